@@ -1,0 +1,3 @@
+"""CodePilot: coding agents whose changes are proved."""
+
+__version__ = "0.1.0"

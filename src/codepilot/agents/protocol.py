@@ -1,0 +1,46 @@
+"""An agent answers one question: given the work so far, what next?
+
+An agent declares the roles it has. The engine gives it a `Desk` for one step; the agent works there and
+returns that role's artifact, or raises a typed failure. It never judges tests, never touches the store and
+never executes anything itself: the desk's executor does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from codepilot.core.artifacts import PatchCandidate, Reflection, RepoMap, Review
+from codepilot.core.events import Event, EventDraft, State
+from codepilot.core.plan import Plan
+from codepilot.core.run import Run
+from codepilot.executor import Executor
+from codepilot.project import Project, SuiteRun
+
+RoleArtifact = RepoMap | Plan | PatchCandidate | Reflection | Review
+
+
+@dataclass(frozen=True)
+class Desk:
+    """One step's working place."""
+
+    run: Run
+    executor: Executor
+    workspace: str
+    project: Project
+    baseline: SuiteRun
+    history: Sequence[Event]
+    """This step's events so far, oldest first: what a crashed attempt had already recorded."""
+    record: Callable[[EventDraft], Event]
+    """Append an event of this step durably."""
+    checkpoint: Callable[[], None]
+    """A safe point: raises when the run is paused, cancelled or out of budget."""
+    seconds_left: Callable[[], float]
+
+
+class Agent(Protocol):
+    name: str
+    roles: frozenset[State]
+
+    def perform(self, role: State, desk: Desk) -> RoleArtifact: ...

@@ -1,0 +1,132 @@
+"""What steps hand to one another: maps, patches, test results, reviews, reflections."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import AliasChoices, Field
+
+from codepilot.core.contract import Contract, JsonObject
+
+
+class ArtifactType(StrEnum):
+    PATCH = "patch"
+    LOG = "log"
+    REPORT = "report"
+    PLAN = "plan"
+    MAP = "map"
+    TRANSCRIPT = "transcript"
+    TIMELINE = "timeline"
+    SNAPSHOT = "snapshot"
+
+
+class ArtifactRef(Contract):
+    """Bytes worth keeping, named by their hash."""
+
+    type: ArtifactType
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    size_bytes: int
+
+    @property
+    def uri(self) -> str:
+        return f"hash://{self.type}/{self.sha256}"
+
+
+class RepoMap(Contract):
+    """How a project builds and tests itself, and where its parts lie."""
+
+    build_system: str
+    build_cmd: tuple[str, ...] = ()
+    test_cmd: tuple[str, ...]
+    lint_cmd: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    key_files: tuple[str, ...] = ()
+    test_files: tuple[str, ...] = ()
+
+
+class PatchCandidate(Contract):
+    """A change on offer: a unified diff against the base, and why it should work."""
+
+    diff: str
+    touched_files: tuple[str, ...]
+    rationale: str
+    confidence: float = Field(default=0.0, ge=0.0, le=1.0)
+    alternatives: tuple[str, ...] = ()
+
+
+class TestStatus(StrEnum):
+    __test__ = False
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+    SKIPPED = "skipped"
+
+
+class TestError(Contract):
+    __test__ = False
+
+    test: str
+    error_type: str
+    message: str
+    traceback: str = ""
+
+
+class TestSummary(Contract):
+    """Counts and names, as `--json` prints them before and after."""
+
+    __test__ = False
+
+    passed: int = 0
+    failed: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+    skipped: int = 0
+    flaky: tuple[str, ...] = ()
+
+
+class TestResult(Contract):
+    """What the platform saw when it ran the tests; agents never judge."""
+
+    __test__ = False
+
+    passed: bool
+    cmd: tuple[str, ...]
+    exit_code: int | None
+    failed_tests_before: tuple[str, ...] = ()
+    failed_tests_after: tuple[str, ...] = ()
+    regressions: tuple[str, ...] = ()
+    duration_sec: float = 0.0
+    log_tail: str = ""
+    coverage: float | None = None
+    errors: tuple[TestError, ...] = ()
+    summary: TestSummary = TestSummary()
+    suite: Literal["full", "partial", "none"] = "none"
+    signature: str = ""
+
+
+class PolicyCheck(Contract):
+    """One deterministic check and what it saw."""
+
+    name: str
+    ok: bool
+    evidence: str = ""
+
+
+class Review(Contract):
+    """Approval or a request for changes. Deterministic checks cannot be overruled by an agent."""
+
+    verdict: Literal["APPROVE", "REQUEST_CHANGES"]
+    patch_loc: int = Field(validation_alias=AliasChoices("patch_loc", "patchLOC"), serialization_alias="patchLOC")
+    policy_checks: tuple[PolicyCheck, ...] = ()
+    reasons: tuple[str, ...] = ()
+    notes: str = ""
+
+
+class Reflection(Contract):
+    """Why the last attempt failed, and what to try."""
+
+    root_cause: str
+    fix_hypothesis: str
+    confidence: Literal["high", "medium", "low"] = "low"
+    similar_failures: tuple[JsonObject, ...] = ()

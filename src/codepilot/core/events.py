@@ -1,0 +1,379 @@
+"""Events: what happened, immutable, in order. Every view of a run is a projection of these."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field, SerializeAsAny, model_validator
+
+from codepilot.core.artifacts import (
+    ArtifactRef,
+    PatchCandidate,
+    PolicyCheck,
+    Reflection,
+    RepoMap,
+    Review,
+    TestResult,
+    TestSummary,
+)
+from codepilot.core.contract import Contract, JsonObject
+from codepilot.core.failures import Failure
+from codepilot.core.plan import Plan
+from codepilot.core.task import FollowUp, TaskSpec
+
+
+class State(StrEnum):
+    """Where a run stands. Exactly one holds at any time."""
+
+    INIT = "INIT"
+    MAP_REPO = "MAP_REPO"
+    PLAN = "PLAN"
+    IMPLEMENT = "IMPLEMENT"
+    TEST = "TEST"
+    REFLECT = "REFLECT"
+    REVIEW = "REVIEW"
+    FINALIZE = "FINALIZE"
+    PAUSED = "PAUSED"
+    BLOCKED = "BLOCKED"
+    DONE = "DONE"
+    FAILED = "FAILED"
+    ABORTED = "ABORTED"
+
+
+TERMINAL = frozenset({State.DONE, State.FAILED, State.ABORTED})
+WAITING = frozenset({State.PAUSED, State.BLOCKED})
+
+Verdict = Literal["confirmed", "plausible"]
+
+
+class EventType(StrEnum):
+    TASK_SPEC_RECORDED = "task_spec_recorded"
+    BASE_PINNED = "base_pinned"
+    WORKSPACE_CREATED = "workspace_created"
+    SANDBOX_CHOSEN = "sandbox_chosen"
+    BASELINE_RECORDED = "baseline_recorded"
+    STEP_QUEUED = "step_queued"
+    STEP_STARTED = "step_started"
+    STEP_SUCCEEDED = "step_succeeded"
+    STEP_FAILED = "step_failed"
+    STEP_SKIPPED = "step_skipped"
+    REPO_MAPPED = "repo_mapped"
+    PLAN_CREATED = "plan_created"
+    NODE_STARTED = "node_started"
+    NODE_SUCCEEDED = "node_succeeded"
+    NODE_FAILED = "node_failed"
+    CONTEXT_ITEM_SELECTED = "context_item_selected"
+    TURN_STARTED = "turn_started"
+    TURN_FINISHED = "turn_finished"
+    SEARCH_PROGRESSED = "search_progressed"
+    GUARDRAIL_BLOCKED = "guardrail_blocked"
+    PATCH_PROPOSED = "patch_proposed"
+    TESTS_JUDGED = "tests_judged"
+    REFLECTION_RECORDED = "reflection_recorded"
+    REVIEW_RECORDED = "review_recorded"
+    PROOF_RECORDED = "proof_recorded"
+    BUNDLE_WRITTEN = "bundle_written"
+    ARTIFACT_STORED = "artifact_stored"
+    SNAPSHOT_TAKEN = "snapshot_taken"
+    SNAPSHOT_RESTORED = "snapshot_restored"
+    BUDGET_WARNED = "budget_warned"
+    PAUSE_REQUESTED = "pause_requested"
+    CANCEL_REQUESTED = "cancel_requested"
+    RUN_PAUSED = "run_paused"
+    RUN_BLOCKED = "run_blocked"
+    RUN_RESUMED = "run_resumed"
+    RUN_FINISHED = "run_finished"
+    FOLLOW_UP_PROPOSED = "follow_up_proposed"
+    PATCH_APPLIED = "patch_applied"
+
+
+class TaskSpecRecorded(Contract):
+    task: TaskSpec
+
+
+class BasePinned(Contract):
+    """The base the whole run is measured against: a commit, and the exact tree (dirty files included)."""
+
+    repo_id: str
+    commit: str
+    dirty: bool
+    tree: str
+    checkout: str | None = None
+
+
+class WorkspaceCreated(Contract):
+    workspace: str
+    path: str
+
+
+class SandboxChosen(Contract):
+    level: str
+    detail: str = ""
+
+
+class BaselineRecorded(Contract):
+    """What failed before anything was changed."""
+
+    targets: tuple[str, ...]
+    signature: str
+    before: TestSummary
+    suite: Literal["full", "partial", "none"]
+    report: ArtifactRef | None = None
+
+
+class StepQueued(Contract):
+    state: State
+    reason: str = ""
+    narrowed: bool = False
+
+
+class StepStarted(Contract):
+    worker: str
+    fence: int
+
+
+class Usage(Contract):
+    turns: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+
+
+class StepSucceeded(Contract):
+    state: State
+    note: str = ""
+
+
+class StepFailed(Contract):
+    state: State
+    failure: Failure
+
+
+class StepSkipped(Contract):
+    """The agent has no such role; said openly, and nothing invented in its place."""
+
+    state: State
+    reason: str
+
+
+class RepoMapped(Contract):
+    repo_map: RepoMap
+
+
+class PlanCreated(Contract):
+    plan: Plan
+
+
+class NodeChanged(Contract):
+    node: str
+    note: str = ""
+    failure: Failure | None = None
+
+
+class ContextItemSelected(Contract):
+    path: str
+    kind: str
+    relevance_score: float
+    chosen: bool = True
+
+
+class TurnStarted(Contract):
+    """An agent's action, recorded before it is carried out."""
+
+    turn: int
+    action: JsonObject
+    usage: Usage = Usage()
+
+
+class TurnFinished(Contract):
+    """What the action gave. `tree` is the workspace after it."""
+
+    turn: int
+    observation: JsonObject
+    tree: str | None = None
+
+
+class SearchProgressed(Contract):
+    """Where the repair search stands; enough to continue it after a crash."""
+
+    position: int
+    tried: int
+    plausible: int
+    per_sec: float = 0.0
+    best: str = ""
+    state: JsonObject = {}
+
+
+class GuardrailBlocked(Contract):
+    skill: str
+    rule: str
+    attempt: str
+    violations: int = Field(default=1, ge=1)
+
+
+class PatchProposed(Contract):
+    """A patch attempt with its whole diff; `refused_by` names the rule if it was not accepted."""
+
+    patch: PatchCandidate
+    tree: str
+    snapshot: str
+    refused_by: str = ""
+
+
+class TestsJudged(Contract):
+    __test__ = False
+
+    result: TestResult
+
+
+class ReflectionRecorded(Contract):
+    reflection: Reflection
+
+
+class ReviewRecorded(Contract):
+    review: Review
+
+
+class ProofRecorded(Contract):
+    """What held on a clean copy of the base, and what that is worth."""
+
+    ok: bool
+    verdict: Verdict | None
+    confidence: float
+    checks: tuple[PolicyCheck, ...] = ()
+    after: TestSummary = TestSummary()
+    suite: Literal["full", "partial", "none"] = "none"
+    reason: str = ""
+
+
+class BundleWritten(Contract):
+    path: str
+    sha256: str
+
+
+class ArtifactStored(Contract):
+    name: str
+
+
+class SnapshotTaken(Contract):
+    snapshot: str
+    tree: str
+
+
+class SnapshotRestored(Contract):
+    snapshot: str
+
+
+class BudgetWarned(Contract):
+    budget: str
+    used: float
+    limit: float
+
+
+class Requested(Contract):
+    by: str = "user"
+    reason: str = ""
+
+
+class RunPaused(Contract):
+    reason: str = ""
+
+
+class RunBlocked(Contract):
+    failure: Failure
+    until: int | None = None
+
+
+class RunResumed(Contract):
+    """Back to work; a run that had spent its budget is granted it once more."""
+
+    granted: bool = False
+
+
+class RunFinished(Contract):
+    state: State
+    failure: Failure | None = None
+
+
+class FollowUpProposed(Contract):
+    follow_up: FollowUp
+
+
+class PatchApplied(Contract):
+    checkout: str
+    files: tuple[str, ...]
+
+
+DATA: dict[EventType, type[Contract]] = {
+    EventType.TASK_SPEC_RECORDED: TaskSpecRecorded,
+    EventType.BASE_PINNED: BasePinned,
+    EventType.WORKSPACE_CREATED: WorkspaceCreated,
+    EventType.SANDBOX_CHOSEN: SandboxChosen,
+    EventType.BASELINE_RECORDED: BaselineRecorded,
+    EventType.STEP_QUEUED: StepQueued,
+    EventType.STEP_STARTED: StepStarted,
+    EventType.STEP_SUCCEEDED: StepSucceeded,
+    EventType.STEP_FAILED: StepFailed,
+    EventType.STEP_SKIPPED: StepSkipped,
+    EventType.REPO_MAPPED: RepoMapped,
+    EventType.PLAN_CREATED: PlanCreated,
+    EventType.NODE_STARTED: NodeChanged,
+    EventType.NODE_SUCCEEDED: NodeChanged,
+    EventType.NODE_FAILED: NodeChanged,
+    EventType.CONTEXT_ITEM_SELECTED: ContextItemSelected,
+    EventType.TURN_STARTED: TurnStarted,
+    EventType.TURN_FINISHED: TurnFinished,
+    EventType.SEARCH_PROGRESSED: SearchProgressed,
+    EventType.GUARDRAIL_BLOCKED: GuardrailBlocked,
+    EventType.PATCH_PROPOSED: PatchProposed,
+    EventType.TESTS_JUDGED: TestsJudged,
+    EventType.REFLECTION_RECORDED: ReflectionRecorded,
+    EventType.REVIEW_RECORDED: ReviewRecorded,
+    EventType.PROOF_RECORDED: ProofRecorded,
+    EventType.BUNDLE_WRITTEN: BundleWritten,
+    EventType.ARTIFACT_STORED: ArtifactStored,
+    EventType.SNAPSHOT_TAKEN: SnapshotTaken,
+    EventType.SNAPSHOT_RESTORED: SnapshotRestored,
+    EventType.BUDGET_WARNED: BudgetWarned,
+    EventType.PAUSE_REQUESTED: Requested,
+    EventType.CANCEL_REQUESTED: Requested,
+    EventType.RUN_PAUSED: RunPaused,
+    EventType.RUN_BLOCKED: RunBlocked,
+    EventType.RUN_RESUMED: RunResumed,
+    EventType.RUN_FINISHED: RunFinished,
+    EventType.FOLLOW_UP_PROPOSED: FollowUpProposed,
+    EventType.PATCH_APPLIED: PatchApplied,
+}
+
+
+class EventDraft(Contract):
+    """An event before the store gives it its place in the log."""
+
+    type: EventType
+    data: SerializeAsAny[Contract]
+    step_id: str | None = None
+    attempt: int = 0
+    artifacts: tuple[ArtifactRef, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _typed_data(cls, values: object) -> object:
+        """Data read back from storage becomes the type its event has."""
+        if isinstance(values, dict) and isinstance(values.get("data"), dict):
+            values = {**values, "data": DATA[EventType(values["type"])].model_validate(values["data"])}
+        return values
+
+    @model_validator(mode="after")
+    def _data_fits(self) -> EventDraft:
+        if type(self.data) is not DATA[self.type]:
+            raise ValueError(f"{self.type} carries {DATA[self.type].__name__}, not {type(self.data).__name__}")
+        return self
+
+
+class Event(EventDraft):
+    """An event in its place: `seq` counts from 1 without gaps within a run; `at` is microseconds UTC."""
+
+    event_id: str
+    seq: int = Field(ge=1)
+    run_id: str
+    at: int

@@ -1,0 +1,84 @@
+"""A plan is a graph of nodes. Succeeded nodes never change; only ready nodes are walked."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import model_validator
+
+from codepilot.core.contract import Contract, JsonObject
+
+
+class NodeStatus(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    BLOCKED = "blocked"
+
+
+class PlanNode(Contract):
+    id: str
+    kind: Literal["tool", "agent"] = "agent"
+    title: str = ""
+    tool: str | None = None
+    args: JsonObject = {}
+    depends_on: tuple[str, ...] = ()
+    status: NodeStatus = NodeStatus.PENDING
+
+
+class PlanMetadata(Contract):
+    rationale: str = ""
+    version: str = "v1"
+    created_at: str = ""
+
+
+class Plan(Contract):
+    """How the change will be made, where it may reach, and how it will be judged."""
+
+    nodes: tuple[PlanNode, ...]
+    metadata: PlanMetadata = PlanMetadata()
+    root_cause: str = ""
+    approach: str = ""
+    files_to_examine: tuple[str, ...] = ()
+    acceptance_criteria: tuple[str, ...] = ()
+    regression_strategy: str = ""
+    expected_challenges: tuple[str, ...] = ()
+    testing_strategy: str = ""
+    allowed_areas: tuple[str, ...] = ()
+    forbidden_areas: tuple[str, ...] = ()
+    contracts: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _is_a_dag(self) -> Plan:
+        ids = [node.id for node in self.nodes]
+        if len(set(ids)) != len(ids):
+            raise ValueError("node ids repeat")
+        for node in self.nodes:
+            unknown = set(node.depends_on) - set(ids)
+            if unknown:
+                raise ValueError(f"node {node.id} depends on unknown nodes: {', '.join(sorted(unknown))}")
+        if len(walk_order(self.nodes)) != len(self.nodes):
+            raise ValueError("the nodes depend on each other in a circle")
+        return self
+
+
+def walk_order(nodes: tuple[PlanNode, ...]) -> list[str]:
+    """Node ids with every dependency before its dependants; nodes in a circle are left out."""
+    done: list[str] = []
+    waiting = list(nodes)
+    while waiting:
+        ready = [node for node in waiting if set(node.depends_on) <= set(done)]
+        if not ready:
+            break
+        done.extend(node.id for node in ready)
+        waiting = [node for node in waiting if node not in ready]
+    return done
+
+
+def ready_nodes(plan: Plan) -> tuple[PlanNode, ...]:
+    """Pending nodes whose dependencies have succeeded or were skipped."""
+    finished = {n.id for n in plan.nodes if n.status in (NodeStatus.SUCCEEDED, NodeStatus.SKIPPED)}
+    return tuple(n for n in plan.nodes if n.status is NodeStatus.PENDING and set(n.depends_on) <= finished)

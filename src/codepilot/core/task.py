@@ -1,0 +1,132 @@
+"""The task contract: what is asked, under which budget and risk, and how success is judged."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import AliasChoices, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+from codepilot.core.contract import Contract, JsonObject
+
+
+class TaskKind(StrEnum):
+    BUGFIX = "bugfix"
+    SCAFFOLD = "scaffold"
+    BUILD = "build"
+    CHANGE = "change"
+
+
+class Capability(StrEnum):
+    """The ladder of what an agent may do, weakest first."""
+
+    READ_ONLY = "read_only"
+    WRITE_WITH_DIFF = "write_with_diff"
+    WRITE_AND_RUN_TESTS = "write_and_run_tests"
+    FULL_SHELL = "full_shell"
+
+    def allows(self, needed: Capability) -> bool:
+        ladder = list(Capability)
+        return ladder.index(self) >= ladder.index(needed)
+
+
+class InteractionMode(StrEnum):
+    FULL_AUTONOMY = "full_autonomy"
+    ASK_BEFORE_RISKY = "ask_before_risky"
+    ASK_EVERY_STEP = "ask_every_step"
+
+
+class MachineGoal(Contract):
+    """The goal as a program reads it."""
+
+    type: str = "edit_code"
+    repo: str = "workspace"
+    target_outcome: str = "tests_pass"
+
+
+class Goal(Contract):
+    natural: str
+    machine: MachineGoal = MachineGoal()
+
+
+class Budget(Contract):
+    """What a run may spend. Paused, blocked and parked time is free."""
+
+    iterations: PositiveInt = Field(
+        default=6, validation_alias=AliasChoices("iterations", "maxIterations", "max_iterations")
+    )
+    wall_sec: PositiveFloat = Field(
+        default=1800.0, validation_alias=AliasChoices("wall_sec", "wallSec", "maxWallSec", "max_wall_time_sec")
+    )
+    step_wall_sec: PositiveFloat = 600.0
+    turns_per_step: PositiveInt = Field(
+        default=10, validation_alias=AliasChoices("turns_per_step", "turnsPerStep", "maxToolCallsPerStep")
+    )
+    turns: PositiveInt | None = Field(default=None, validation_alias=AliasChoices("turns", "max_steps", "maxSteps"))
+    command_sec: PositiveFloat = Field(
+        default=300.0, validation_alias=AliasChoices("command_sec", "commandSec", "commandTimeoutSec")
+    )
+    tokens: PositiveInt = 2_000_000
+    cost_usd: NonNegativeFloat = 5.0
+    patch_lines: PositiveInt = Field(
+        default=300, validation_alias=AliasChoices("patch_lines", "patchLines", "maxPatchLOC")
+    )
+
+
+def default_budget(kind: TaskKind) -> Budget:
+    """Bug fixes and scaffolds get 6 iterations; new code gets 15."""
+    return Budget(iterations=15) if kind in (TaskKind.BUILD, TaskKind.CHANGE) else Budget()
+
+
+class Interaction(Contract):
+    mode: InteractionMode = InteractionMode.ASK_BEFORE_RISKY
+
+
+class RiskProfile(Contract):
+    capability: Capability = Capability.WRITE_AND_RUN_TESTS
+    interaction: Interaction = Interaction()
+
+
+class Evaluation(Contract):
+    """Which gates must hold before the change counts."""
+
+    success: tuple[Literal["tests_pass", "compiles", "lint_clean"], ...] = ("tests_pass",)
+    acceptance_hint: str = ""
+
+
+class TaskOrigin(Contract):
+    from_task: str
+
+
+class TaskSpec(Contract):
+    """A task, normalised: the first event of every run."""
+
+    task_id: str
+    kind: TaskKind = Field(default=TaskKind.BUGFIX, validation_alias=AliasChoices("kind", "type"))
+    goal: Goal
+    repo: str = Field(validation_alias=AliasChoices("repo", "repoUrl", "repo_url"))
+    ref: str | None = Field(default=None, validation_alias=AliasChoices("ref", "repoRef", "repo_ref"))
+    tests: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    budget: Budget = Budget()
+    risk_profile: RiskProfile = RiskProfile()
+    evaluation: Evaluation = Evaluation()
+    agent: str = "repair"
+    python: str | None = None
+    sandbox_level: Literal["best", "bubblewrap", "landlock", "none"] = "best"
+    origin: TaskOrigin | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> TaskSpec:
+        if not self.goal.natural.strip():
+            raise ValueError("the goal is empty: say what should be done")
+        return self
+
+
+class FollowUp(Contract):
+    """A suggestion for a next task, ready to be submitted."""
+
+    title: str
+    kind: str
+    inputs: JsonObject = {}
+    origin: TaskOrigin

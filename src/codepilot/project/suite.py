@@ -1,0 +1,74 @@
+"""What a run of a project's tests gave, in the project's own test ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from codepilot.core.artifacts import TestStatus
+
+
+@dataclass(frozen=True)
+class TestCase:
+    """One test's end."""
+
+    __test__ = False
+
+    test: str
+    status: TestStatus
+    error_type: str = ""
+    message: str = ""
+    traceback: str = ""
+    duration_sec: float = 0.0
+
+    @property
+    def signature(self) -> str:
+        """What makes two failures of this test the same failure."""
+        return f"{self.test}|{self.status}|{self.error_type}|{self.message.splitlines()[0] if self.message else ''}"
+
+
+@dataclass(frozen=True)
+class SuiteRun:
+    """One invocation of the runner. `finished` means that it ran to its end, red or green."""
+
+    status: Literal["finished", "timeout", "limit", "cannot_start", "not_found", "no_tests", "interrupted"]
+    cases: dict[str, TestCase]
+    collected: tuple[str, ...]
+    cmd: tuple[str, ...]
+    exit_code: int | None
+    duration_sec: float
+    log_tail: str
+    message: str = ""
+    missing_module: str | None = None
+    not_found: tuple[str, ...] = ()
+    limit: str | None = None
+
+    def having(self, *statuses: TestStatus) -> tuple[str, ...]:
+        return tuple(name for name, case in self.cases.items() if case.status in statuses)
+
+    @property
+    def red(self) -> tuple[str, ...]:
+        return self.having(TestStatus.FAILED, TestStatus.ERROR)
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """The Python that runs the project's tests, and what it needs to be seen inside."""
+
+    executable: str
+    version: tuple[int, int, int]
+    prefix: str
+    base_prefix: str
+    origin: str
+    mounts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Project:
+    """How to test a project: its runner, its interpreter, and what the sandbox must show of the host."""
+
+    runner: Literal["pytest", "unittest"]
+    interpreter: Interpreter
+    root: str
+    mounts: tuple[tuple[str, str], ...] = ()
+    env: dict[str, str] = field(default_factory=dict)

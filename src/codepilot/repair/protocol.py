@@ -1,0 +1,67 @@
+"""The seam of model-free repair: localise, propose, try, rank, whatever the language.
+
+Promises: candidate code runs only inside the sandbox; the search is deterministic, so a position is enough to
+continue it; a candidate offered as plausible made the target tests pass and broke none of the related ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from codepilot.core.contract import JsonObject
+from codepilot.executor import Executor
+from codepilot.project import Project, SuiteRun
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A repair that survived every test it was given."""
+
+    path: str
+    original: bytes
+    patched: bytes
+    template: str
+    rationale: str
+    confidence: float
+    position: int
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where the search stands. `state` is all that `search` needs to continue from here."""
+
+    position: int
+    tried: int
+    plausible: int
+    per_sec: float
+    best: str
+    phase: str
+    state: JsonObject
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    executor: Executor
+    workspace: str
+    project: Project
+    targets: tuple[str, ...]
+    baseline: SuiteRun
+    seconds: float
+    on_progress: Callable[[Progress], None]
+    """Called often (about 5 times a second); may raise to stop the search at a safe point."""
+    refused: tuple[bytes, ...] = ()
+    """Patched contents that were already proposed and turned down."""
+    state: JsonObject = field(default_factory=dict)
+    workers: int = 1
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """Candidates best first. `exhausted` says that nothing was left to try within the templates."""
+
+    candidates: tuple[Candidate, ...]
+    tried: int
+    exhausted: bool
+    seconds: float
+    reason: str = ""

@@ -1,0 +1,5 @@
+"""Where anything an agent wrote is executed: isolation, limits, and the kernel that runs code actions."""
+
+from codepilot.sandbox.spec import Completed, Level, Limits, Mount, Process, Sandbox, View
+
+__all__ = ["Completed", "Level", "Limits", "Mount", "Process", "Sandbox", "View"]

@@ -1,0 +1,104 @@
+"""What a sandbox is asked for and what it answers: levels, views, limits, results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from threading import Event
+from typing import BinaryIO, Literal, Protocol
+
+
+class Level(StrEnum):
+    """How strongly code is confined, strongest first."""
+
+    BUBBLEWRAP = "bubblewrap"
+    LANDLOCK = "landlock"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A host path shown inside at `target`. Levels that cannot remap need `source == target`."""
+
+    source: Path
+    target: Path
+    writable: bool = False
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one command may use. A breach kills the whole process tree and is named in the result."""
+
+    wall_sec: float = 300.0
+    memory_bytes: int = 1 << 30
+    processes: int = 100
+    file_bytes: int = 512 << 20
+    disk_bytes: int = 1 << 30
+    output_bytes: int = 4 << 20
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything that code inside can see beyond the system: one writable workspace, read-only extras."""
+
+    workspace: Mount
+    mounts: tuple[Mount, ...] = ()
+    cwd: Path | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    network: bool = False
+
+
+@dataclass(frozen=True)
+class Completed:
+    """How a command ended. Partial output is kept whatever happened."""
+
+    status: Literal["ok", "error", "timeout", "limit", "interrupted"]
+    exit_code: int | None
+    stdout: bytes
+    stderr: bytes
+    limit: str | None
+    duration_ms: float
+    truncated: bool = False
+
+
+class Process(Protocol):
+    """A long-lived process inside a sandbox, spoken to over its pipes."""
+
+    stdin: BinaryIO
+    stdout: BinaryIO
+
+    @property
+    def running(self) -> bool: ...
+
+    @property
+    def limit(self) -> str | None:
+        """The limit that ended it, if one did."""
+
+    def stderr_tail(self) -> bytes: ...
+
+    def interrupt(self) -> None: ...
+
+    def kill(self) -> None:
+        """End the whole tree and wait until it is gone."""
+
+    def wait(self, timeout_sec: float | None = None) -> int | None: ...
+
+
+class Sandbox(Protocol):
+    """One level of confinement. Never weaker than its name says."""
+
+    level: Level
+    remaps: bool
+
+    def run(
+        self,
+        argv: Sequence[str],
+        view: View,
+        limits: Limits,
+        stdin: bytes = b"",
+        cancel: Event | None = None,
+    ) -> Completed: ...
+
+    def start(self, argv: Sequence[str], view: View, limits: Limits) -> Process: ...
