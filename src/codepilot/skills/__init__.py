@@ -1,1 +1,31 @@
-"""Not furnished yet."""
+"""Functions an agent may call: manifest, policy, registry, and the basic ones."""
+
+from codepilot.skills.basic import basic_skills
+from codepilot.skills.local import (
+    PatchQuality,
+    ReportedTest,
+    check_policy,
+    parse_surefire_xml,
+    score_patch_quality,
+)
+from codepilot.skills.manifest import SkillManifest, SkillPolicy, Target
+from codepilot.skills.patching import Changes, patch_tree
+from codepilot.skills.registry import Registry, Skill
+from codepilot.skills.unified import PatchError
+
+__all__ = [
+    "Changes",
+    "PatchError",
+    "PatchQuality",
+    "Registry",
+    "ReportedTest",
+    "Skill",
+    "SkillManifest",
+    "SkillPolicy",
+    "Target",
+    "basic_skills",
+    "check_policy",
+    "parse_surefire_xml",
+    "patch_tree",
+    "score_patch_quality",
+]

@@ -1,0 +1,63 @@
+"""The seam to chat models: messages in, one reply out. Wire formats stay inside each model."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from codepilot.core.contract import Contract, JsonObject, canonical_json
+from codepilot.core.events import Usage
+
+
+class ToolCall(Contract):
+    """A call the model asks for; `id` ties its answer to it."""
+
+    id: str
+    name: str
+    arguments: JsonObject = {}
+
+
+class Message(Contract):
+    """One message of a conversation. A `tool` message answers the call it names."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+
+class Tool(Contract):
+    """A tool offered to models whose API has tools; the others are told about it in words."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+
+
+class Reply(Contract):
+    """What the model said, what it cost, and why it stopped."""
+
+    text: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    usage: Usage = Usage(turns=1)
+    stop_reason: Literal["end", "tool_use", "length", "refusal"] = "end"
+
+
+class Model(Protocol):
+    """A chat model. Raises a typed `model_*` failure when no usable reply can be had."""
+
+    @property
+    def name(self) -> str: ...
+
+    def reply(
+        self, messages: Sequence[Message], *, temperature: float, max_tokens: int, tools: Sequence[Tool] = ()
+    ) -> Reply: ...
+
+
+def fingerprint(messages: Sequence[Message]) -> tuple[str, ...]:
+    """One short digest a message: enough to tell that a request is the recorded one, and where it is not."""
+    return tuple(
+        f"{message.role}:{hashlib.sha256(canonical_json(message).encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+        for message in messages
+    )

@@ -1,0 +1,88 @@
+"""A model that repeats a recorded conversation, and notices when the conversation is another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from codepilot.core.contract import Contract
+from codepilot.core.events import Event, TurnStarted
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.models.protocol import Message, Reply, Tool, ToolCall, fingerprint
+
+
+class Exchange(Contract):
+    """One recorded turn: the fingerprint of what was asked, and what was answered."""
+
+    request: tuple[str, ...]
+    reply: Reply
+
+
+class ReplayModel:
+    """Answers each request as it was answered then; a request that differs is refused."""
+
+    def __init__(self, exchanges: Iterable[Exchange], name: str = "replay") -> None:
+        self.name = name
+        self._exchanges = tuple(exchanges)
+        self._turn = 0
+
+    def reply(
+        self, messages: Sequence[Message], *, temperature: float, max_tokens: int, tools: Sequence[Tool] = ()
+    ) -> Reply:
+        turn = self._turn + 1
+        if turn > len(self._exchanges):
+            raise _differs(turn, f"the recording ends after {len(self._exchanges)} turns")
+        recorded = self._exchanges[self._turn]
+        difference = _difference(recorded.request, messages)
+        if difference:
+            raise _differs(turn, difference)
+        self._turn = turn
+        return recorded.reply
+
+
+def exchanges(events: Iterable[Event]) -> tuple[Exchange, ...]:
+    """The model's side of a recorded run, in order. Turns that no model took are left out."""
+    found = []
+    for event in events:
+        if isinstance(event.data, TurnStarted) and "request" in event.data.action:
+            found.append(_exchange(event.data))
+    return tuple(found)
+
+
+def _exchange(turn: TurnStarted) -> Exchange:
+    action = turn.action
+    calls = action.get("tool_calls")
+    return Exchange.model_validate(
+        {
+            "request": action["request"],
+            "reply": Reply(
+                text=str(action.get("reply", "")),
+                tool_calls=tuple(ToolCall.model_validate(call) for call in calls) if isinstance(calls, list) else (),
+                usage=turn.usage,
+                stop_reason=Reply.model_validate({"stop_reason": action.get("stop_reason", "end")}).stop_reason,
+            ),
+        }
+    )
+
+
+def _difference(recorded: tuple[str, ...], messages: Sequence[Message]) -> str:
+    asked = fingerprint(messages)
+    for place in range(min(len(asked), len(recorded))):
+        if asked[place] != recorded[place]:
+            message = messages[place]
+            was = recorded[place].partition(":")[0]
+            return (
+                f"message {place + 1} of {len(asked)} is not the recorded one "
+                f"(a {was} message then, a {message.role} message now): it begins {message.content[:200]!r}"
+            )
+    if len(asked) != len(recorded):
+        return f"{len(recorded)} messages were sent then, {len(asked)} now"
+    return ""
+
+
+def _differs(turn: int, how: str) -> CodePilotError:
+    return CodePilotError(
+        FailureKind.MODEL_BAD_REPLY,
+        f"The replay departs from the recording at turn {turn}: {how}.",
+        next_action="Replay with the version and the repository that made the recording.",
+        turn=turn,
+    )

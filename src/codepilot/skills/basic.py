@@ -1,0 +1,30 @@
+"""The skills every installation has, each with its policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from codepilot.core.task import Capability
+from codepilot.skills import commands, inside, local, patching, unified
+from codepilot.skills.manifest import SkillPolicy, Target
+from codepilot.skills.registry import Registry
+
+READS = SkillPolicy()
+WRITES = SkillPolicy(filesystem_write=True, needs=Capability.WRITE_WITH_DIFF)
+RUNS = SkillPolicy(filesystem_write=True, needs=Capability.WRITE_AND_RUN_TESTS)
+LOOKS = SkillPolicy(target=Target.LOCAL, timeout_sec=10.0, memory_mb=256)
+
+
+def basic_skills() -> Registry:
+    """A registry with the basic skills, to which higher rooms and packages may add theirs."""
+    registry = Registry()
+    policies: tuple[tuple[SkillPolicy, tuple[Callable[..., object], ...]], ...] = (
+        (READS, (inside.read_file, inside.list_files, inside.search_code)),
+        (WRITES, (inside.write_file, inside.create_file, inside.apply_patch)),
+        (RUNS, (inside.run_command, inside.run_tests)),
+        (LOOKS, (local.parse_surefire_xml, local.score_patch_quality, local.check_policy)),
+    )
+    for policy, functions in policies:
+        for function in functions:
+            registry.skill(policy, ships=(commands, unified, patching))(function)
+    return registry

@@ -1,0 +1,166 @@
+"""Skills that only look at text: they run in the controller, without a sandbox."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+from xml.etree import ElementTree
+from xml.parsers import expat
+
+from codepilot.core.artifacts import PolicyCheck
+from codepilot.core.contract import Contract
+from codepilot.core.failures import CodePilotError, FailureKind
+
+MAX_REPORT = 16 << 20
+MAX_DEPTH = 64
+
+_SECRETS = re.compile(
+    r"AKIA[0-9A-Z]{16}|-----BEGIN [A-Z ]*PRIVATE KEY-----|gh[pousr]_[A-Za-z0-9]{36}|sk-[A-Za-z0-9_-]{20,}"
+    r"|(?i:password|passwd|secret|api_?key|token)\s*[:=]\s*[\"'][^\"'\s]{8,}[\"']"
+)
+_DISABLED = re.compile(
+    r"@(?:Ignore|Disabled)\b|@(?:pytest\.mark|unittest)\.(?:skip|xfail|expectedFailure)|\bpytest\.skip\(|\b(?:it|test|describe)\.skip\("
+)
+_DEBUG = re.compile(r"\b(?:breakpoint\(\)|pdb\.set_trace\(\)|console\.log\(|debugger;|System\.out\.println\()")
+_UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX)\b")
+
+
+class ReportedTest(Contract):
+    """One test of a report."""
+
+    test: str
+    status: Literal["passed", "failed", "error", "skipped"]
+    message: str = ""
+    detail: str = ""
+    duration_sec: float = 0.0
+
+
+class PatchQuality(Contract):
+    """How a patch looks from outside; 1.0 is small, focused and tested."""
+
+    score: float
+    added: int
+    removed: int
+    files: int
+    remarks: tuple[str, ...] = ()
+
+
+def parse_surefire_xml(report: str) -> tuple[ReportedTest, ...]:
+    """The tests in a Surefire or JUnit XML report. Reports are hostile input: no DTD, no entities, bounded size."""
+    _refuse_hostile(report)
+    root = ElementTree.fromstring(report)
+    return tuple(_reported(case) for case in root.iter("testcase"))
+
+
+def score_patch_quality(diff: str) -> PatchQuality:
+    """How small, focused and tested a unified diff is, with remarks."""
+    added, removed, paths = _changed(diff)
+    remarks = []
+    score = 1.0
+    for bad, cost, remark in (
+        (len(added) + len(removed) > 100, 0.2, "large change"),
+        (len(paths) > 5, 0.2, "touches many files"),
+        (not any("test" in path.lower() for path in paths), 0.1, "no test is touched"),
+        (any(_UNFINISHED.search(line) for line in added), 0.2, "leaves unfinished work"),
+        (any(_DEBUG.search(line) for line in added), 0.2, "leaves debugging code"),
+        (not added and not removed, 1.0, "changes nothing"),
+    ):
+        if bad:
+            score -= cost
+            remarks.append(remark)
+    return PatchQuality(
+        score=round(max(0.0, score), 2),
+        added=len(added),
+        removed=len(removed),
+        files=len(paths),
+        remarks=tuple(remarks),
+    )
+
+
+def check_policy(diff: str, patch_lines: int = 300) -> tuple[PolicyCheck, ...]:
+    """Whether a unified diff holds to policy: no secrets, no disabled tests, no debugging code, within its size."""
+    added, removed, _ = _changed(diff)
+    size = len(added) + len(removed)
+    return (
+        _absent("no_hardcoded_secrets", _SECRETS, added, shown=False),
+        _absent("no_disabled_tests", _DISABLED, added),
+        _absent("no_debug_left", _DEBUG, added),
+        PolicyCheck(name="patch_within_size_limit", ok=size <= patch_lines, evidence=f"{size} of {patch_lines} lines"),
+    )
+
+
+def _absent(name: str, pattern: re.Pattern[str], added: list[str], shown: bool = True) -> PolicyCheck:
+    found = [line.strip() for line in added if pattern.search(line)]
+    evidence = "; ".join(found[:3])[:300] if shown else f"{len(found)} line(s)" if found else ""
+    return PolicyCheck(name=name, ok=not found, evidence=evidence)
+
+
+def _changed(diff: str) -> tuple[list[str], list[str], set[str]]:
+    added, removed, paths = [], [], set()
+    in_hunk = False
+    for line in diff.splitlines():
+        if line.startswith("diff --git ") or (line.startswith("--- ") and not in_hunk):
+            in_hunk = False
+        elif line.startswith("@@"):
+            in_hunk = True
+        elif line.startswith("+++ ") and not in_hunk:
+            paths.add(line[4:].split("\t")[0])
+        elif in_hunk and line.startswith("+"):
+            added.append(line[1:])
+        elif in_hunk and line.startswith("-"):
+            removed.append(line[1:])
+    return added, removed, paths
+
+
+def _refuse_hostile(report: str) -> None:
+    if len(report) > MAX_REPORT:
+        raise _bad_report(f"it is larger than {MAX_REPORT >> 20} MiB")
+    depth = 0
+
+    def opened(name: str, attributes: object) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise _bad_report(f"its elements nest deeper than {MAX_DEPTH}")
+
+    def closed(name: str) -> None:
+        nonlocal depth
+        depth -= 1
+
+    def declared(*_: object) -> None:
+        raise _bad_report("it declares a DTD or entities")
+
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = opened
+    parser.EndElementHandler = closed
+    parser.StartDoctypeDeclHandler = declared
+    parser.EntityDeclHandler = declared
+    try:
+        parser.Parse(report.encode("utf-8", "replace"), True)
+    except expat.ExpatError as error:
+        raise _bad_report(str(error)) from None
+
+
+def _bad_report(why: str) -> CodePilotError:
+    return CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"This is not a report that can be read: {why}.")
+
+
+def _reported(case: ElementTree.Element) -> ReportedTest:
+    test = "#".join(part for part in (case.get("classname"), case.get("name")) if part)
+    outcomes: tuple[tuple[str, Literal["failed", "error", "skipped"]], ...] = (
+        ("failure", "failed"),
+        ("error", "error"),
+        ("skipped", "skipped"),
+    )
+    seconds = _seconds(case.get("time", ""))
+    for tag, status in outcomes:
+        found = case.find(tag)
+        if found is not None:
+            message = (found.get("message") or found.get("type") or "")[:2000]
+            detail = (found.text or "").strip()[:20_000]
+            return ReportedTest(test=test, status=status, message=message, detail=detail, duration_sec=seconds)
+    return ReportedTest(test=test, status="passed", duration_sec=seconds)
+
+
+def _seconds(text: str) -> float:
+    return float(text.replace(",", "")) if re.fullmatch(r"[\d,]+(\.\d+)?", text) else 0.0

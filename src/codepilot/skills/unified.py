@@ -1,0 +1,189 @@
+"""Reading unified diffs as models write them. Pure, standard library only: the source also runs inside.
+
+Counts and line numbers may be wrong or missing, context lines may lack their leading space, and prose or code
+fences may surround the patch. A line that would be lost silently is an error instead.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+_HUNK = re.compile(r"^@@+(?: -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))?)?(?: ?@@+)?\s?(.*)$")
+_NO_NEWLINE = "\\ No newline"
+_AFTER_HUNK = ("@@", "```", "diff --git ", "index ", "*** ", "new file mode", "deleted file mode")
+
+
+class PatchError(Exception):
+    """The patch cannot be applied; the message says which hunk, and what the file says there."""
+
+
+@dataclass
+class Hunk:
+    """One change: lines tagged ' ', '-' or '+', in order."""
+
+    number: int
+    header: str
+    start: int | None = None
+    old_count: int | None = None
+    new_count: int | None = None
+    heading: str = ""
+    lines: list[tuple[str, str]] = field(default_factory=list)
+    doubtful: set[int] = field(default_factory=set)
+    """Places of lines that may be context or may just stand after the hunk."""
+    old_without_newline: bool = False
+    new_without_newline: bool = False
+
+    def side(self, tag: str) -> list[str]:
+        return [text for kind, text in self.lines if kind in (" ", tag)]
+
+    def complete(self, more: int = 0) -> bool:
+        """Whether the header's counts are met (once `more` lines on each side have been taken)."""
+        return (len(self.side("-")) + more, len(self.side("+")) + more) == (self.old_count, self.new_count)
+
+
+@dataclass
+class FilePatch:
+    """Everything one patch says about one file; `None` stands for /dev/null."""
+
+    old: str | None
+    new: str | None
+    hunks: list[Hunk] = field(default_factory=list)
+    renamed: bool = False
+
+
+def parse_patch(text: str) -> list[FilePatch]:
+    """The files a patch touches, in order."""
+    return _Parser(text).parse()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.lines = text.split("\n")
+        while self.lines and self.lines[-1] in ("", "\r"):
+            self.lines.pop()
+        self.at = 0
+        self.files: list[FilePatch] = []
+        self.rename_from: str | None = None
+
+    def parse(self) -> list[FilePatch]:
+        while self.at < len(self.lines):
+            self._line(self.lines[self.at].rstrip("\r"))
+        if not self.files:
+            raise PatchError("No file header was found. A patch needs `--- a/PATH` and `+++ b/PATH` before its hunks.")
+        for patch in self.files:
+            if not patch.hunks and not patch.renamed and None not in (patch.old, patch.new):
+                raise PatchError(f"The patch names {patch.new} but has no hunk (`@@ … @@`) for it.")
+        return self.files
+
+    def _line(self, line: str) -> None:
+        if line.startswith("GIT binary patch") or (line.startswith("Binary files ") and line.endswith(" differ")):
+            raise PatchError("Binary patches cannot be applied; write the file instead.")
+        if line.startswith("*** Begin Patch"):
+            raise PatchError("This is not a unified diff. Write `--- a/PATH`, `+++ b/PATH` and `@@ … @@` hunks.")
+        if self._header_here():
+            return self._header()
+        if line.startswith("@@"):
+            return self._hunk()
+        if line.startswith("diff --git "):
+            self.rename_from = None
+        elif line.startswith("rename from "):
+            self.rename_from = _unquote(line[len("rename from ") :])
+        elif line.startswith("rename to ") and self.rename_from is not None:
+            self.files.append(FilePatch(self.rename_from, _unquote(line[len("rename to ") :]), renamed=True))
+        elif line[:1] in ("+", "-") and self.files and self.files[-1].hunks:
+            raise PatchError(f"Line {self.at + 1} of the patch lies outside any hunk: {line!r}.")
+        self.at += 1
+        return None
+
+    def _header_here(self) -> bool:
+        following = self.lines[self.at + 1] if self.at + 1 < len(self.lines) else ""
+        return self.lines[self.at].startswith("--- ") and following.startswith("+++ ")
+
+    def _header(self) -> None:
+        old, new = (_header_path(self.lines[self.at + step]) for step in (0, 1))
+        self.at += 2
+        if old is None and new is None:
+            raise PatchError("A file header names /dev/null on both sides.")
+        if (old is None or old.startswith("a/")) and (new is None or new.startswith("b/")):
+            old, new = old and old[2:], new and new[2:]
+        last = self.files[-1] if self.files else None
+        if last is not None and last.renamed and not last.hunks and last.new == new:
+            return
+        self.files.append(FilePatch(old, new))
+
+    def _hunk(self) -> None:
+        header = self.lines[self.at].rstrip("\r")
+        if not self.files:
+            raise PatchError(f"The hunk {header!r} has no file header (`--- a/PATH`, `+++ b/PATH`) before it.")
+        match = _HUNK.match(header)
+        start, old_count, _, new_count, heading = match.groups() if match else (None, None, None, None, "")
+        patch = self.files[-1]
+        hunk = Hunk(len(patch.hunks) + 1, header, heading=heading.strip())
+        if start is not None:
+            hunk.start = int(start)
+            hunk.old_count = 1 if old_count is None else int(old_count)
+            hunk.new_count = 1 if new_count is None else int(new_count)
+        self.at += 1
+        while self.at < len(self.lines) and self._taken(hunk, self.lines[self.at]):
+            self.at += 1
+        if not any(tag != " " for tag, _ in hunk.lines):
+            raise PatchError(f"Hunk {hunk.number} for {patch.new or patch.old} ({header}) changes nothing.")
+        patch.hunks.append(hunk)
+
+    def _taken(self, hunk: Hunk, line: str) -> bool:
+        """Take `line` into the hunk, or say that the hunk is over."""
+        if line.startswith(_NO_NEWLINE) and hunk.lines:
+            tag = hunk.lines[-1][0]
+            hunk.old_without_newline |= tag in (" ", "-")
+            hunk.new_without_newline |= tag in (" ", "+")
+            return True
+        if self._next_file_here(hunk) or line.startswith(_AFTER_HUNK):
+            return False
+        blank = line.strip() == ""
+        if hunk.complete() and (blank or line[0] not in "+- ") and not (blank and self._more_follows()):
+            return False
+        tag, text = (line[0], line[1:]) if line[:1] in ("+", "-", " ") else (" ", line)
+        if blank or tag != line[:1]:
+            hunk.doubtful.add(len(hunk.lines))
+        hunk.lines.append((tag, text))
+        return True
+
+    def _next_file_here(self, hunk: Hunk) -> bool:
+        """Whether `---` `+++` here open another file. Inside a hunk they may be a removed and an added line."""
+        if not self._header_here():
+            return False
+        beyond = self.lines[self.at + 2] if self.at + 2 < len(self.lines) else "@@"
+        return hunk.complete() or hunk.start is None or (beyond.startswith("@@") and not hunk.complete(1))
+
+    def _more_follows(self) -> bool:
+        """Whether the hunk goes on after blank lines, whatever its counts said."""
+        rest = (place for place in range(self.at, len(self.lines)) if self.lines[place].strip())
+        place = next(rest, None)
+        if place is None:
+            return False
+        opens_file = self.lines[place].startswith("--- ") and self.lines[place + 1 : place + 2] != []
+        if opens_file and self.lines[place + 1].startswith("+++ "):
+            return False
+        return self.lines[place][0] in "+- "
+
+
+def _header_path(line: str) -> str | None:
+    path = _unquote(line[4:].rstrip("\r").split("\t")[0].strip())
+    return None if path == "/dev/null" else path[2:] if path.startswith("./") else path
+
+
+def _unquote(path: str) -> str:
+    """A path as git writes it: odd names are quoted with octal escapes."""
+    if len(path) < 2 or path[0] != '"' or path[-1] != '"':
+        return path
+    escapes = {"n": b"\n", "t": b"\t", "r": b"\r"}
+    out = b""
+    for part in re.findall(r"\\[0-7]{3}|\\.|[^\\]+", path[1:-1]):
+        if part[0] != "\\":
+            out += part.encode("utf-8", "surrogateescape")
+        elif len(part) == 4:
+            out += bytes([int(part[1:], 8) & 0xFF])
+        else:
+            out += escapes.get(part[1], part[1].encode("utf-8", "surrogateescape"))
+    return out.decode("utf-8", "surrogateescape")
