@@ -1,0 +1,154 @@
+"""The strongest level: namespaces and a filtered view of the host, made by bubblewrap."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from shutil import which
+from subprocess import DEVNULL, run
+from threading import Event
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.sandbox import mountpoints, seccomp, supervisor, system
+from codepilot.sandbox.process import SupervisedProcess
+from codepilot.sandbox.spec import Completed, Level, Limits, Mount, Process, View
+from codepilot.sandbox.tree import Launch, resource_limits
+
+_MB = 1 << 20
+_TMP_BYTES = 256 * _MB
+_SHM_BYTES = 64 * _MB
+_HOME = "/tmp/home"
+_RESERVED = ("/", "/proc", "/dev", "/etc", "/usr", "/bin", "/lib", "/lib64", "/sbin", "/tmp")
+
+
+class Bubblewrap:
+    level = Level.BUBBLEWRAP
+    remaps = True
+
+    def run(
+        self,
+        argv: Sequence[str],
+        view: View,
+        limits: Limits,
+        stdin: bytes = b"",
+        cancel: Event | None = None,
+    ) -> Completed:
+        return supervisor.run(self._launch(argv, view, limits), limits, stdin, cancel)
+
+    def start(self, argv: Sequence[str], view: View, limits: Limits) -> Process:
+        return SupervisedProcess(self._launch(argv, view, limits), limits)
+
+    def _launch(self, argv: Sequence[str], view: View, limits: Limits) -> Launch:
+        binary, optional = executable()
+        mountpoints.prepare(view)
+        with ExitStack() as opened:
+            status, status_end = _pipe(opened)
+            hold, release = _pipe(opened)
+            passwd = _memory_file(opened, system.PASSWD.encode())
+            group = _memory_file(opened, system.GROUP.encode())
+            filter_fd = _memory_file(opened, seccomp.build(seccomp.NAMESPACED))
+            options = [
+                *_namespaces(view, optional),
+                *("--json-status-fd", str(status_end), "--block-fd", str(hold), "--seccomp", str(filter_fd)),
+                *_system(view, passwd, group),
+                *_mounts(view),
+                *("--remount-ro", "/", "--chdir", os.fspath(view.cwd or view.workspace.target)),
+            ]
+            for name, value in system.environment(_HOME, "/tmp", view.env).items():
+                options += ["--setenv", name, value]
+            arguments = _memory_file(opened, b"".join(os.fsencode(option) + b"\0" for option in options))
+            command = [binary, "--args", str(arguments), "--", *map(os.fspath, argv)]
+            opened.pop_all()
+        return Launch(
+            command,
+            pass_fds=(status_end, hold, passwd, group, filter_fd, arguments),
+            status=status,
+            release=release,
+            limits=resource_limits(limits),
+            watched=view.workspace.source,
+        )
+
+
+@cache
+def executable() -> tuple[str, frozenset[str]]:
+    """bubblewrap's path, and which of the options that not every version has are there."""
+    binary = which("bwrap", path=f"{os.environ.get('PATH', '')}:{system.PATH}")
+    if binary is None:
+        raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, "bubblewrap (`bwrap`) is not installed")
+    said = run([binary, "--help"], stdin=DEVNULL, capture_output=True, text=True, check=False, env={}).stdout
+    options = frozenset(word for line in said.splitlines() for word in line.split()[:1] if word.startswith("--"))
+    if "--size" not in options:
+        raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, "bubblewrap is older than 0.7 and cannot limit /tmp")
+    return binary, options
+
+
+def _pipe(opened: ExitStack) -> tuple[int, int]:
+    ends = os.pipe()
+    for end in ends:
+        opened.callback(os.close, end)
+    return ends
+
+
+def _memory_file(opened: ExitStack, content: bytes) -> int:
+    fd = os.memfd_create("codepilot")
+    opened.callback(os.close, fd)
+    os.write(fd, content)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _namespaces(view: View, optional: frozenset[str]) -> list[str]:
+    options = ["--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
+    if not view.network:
+        options.append("--unshare-net")
+    if "--disable-userns" in optional:
+        options.append("--disable-userns")
+    uid = str(system.USER_ID)
+    options += ["--uid", uid, "--gid", uid, "--hostname", "codepilot"]
+    return [*options, "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
+
+
+def _system(view: View, passwd: int, group: int) -> list[str]:
+    """The host's programs, read-only, and private copies of what programs write to.
+
+    /proc is read-only because a sandbox started by root keeps root's rights over /proc/sys.
+    """
+    options = ["--ro-bind", "/usr", "/usr"]
+    for name in system.ROOT_LINKS:
+        path = Path("/", name)
+        if path.is_symlink():
+            options += ["--symlink", os.readlink(path), os.fspath(path)]
+        elif path.is_dir():
+            options += ["--ro-bind", os.fspath(path), os.fspath(path)]
+    options += ["--perms", "0755", "--dir", "/etc"]
+    for path in system.etc_paths(view.network):
+        options += ["--ro-bind", os.path.realpath(path), os.fspath(path)]
+    options += ["--perms", "0644", "--file", str(passwd), "/etc/passwd"]
+    options += ["--perms", "0644", "--file", str(group), "/etc/group"]
+    options += ["--proc", "/proc", "--dev", "/dev"]
+    options += ["--perms", "1777", "--size", str(_SHM_BYTES), "--tmpfs", "/dev/shm"]
+    options += ["--perms", "1777", "--size", str(_TMP_BYTES), "--tmpfs", "/tmp", "--dir", _HOME]
+    return [*options, "--remount-ro", "/proc", "--remount-ro", "/dev"]
+
+
+def _mounts(view: View) -> list[str]:
+    """The workspace and the extras, outer targets first so that inner ones come to lie on top."""
+    options: list[str] = []
+    for mount in sorted((view.workspace, *view.mounts), key=lambda mount: len(mount.target.parts)):
+        _check(mount, view)
+        writable = mount is view.workspace or mount.writable
+        options += ["--bind" if writable else "--ro-bind", os.path.realpath(mount.source), os.fspath(mount.target)]
+    return options
+
+
+def _check(mount: Mount, view: View) -> None:
+    target = os.path.normpath(mount.target)
+    if not mount.target.is_absolute() or target in _RESERVED or ".." in mount.target.parts:
+        raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, f"nothing can be shown at {mount.target} inside")
+    if mount is not view.workspace and mount.target == view.workspace.target:
+        raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, f"two things would be shown at {mount.target} inside")
+    if not mount.source.exists():
+        raise CodePilotError(FailureKind.PATH_NOT_FOUND, f"{mount.source} does not exist", path=str(mount.source))

@@ -1,0 +1,65 @@
+"""Starting processes that die with us.
+
+The kernel delivers a parent-death signal when the *thread* that forked ends. All confined processes are therefore
+started by one thread that lives as long as this process.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from queue import SimpleQueue
+
+_Job = tuple[Callable[[], "subprocess.Popen[bytes]"], "Future[subprocess.Popen[bytes]]"]
+
+_lock = threading.Lock()
+_queue: SimpleQueue[_Job] | None = None
+_owner: int | None = None
+
+
+def spawn(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    pass_fds: Sequence[int] = (),
+    stdin: int = subprocess.PIPE,
+) -> subprocess.Popen[bytes]:
+    """Start `argv` in a session of its own, with nothing inherited but its pipes and `pass_fds`."""
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            list(argv),
+            env=dict(env),
+            cwd="/",
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            close_fds=True,
+            pass_fds=tuple(pass_fds),
+            start_new_session=True,
+        )
+
+    future: Future[subprocess.Popen[bytes]] = Future()
+    _spawner().put((start, future))
+    return future.result()
+
+
+def _spawner() -> SimpleQueue[_Job]:
+    """The queue of this process's spawning thread; a forked copy of us gets a thread of its own."""
+    global _queue, _owner
+    with _lock:
+        if _queue is None or _owner != os.getpid():
+            _queue, _owner = SimpleQueue(), os.getpid()
+            threading.Thread(target=_serve, args=(_queue,), name="codepilot-spawn", daemon=True).start()
+        return _queue
+
+
+def _serve(queue: SimpleQueue[_Job]) -> None:
+    while True:
+        start, future = queue.get()
+        try:
+            future.set_result(start())
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            future.set_exception(error)

@@ -1,0 +1,188 @@
+"""Running one command to its end under limits: capped output, wall clock, memory, processes, disk, cancel."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import time
+from threading import Event
+
+from codepilot.sandbox import usage
+from codepilot.sandbox.spec import Completed, Limits
+from codepilot.sandbox.tree import THREADS, Launch, Tree
+
+TICK = 0.025
+DISK_TICK = 0.5
+_CHUNK = 1 << 16
+FLOOD = 16
+"""Output beyond the limit is left out of the result; this many times the limit ends the command."""
+
+
+class Capture:
+    """The head and the tail of a stream of any length."""
+
+    def __init__(self, limit: int) -> None:
+        self._half = max(1, limit // 2)
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.total = 0
+
+    def add(self, data: bytes) -> None:
+        self.total += len(data)
+        room = self._half - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        self._tail += data
+        if len(self._tail) > 2 * self._half:
+            del self._tail[: -self._half]
+
+    @property
+    def truncated(self) -> bool:
+        return self.total > 2 * self._half
+
+    def bytes(self) -> bytes:
+        if not self.truncated:
+            return bytes(self._head + self._tail)
+        tail = self._tail[-self._half :]
+        left_out = self.total - len(self._head) - len(tail)
+        return bytes(self._head) + b"\n[... %d bytes left out ...]\n" % left_out + bytes(tail)
+
+
+class Watchdog:
+    """Names the first limit that a tree breaks."""
+
+    def __init__(self, tree: Tree, limits: Limits) -> None:
+        self._tree = tree
+        self._limits = limits
+        self._deadline = time.monotonic() + limits.wall_sec
+        self._disk = usage.DiskWatch(tree.watched, limits.disk_bytes) if tree.watched else None
+        self._next_disk = time.monotonic() + DISK_TICK
+        self._last: usage.Usage | None = None
+        self.changed = True
+
+    def breach(self) -> str | None:
+        now = time.monotonic()
+        if now >= self._deadline:
+            return "wall"
+        used = usage.measure(self._tree.root, self._limits.memory_bytes)
+        self.changed, self._last = used != self._last, used
+        if used.memory_bytes > self._limits.memory_bytes:
+            return "memory"
+        if used.processes > self._limits.processes or used.threads > THREADS:
+            return "processes"
+        if self._disk is not None and now >= self._next_disk:
+            self._next_disk = now + DISK_TICK
+            if self._disk.exceeded(self._tree.root):
+                return "disk"
+        return None
+
+
+def run(launch: Launch, limits: Limits, stdin: bytes = b"", cancel: Event | None = None) -> Completed:
+    """Start the tree, feed and drain it, and end it; whatever happened, nothing of it is left when this returns."""
+    started = time.monotonic()
+    tree = Tree(launch)
+    supervision = _Supervision(tree, limits, stdin, cancel)
+    try:
+        reason = supervision.watch()
+    finally:
+        tree.reap()
+        supervision.drain()
+        supervision.close()
+    return supervision.completed(reason, (time.monotonic() - started) * 1000)
+
+
+class _Supervision:
+    def __init__(self, tree: Tree, limits: Limits, stdin: bytes, cancel: Event | None) -> None:
+        self._tree = tree
+        self._limits = limits
+        self._cancel = cancel
+        self._input = memoryview(stdin)
+        self._captures = {"stdout": Capture(limits.output_bytes), "stderr": Capture(limits.output_bytes)}
+        self._watchdog = Watchdog(tree, limits)
+        self._selector = selectors.DefaultSelector()
+        popen = tree.popen
+        assert popen.stdin is not None and popen.stdout is not None and popen.stderr is not None
+        self._pipes = {"stdin": popen.stdin, "stdout": popen.stdout, "stderr": popen.stderr}
+        for name, pipe in self._pipes.items():
+            os.set_blocking(pipe.fileno(), False)
+            if name != "stdin":
+                self._selector.register(pipe, selectors.EVENT_READ, name)
+        if stdin:
+            self._selector.register(popen.stdin, selectors.EVENT_WRITE, "stdin")
+        else:
+            popen.stdin.close()
+        self._exit_fd = os.pidfd_open(popen.pid) if hasattr(os, "pidfd_open") else None
+        if self._exit_fd is not None:
+            self._selector.register(self._exit_fd, selectors.EVENT_READ, "exit")
+
+    def watch(self) -> str | None:
+        """Until the command ends (None), or the name of what must end it."""
+        next_check = time.monotonic()
+        while True:
+            for key, _ in self._selector.select(max(0.0, next_check - time.monotonic())):
+                self._serve(str(key.data))
+            if self._tree.popen.poll() is not None:
+                return None
+            if self._cancel is not None and self._cancel.is_set():
+                return "cancel"
+            if max(capture.total for capture in self._captures.values()) > FLOOD * self._limits.output_bytes:
+                return "output"
+            if time.monotonic() >= next_check:
+                if breach := self._watchdog.breach():
+                    return breach
+                next_check = time.monotonic() + TICK
+
+    def _serve(self, name: str) -> None:
+        if name == "stdin":
+            self._feed()
+        elif name != "exit" and not self._read(name):
+            self._selector.unregister(self._pipes[name])
+
+    def _feed(self) -> None:
+        try:
+            self._input = self._input[os.write(self._tree.stdin, self._input[:_CHUNK]) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._input = self._input[:0]
+        if not self._input:
+            self._selector.unregister(self._pipes["stdin"])
+            self._pipes["stdin"].close()
+
+    def _read(self, name: str) -> bool:
+        try:
+            chunk = os.read(self._pipes[name].fileno(), _CHUNK)
+        except BlockingIOError:
+            return True
+        self._captures[name].add(chunk)
+        return bool(chunk)
+
+    def drain(self) -> None:
+        """What is still in the pipes; every writer is gone."""
+        for name in self._captures:
+            before = -1
+            while self._captures[name].total > before:
+                before = self._captures[name].total
+                self._read(name)
+
+    def close(self) -> None:
+        self._selector.close()
+        if self._exit_fd is not None:
+            os.close(self._exit_fd)
+        for pipe in self._pipes.values():
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+    def completed(self, reason: str | None, duration_ms: float) -> Completed:
+        stdout, stderr = self._captures["stdout"], self._captures["stderr"]
+        truncated = stdout.truncated or stderr.truncated
+        if reason == "cancel":
+            return Completed("interrupted", None, stdout.bytes(), stderr.bytes(), None, duration_ms, truncated)
+        if reason is not None:
+            status = "timeout" if reason == "wall" else "limit"
+            return Completed(status, None, stdout.bytes(), stderr.bytes(), reason, duration_ms, truncated)
+        code = self._tree.exit_code(stderr.bytes())
+        status = "ok" if code == 0 else "error"
+        return Completed(status, code, stdout.bytes(), stderr.bytes(), None, duration_ms, truncated)

@@ -1,0 +1,71 @@
+"""The part of the host that every confined program may read, and the environment it starts with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+
+ETC = (
+    "alternatives",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "crypto-policies",
+    "fonts",
+    "java",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "magic",
+    "magic.mime",
+    "maven",
+    "mime.types",
+    "nsswitch.conf",
+    "os-release",
+    "pki/ca-trust",
+    "pki/java",
+    "pki/tls/cert.pem",
+    "pki/tls/certs",
+    "pki/tls/openssl.cnf",
+    "protocols",
+    "services",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "timezone",
+    "xml",
+)
+"""What toolchains read under /etc. Accounts, host names, keys and machine ids are not among it."""
+
+ETC_ONLINE = ("resolv.conf", "hosts", "host.conf", "gai.conf")
+
+USER, USER_ID = "codepilot", 1000
+PASSWD = f"root:x:0:0:root:/:/usr/sbin/nologin\n{USER}:x:{USER_ID}:{USER_ID}::/tmp/home:/bin/sh\n"
+GROUP = f"root:x:0:\n{USER}:x:{USER_ID}:\n"
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def etc_paths(network: bool) -> list[Path]:
+    """The readable entries of /etc that exist here, versioned toolchain directories included."""
+    etc = Path("/etc")
+    names = (*ETC, *ETC_ONLINE) if network else ETC
+    found = [etc / name for name in names if (etc / name).exists()]
+    for pattern in ("java-*", "python3*"):
+        found.extend(sorted(etc.glob(pattern)))
+    return found
+
+
+def environment(home: str, temp: str, extra: Mapping[str, str]) -> dict[str, str]:
+    """A fixed, small environment; nothing of the host's own passes. `extra` wins."""
+    return {
+        "HOME": home,
+        "LANG": "C.UTF-8",
+        "LOGNAME": USER,
+        "PATH": PATH,
+        "SHELL": "/bin/sh",
+        "TMPDIR": temp,
+        "USER": USER,
+        **extra,
+    }

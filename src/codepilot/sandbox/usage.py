@@ -1,0 +1,168 @@
+"""What a process tree uses right now, read from /proc, and how much it has written to disk."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+_HAS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()
+_WALK_SECONDS = 2.0
+_BYTES_PER_INODE = 4096
+
+
+@dataclass(frozen=True)
+class Usage:
+    processes: int
+    threads: int
+    memory_bytes: int
+
+
+def children(pid: int) -> list[int]:
+    """The direct children of `pid`; none if it is gone."""
+    if not _HAS_CHILDREN:
+        return _parents().get(pid, [])
+    found: list[int] = []
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+        for task in tasks:
+            found.extend(map(int, _read(f"/proc/{pid}/task/{task}/children").split()))
+    except OSError:
+        return found
+    return found
+
+
+def descendants(root: int) -> list[int]:
+    """Every process below `root`, parents first."""
+    parents = None if _HAS_CHILDREN else _parents()
+    found: list[int] = []
+    queue = [root]
+    while queue:
+        pid = queue.pop()
+        below = children(pid) if parents is None else parents.get(pid, [])
+        found.extend(below)
+        queue.extend(below)
+    return found
+
+
+def measure(root: int, memory_limit: int) -> Usage:
+    """Usage of everything below `root`.
+
+    Resident sizes count shared pages once for each process, so a sum over the limit is checked again by
+    proportional sizes, which cost more to read.
+    """
+    pids = descendants(root)
+    threads = sum(_thread_count(pid) for pid in pids)
+    memory = sum(_resident(pid) for pid in pids)
+    if memory > memory_limit:
+        memory = sum(_proportional(pid) for pid in pids)
+    return Usage(len(pids), threads, memory)
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="ascii", errors="replace") as file:
+        return file.read()
+
+
+def _thread_count(pid: int) -> int:
+    try:
+        return max(1, os.stat(f"/proc/{pid}/task").st_nlink - 2)
+    except OSError:
+        return 0
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(_read(f"/proc/{pid}/statm").split()[1]) * PAGE
+    except (OSError, IndexError):
+        return 0
+
+
+def _proportional(pid: int) -> int:
+    try:
+        for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        return _resident(pid)
+    return 0
+
+
+def _parents() -> dict[int, list[int]]:
+    """Children by parent for the whole machine, for kernels that do not list a task's children."""
+    found: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                stat = _read(f"/proc/{name}/stat")
+            except OSError:
+                continue
+            found.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(name))
+    return found
+
+
+class DiskWatch:
+    """Notices when a directory's file system shrinks by more than `limit` because of this tree.
+
+    The file system's free space is the cheap sign; only then are the files changed since the start added up,
+    deleted ones that are still open included, so that others' writes are not blamed on this tree.
+    """
+
+    def __init__(self, directory: Path, limit: int) -> None:
+        self._directory = directory
+        self._limit = limit
+        self._started = time.time() - 1
+        self._free, self._inodes = self._space()
+
+    def exceeded(self, root: int) -> bool:
+        free, inodes = self._space()
+        most_inodes = max(1, self._limit // _BYTES_PER_INODE)
+        if self._free - free <= self._limit and self._inodes - inodes <= most_inodes:
+            return False
+        written, made = self._written(root)
+        return written > self._limit or made > most_inodes
+
+    def _space(self) -> tuple[int, int]:
+        found = os.statvfs(self._directory)
+        return found.f_bfree * found.f_frsize, found.f_ffree
+
+    def _written(self, root: int) -> tuple[int, int]:
+        """Bytes and entries changed since the start, as far as two seconds of looking find them."""
+        written, made = _deleted_but_open(root), 0
+        deadline = time.monotonic() + _WALK_SECONDS
+        queue = [os.fspath(self._directory)]
+        while queue and time.monotonic() < deadline:
+            try:
+                entries = list(os.scandir(queue.pop()))
+            except OSError:
+                continue
+            for entry in entries:
+                try:
+                    found = entry.stat(follow_symlinks=False)
+                except OSError:
+                    continue
+                if found.st_ctime >= self._started:
+                    written += found.st_blocks * 512
+                    made += 1
+                if entry.is_dir(follow_symlinks=False):
+                    queue.append(entry.path)
+        return written, made
+
+
+def _deleted_but_open(root: int) -> int:
+    seen: dict[tuple[int, int], int] = {}
+    for pid in descendants(root):
+        try:
+            names = os.listdir(f"/proc/{pid}/fd")
+        except OSError:
+            continue
+        for name in names:
+            try:
+                found = os.stat(f"/proc/{pid}/fd/{name}")
+            except OSError:
+                continue
+            if found.st_nlink == 0:
+                seen[found.st_dev, found.st_ino] = found.st_blocks * 512
+    return sum(seen.values())
