@@ -1,1 +1,37 @@
-"""Not furnished yet."""
+"""What is durable: runs, steps, events and artifacts, and the home directory they lie in.
+
+`Store` brings in the database library, which takes longer to import than everything else here; it is loaded
+when it is first asked for.
+"""
+
+from typing import TYPE_CHECKING
+
+from codepilot.store.artifacts import Artifacts, FileArtifacts
+from codepilot.store.home import Home
+from codepilot.store.ids import new_id
+from codepilot.store.rows import Claim, LostLease, RunRow, StepRow, StepStatus
+
+if TYPE_CHECKING:
+    from codepilot.store.store import Store
+else:
+
+    def __getattr__(name: str) -> object:
+        if name == "Store":
+            from codepilot.store.store import Store
+
+            return Store
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "Artifacts",
+    "Claim",
+    "FileArtifacts",
+    "Home",
+    "LostLease",
+    "RunRow",
+    "StepRow",
+    "StepStatus",
+    "Store",
+    "new_id",
+]

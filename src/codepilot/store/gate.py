@@ -1,0 +1,70 @@
+"""One writer at a time among all processes: a file lock that queues, where SQLite's own retries starve."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.store.faults import disk_faults
+
+
+class Gate:
+    """Held for the length of one write transaction. Not re-entrant."""
+
+    def __init__(self, path: Path, patience_sec: float = 30.0) -> None:
+        self._path = path
+        self._patience_sec = patience_sec
+        self._threads = threading.Lock()
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        if not self._threads.acquire(timeout=self._patience_sec):
+            raise self._closed("a thread of this process")
+        try:
+            with disk_faults(FailureKind.STORE_UNAVAILABLE, f"Opening {self._path}"):
+                held = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                self._lock(held)
+                try:
+                    yield
+                finally:
+                    fcntl.flock(held, fcntl.LOCK_UN)
+            finally:
+                os.close(held)
+        finally:
+            self._threads.release()
+
+    def _lock(self, held: int) -> None:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._wait(held)
+
+    def _wait(self, held: int) -> None:
+        """Wait in the kernel's queue, but not for ever behind a process that was stopped.
+
+        After a timeout the caller closes `held`; the waiting thread then gets the lock of a file nobody has
+        open, which frees it at once.
+        """
+        got = threading.Event()
+
+        def wait() -> None:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            got.set()
+
+        threading.Thread(target=wait, name="store-gate", daemon=True).start()
+        if not got.wait(self._patience_sec):
+            raise self._closed("another process")
+
+    def _closed(self, holder: str) -> CodePilotError:
+        return CodePilotError(
+            FailureKind.STORE_UNAVAILABLE,
+            f"The database is locked: {holder} has held {self._path} for {self._patience_sec:g} s.",
+            next_action="Look for a stopped codepilot process (`ps`), continue or end it, then try again.",
+            path=self._path,
+        )

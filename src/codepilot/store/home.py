@@ -1,0 +1,86 @@
+"""CodePilot's home on this machine: where everything durable lies."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.store.faults import disk_is_full
+
+
+@dataclass(frozen=True)
+class Home:
+    """One directory that holds the database, artifacts, workspaces, bundles and logs."""
+
+    path: Path
+
+    @classmethod
+    def default(cls, environ: Mapping[str, str]) -> Home:
+        """`$CODEPILOT_HOME`, else the XDG data directory."""
+        if chosen := environ.get("CODEPILOT_HOME"):
+            return cls(Path(chosen).expanduser().absolute())
+        data = environ.get("XDG_DATA_HOME", "")
+        if Path(data).is_absolute():
+            return cls(Path(data) / "codepilot")
+        user = Path(environ["HOME"]) if environ.get("HOME") else Path.home()
+        return cls(user.absolute() / ".local" / "share" / "codepilot")
+
+    @property
+    def database(self) -> Path:
+        return self.path / "codepilot.db"
+
+    @property
+    def artifacts(self) -> Path:
+        return self.path / "artifacts"
+
+    @property
+    def repos(self) -> Path:
+        return self.path / "repos"
+
+    @property
+    def workspaces(self) -> Path:
+        return self.path / "workspaces"
+
+    @property
+    def envs(self) -> Path:
+        return self.path / "envs"
+
+    @property
+    def bundles(self) -> Path:
+        return self.path / "bundles"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def locks(self) -> Path:
+        return self.path / "locks"
+
+    def ensure(self) -> Home:
+        """Make every directory, for the owner alone; refuse a home that cannot be written."""
+        rooms = (self.artifacts, self.repos, self.workspaces, self.envs, self.bundles, self.logs, self.locks)
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for room in rooms:
+                room.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise self._refusal(error) from error
+        for directory in (self.path, *rooms):
+            if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+                raise self._refusal(PermissionError(13, "Permission denied", str(directory)))
+        return self
+
+    def _refusal(self, error: OSError) -> CodePilotError:
+        where = error.filename or self.path
+        if disk_is_full(error):
+            return CodePilotError(FailureKind.DISK_FULL, f"The disk is full: {where} cannot be made.", path=where)
+        return CodePilotError(
+            FailureKind.STORE_UNAVAILABLE,
+            f"CodePilot's home {self.path} cannot be used: {error.strerror or error} ({where}).",
+            next_action="Make it writable, or point CODEPILOT_HOME at a directory that is.",
+            path=where,
+        )

@@ -1,0 +1,73 @@
+"""From database rows to the values that rooms use."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import Row
+
+from codepilot.core.artifacts import ArtifactRef
+from codepilot.core.events import DATA, Event, EventType, State
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.store.rows import RunRow, StepRow, StepStatus
+
+
+def event_id(run_id: str, seq: int) -> str:
+    """An event's identity follows from its place."""
+    return f"e-{run_id.removeprefix('r-')}-{seq:06d}"
+
+
+def read_event(row: Row[*tuple[Any, ...]]) -> Event:
+    kind = EventType(row.type)
+    refs = json.loads(row.artifacts) if row.artifacts != "[]" else ()
+    return Event(
+        type=kind,
+        data=DATA[kind].model_validate_json(row.data),
+        step_id=row.step_id,
+        attempt=row.attempt,
+        artifacts=tuple(ArtifactRef.model_validate(ref) for ref in refs),
+        event_id=event_id(row.run_id, row.seq),
+        seq=row.seq,
+        run_id=row.run_id,
+        at=row.at,
+    )
+
+
+def read_run_row(row: Row[*tuple[Any, ...]]) -> RunRow:
+    return RunRow(
+        run_id=row.run_id,
+        state=State(row.state),
+        verdict=row.verdict,
+        goal=row.goal,
+        repo=row.repo,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        failure_kind=FailureKind(row.failure_kind) if row.failure_kind else None,
+    )
+
+
+def read_step_row(row: Row[*tuple[Any, ...]]) -> StepRow:
+    return StepRow(
+        run_id=row.run_id,
+        step_id=row.step_id,
+        attempt=row.attempt,
+        state=State(row.state),
+        status=StepStatus(row.status),
+        fence=row.fence,
+        worker=row.worker,
+        queued_at=row.queued_at,
+        claimed_at=row.claimed_at,
+        ended_at=row.ended_at,
+    )
+
+
+def no_run(name: str) -> CodePilotError:
+    return CodePilotError(
+        FailureKind.INVALID_SPEC, f"There is no run {name!r}.", next_action="`codepilot history` lists the runs."
+    )
+
+
+def plain_text(text: str) -> str:
+    """Text for a column that people read; PostgreSQL's text cannot hold NUL."""
+    return text.replace("\x00", "\ufffd")

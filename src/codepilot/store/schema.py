@@ -1,0 +1,125 @@
+"""The tables, as queries see them. `migrations` makes them; a test holds the two together.
+
+`runs` is the small row that lists and polls read and every event touches; the whole `Run` lies in `views`,
+so that appending an event never rewrites it. Times are microseconds, JSON is canonical text.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, MetaData, Table, Text, text
+
+metadata = MetaData()
+
+meta = Table(
+    "meta",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+tasks = Table(
+    "tasks",
+    metadata,
+    Column("task_id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("goal", Text, nullable=False),
+    Column("repo", Text, nullable=False),
+    Column("ref", Text),
+    Column("spec", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("task_id", Text, ForeignKey("tasks.task_id"), nullable=False),
+    Column("state", Text, nullable=False),
+    Column("verdict", Text),
+    Column("failure_kind", Text),
+    Column("goal", Text, nullable=False),
+    Column("repo", Text, nullable=False),
+    Column("iterations", Integer, nullable=False),
+    Column("pause_requested", Boolean, nullable=False),
+    Column("cancel_requested", Boolean, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("last_seq", BigInteger, nullable=False),
+    Index("runs_by_age", "created_at"),
+)
+
+views = Table(
+    "views",
+    metadata,
+    Column("run_id", Text, ForeignKey("runs.run_id"), primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("view", Text, nullable=False),
+)
+
+steps = Table(
+    "steps",
+    metadata,
+    Column("run_id", Text, ForeignKey("runs.run_id"), primary_key=True),
+    Column("step_id", Text, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("fence", Integer, nullable=False),
+    Column("worker", Text),
+    Column("queued_seq", BigInteger, nullable=False),
+    Column("queued_at", BigInteger, nullable=False),
+    Column("claimed_at", BigInteger),
+    Column("ended_at", BigInteger),
+    Index(
+        "steps_pending",
+        "queued_at",
+        sqlite_where=text("status = 'PENDING'"),
+        postgresql_where=text("status = 'PENDING'"),
+    ),
+    Index(
+        "steps_running",
+        "worker",
+        sqlite_where=text("status = 'RUNNING'"),
+        postgresql_where=text("status = 'RUNNING'"),
+    ),
+    Index(
+        "steps_one_open",
+        "run_id",
+        unique=True,
+        sqlite_where=text("status IN ('PENDING', 'RUNNING')"),
+        postgresql_where=text("status IN ('PENDING', 'RUNNING')"),
+    ),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("run_id", Text, ForeignKey("runs.run_id"), primary_key=True),
+    Column("seq", BigInteger, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("step_id", Text),
+    Column("attempt", Integer, nullable=False),
+    Column("data", Text, nullable=False),
+    Column("artifacts", Text, nullable=False),
+)
+
+artifacts = Table(
+    "artifacts",
+    metadata,
+    Column("run_id", Text, ForeignKey("runs.run_id"), primary_key=True),
+    Column("seq", BigInteger, primary_key=True),
+    Column("type", Text, primary_key=True),
+    Column("sha256", Text, primary_key=True),
+    Column("size_bytes", BigInteger, nullable=False),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("worker", Text, primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("beat_at", BigInteger, nullable=False),
+)

@@ -1,0 +1,62 @@
+"""Secrets taken out of text before it is written where people look."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+MASK = "[redacted]"
+
+_SHAPES = re.compile(
+    r"""
+    -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)
+    | \bsk-[A-Za-z0-9_-]{16,}                     # Anthropic, OpenAI
+    | \b(?:ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{20,}  # GitHub
+    | \bgithub_pat_[A-Za-z0-9_]{20,}
+    | \bglpat-[A-Za-z0-9_-]{16,}
+    | \bxox[abposr]-[A-Za-z0-9-]{10,}             # Slack
+    | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b               # AWS
+    | \bAIza[A-Za-z0-9_-]{30,}                    # Google
+    | \bhf_[A-Za-z0-9]{20,}
+    | \bnpm_[A-Za-z0-9]{30,}
+    | \bpypi-[A-Za-z0-9_-]{20,}
+    | \beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}   # JWT
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_BEARER = re.compile(r"(?i)\b(bearer|basic)(\s+)[A-Za-z0-9._~+/-]{12,}=*")
+_ASSIGNED = re.compile(
+    r"""(?ix)
+    \b([\w-]*(?:api[_-]?key|secret|token|passwd|password|access[_-]?key)[\w-]*["']?\s*[:=]\s*["']?)
+    (?=[^\s"',;]*\d)[A-Za-z0-9._~+/=-]{16,}
+    """
+)
+_URL_PASSWORD = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@")
+_SECRET_NAME = re.compile(r"(?i)key|token|secret|passw|credential")
+_SHORTEST_VALUE = 8
+
+
+def redact(text: str) -> str:
+    """`text` without anything that looks like a key, a token or a password."""
+    text = _SHAPES.sub(MASK, text)
+    text = _BEARER.sub(rf"\1\2{MASK}", text)
+    text = _ASSIGNED.sub(rf"\1{MASK}", text)
+    return _URL_PASSWORD.sub(rf"\1:{MASK}@", text)
+
+
+class Redactor:
+    """`redact`, and the very values of the environment's variables whose names speak of secrets."""
+
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        values = {
+            value
+            for name, value in (environ or {}).items()
+            if _SECRET_NAME.search(name) and len(value) >= _SHORTEST_VALUE
+        }
+        longest_first = sorted(values, key=lambda value: (-len(value), value))
+        self._values = re.compile("|".join(map(re.escape, longest_first))) if values else None
+
+    def __call__(self, text: str) -> str:
+        if self._values is not None:
+            text = self._values.sub(MASK, text)
+        return redact(text)

@@ -1,0 +1,238 @@
+"""A run's log: one JSON line an event, with the fields that every line must have to be found again."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import JsonValue
+
+from codepilot.core.contract import Contract, JsonObject
+from codepilot.core.events import Event, EventType, RunFinished, State, StepFailed, StepQueued
+from codepilot.core.failures import CodePilotError, FailureKind, Origin
+from codepilot.telemetry.clock import rfc3339
+from codepilot.telemetry.redact import Redactor
+
+TEXT_LIMIT = 2_000
+ITEMS_LIMIT = 50
+DEPTH_LIMIT = 8
+DATA_LIMIT = 16_000
+_REDACT_MARGIN = 4_096
+_TAIL_BLOCK = 64 * 1024
+_WARNINGS = frozenset({EventType.GUARDRAIL_BLOCKED, EventType.BUDGET_WARNED, EventType.RUN_BLOCKED})
+
+
+class LogLine(Contract):
+    """One line. `role` is the state whose step the event belongs to."""
+
+    ts: str
+    level: Literal["INFO", "WARN", "ERROR"]
+    run_id: str
+    step_id: str | None
+    role: State | None
+    attempt: int
+    event: EventType
+    seq: int
+    tool: str | None = None
+    exit_code: int | None = None
+    duration_ms: float | None = None
+    data: JsonObject = {}
+
+
+class RunLog:
+    """The log file of one run. Each event is written once, in order, whatever happened to the process before.
+
+    `missing` returns the run's events after a given place; with it, events that another process recorded
+    (a request to pause, say) are written in their place too.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        run_id: str,
+        environ: Mapping[str, str] | None = None,
+        missing: Callable[[int], Sequence[Event]] | None = None,
+    ) -> None:
+        self._path = path
+        self._run_id = run_id
+        self._redact = Redactor(environ)
+        self._missing = missing
+        self._roles: dict[str, State] = {}
+        self._guard = threading.Lock()
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise self._fault(error) from error
+        self._last_seq = self._repair()
+
+    @property
+    def last_seq(self) -> int:
+        """The place of the last event that the log has."""
+        return self._last_seq
+
+    def write(self, events: Sequence[Event]) -> None:
+        """Add the events that the log does not have yet."""
+        with self._guard:
+            fresh = [event for event in events if event.seq > self._last_seq]
+            if fresh and fresh[0].seq > self._last_seq + 1 and self._missing is not None:
+                fresh = [event for event in self._missing(self._last_seq) if event.seq > self._last_seq]
+            self._learn(fresh)
+            if fresh:
+                self._append("".join(f"{self._line(event)}\n" for event in fresh).encode())
+                self._last_seq = fresh[-1].seq
+
+    def catch_up(self, events: Sequence[Event]) -> None:
+        """After a crash: `events` are the run's, from the first; those the log lacks are added."""
+        with self._guard:
+            self._learn(events)
+        self.write(events)
+
+    def close(self) -> None:
+        with self._guard:
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
+
+    def _line(self, event: Event) -> str:
+        data = event.data.model_dump(mode="json", by_alias=True)
+        tool, exit_code, duration_ms = _facts(event)
+        line = LogLine(
+            ts=rfc3339(event.at),
+            level=_level(event),
+            run_id=event.run_id,
+            step_id=event.step_id,
+            role=self._roles.get(event.step_id or ""),
+            attempt=event.attempt,
+            event=event.type,
+            seq=event.seq,
+            tool=tool,
+            exit_code=exit_code,
+            duration_ms=duration_ms,
+            data=self._bounded_object(data),
+        )
+        absent = {name for name in ("tool", "exit_code", "duration_ms") if getattr(line, name) is None}
+        return line.model_dump_json(by_alias=True, exclude=absent)
+
+    def _bounded_object(self, data: JsonObject) -> JsonObject:
+        bounded = {self._clip(name): self._bounded(value, 1) for name, value in data.items()}
+        size = len(json.dumps(bounded))
+        if size <= DATA_LIMIT:
+            return bounded
+        return {"truncated": size, "fields": ", ".join(sorted(bounded))[:TEXT_LIMIT]}
+
+    def _bounded(self, value: JsonValue, depth: int) -> JsonValue:
+        if isinstance(value, str):
+            return self._clip(value)
+        if not isinstance(value, (list, dict)):
+            return value
+        if depth > DEPTH_LIMIT:
+            return "…"
+        if isinstance(value, list):
+            kept = [self._bounded(item, depth + 1) for item in value[:ITEMS_LIMIT]]
+            return [*kept, f"… {len(value) - ITEMS_LIMIT} more"] if len(value) > ITEMS_LIMIT else kept
+        kept_items = list(value.items())[:ITEMS_LIMIT]
+        return {self._clip(name): self._bounded(item, depth + 1) for name, item in kept_items}
+
+    def _clip(self, text: str) -> str:
+        """Redacted first, so that no half of a secret is left at the cut."""
+        clean = self._redact(text[: TEXT_LIMIT + _REDACT_MARGIN])
+        if len(text) <= TEXT_LIMIT and len(clean) <= TEXT_LIMIT:
+            return clean
+        return f"{clean[:TEXT_LIMIT]}… ({len(text)} characters)"
+
+    def _learn(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if isinstance(event.data, StepQueued) and event.step_id:
+                self._roles[event.step_id] = event.data.state
+
+    def _append(self, lines: bytes) -> None:
+        before = os.fstat(self._file).st_size
+        try:
+            rest = memoryview(lines)
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError as error:
+            os.ftruncate(self._file, before)
+            raise self._fault(error) from error
+
+    def _repair(self) -> int:
+        """Cut off what a crash left behind the last whole line; return that line's place."""
+        end = os.fstat(self._file).st_size
+        tail, start = b"", end
+        while start > 0:
+            start = max(0, start - _TAIL_BLOCK)
+            tail = os.pread(self._file, end - start, start)
+            for stop in _line_ends(tail):
+                begin = tail.rfind(b"\n", 0, stop) + 1
+                line = _parse(tail[begin:stop]) if begin or start == 0 else None
+                if line is not None:
+                    os.ftruncate(self._file, start + stop + 1)
+                    self._recall(line)
+                    return line.seq
+        os.ftruncate(self._file, 0)
+        return 0
+
+    def _recall(self, line: LogLine) -> None:
+        if line.step_id and line.role:
+            self._roles[line.step_id] = line.role
+
+    def _fault(self, error: OSError) -> CodePilotError:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            message, kind = f"The disk is full: the log {self._path} cannot be written.", FailureKind.DISK_FULL
+        else:
+            message = f"The log {self._path} cannot be written: {error.strerror or error}."
+            kind = FailureKind.STORE_UNAVAILABLE
+        return CodePilotError(kind, message, path=self._path)
+
+
+def _line_ends(tail: bytes) -> Iterable[int]:
+    """Where the lines of `tail` end, last first."""
+    stop = tail.rfind(b"\n")
+    while stop >= 0:
+        yield stop
+        stop = tail.rfind(b"\n", 0, stop)
+
+
+def _parse(text: bytes) -> LogLine | None:
+    try:
+        return LogLine.model_validate_json(text)
+    except ValueError:
+        return None
+
+
+def _level(event: Event) -> Literal["INFO", "WARN", "ERROR"]:
+    match event.data:
+        case StepFailed(failure=failure):
+            return "ERROR" if failure.handling.origin is Origin.PLATFORM else "WARN"
+        case RunFinished(state=State.FAILED):
+            return "ERROR"
+        case RunFinished(state=State.ABORTED):
+            return "WARN"
+    return "WARN" if event.type in _WARNINGS else "INFO"
+
+
+def _facts(event: Event) -> tuple[str | None, int | None, float | None]:
+    """Tool, exit code and duration, where the event has them: at its top, or in the action or result it carries."""
+    data = event.data.model_dump(mode="json")
+    inner = (data.get(name) for name in ("action", "observation", "result"))
+    seen: JsonObject = {}
+    for place in (data, *(place for place in inner if isinstance(place, dict))):
+        for name in ("tool", "skill", "exit_code", "duration_ms", "duration_sec"):
+            if place.get(name) is not None:
+                seen.setdefault(name, place[name])
+    tool = seen.get("tool", seen.get("skill"))
+    exit_code = seen.get("exit_code")
+    duration_ms, duration_sec = seen.get("duration_ms"), seen.get("duration_sec")
+    if isinstance(duration_sec, (int, float)) and duration_ms is None:
+        duration_ms = round(duration_sec * 1000, 3)
+    return (
+        tool if isinstance(tool, str) else None,
+        exit_code if isinstance(exit_code, int) else None,
+        float(duration_ms) if isinstance(duration_ms, (int, float)) else None,
+    )

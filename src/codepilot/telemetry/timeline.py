@@ -1,0 +1,147 @@
+"""The timeline of a run: which step took how long, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from codepilot.core.contract import Contract, JsonObject
+from codepilot.core.events import (
+    Event,
+    EventType,
+    ReviewRecorded,
+    State,
+    StepQueued,
+    TestsJudged,
+    TurnStarted,
+)
+from codepilot.core.run import Run
+
+StepStatus = Literal["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "SKIPPED", "CANCELLED"]
+
+
+class TimelineStep(Contract):
+    role: State
+    duration_sec: float
+    agent_turns: int | None = None
+    exit_code: int | None = None
+    status: StepStatus
+    verdict: str | None = None
+    attempt: int
+
+
+class TimelineTests(Contract):
+    passed: bool
+    failed_tests_before: tuple[str, ...]
+    failed_tests_after: tuple[str, ...]
+
+
+class Timeline(Contract):
+    run_id: str
+    task: str
+    status: State
+    total_duration_sec: float
+    iterations_used: int
+    steps: tuple[TimelineStep, ...]
+    patch: str | None
+    test_result: TimelineTests | None
+
+
+@dataclass
+class _Step:
+    """A step while its events are read. Time counts from a start to the step's last event, pauses left out."""
+
+    role: State
+    attempt: int
+    status: StepStatus = "PENDING"
+    worked_us: int = 0
+    open_since: int | None = None
+    last_at: int = 0
+    turns: int = 0
+    exit_code: int | None = None
+    verdict: str | None = None
+
+    def rest(self, at: int) -> None:
+        if self.open_since is not None:
+            self.worked_us += max(0, at - self.open_since)
+            self.open_since = None
+
+    def told(self) -> TimelineStep:
+        return TimelineStep(
+            role=self.role,
+            duration_sec=_seconds(self.worked_us),
+            agent_turns=self.turns or None,
+            exit_code=self.exit_code,
+            status=self.status,
+            verdict=self.verdict,
+            attempt=self.attempt,
+        )
+
+
+_ENDS: dict[EventType, StepStatus] = {
+    EventType.STEP_SUCCEEDED: "SUCCEEDED",
+    EventType.STEP_FAILED: "FAILED",
+    EventType.STEP_SKIPPED: "SKIPPED",
+    EventType.RUN_PAUSED: "PENDING",
+    EventType.RUN_BLOCKED: "PENDING",
+}
+
+
+def timeline(run: Run, events: Sequence[Event]) -> JsonObject:
+    """The run's timeline; fields that a step has nothing to say about are left out."""
+    steps: dict[tuple[str | None, int], _Step] = {}
+    for event in events:
+        key = (event.step_id, event.attempt)
+        if isinstance(event.data, StepQueued):
+            steps[key] = _Step(event.data.state, event.attempt, last_at=event.at)
+        elif event.type is EventType.RUN_FINISHED:
+            for step in steps.values():
+                if step.status in ("PENDING", "RUNNING"):
+                    step.rest(event.at)
+                    step.status = "CANCELLED"
+        elif key in steps:
+            _tell(steps[key], event)
+    result = run.test_result
+    told = Timeline(
+        run_id=run.run_id,
+        task=run.task.goal.natural,
+        status=run.state,
+        total_duration_sec=_seconds(run.spent.wall_us),
+        iterations_used=run.spent.iterations,
+        steps=tuple(step.told() for step in steps.values()),
+        patch=run.proposal.patch.diff if run.proposal else None,
+        test_result=None
+        if result is None
+        else TimelineTests(
+            passed=result.passed,
+            failed_tests_before=result.failed_tests_before,
+            failed_tests_after=result.failed_tests_after,
+        ),
+    )
+    document: JsonObject = told.model_dump(mode="json", by_alias=True)
+    document["steps"] = [
+        step.told().model_dump(mode="json", by_alias=True, exclude_none=True) for step in steps.values()
+    ]
+    return document
+
+
+def _tell(step: _Step, event: Event) -> None:
+    match event.data:
+        case TurnStarted(usage=usage):
+            step.turns += usage.turns
+        case TestsJudged(result=result):
+            step.exit_code = result.exit_code
+        case ReviewRecorded(review=review):
+            step.verdict = review.verdict
+    if event.type is EventType.STEP_STARTED:
+        step.rest(step.last_at)
+        step.open_since, step.status = event.at, "RUNNING"
+    elif event.type in _ENDS:
+        step.rest(event.at)
+        step.status = _ENDS[event.type]
+    step.last_at = event.at
+
+
+def _seconds(us: int) -> float:
+    return round(us / 1e6, 3)
