@@ -1,0 +1,190 @@
+"""Candidates in order of suspicion × prior, made only when asked for.
+
+Three lazy levels: a function waits with the best score anything in it could have, then its statements do, then
+its templates at their nodes. The order depends on nothing but the files, the suspicion and the templates.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import heapq
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from codepilot.repair.context import Context, Failure
+from codepilot.repair.localise import Suspicion
+from codepilot.repair.priors import DECAY, PRIORS, UNSEEN
+from codepilot.repair.source import Edit, Source, Unit
+from codepilot.repair.templates import TEMPLATES, Template
+
+_BEST_PRIOR = max(PRIORS.values())
+_BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try, ast.AsyncFor, ast.AsyncWith, ast.TryStar)
+_COMPOUND = (*_BLOCKS, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Match)
+
+
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """One edit of one file, in its place in the search."""
+
+    position: int
+    source: Source
+    unit: Unit | None
+    """The function whose code can be swapped to try it; None if the module must be loaded anew."""
+    edit: Edit
+    score: float
+    line: int
+
+
+def candidates(
+    sources: Mapping[str, Source], suspicion: Suspicion, failure: Failure, templates: tuple[Template, ...] = TEMPLATES
+) -> Iterator[Proposal]:
+    """Every distinct edit that parses, best first."""
+    seen: dict[bytes, None] = {}
+    position = 0
+    for score, context, edit, line in _Heap(sources, suspicion, failure, templates):
+        unit = context.source.unit_at(edit.start)
+        unit = unit if unit is not None and unit.holds(edit) else None
+        key = _normal_form(context.source, unit, edit)
+        if key is None or key in seen:
+            continue
+        seen[key] = None
+        yield Proposal(position, context.source, unit, edit, score, line)
+        position += 1
+
+
+def _normal_form(source: Source, unit: Unit | None, edit: Edit) -> bytes | None:
+    """Names the program that the edit gives, whatever its spelling; None if it is not one, or is the same."""
+    text = unit.segment(edit) if unit else source.text[: edit.start] + edit.replacement + source.text[edit.end :]
+    try:
+        tree = ast.dump(ast.parse(text))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    place = f"{source.path}\0{unit.qualname if unit else ''}\0{unit.start if unit else 0}\0"
+    return hashlib.blake2b((place + tree).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+@dataclass
+class _Entry:
+    """Something waiting in the heap with the best score it could give."""
+
+    context: Context
+    statement: ast.stmt | None = None
+    weight: float = 0.0
+    edits: Iterator[Edit] | None = None
+    count: int = 0
+    prior: float = 0.0
+
+
+class _Heap:
+    def __init__(
+        self, sources: Mapping[str, Source], suspicion: Suspicion, failure: Failure, templates: tuple[Template, ...]
+    ) -> None:
+        self._suspicion = suspicion
+        self._templates = templates
+        self._heap: list[tuple[float, int, _Entry]] = []
+        self._pushed = 0
+        for path in sorted(sources):
+            source = sources[path]
+            for unit in source.units:
+                weight = suspicion.of(path, unit.lines)
+                if weight > 0:
+                    self._push(weight * _BEST_PRIOR, _Entry(Context(source, unit, failure)))
+            self._push_module(source, failure)
+
+    def _push(self, bound: float, entry: _Entry) -> None:
+        heapq.heappush(self._heap, (-bound, self._pushed, entry))
+        self._pushed += 1
+
+    def _push_module(self, source: Source, failure: Failure) -> None:
+        """Statements outside functions whose names the suspicious functions use, and their signatures."""
+        context = Context(source, None, failure)
+        weights: dict[str, float] = {}
+        for unit in source.units:
+            weight = self._suspicion.of(source.path, unit.lines)
+            if weight > 0:
+                for node in ast.walk(unit.node):
+                    name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", None)
+                    if isinstance(name, str):
+                        weights[name] = max(weights.get(name, 0.0), weight)
+                self._push(weight * UNSEEN * 2, _Entry(context, unit.node, weight * UNSEEN * 2))
+        for statement, names in _module_statements(source.tree.body):
+            weight = max((weights.get(name, 0.0) for name in names), default=0.0)
+            if weight > 0:
+                self._push(weight * UNSEEN * _BEST_PRIOR, _Entry(context, statement, weight * UNSEEN))
+
+    def __iter__(self) -> Iterator[tuple[float, Context, Edit, int]]:
+        while self._heap:
+            bound, _, entry = heapq.heappop(self._heap)
+            if entry.edits is not None:
+                edit = next(entry.edits, None)
+                if edit is not None:
+                    assert entry.statement is not None
+                    yield -bound, entry.context, edit, entry.statement.lineno
+                    entry.count += 1
+                    self._push(entry.weight * entry.prior / (1 + DECAY * entry.count), entry)
+            elif entry.statement is not None:
+                self._open_statement(entry.context, entry.statement, entry.weight)
+            else:
+                self._open_function(entry.context)
+
+    def _open_function(self, context: Context) -> None:
+        assert context.unit is not None
+        for statement in ast.walk(context.unit.node):
+            if isinstance(statement, ast.stmt) and statement is not context.unit.node:
+                weight = self._suspicion.of(context.source.path, _own_lines(statement))
+                if weight > 0:
+                    self._push(weight * _BEST_PRIOR, _Entry(context, statement, weight))
+
+    def _open_statement(self, context: Context, statement: ast.stmt, weight: float) -> None:
+        own = _signature(statement) if statement in _functions(context) else _own_nodes(statement)
+        for node in own:
+            for template in self._templates:
+                if isinstance(node, template.nodes):
+                    prior = PRIORS[template.name]
+                    edits = template.edits(node, context)
+                    self._push(weight * prior, _Entry(context, statement, weight, edits, 0, prior))
+
+
+def _functions(context: Context) -> set[ast.stmt]:
+    return {unit.node for unit in context.source.units} if context.unit is None else set()
+
+
+def _signature(function: ast.stmt) -> Iterator[ast.AST]:
+    """A function's own head: defaults and decorators, not its body."""
+    yield function
+    arguments = getattr(function, "args", None)
+    for default in [*arguments.defaults, *arguments.kw_defaults] if arguments else []:
+        if default is not None:
+            yield from ast.walk(default)
+
+
+def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The statement and its expressions in order of appearance, without the statements inside it."""
+    yield statement
+    waiting = [child for child in ast.iter_child_nodes(statement) if not isinstance(child, ast.stmt)]
+    while waiting:
+        node = waiting.pop(0)
+        yield node
+        children = [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)]
+        waiting = children + waiting
+
+
+def _own_lines(statement: ast.stmt) -> range:
+    """The lines that belong to the statement itself: its head, if it has a body."""
+    assert statement.end_lineno is not None
+    body = getattr(statement, "body", None)
+    if isinstance(statement, _COMPOUND) and isinstance(body, list) and body:
+        return range(statement.lineno, max(statement.lineno + 1, body[0].lineno))
+    return range(statement.lineno, statement.end_lineno + 1)
+
+
+def _module_statements(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt, list[str]]]:
+    """Assignments of modules and classes, with the names they bind."""
+    for node in body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
+            yield node, names
+        elif isinstance(node, ast.ClassDef):
+            yield from _module_statements(node.body)

@@ -1,0 +1,192 @@
+"""A source file as bytes and as a tree, and edits that touch one span and leave every other byte alone."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+_NEWLINE = re.compile(r"\r\n|\r|\n")
+_BOM = b"\xef\xbb\xbf"
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Put `replacement` where the characters from `start` to `end` were."""
+
+    start: int
+    end: int
+    replacement: str
+    template: str
+
+
+class Unreadable(Exception):
+    """The file cannot be edited safely: it does not parse, or does not survive decoding and encoding."""
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    path: str
+    data: bytes
+    text: str
+    encoding: str
+    tree: ast.Module = field(repr=False)
+
+    @classmethod
+    def read(cls, path: str, data: bytes) -> Source:
+        """Decode as Python would (PEP 263, byte order mark) and parse."""
+        try:
+            encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+            body = data[3:] if data.startswith(_BOM) else data
+            encoding = "utf-8" if encoding == "utf-8-sig" else encoding
+            text = body.decode(encoding)
+            if text.encode(encoding) != body:
+                raise Unreadable(f"{path} does not survive decoding as {encoding}")
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError, LookupError, RecursionError) as error:
+            raise Unreadable(f"{path}: {error}") from error
+        return cls(path, data, text, encoding, tree)
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *(match.end() for match in _NEWLINE.finditer(self.text))]
+
+    @cached_property
+    def newline(self) -> str:
+        match = _NEWLINE.search(self.text)
+        return match.group() if match else "\n"
+
+    def offset(self, line: int, column: int) -> int:
+        """Characters before this place; `column` counts UTF-8 bytes, as the parser does."""
+        start = self._starts[line - 1]
+        end = self._starts[line] if line < len(self._starts) else len(self.text)
+        row = self.text[start:end]
+        return start + (column if row.isascii() else len(row.encode()[:column].decode(errors="ignore")))
+
+    def line_of(self, offset: int) -> int:
+        return bisect_right(self._starts, offset)
+
+    def line_start(self, line: int) -> int:
+        return self._starts[line - 1]
+
+    def line_end(self, line: int) -> int:
+        """Where the line's newline ends."""
+        return self._starts[line] if line < len(self._starts) else len(self.text)
+
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        place = node
+        assert isinstance(place, ast.expr | ast.stmt | ast.arg | ast.keyword | ast.excepthandler | ast.alias)
+        assert place.end_lineno is not None and place.end_col_offset is not None
+        return self.offset(place.lineno, place.col_offset), self.offset(place.end_lineno, place.end_col_offset)
+
+    def segment(self, node: ast.AST) -> str:
+        start, end = self.span(node)
+        return self.text[start:end]
+
+    def indentation(self, line: int) -> str:
+        row = self.text[self.line_start(line) : self.line_end(line)]
+        return row[: len(row) - len(row.lstrip(" \t\f"))]
+
+    def apply(self, edit: Edit) -> bytes | None:
+        """The file with the edit made, or None if its text cannot be written in the file's encoding."""
+        try:
+            middle = edit.replacement.encode(self.encoding)
+            head = self.text[: edit.start].encode(self.encoding)
+            tail = self.text[edit.end :].encode(self.encoding)
+        except UnicodeEncodeError:
+            return None
+        return (_BOM if self.data.startswith(_BOM) else b"") + head + middle + tail
+
+    @cached_property
+    def units(self) -> tuple[Unit, ...]:
+        """Every outermost function: at module level, in classes, and in blocks of those."""
+        return tuple(_units(self, self.tree.body, ()))
+
+    def unit_at(self, offset: int) -> Unit | None:
+        return next((unit for unit in self.units if unit.start <= offset < unit.end), None)
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """An outermost function: the smallest piece that can be compiled alone and put in place of the living one.
+
+    `headers` are the lines that give its text the same place when compiled by itself: a `class X:` for each
+    class around it, an `if 1:` for each other block.
+    """
+
+    source: Source = field(repr=False)
+    node: Function = field(repr=False)
+    qualname: str
+    headers: tuple[str, ...]
+    start: int
+    end: int
+    body_start: int
+
+    @property
+    def first_line(self) -> int:
+        """Where its code object says it begins: at its first decorator."""
+        return min([self.node.lineno, *(decorator.lineno for decorator in self.node.decorator_list)])
+
+    @property
+    def lines(self) -> range:
+        assert self.node.end_lineno is not None
+        return range(self.node.lineno, self.node.end_lineno + 1)
+
+    @property
+    def line_shift(self) -> int:
+        """What to add to line numbers of the compiled segment."""
+        return self.node.lineno - len(self.headers) - 1
+
+    @property
+    def class_name(self) -> str | None:
+        return self.qualname.rpartition(".")[0] or None
+
+    def holds(self, edit: Edit) -> bool:
+        """Whether the edit lies in the body, where swapping the code object carries the whole change."""
+        return self.body_start <= edit.start and edit.end <= self.end
+
+    def segment(self, edit: Edit | None = None) -> str:
+        """The function's text, with the edit made, ready to be compiled alone."""
+        text = self.source.text
+        if edit is None:
+            body = text[self.start : self.end]
+        else:
+            body = text[self.start : edit.start] + edit.replacement + text[edit.end : self.end]
+        return "".join(header + "\n" for header in self.headers) + body
+
+
+def _units(source: Source, body: list[ast.stmt], around: tuple[tuple[str, str], ...]) -> Iterator[Unit]:
+    for node in body:
+        indent = source.indentation(node.lineno)
+        if isinstance(node, Function):
+            classes = [name for name, _ in around if name]
+            headers = tuple(f"{space}class {name}:" if name else f"{space}if 1:" for name, space in around)
+            first = node.body[0]
+            # The decorators of a first nested definition lie before its own line.
+            nested = first.decorator_list if isinstance(first, Function | ast.ClassDef) else []
+            line = min([first.lineno, *(decorator.lineno for decorator in nested)])
+            own_line = bool(nested) or not source.text[source.line_start(line) : source.span(first)[0]].strip()
+            assert node.end_lineno is not None
+            yield Unit(
+                source=source,
+                node=node,
+                qualname=".".join([*classes, node.name]),
+                headers=headers,
+                start=source.line_start(node.lineno),
+                end=source.line_end(node.end_lineno),
+                body_start=source.line_start(line) if own_line else source.span(first)[0],
+            )
+        elif isinstance(node, ast.ClassDef):
+            yield from _units(source, node.body, (*around, (node.name, indent)))
+        else:
+            for block in ("body", "orelse", "finalbody"):
+                yield from _units(source, getattr(node, block, []), (*around, ("", indent)))
+            for handler in getattr(node, "handlers", []):
+                yield from _units(source, handler.body, (*around, ("", indent)))

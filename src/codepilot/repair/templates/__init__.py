@@ -1,0 +1,30 @@
+"""The templates, one family a file. A template is a small generator from a node to what it would write there."""
+
+from codepilot.repair.templates import (
+    absence,
+    calls,
+    conditions,
+    exceptions,
+    guards,
+    names,
+    operators,
+    sharing,
+    statements,
+    values,
+)
+from codepilot.repair.templates.template import Template
+
+TEMPLATES: tuple[Template, ...] = (
+    *operators.FAMILY,
+    *values.FAMILY,
+    *names.FAMILY,
+    *conditions.FAMILY,
+    *calls.FAMILY,
+    *absence.FAMILY,
+    *statements.FAMILY,
+    *guards.FAMILY,
+    *exceptions.FAMILY,
+    *sharing.FAMILY,
+)
+
+__all__ = ["TEMPLATES", "Template"]

@@ -1,0 +1,57 @@
+"""Exceptions: caught more widely, raised as another kind, caught at all."""
+
+from __future__ import annotations
+
+import ast
+
+from codepilot.repair.context import Context
+from codepilot.repair.source import Edit
+from codepilot.repair.templates.template import Proposals, Template
+
+_COMMON = ("ValueError", "TypeError", "KeyError", "IndexError", "AttributeError", "ZeroDivisionError", "OSError")
+
+
+def widen(node: ast.ExceptHandler, context: Context) -> Proposals:
+    """The exceptions that the failing tests met, then the usual ones, caught too."""
+    if node.type is None:
+        return
+    caught = [context.text(part) for part in (node.type.elts if isinstance(node.type, ast.Tuple) else [node.type])]
+    for name in dict.fromkeys((*context.failure.exceptions, *_COMMON, "Exception")):
+        if name not in caught and name.isidentifier():
+            yield context.replace(node.type, f"({', '.join([*caught, name])})", "exception.widen")
+            yield context.replace(node.type, name, "exception.widen")
+    if len(caught) > 1:
+        for name in caught:
+            yield context.replace(node.type, name, "exception.widen")
+
+
+def raised(node: ast.Raise, context: Context) -> Proposals:
+    """Another kind of exception: those the file knows, then the usual ones."""
+    name = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+    if isinstance(name, ast.Name):
+        own = [other for other in context.globals if other.endswith(("Error", "Exception", "Warning"))]
+        for other in dict.fromkeys((*own, *_COMMON, "RuntimeError", "NotImplementedError", "LookupError")):
+            if other != name.id:
+                yield context.replace(name, other, "exception.raised")
+
+
+def catch(node: ast.stmt, context: Context) -> Proposals:
+    """The statement tried, with a way out where the failing tests met an exception."""
+    if not context.owns_lines(node) or node.lineno != node.end_lineno or context.function_of(node) is None:
+        return
+    met = [name for name in context.failure.exceptions if name != "AssertionError" and name.isidentifier()]
+    indent, line = context.indent(node), context.source.newline
+    exits = ["return None", "return []", "return 0", "return False", "return ''", "pass"]
+    exits += ["continue"] if context.in_loop(node) else []
+    for name in met:
+        for way in exits:
+            text = f"try:{line}{indent}{context.step}{context.text(node)}{line}"
+            text += f"{indent}except {name}:{line}{indent}{context.step}{way}"
+            yield Edit(*context.source.span(node), text, "exception.catch")
+
+
+FAMILY = (
+    Template("exception.widen", (ast.ExceptHandler,), widen),
+    Template("exception.raised", (ast.Raise,), raised),
+    Template("exception.catch", (ast.Assign, ast.Return, ast.Expr, ast.AugAssign), catch),
+)

@@ -1,0 +1,147 @@
+"""Names, attributes and donor expressions: the right value is often already in reach."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+
+from codepilot.repair.context import Context
+from codepilot.repair.templates.template import Proposals, Template
+
+
+def _closest(name: str, others: Iterable[str]) -> list[str]:
+    """Similar spellings first, otherwise in the given order."""
+    listed = [other for other in dict.fromkeys(others) if other != name]
+    likeness = {other: round(SequenceMatcher(None, name, other).ratio(), 1) for other in listed}
+    return sorted(listed, key=lambda other: -likeness[other])
+
+
+def _called(node: ast.AST, context: Context) -> bool:
+    return isinstance(context.parent(node), ast.Call) and context.field_of(node) == "func"
+
+
+def variable(node: ast.Name, context: Context) -> Proposals:
+    """Another local name, names that seem to hold the same kind of thing first."""
+    if not isinstance(node.ctx, ast.Load) or _called(node, context):
+        return
+    known = context.kinds.get(node.id, set())
+    names = _closest(node.id, context.names_at(node))
+    yield from sorted(names, key=lambda name: not (known & context.kinds.get(name, known)))
+
+
+def assigned(node: ast.Name, context: Context) -> Proposals:
+    """Another target for an assignment."""
+    if isinstance(node.ctx, ast.Store) and isinstance(context.parent(node), ast.Assign | ast.AugAssign):
+        yield from _closest(node.id, context.names_at(node))
+
+
+def module_name(node: ast.Name, context: Context) -> Proposals:
+    """A global of the module: a function for a function, a constant for a value."""
+    if not isinstance(node.ctx, ast.Load):
+        return
+    functions = set(context.functions)
+    if _called(node, context):
+        yield from _closest(node.id, context.functions)
+    else:
+        yield from _closest(node.id, (name for name in context.globals if name not in functions))
+
+
+def attribute(node: ast.Attribute, context: Context) -> Proposals:
+    """Another attribute that the file, or the class itself, gives to the same thing."""
+    if not isinstance(node.value, ast.Name):
+        return
+    base, called = node.value.id, _called(node, context)
+    if base == "self":
+        names = [name for name, method in context.class_members if method == called]
+        names += [] if called else [name for name, method in context.class_members if not method]
+    else:
+        names = list(context.attributes.get(base, ()))
+    for name in _closest(node.attr, names):
+        yield f"{base}.{name}"
+
+
+def to_member(node: ast.Name, context: Context) -> Proposals:
+    """A local name where the object's own member was meant."""
+    if isinstance(node.ctx, ast.Load) and not _called(node, context) and "self" in context.parameters:
+        members = [name for name, method in context.class_members if not method]
+        for name in _closest(node.id, members) + ([node.id] if node.id in members else []):
+            yield f"self.{name}"
+
+
+def from_member(node: ast.Attribute, context: Context) -> Proposals:
+    """The object's member where a local name was meant."""
+    if isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        if not _called(node, context):
+            yield from _closest(node.attr, context.names_at(node))
+
+
+def take_attribute(node: ast.Name, context: Context) -> Proposals:
+    if isinstance(node.ctx, ast.Load) and not isinstance(context.parent(node), ast.Attribute):
+        for name in context.attributes.get(node.id, ()):
+            yield f"{node.id}.{name}"
+
+
+def drop_attribute(node: ast.Attribute, context: Context) -> Proposals:
+    if isinstance(node.ctx, ast.Load) and not _called(node, context):
+        yield context.text(node.value)
+
+
+def constant_to_name(node: ast.Constant, context: Context) -> Proposals:
+    if isinstance(context.parent(node), ast.Expr | ast.JoinedStr):
+        return
+    names = context.names_at(node)
+    if isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        names = tuple(name for name in names if context.may_be(name, "number"))
+    yield from names
+
+
+def name_to_constant(node: ast.Name, context: Context) -> Proposals:
+    if isinstance(node.ctx, ast.Load) and not _called(node, context):
+        if isinstance(context.parent(node), ast.Attribute | ast.For | ast.comprehension):
+            return
+        yield from ("0", "1", "None", "True", "False", "''", "[]", "-1", "2")
+
+
+def donor(node: ast.expr, context: Context) -> Proposals:
+    """An expression of the same function in place of this one, the same kind of node first."""
+    if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or _called(node, context):
+        return
+    if isinstance(context.parent(node), ast.Expr):
+        return
+    own = context.text(node)
+    others = [other for other in context.donors if context.text(other) != own]
+    for other in sorted(others, key=lambda other: type(other) is not type(node)):
+        yield context.text(other)
+
+
+def far_donor(node: ast.expr, context: Context) -> Proposals:
+    """An expression of another function of the file whose names are all in reach here."""
+    if not isinstance(node, ast.Call | ast.Attribute | ast.Compare | ast.BinOp | ast.Subscript):
+        return
+    if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or isinstance(context.parent(node), ast.Expr):
+        return
+    reach = {*context.names_at(node), *context.globals, *context.parameters}
+    near = {context.text(other) for other in context.donors}
+    for other in context.file_donors:
+        text = context.text(other)
+        if text not in near and type(other) is type(node):
+            if all(n.id in reach for n in ast.walk(other) if isinstance(n, ast.Name)):
+                yield text
+
+
+_VALUES = (ast.Name, ast.Constant, ast.Attribute, ast.Subscript, ast.Call, ast.BinOp, ast.Compare)
+FAMILY = (
+    Template("name.variable", (ast.Name,), variable),
+    Template("name.assigned", (ast.Name,), assigned),
+    Template("name.module", (ast.Name,), module_name),
+    Template("name.attribute", (ast.Attribute,), attribute),
+    Template("name.to_member", (ast.Name,), to_member),
+    Template("name.from_member", (ast.Attribute,), from_member),
+    Template("name.take_attribute", (ast.Name,), take_attribute),
+    Template("name.drop_attribute", (ast.Attribute,), drop_attribute),
+    Template("name.for_constant", (ast.Constant,), constant_to_name),
+    Template("name.to_constant", (ast.Name,), name_to_constant),
+    Template("name.donor", _VALUES, donor),
+    Template("name.far_donor", _VALUES, far_donor),
+)
