@@ -120,7 +120,7 @@ def _system(view: View, passwd: int, group: int) -> list[str]:
     for name in system.ROOT_LINKS:
         path = Path("/", name)
         if path.is_symlink():
-            options += ["--symlink", os.readlink(path), os.fspath(path)]
+            options += ["--symlink", os.fspath(path.readlink()), os.fspath(path)]
         elif path.is_dir():
             options += ["--ro-bind", os.fspath(path), os.fspath(path)]
     options += ["--perms", "0755", "--dir", "/etc"]

@@ -7,6 +7,7 @@ import os
 import selectors
 import time
 from threading import Event
+from typing import Literal
 
 from codepilot.sandbox import usage
 from codepilot.sandbox.spec import Completed, Limits
@@ -177,12 +178,21 @@ class _Supervision:
 
     def completed(self, reason: str | None, duration_ms: float) -> Completed:
         stdout, stderr = self._captures["stdout"], self._captures["stderr"]
-        truncated = stdout.truncated or stderr.truncated
-        if reason == "cancel":
-            return Completed("interrupted", None, stdout.bytes(), stderr.bytes(), None, duration_ms, truncated)
-        if reason is not None:
-            status = "timeout" if reason == "wall" else "limit"
-            return Completed(status, None, stdout.bytes(), stderr.bytes(), reason, duration_ms, truncated)
-        code = self._tree.exit_code(stderr.bytes())
-        status = "ok" if code == 0 else "error"
-        return Completed(status, code, stdout.bytes(), stderr.bytes(), None, duration_ms, truncated)
+        code = self._tree.exit_code(stderr.bytes()) if reason is None else None
+        return Completed(
+            status=_status(reason, code),
+            exit_code=code,
+            stdout=stdout.bytes(),
+            stderr=stderr.bytes(),
+            limit=None if reason == "cancel" else reason,
+            duration_ms=duration_ms,
+            truncated=stdout.truncated or stderr.truncated,
+        )
+
+
+def _status(reason: str | None, code: int | None) -> Literal["ok", "error", "timeout", "limit", "interrupted"]:
+    if reason is None:
+        return "ok" if code == 0 else "error"
+    if reason == "cancel":
+        return "interrupted"
+    return "timeout" if reason == "wall" else "limit"

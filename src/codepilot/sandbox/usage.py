@@ -1,5 +1,7 @@
 """What a process tree uses right now, read from /proc, and how much it has written to disk."""
 
+# Read many times a second; plain calls cost a fraction of Path objects.
+# ruff: noqa: PTH116, PTH123, PTH208
 from __future__ import annotations
 
 import os

@@ -1,0 +1,189 @@
+"""Runs code actions inside the sandbox. One file, standard library only: it travels as it is.
+
+Speaks JSON lines over copies of its standard pipes, so that nothing an action prints can be taken for a reply.
+Requests: {"id", "op": "run"|"define", "source", "limit"}. Replies: {"id", "ok", "stdout", "stderr", "truncated",
+"value", "error", "exit_code", "duration_ms"}. The host believes none of it; it only shows it.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import faulthandler
+import fcntl
+import io
+import json
+import linecache
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import types
+from pathlib import Path
+from typing import Any
+
+_VALUE_CHARS = 20_000
+_TRACEBACK_CHARS = 20_000
+
+
+class _Capture:
+    """A file behind one standard stream; what an action and its children wrote to it since the last reset."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._file, name = tempfile.mkstemp(prefix="codepilot-")
+        Path(name).unlink()
+        fcntl.fcntl(self._file, fcntl.F_SETFL, fcntl.fcntl(self._file, fcntl.F_GETFL) | os.O_APPEND)
+
+    def reset(self) -> None:
+        os.ftruncate(self._file, 0)
+        os.dup2(self._file, self._fd, inheritable=True)
+
+    def text(self, limit: int) -> tuple[str, bool]:
+        """Head and tail of what was written, and whether a middle was left out."""
+        size = os.fstat(self._file).st_size
+        if size <= limit:
+            return os.pread(self._file, size, 0).decode("utf-8", "replace"), False
+        half = limit // 2
+        head, tail = os.pread(self._file, half, 0), os.pread(self._file, half, size - half)
+        gap = f"\n[... {size - 2 * half} bytes left out ...]\n"
+        return head.decode("utf-8", "replace") + gap + tail.decode("utf-8", "replace"), True
+
+
+class _Kernel:
+    def __init__(self) -> None:
+        self._main_pid = os.getpid()
+        self._requests = os.fdopen(_private_copy(0), "rb")
+        self._replies = _private_copy(1)
+        faulthandler.enable(_private_copy(2))
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+        self._captures = (_Capture(1), _Capture(2))
+        self._running = False
+        self._count = 0
+        self._main = types.ModuleType("__main__")
+        self._namespace: dict[str, Any] = self._main.__dict__
+        self._namespace["__builtins__"] = __builtins__
+        self._namespace["exit"] = self._namespace["quit"] = sys.exit
+        sys.modules["__main__"] = self._main
+        signal.signal(signal.SIGINT, self._interrupted)
+
+    def _interrupted(self, number: int, frame: object) -> None:
+        if self._running:
+            raise KeyboardInterrupt
+
+    def serve(self) -> None:
+        self._say({"id": 0, "ready": True, "python": list(sys.version_info[:3])})
+        for line in self._requests:
+            self._say(self._answer(json.loads(line)))
+
+    def _say(self, message: dict[str, Any]) -> None:
+        if os.getpid() != self._main_pid:
+            os._exit(0)
+        data = memoryview(json.dumps(message).encode() + b"\n")
+        while data:
+            data = data[os.write(self._replies, data) :]
+
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        for number, capture in enumerate(self._captures, start=1):
+            capture.reset()
+            setattr(sys, ("stdout", "stderr")[number - 1], _stream(number))
+        started = time.perf_counter()
+        outcome = self._execute(request)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        texts = [capture.text(request["limit"]) for capture in self._captures]
+        return {
+            "id": request["id"],
+            **outcome,
+            "stdout": texts[0][0],
+            "stderr": texts[1][0],
+            "truncated": texts[0][1] or texts[1][1],
+            "duration_ms": (time.perf_counter() - started) * 1000,
+        }
+
+    def _execute(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._count += 1
+        name = f"<action {self._count}>" if request["op"] == "run" else "<skills>"
+        source: str = request["source"]
+        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+        self._running = True
+        try:
+            return {"ok": True, "value": self._run(source, name)}
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+            return {"ok": code == 0, "exit_code": code, "error": None if code == 0 else _describe(error, name)}
+        except BaseException as error:  # noqa: BLE001  (whatever an action raises is its result)
+            return {"ok": False, "error": _describe(error, name)}
+        finally:
+            self._running = False
+
+    def _run(self, source: str, name: str) -> str | None:
+        """Execute the statements; the value of a last expression is what is returned."""
+        tree = ast.parse(source, name)
+        last: ast.expr | None = None
+        if tree.body and isinstance(tree.body[-1], ast.Expr):
+            last = tree.body.pop().value  # type: ignore[attr-defined]
+        exec(compile(tree, name, "exec"), self._namespace)
+        if last is None:
+            return None
+        value = eval(compile(ast.Expression(last), name, "eval"), self._namespace)
+        return None if value is None else _short(repr(value), _VALUE_CHARS)
+
+
+def _private_copy(fd: int) -> int:
+    """A copy that programs started by an action do not inherit."""
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100)
+
+
+def _stream(fd: int) -> io.TextIOWrapper:
+    raw = io.FileIO(fd, "w", closefd=False)
+    return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=True)
+
+
+def _short(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit // 2] + " [...] " + text[-limit // 2 :]
+
+
+def _describe(error: BaseException, name: str) -> dict[str, Any]:
+    """Type, message, the agent's own line, and a traceback that begins in the agent's code."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != name:
+        trace = trace.tb_next
+    line = None
+    frame = trace
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == name:
+            line = frame.tb_lineno
+        frame = frame.tb_next
+    if isinstance(error, SyntaxError) and error.filename == name:
+        line = error.lineno
+    try:
+        message = str(error)
+        told = traceback.TracebackException(type(error), error, trace)
+        told.stack = traceback.StackSummary.from_list([at for at in told.stack if at.filename != __file__])
+        text = "".join(told.format())
+    except Exception as broken:  # noqa: BLE001  (an exception may well fail to describe itself)
+        message, text = f"(no message: {type(broken).__name__})", ""
+    return {
+        "type": type(error).__name__,
+        "message": _short(message, _VALUE_CHARS),
+        "traceback": _short(text, _TRACEBACK_CHARS),
+        "line": line,
+    }
+
+
+def main() -> None:
+    with contextlib.suppress(PermissionError):
+        os.setpgid(0, 0)
+    sys.path[0:1] = [str(Path.cwd())]
+    sys.argv = [""]
+    _Kernel().serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""The host's side of a kernel: starts it, asks, waits no longer than allowed, and starts another when it is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.sandbox.spec import Limits, Mount, Process, Sandbox, View
+
+_SOURCE = Path(__file__).with_name("kernel.py")
+_INSIDE = Path("/run/codepilot/kernel.py")
+_START_SECONDS = 30.0
+_INTERRUPT_SECONDS = 2.0
+_OVERHEAD_BYTES = 1 << 20
+_FOREVER = float("inf")
+
+
+@dataclass(frozen=True)
+class ActionError:
+    type: str
+    message: str
+    traceback: str = ""
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class ActionResult:
+    """What a code action gave. Everything in it but `status` and `limit` is the kernel's word."""
+
+    status: Literal["ok", "error", "timeout", "limit", "interrupted"]
+    stdout: str = ""
+    stderr: str = ""
+    value: str | None = None
+    error: ActionError | None = None
+    limit: str | None = None
+    exit_code: int | None = None
+    duration_ms: float = 0.0
+    truncated: bool = False
+    kernel_restarted: bool = False
+
+
+class _Lost(Exception):
+    """The kernel ended, or said something that is not an answer."""
+
+
+class Kernel:
+    """A persistent Python inside a sandbox, started when first needed.
+
+    `python` defaults to the interpreter that runs us, without its packages. `prelude` is defined in every fresh
+    kernel. After a kernel was lost the next result says `kernel_restarted`: its variables are gone.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        view: View,
+        limits: Limits,
+        python: str | None = None,
+        prelude: str = "",
+    ) -> None:
+        self._sandbox = sandbox
+        self._limits = replace(limits, wall_sec=_FOREVER)
+        self._prelude = prelude
+        self._command, mounts = _command(sandbox, python)
+        known = {mount.target for mount in view.mounts}
+        self._view = replace(view, mounts=(*view.mounts, *(mount for mount in mounts if mount.target not in known)))
+        self._process: Process | None = None
+        self._buffer = bytearray()
+        self._last_id = 0
+        self._was_lost = False
+        self._interrupted = threading.Event()
+        self._busy = threading.Lock()
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.running
+
+    def run(self, code: str, timeout_sec: float = 300.0) -> ActionResult:
+        """Run one action; actions of one kernel wait for one another."""
+        with self._busy:
+            started = time.monotonic()
+            self._interrupted.clear()
+            process = self._ready()
+            restarted, self._was_lost = self._was_lost, False
+            try:
+                reply, status = self._ask(process, "run", code, timeout_sec)
+                result = _result(reply, status)
+            except _Lost as lost:
+                result = self._loss(process, str(lost))
+            duration = (time.monotonic() - started) * 1000
+            return replace(result, duration_ms=duration, kernel_restarted=restarted or result.kernel_restarted)
+
+    def interrupt(self) -> None:
+        """Stop the action that is running, if one is; its variables stay."""
+        process = self._process
+        if process is not None and self._busy.locked():
+            self._interrupted.set()
+            process.interrupt()
+
+    def stop(self, lost: bool = False) -> None:
+        """End the kernel. `lost` says that the next action should be told about it."""
+        process, self._process = self._process, None
+        self._was_lost = self._was_lost or (lost and process is not None)
+        if process is not None:
+            process.kill()
+
+    def _ready(self) -> Process:
+        if self._process is not None and not self._process.running:
+            self.stop(lost=True)
+        if self._process is None:
+            self._process = self._start()
+        return self._process
+
+    def _start(self) -> Process:
+        process = self._sandbox.start(self._command, self._view, self._limits)
+        self._buffer.clear()
+        try:
+            self._read_reply(process, 0, time.monotonic() + _START_SECONDS)
+            if self._prelude:
+                reply, _ = self._ask(process, "define", self._prelude, _START_SECONDS)
+                if not reply.get("ok"):
+                    raise _Lost(f"the skills could not be defined: {reply.get('error')}")
+        except _Lost as lost:
+            process.kill()
+            said = process.stderr_tail().decode(errors="replace").strip()[-2000:]
+            raise CodePilotError(
+                FailureKind.SANDBOX_UNAVAILABLE, f"the kernel cannot be started ({lost}): {said}", command=self._command
+            ) from lost
+        return process
+
+    def _ask(
+        self, process: Process, op: str, source: str, timeout_sec: float
+    ) -> tuple[dict[str, Any], Literal["timeout", "interrupted"] | None]:
+        """Send a request and wait; at the deadline interrupt, and if that does not help give the kernel up."""
+        self._last_id += 1
+        request = {"id": self._last_id, "op": op, "source": source, "limit": self._limits.output_bytes}
+        try:
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+        except OSError as error:
+            raise _Lost("it does not listen") from error
+        try:
+            reply = self._read_reply(process, self._last_id, time.monotonic() + timeout_sec)
+            return reply, "interrupted" if self._interrupted.is_set() else None
+        except TimeoutError:
+            interrupted = self._interrupted.is_set()
+            process.interrupt()
+        try:
+            reply = self._read_reply(process, self._last_id, time.monotonic() + _INTERRUPT_SECONDS)
+            return reply, "interrupted" if interrupted else "timeout"
+        except TimeoutError as error:
+            raise _Lost("interrupted" if interrupted else "timeout") from error
+
+    def _read_reply(self, process: Process, wanted: int, deadline: float) -> dict[str, Any]:
+        """The reply with this id. TimeoutError after the deadline, sooner if interrupted and not obeyed."""
+        fd = process.stdout.fileno()
+        most = 16 * self._limits.output_bytes + _OVERHEAD_BYTES
+        ready = select.poll()
+        ready.register(fd, select.POLLIN)
+        while True:
+            end = self._buffer.find(b"\n")
+            if end >= 0:
+                line = bytes(self._buffer[:end])
+                del self._buffer[: end + 1]
+                message = _parse(line)
+                if message.get("id") == wanted:
+                    return message
+                continue
+            if len(self._buffer) > most:
+                raise _Lost("it says too much")
+            self._wait(ready, deadline)
+            chunk = os.read(fd, 1 << 18)
+            if not chunk:
+                raise _Lost("it ended")
+            self._buffer += chunk
+
+    def _wait(self, ready: select.poll, deadline: float) -> None:
+        """Until there is something to read. A requested interrupt shortens the deadline."""
+        while True:
+            now = time.monotonic()
+            if self._interrupted.is_set():
+                deadline = min(deadline, now + _INTERRUPT_SECONDS)
+            if now >= deadline:
+                raise TimeoutError
+            if ready.poll(min(deadline - now, 0.5) * 1000):
+                return
+
+    def _loss(self, process: Process, why: str) -> ActionResult:
+        """What to say about a kernel that is gone; the next action gets a fresh one."""
+        self.stop()
+        stderr = process.stderr_tail().decode(errors="replace")
+        limit = process.limit
+        if why == "timeout":
+            error = ActionError("Timeout", "the action did not stop when interrupted; the kernel was ended")
+            return ActionResult("timeout", stderr=stderr, error=error, limit="wall", kernel_restarted=True)
+        if why == "interrupted":
+            error = ActionError("Interrupted", "the action did not stop when interrupted; the kernel was ended")
+            return ActionResult("interrupted", stderr=stderr, error=error, kernel_restarted=True)
+        if limit is not None:
+            error = ActionError("LimitExceeded", f"the action broke its {limit} limit; the kernel was ended")
+            return ActionResult("limit", stderr=stderr, error=error, limit=limit, kernel_restarted=True)
+        code = process.wait(0)
+        error = ActionError("KernelLost", f"the kernel was lost: {why}" + (f" with exit code {code}" if code else ""))
+        return ActionResult("error", stderr=stderr, error=error, exit_code=code, kernel_restarted=True)
+
+
+def _command(sandbox: Sandbox, python: str | None) -> tuple[list[str], Sequence[Mount]]:
+    """How to start the kernel, and what must be visible for it beyond the view."""
+    inside = _INSIDE if sandbox.remaps else _SOURCE
+    mounts = [Mount(_SOURCE, inside)]
+    if python is not None:
+        return [python, "-X", "utf8", os.fspath(inside)], mounts
+    base = Path(getattr(sys, "_base_executable", "") or sys.executable)
+    for prefix in dict.fromkeys((Path(sys.base_prefix), Path(sys.base_prefix).resolve(), base.resolve().parent.parent)):
+        if not prefix.is_relative_to("/usr"):
+            mounts.append(Mount(prefix, prefix))
+    return [os.fspath(base), "-I", "-S", "-X", "utf8", os.fspath(inside)], mounts
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise _Lost("it does not speak the protocol") from error
+    if not isinstance(message, dict):
+        raise _Lost("it does not speak the protocol")
+    return message
+
+
+def _result(reply: dict[str, Any], status: Literal["timeout", "interrupted"] | None) -> ActionResult:
+    """A reply as a result; fields of the wrong type count as absent."""
+    error = reply.get("error")
+    ok = reply.get("ok") is True and status is None
+    return ActionResult(
+        status=status or ("ok" if ok else "error"),
+        stdout=_text(reply.get("stdout")) or "",
+        stderr=_text(reply.get("stderr")) or "",
+        value=_text(reply.get("value")),
+        error=_error(error) if isinstance(error, dict) else None,
+        limit="wall" if status == "timeout" else None,
+        exit_code=_number(reply.get("exit_code")),
+        truncated=reply.get("truncated") is True,
+    )
+
+
+def _error(error: dict[str, Any]) -> ActionError:
+    return ActionError(
+        _text(error.get("type")) or "Exception",
+        _text(error.get("message")) or "",
+        _text(error.get("traceback")) or "",
+        _number(error.get("line")),
+    )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
