@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
 from codepilot.core.artifacts import TestStatus
+
+SuiteStatus = Literal["finished", "timeout", "limit", "cannot_start", "not_found", "no_tests", "interrupted"]
+
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
 
 
 @dataclass(frozen=True)
@@ -23,15 +28,19 @@ class TestCase:
 
     @property
     def signature(self) -> str:
-        """What makes two failures of this test the same failure."""
-        return f"{self.test}|{self.status}|{self.error_type}|{self.message.splitlines()[0] if self.message else ''}"
+        """What makes two failures of this test the same failure. Memory addresses differ from run to run."""
+        first = next(iter(self.message.splitlines()), "")
+        return f"{self.test}|{self.status}|{self.error_type}|{_ADDRESS.sub('0x', first)}"
 
 
 @dataclass(frozen=True)
 class SuiteRun:
-    """One invocation of the runner. `finished` means that it ran to its end, red or green."""
+    """One invocation of the runner. `finished` means that it ran to its end, red or green.
 
-    status: Literal["finished", "timeout", "limit", "cannot_start", "not_found", "no_tests", "interrupted"]
+    A run whose process died, whose report is incomplete, or whose exit code contradicts its report is `interrupted`.
+    """
+
+    status: SuiteStatus
     cases: dict[str, TestCase]
     collected: tuple[str, ...]
     cmd: tuple[str, ...]
@@ -42,6 +51,8 @@ class SuiteRun:
     missing_module: str | None = None
     not_found: tuple[str, ...] = ()
     limit: str | None = None
+    resolved: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """For every test that was asked for, the collected ids it stands for."""
 
     def having(self, *statuses: TestStatus) -> tuple[str, ...]:
         return tuple(name for name, case in self.cases.items() if case.status in statuses)
@@ -61,6 +72,11 @@ class Interpreter:
     base_prefix: str
     origin: str
     mounts: tuple[str, ...] = ()
+    sites: tuple[str, ...] = ()
+    """Directories of installed packages."""
+    editable: tuple[str, ...] = ()
+    """Paths inside the checkout at which the environment's editable installs point."""
+    has_pytest: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,209 @@
+"""Reads a checkout as data and says how to test it. Nothing of it is imported or run."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.project.interpreter import find_interpreter
+from codepilot.project.run import PLUGIN_DIR
+from codepilot.project.settings import ProjectSettings
+from codepilot.project.suite import Interpreter, Project
+from codepilot.project.visible import is_within
+
+MAX_FILES = 100_000
+MAX_READ = 400
+MAX_BYTES = 1 << 18
+
+_PRUNED = {"node_modules", "__pycache__", "site-packages", "build", "dist", "venv", "env"}
+_TEST_FILE = re.compile(r"(test.*|.*_test)\.py")
+_PYTEST_STYLE = re.compile(
+    r"^(?:import\s+pytest|from\s+pytest\b|(?:async\s+)?def\s+test|class\s+Test\w*\s*(?:\(\s*(?:object)?\s*\))?\s*:)",
+    re.M,
+)
+_UNITTEST_STYLE = re.compile(r"\bTestCase\b")
+
+
+@dataclass(frozen=True)
+class Tests:
+    """What the checkout shows of its tests."""
+
+    configured: bool
+    pytest_style: bool
+    unittest_style: bool
+
+    @property
+    def any(self) -> bool:
+        return self.configured or self.pytest_style or self.unittest_style
+
+    @property
+    def needs_pytest(self) -> bool:
+        return self.configured or self.pytest_style
+
+
+def detect(
+    root: Path,
+    *,
+    python: str | None,
+    environ: Mapping[str, str],
+    inside: str,
+    settings: ProjectSettings | None = None,
+) -> Project:
+    """How to test the project at `root`, whose workspace code will see at `inside`."""
+    settings = settings or ProjectSettings()
+    root = root.absolute()
+    tests = survey(root)
+    if not tests.any and settings.runner == "auto":
+        raise CodePilotError(
+            FailureKind.NO_TEST_RUNNER,
+            f"No pytest or unittest suite was found in {root}.",
+            next_action="Add a test (tests/test_*.py), or set [project] runner in codepilot.toml.",
+        )
+    interpreter = find_interpreter(root, python=python, configured=settings.python, environ=environ)
+    return Project(
+        runner=_choose(tests, interpreter, settings),
+        interpreter=interpreter,
+        root=inside,
+        mounts=_mounts(interpreter),
+        env={**_environment(interpreter, root, inside), **settings.env},
+    )
+
+
+def check_level(project: Project, remaps: bool, inside: str) -> None:
+    """Refuse an editable install of the project itself where the workspace cannot stand in its place."""
+    stray = [path for path in project.interpreter.editable if not is_within(Path(path), Path(inside))]
+    if remaps or not stray:
+        return
+    raise CodePilotError(
+        FailureKind.ENVIRONMENT_MISSING,
+        f"The environment {project.interpreter.prefix} holds an editable install of the project itself ({stray[0]}). "
+        "This sandbox level cannot put the workspace in the checkout's place, so tests would not see the change.",
+        next_action="Install bubblewrap (see `codepilot doctor`), or use an environment without that install.",
+        paths=stray,
+    )
+
+
+def survey(root: Path) -> Tests:
+    """Look at configuration and at the text of test files, up to a bounded number of them."""
+    configured = _pytest_configured(root)
+    pytest_style = unittest_style = False
+    read = 0
+    for path in _python_files(root):
+        if path.name == "conftest.py":
+            configured = True
+        elif _TEST_FILE.fullmatch(path.name) and read < MAX_READ:
+            read += 1
+            text = _text(path)
+            pytest_style = pytest_style or _PYTEST_STYLE.search(text) is not None
+            unittest_style = unittest_style or _UNITTEST_STYLE.search(text) is not None
+        if configured and pytest_style and unittest_style:
+            break
+    return Tests(configured, pytest_style, unittest_style)
+
+
+def _pytest_configured(root: Path) -> bool:
+    if any((root / name).is_file() for name in ("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml")):
+        return True
+    for name, section in (("setup.cfg", "tool:pytest"), ("tox.ini", "pytest")):
+        parser = configparser.RawConfigParser(strict=False)
+        try:
+            parser.read_string(_text(root / name))
+        except configparser.Error:
+            continue
+        if parser.has_section(section):
+            return True
+    try:
+        tool = tomllib.loads(_text(root / "pyproject.toml")).get("tool", {})
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return False
+    return isinstance(tool, dict) and "pytest" in tool
+
+
+def _python_files(root: Path) -> Iterator[Path]:
+    seen = 0
+    for folder, names, files in os.walk(root):
+        names[:] = sorted(name for name in names if _enters(Path(folder, name)))
+        for name in sorted(files):
+            seen += 1
+            if seen > MAX_FILES:
+                return
+            if name.endswith(".py"):
+                yield Path(folder, name)
+
+
+def _enters(folder: Path) -> bool:
+    name = folder.name
+    return not name.startswith(".") and name not in _PRUNED and not (folder / "pyvenv.cfg").exists()
+
+
+def _text(path: Path) -> str:
+    """The head of a regular file; nothing for what is missing, special or unreadable."""
+    try:
+        if not path.is_file():
+            return ""
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES).decode("utf-8-sig", "replace")
+    except OSError:
+        return ""
+
+
+def _choose(tests: Tests, interpreter: Interpreter, settings: ProjectSettings) -> Literal["pytest", "unittest"]:
+    if settings.runner == "unittest":
+        return "unittest"
+    if interpreter.has_pytest:
+        return "pytest"
+    if tests.needs_pytest or settings.runner == "pytest":
+        raise CodePilotError(
+            FailureKind.ENVIRONMENT_MISSING,
+            f"The project's tests need pytest, and {interpreter.executable} ({interpreter.origin}) does not have it.",
+            next_action=f"Run `{interpreter.executable} -m pip install pytest` with the project's other dependencies, "
+            "or name the project's environment with --python.",
+            python=interpreter.executable,
+        )
+    return "unittest"
+
+
+def _mounts(interpreter: Interpreter) -> tuple[tuple[str, str], ...]:
+    paths = list(interpreter.mounts)
+    if not any(is_within(PLUGIN_DIR, Path(path)) for path in paths):
+        paths.append(str(PLUGIN_DIR))
+    return tuple((path, path) for path in paths)
+
+
+def _environment(interpreter: Interpreter, root: Path, inside: str) -> dict[str, str]:
+    """A plain, repeatable environment. A src layout is imported from the tree, so that the change is tested."""
+    binaries = str(Path(interpreter.executable).parent)
+    env = {
+        "PATH": ":".join(dict.fromkeys([binaries, "/usr/local/bin", "/usr/bin", "/bin"])),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+        "PYTHONNOUSERSITE": "1",
+        "NO_COLOR": "1",
+    }
+    if interpreter.prefix != interpreter.base_prefix:
+        env["VIRTUAL_ENV"] = interpreter.prefix
+    if _has_source_layout(root, interpreter):
+        env["PYTHONPATH"] = str(Path(inside, "src"))
+    return env
+
+
+def _has_source_layout(root: Path, interpreter: Interpreter) -> bool:
+    """Packages under src/ that are not already importable through compiled modules of an installed copy."""
+    source = root / "src"
+    if not source.is_dir() or (source / "__init__.py").exists():
+        return False
+    packages = [entry.name for entry in source.iterdir() if (entry / "__init__.py").is_file()]
+    modules = [entry.name for entry in source.glob("*.py")]
+    compiled = any(_has_compiled(Path(site) / name) for site in interpreter.sites for name in packages)
+    return bool(packages or modules) and not compiled
+
+
+def _has_compiled(package: Path) -> bool:
+    return package.is_dir() and next(package.rglob("*.so"), None) is not None

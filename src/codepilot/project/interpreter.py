@@ -1,0 +1,160 @@
+"""Finds the Python that runs a project's tests, and what of the host it needs to be seen inside.
+
+A virtual environment is read, not run: its files may be the repository's own. Only its base interpreter is asked.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.project.probe import Answer, probe
+from codepilot.project.suite import Interpreter
+from codepilot.project.visible import environment_mounts, is_within, points_into, prune, site_targets
+
+_VENV_NAMES = (".venv", "venv")
+
+
+def find_interpreter(
+    root: Path, *, python: str | None, configured: str | None, environ: Mapping[str, str]
+) -> Interpreter:
+    """The first of: the flag, the configuration, $VIRTUAL_ENV, the checkout's own, CodePilot's."""
+    for origin, named in (("--python", python), ("[project] python", configured)):
+        if named:
+            return _describe(_named(named, root, environ, origin), origin, root)
+    for origin, home in _environments(root, environ):
+        return _describe(_venv_python(home, origin), origin, root)
+    return _describe(Path(sys.executable), "CodePilot's own", root)
+
+
+def _environments(root: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    """Environments that exist. CodePilot's own being active says nothing about the project."""
+    active = environ.get("VIRTUAL_ENV", "")
+    if active and Path(active).is_dir() and Path(active).resolve() != Path(sys.prefix).resolve():
+        yield "$VIRTUAL_ENV", Path(active).absolute()
+    for name in _VENV_NAMES:
+        if (root / name / "pyvenv.cfg").is_file():
+            yield name, (root / name).absolute()
+
+
+def _venv_python(home: Path, origin: str) -> Path:
+    for name in ("python", "python3"):
+        if os.access(home / "bin" / name, os.X_OK):
+            return home / "bin" / name
+    raise CodePilotError(
+        FailureKind.ENVIRONMENT_MISSING,
+        f"The environment {home} ({origin}) has no working interpreter in bin/.",
+        next_action="Create it again (python -m venv), or name another interpreter with --python.",
+    )
+
+
+def _named(named: str, root: Path, environ: Mapping[str, str], origin: str) -> Path:
+    """A path, a directory of an environment, or a command on the PATH."""
+    if os.sep not in named:
+        found = shutil.which(named, path=environ.get("PATH", os.defpath))
+        candidates = [Path(found)] if found else []
+    else:
+        given = Path(named).expanduser()
+        candidates = [given.absolute(), root / given]
+    for candidate in candidates:
+        if candidate.is_dir() and (candidate / "bin").is_dir():
+            return _venv_python(candidate, origin)
+        if candidate.is_file() and os.access(candidate, os.X_OK):
+            return Path(os.path.normpath(candidate))
+    raise CodePilotError(
+        FailureKind.INVALID_SPEC,
+        f"There is no interpreter {named!r} ({origin}).",
+        next_action="Give the path of a Python 3.8 or newer, such as .venv/bin/python.",
+    )
+
+
+def _describe(python: Path, origin: str, root: Path) -> Interpreter:
+    venv = _venv_of(python)
+    base = _base_of(python, venv)
+    if venv is not None and not base.name.startswith(("python", "pypy", "graalpy")):
+        raise CodePilotError(
+            FailureKind.ENVIRONMENT_MISSING,
+            f"The environment {venv} ({origin}) names {base} as its interpreter, which is no Python.",
+        )
+    if is_within(base.resolve(), root.resolve()):
+        raise CodePilotError(
+            FailureKind.ENVIRONMENT_MISSING,
+            f"The interpreter {base} ({origin}) is a file inside the repository, which is never run on the host.",
+            next_action="Name an interpreter or a virtual environment whose base lies outside with --python.",
+        )
+    answer = probe(base)
+    if venv is None:
+        venv = _venv_of(Path(answer.executable))
+        python = Path(answer.executable)
+        if venv is not None:
+            return _describe(python, origin, root)
+    return _assemble(python, venv, answer, origin, root)
+
+
+def _assemble(python: Path, venv: Path | None, answer: Answer, origin: str, root: Path) -> Interpreter:
+    sites = _sites(venv, answer) if venv else tuple(Path(site) for site in answer.sites)
+    shared = answer.has_pytest and (venv is None or _sees_system(venv))
+    targets = site_targets(sites)
+    own = tuple(str(path) for path in targets if points_into(path, root))
+    needed = [*environment_mounts(python, venv, answer), *targets]
+    wanted = [path for path in needed if not points_into(path, root) or (venv is not None and is_within(path, venv))]
+    return Interpreter(
+        executable=str(python),
+        version=answer.version,
+        prefix=str(venv) if venv else answer.prefix,
+        base_prefix=answer.base_prefix,
+        origin=origin,
+        mounts=prune(wanted, root),
+        sites=tuple(str(site) for site in sites),
+        editable=own,
+        has_pytest=shared or any((site / "pytest" / "__init__.py").is_file() for site in (*sites, *targets)),
+    )
+
+
+def _venv_of(python: Path) -> Path | None:
+    """The environment an executable belongs to, told by pyvenv.cfg as Python itself does."""
+    for folder in (python.parent, python.parent.parent):
+        if (folder / "pyvenv.cfg").is_file():
+            return folder
+    return None
+
+
+def _base_of(python: Path, venv: Path | None) -> Path:
+    """The interpreter behind an environment: where its symlink leads or, for a copy, where pyvenv.cfg says."""
+    if venv is None:
+        return python
+    target = python.resolve()
+    if _venv_of(target) is None:
+        return target
+    settings = _read_cfg(venv)
+    if named := settings.get("base-executable"):
+        return Path(named)
+    home = Path(settings.get("home", "/nonexistent"))
+    version = settings.get("version") or settings.get("version_info") or ""
+    names = ("python" + ".".join(version.split(".")[:2]), "python3", "python")
+    return next((home / name for name in names if (home / name).is_file()), home / "python3")
+
+
+def _sites(venv: Path, answer: Answer) -> tuple[Path, ...]:
+    own: dict[Path, Path] = {}
+    for lib in ("lib", "lib64"):
+        for site in sorted(venv.glob(f"{lib}/*/site-packages")):
+            own.setdefault(site.resolve(), site)
+    return (*own.values(), *map(Path, answer.sites)) if _sees_system(venv) else tuple(own.values())
+
+
+def _sees_system(venv: Path) -> bool:
+    return _read_cfg(venv).get("include-system-site-packages", "").lower() == "true"
+
+
+def _read_cfg(venv: Path) -> dict[str, str]:
+    try:
+        text = (venv / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {key.strip().lower(): value.strip() for key, _, value in pairs}

@@ -1,0 +1,111 @@
+"""Asks an interpreter what it is. Only interpreters outside the repository are ever started, isolated and elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from codepilot.core.failures import CodePilotError, FailureKind
+
+TIMEOUT_SEC = 30.0
+OLDEST = (3, 8)
+
+_QUESTION = """
+import importlib.util, json, os, sys, sysconfig
+paths = sysconfig.get_paths()
+print(json.dumps({
+    "executable": sys.executable,
+    "version": list(sys.version_info[:3]),
+    "prefix": sys.prefix,
+    "base_prefix": getattr(sys, "base_prefix", sys.prefix),
+    "exec_prefix": getattr(sys, "base_exec_prefix", sys.exec_prefix),
+    "path": [p for p in sys.path if os.path.isdir(p)],
+    "sites": sorted({paths["purelib"], paths["platlib"]}),
+    "libdir": (sysconfig.get_config_var("LIBDIR") or "") if sysconfig.get_config_var("Py_ENABLE_SHARED") else "",
+    "has_pytest": importlib.util.find_spec("pytest") is not None,
+}))
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An interpreter's own account of itself."""
+
+    executable: str
+    version: tuple[int, int, int]
+    prefix: str
+    base_prefix: str
+    exec_prefix: str
+    path: tuple[str, ...]
+    sites: tuple[str, ...]
+    libdir: str
+    has_pytest: bool
+
+
+def probe(python: Path) -> Answer:
+    """What the interpreter says of itself; refused if it is no Python, or too old a one."""
+    try:
+        stat = python.stat()
+    except OSError as error:
+        raise _missing(python, f"cannot be read ({error.strerror})") from error
+    answer = _ask(str(python), stat.st_mtime_ns, stat.st_size)
+    if answer.version < OLDEST:
+        found = ".".join(map(str, answer.version))
+        raise _missing(python, f"is Python {found}, and {OLDEST[0]}.{OLDEST[1]} is the oldest that can be used")
+    return answer
+
+
+@lru_cache(maxsize=64)
+def _ask(python: str, _mtime: int, _size: int) -> Answer:
+    path = Path(python)
+    environ = {name: os.environ[name] for name in ("PATH", "HOME", "LD_LIBRARY_PATH") if name in os.environ}
+    try:
+        done = subprocess.run(
+            [python, "-I", "-c", _QUESTION],
+            cwd="/",
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TIMEOUT_SEC,
+            check=False,
+        )
+    except OSError as error:
+        raise _missing(path, f"cannot be started ({error.strerror})") from error
+    except subprocess.TimeoutExpired as error:
+        raise _missing(path, f"did not answer within {TIMEOUT_SEC:g} s") from error
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise _missing(path, f"does not work as a Python interpreter ({said[-1][:300] if said else 'it said nothing'})")
+    return _read(path, done.stdout)
+
+
+def _read(python: Path, output: bytes) -> Answer:
+    try:
+        said = json.loads(output)
+        major, minor, micro = (int(part) for part in said["version"])
+        return Answer(
+            executable=str(said["executable"] or python),
+            version=(major, minor, micro),
+            prefix=str(said["prefix"]),
+            base_prefix=str(said["base_prefix"]),
+            exec_prefix=str(said["exec_prefix"]),
+            path=tuple(map(str, said["path"])),
+            sites=tuple(map(str, said["sites"])),
+            libdir=str(said["libdir"]),
+            has_pytest=bool(said["has_pytest"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise _missing(python, "does not answer as a Python interpreter does") from error
+
+
+def _missing(python: Path, why: str) -> CodePilotError:
+    return CodePilotError(
+        FailureKind.ENVIRONMENT_MISSING,
+        f"The interpreter {python} {why}.",
+        next_action="Name a working Python 3.8 or newer with --python, or create the environment again.",
+        python=str(python),
+    )

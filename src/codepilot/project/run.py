@@ -1,0 +1,169 @@
+"""Runs a project's tests in its workspace and says how the run ended."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+from codepilot.core.artifacts import TestStatus
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.executor import CommandResult, Executor, RunCommand
+from codepilot.project.report import Report, parse
+from codepilot.project.suite import Project, SuiteRun, SuiteStatus
+from codepilot.sandbox import Limits
+
+PLUGIN_DIR = Path(__file__).resolve().parent / "plugin"
+OUTPUT_BYTES = 64 << 20
+LOG_TAIL = 16_000
+ARGV_BYTES = 100_000
+
+_PYTEST = (
+    "-m",
+    "pytest",
+    "-p",
+    "codepilot_plugin",
+    "-o",
+    "cache_dir=$CODEPILOT_CACHE",
+    "--rootdir=.",
+    "--maxfail=0",
+    "--continue-on-collection-errors",
+    "--tb=short",
+    "--color=no",
+    "--show-capture=no",
+)
+_UNITTEST = ("-m", "codepilot_unittest")
+
+
+def run_tests(
+    executor: Executor,
+    workspace: str,
+    project: Project,
+    tests: Sequence[str] = (),
+    timeout_sec: float = 300.0,
+) -> SuiteRun:
+    """Run the named tests, or the whole suite. Raises only for ids that no runner could be given."""
+    for name in tests:
+        _check_id(name)
+    nonce = secrets.token_hex(16)
+    header = json.dumps({"nonce": nonce, "tests": list(dict.fromkeys(tests))}) + "\n"
+    cmd = command(project, tests)
+    result = executor.run_command(
+        RunCommand(
+            workspace=workspace,
+            argv=cmd,
+            timeout_sec=timeout_sec,
+            stdin=header.encode(),
+            env=environment(project),
+            limits=Limits(wall_sec=timeout_sec, output_bytes=OUTPUT_BYTES),
+        )
+    )
+    return judge(result, parse(result.stdout, nonce), cmd, timeout_sec)
+
+
+def command(project: Project, tests: Sequence[str] = ()) -> tuple[str, ...]:
+    """The command line. The exact ids travel on standard input; pytest is told only where to look."""
+    python = project.interpreter.executable
+    if project.runner == "unittest":
+        return (python, *_UNITTEST)
+    places = list(dict.fromkeys(name.partition("::")[0] for name in tests))
+    if sum(len(place.encode("utf-8", "surrogateescape")) + 1 for place in places) > ARGV_BYTES:
+        places = list(dict.fromkeys(place.removeprefix("./").partition("/")[0] for place in places))
+    return (python, *_PYTEST, *places)
+
+
+def environment(project: Project) -> dict[str, str]:
+    """The project's own variables, with the reporting plugin importable."""
+    env = dict(project.env)
+    rest = env.get("PYTHONPATH")
+    env["PYTHONPATH"] = f"{PLUGIN_DIR}:{rest}" if rest else str(PLUGIN_DIR)
+    return env
+
+
+def judge(result: CommandResult, report: Report, cmd: tuple[str, ...], timeout_sec: float) -> SuiteRun:
+    """Weigh the report against how the process ended; where they disagree, the worse holds."""
+    status, message = _ending(result, report, timeout_sec)
+    notes = "".join(f"\n[report: {note}]" for note in report.notes)
+    return SuiteRun(
+        status=status,
+        cases=report.cases,
+        collected=tuple(report.collected),
+        cmd=cmd,
+        exit_code=result.exit_code,
+        duration_sec=result.duration_ms / 1000.0,
+        log_tail=_tail(result.stderr) + notes,
+        message=message,
+        missing_module=report.missing_module,
+        not_found=tuple(report.missing),
+        limit=result.limit,
+        resolved=report.resolved,
+    )
+
+
+def _ending(result: CommandResult, report: Report, timeout_sec: float) -> tuple[SuiteStatus, str]:
+    during = f" while running {report.running}" if report.running else ""
+    if result.status == "timeout":
+        return "timeout", f"The tests did not end within {timeout_sec:g} s{during}."
+    if result.status == "limit":
+        return "limit", f"The tests went over the {result.limit or 'resource'} limit{during}."
+    if result.status in ("interrupted", "violation"):
+        return "interrupted", f"The test run was stopped{during}."
+    if not report.started or (report.startup is not None and not report.collected):
+        return "cannot_start", _why_not_started(result, report)
+    if report.missing:
+        return "not_found", f"No such test: {', '.join(report.missing)}."
+    if not report.ended:
+        return _dead(result, during)
+    if report.collect_errors and not report.collected:
+        return "cannot_start", _why_not_collected(report)
+    if not report.collected and not report.cases:
+        if result.exit_code == 5 and report.end_code == 5:
+            return "no_tests", "The runner found no tests."
+        return "cannot_start", _why_not_started(result, report)
+    return _contradictions(result, report)
+
+
+def _contradictions(result: CommandResult, report: Report) -> tuple[SuiteStatus, str]:
+    if result.truncated and len(result.stdout) >= OUTPUT_BYTES:
+        return "interrupted", "The report was longer than is kept, so it is incomplete."
+    if report.unreported:
+        first = report.unreported[0]
+        return "interrupted", f"{len(report.unreported)} collected tests have no result, {first} first."
+    red = [case.test for case in report.cases.values() if case.status in (TestStatus.FAILED, TestStatus.ERROR)]
+    if not red and (result.exit_code != 0 or report.end_code != 0):
+        return "interrupted", f"No test was reported red, yet the runner ended with exit code {result.exit_code}."
+    return "finished", ""
+
+
+def _dead(result: CommandResult, during: str) -> tuple[SuiteStatus, str]:
+    return "interrupted", f"The test process ended by itself (exit code {result.exit_code}){during}, before its end."
+
+
+def _why_not_started(result: CommandResult, report: Report) -> str:
+    if report.startup is not None:
+        return _sentence("The suite cannot start", report.startup.error_type, report.startup.message)
+    lines = [line.strip() for line in _tail(result.stderr).splitlines() if line.strip()]
+    telling = [line for line in lines if "rror" in line] or lines
+    said = telling[-1] if telling else "it said nothing"
+    return f"The suite cannot start (exit code {result.exit_code}): {said[:500]}"
+
+
+def _why_not_collected(report: Report) -> str:
+    trouble = next((one for one in report.collect_errors if one.missing_module), report.collect_errors[0])
+    return _sentence(f"{trouble.where} cannot be loaded", trouble.error_type, trouble.message)
+
+
+def _sentence(what: str, error_type: str, message: str) -> str:
+    first = next(iter(message.splitlines()), "")
+    return f"{what}: {error_type}: {first[:500]}" if first else f"{what}: {error_type}"
+
+
+def _tail(data: bytes) -> str:
+    text = data[-LOG_TAIL * 4 :].decode("utf-8", "replace").replace("\0", "\\0")
+    return text if len(text) <= LOG_TAIL else "[...]\n" + text[-LOG_TAIL:]
+
+
+def _check_id(name: str) -> None:
+    if not name.strip() or name.startswith("-") or any(char in name for char in "\0\n\r"):
+        raise CodePilotError(FailureKind.TEST_NOT_FOUND, f"{name!r} is not a test id.")

@@ -1,0 +1,17 @@
+"""What a user may say about the project in `[project]`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from codepilot.core.contract import Contract
+
+
+class ProjectSettings(Contract):
+    """Everything has a working default; `python` yields to the `--python` flag."""
+
+    python: str | None = None
+    runner: Literal["auto", "pytest", "unittest"] = "auto"
+    carry: tuple[str, ...] = ()
+    env: Mapping[str, str] = {}
