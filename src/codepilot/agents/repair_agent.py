@@ -1,0 +1,202 @@
+"""The embedded agent: no model, no key, no network. It searches for a repair and writes the best one it found."""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import time
+from collections.abc import Callable, Sequence
+
+from codepilot.agents.protocol import Desk
+from codepilot.core.artifacts import PatchCandidate
+from codepilot.core.contract import Contract, JsonObject
+from codepilot.core.events import (
+    Event,
+    EventDraft,
+    EventType,
+    SearchProgressed,
+    State,
+    TurnFinished,
+    TurnStarted,
+    Usage,
+)
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.executor import RunCommand
+from codepilot.repair import Candidate, Progress, SearchRequest, SearchResult
+from codepilot.skills import PatchError, patch_tree
+
+ALTERNATIVES = 5
+SHARE_OF_TIME = 0.85
+RECORD_EVERY_SEC = 1.0
+WRITE_SEC = 60.0
+
+_WRITER = "import sys\nwith open(sys.argv[1], 'wb') as f: f.write(sys.stdin.buffer.read())"
+
+Search = Callable[[SearchRequest], SearchResult]
+
+
+class RepairAgent:
+    """Implements by search alone; it plans, reflects and reviews nothing, and says so by lacking those roles."""
+
+    name = "repair"
+    roles = frozenset({State.IMPLEMENT})
+
+    def __init__(self, workers: int = 1, search: Search | None = None) -> None:
+        self._workers = workers
+        self._search = search
+
+    def perform(self, role: State, desk: Desk) -> PatchCandidate:
+        action = _chosen_before(desk.history)
+        if action is None:
+            action = self._choose(desk)
+            _record(desk, EventType.TURN_STARTED, TurnStarted(turn=1, action=action, usage=Usage(turns=1)))
+        path, patched = str(action["path"]), base64.b64decode(str(action["patched"]))
+        _write(desk, path, patched)
+        if not any(isinstance(event.data, TurnFinished) for event in desk.history):
+            observation: JsonObject = {"status": "ok", "path": path, "bytes": len(patched)}
+            _record(desk, EventType.TURN_FINISHED, TurnFinished(turn=1, observation=observation))
+        return PatchCandidate.model_validate(action["candidate"])
+
+    def _choose(self, desk: Desk) -> JsonObject:
+        """Search, and put the winner into the action that will be recorded."""
+        if self._search is None:
+            from codepilot.repair import search as run_search
+        else:
+            run_search = self._search
+        attempted = [patch.diff for patch in desk.run.attempted]
+        result = run_search(
+            SearchRequest(
+                executor=desk.executor,
+                workspace=desk.workspace,
+                project=desk.project,
+                targets=desk.run.baseline.targets if desk.run.baseline else desk.baseline.red,
+                baseline=desk.baseline,
+                seconds=max(1.0, desk.seconds_left() * SHARE_OF_TIME),
+                on_progress=_Reporter(desk),
+                refused=tuple(content for diff in attempted for content in _contents(desk, diff)),
+                state=_last_state(desk.history),
+                workers=self._workers,
+            )
+        )
+        known = {_changed_lines(diff) for diff in attempted}
+        offered = [found for found in result.candidates if _changed_lines(_diff(found)) not in known]
+        if not offered:
+            raise _nothing_found(result, len(attempted))
+        best, others = offered[0], offered[1 : 1 + ALTERNATIVES]
+        candidate = PatchCandidate(
+            diff="",
+            touched_files=(best.path,),
+            rationale=best.rationale,
+            confidence=min(1.0, max(0.0, best.confidence)),
+            alternatives=tuple(_diff(other) for other in others),
+        )
+        return {
+            "tool": "write_file",
+            "path": best.path,
+            "template": best.template,
+            "patched": base64.b64encode(best.patched).decode(),
+            "diff": _diff(best),
+            "candidate": candidate.model_dump(mode="json"),
+        }
+
+
+class _Reporter:
+    """Passes the search's progress on: to the log about once a second, and to whoever may want it to stop."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._recorded_at = time.monotonic()
+        self._plausible = 0
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now - self._recorded_at >= RECORD_EVERY_SEC or progress.plausible > self._plausible:
+            self._recorded_at, self._plausible = now, progress.plausible
+            seen = SearchProgressed(
+                position=progress.position,
+                tried=progress.tried,
+                plausible=progress.plausible,
+                per_sec=progress.per_sec,
+                best=progress.best,
+                state=progress.state,
+            )
+            _record(self._desk, EventType.SEARCH_PROGRESSED, seen)
+        self._desk.checkpoint()
+
+
+def _chosen_before(history: Sequence[Event]) -> JsonObject | None:
+    """The winner that an interrupted worker had already recorded."""
+    return next((event.data.action for event in reversed(history) if isinstance(event.data, TurnStarted)), None)
+
+
+def _last_state(history: Sequence[Event]) -> JsonObject:
+    seen = (event.data.state for event in reversed(history) if isinstance(event.data, SearchProgressed))
+    return next(seen, {})
+
+
+def _write(desk: Desk, path: str, patched: bytes) -> None:
+    """Make the file hold exactly these bytes; nothing is done if it already does."""
+    if desk.executor.read_file(desk.workspace, path) == patched:
+        return
+    command = RunCommand(
+        workspace=desk.workspace,
+        argv=(desk.project.interpreter.executable, "-I", "-S", "-c", _WRITER, path),
+        stdin=patched,
+        timeout_sec=WRITE_SEC,
+    )
+    result = desk.executor.run_command(command)
+    if result.status != "ok" or desk.executor.read_file(desk.workspace, path) != patched:
+        raise CodePilotError(
+            FailureKind.TOOL_FAILED,
+            f"The repair could not be written to {path} ({result.limit or result.status}).",
+            stderr=result.stderr[-500:].decode("utf-8", "replace"),
+        )
+
+
+def _contents(desk: Desk, diff: str) -> list[bytes]:
+    """What an earlier proposal made of each file it touched, byte by byte (Latin-1 stands for bytes here)."""
+
+    def read(path: str) -> str | None:
+        try:
+            return desk.executor.read_file(desk.workspace, path).decode("latin-1")
+        except CodePilotError as error:
+            if error.kind is FailureKind.PATH_NOT_FOUND:
+                return None
+            raise
+
+    try:
+        changes = patch_tree(diff.encode("utf-8", "surrogateescape").decode("latin-1"), read)
+    except PatchError:
+        return []  # Told apart by its changed lines instead, once the candidates are there.
+    return [text.encode("latin-1") for text in changes.files.values() if text is not None]
+
+
+def _diff(candidate: Candidate) -> str:
+    before, after = (
+        [line + "\n" for line in content.decode("utf-8", "backslashreplace").split("\n")]
+        for content in (candidate.original, candidate.patched)
+    )
+    return "".join(difflib.unified_diff(before, after, f"a/{candidate.path}", f"b/{candidate.path}"))
+
+
+def _changed_lines(diff: str) -> tuple[str, ...]:
+    """A change told by its lines alone, wherever the diff places them."""
+    body = [line for line in diff.split("\n") if line[:1] in ("+", "-")]
+    headers = ("--- a/", "+++ b/", "--- /dev/null", "+++ /dev/null")
+    return tuple(line.rstrip("\r") for line in body if not line.startswith(headers))
+
+
+def _nothing_found(result: SearchResult, refused: int) -> CodePilotError:
+    why = "nothing was left to try" if result.exhausted else "time ran out"
+    before = f" {refused} earlier repair(s) were turned down." if refused else ""
+    said = f" {result.reason}" if result.reason else ""
+    return CodePilotError(
+        FailureKind.STUCK,
+        f"No repair found: {result.tried} candidates tried in {result.seconds:.0f} s, and {why}.{before}{said}",
+        tried=result.tried,
+        exhausted=result.exhausted,
+    )
+
+
+def _record(desk: Desk, kind: EventType, data: Contract) -> None:
+    desk.record(EventDraft(type=kind, data=data, step_id=desk.run.step_id, attempt=desk.run.attempt))

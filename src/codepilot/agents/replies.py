@@ -1,0 +1,129 @@
+"""What a reply asks for: exactly one action, or the role's result. Anything else is answered with what was wrong."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from dataclasses import dataclass
+
+from codepilot.core.contract import JsonObject
+from codepilot.models import Reply
+
+PYTHON_TOOL = "python"
+_PYTHON_TAGS = frozenset({"python", "py", "python3"})
+_FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[ \t]*$", re.MULTILINE)
+_OPEN, _CLOSE = "<result>", "</result>"
+
+
+@dataclass(frozen=True)
+class Code:
+    """Python to run."""
+
+    code: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """The object that ends the step, not yet held against the role's schema."""
+
+    value: JsonObject
+
+
+@dataclass(frozen=True)
+class Malformed:
+    """Neither; `message` tells the model what to do about it."""
+
+    message: str
+
+
+def read_reply(reply: Reply) -> Code | Result | Malformed:
+    """The one thing a reply asks for."""
+    if reply.stop_reason == "length":
+        return Malformed("Your reply was cut off at the length limit and nothing was run. Do less in one reply.")
+    if reply.tool_calls:
+        return _from_calls(reply)
+    found, problem = _found_in(reply.text)
+    if problem:
+        return Malformed(problem)
+    if not found:
+        return Malformed(
+            "Your reply has neither an action nor a result. Give one ```python block, or <result>{…}</result>."
+        )
+    if len(found) > 1:
+        kinds = " and ".join("a result" if isinstance(item, Result) else "an action" for item in found[:2])
+        return Malformed(f"Your reply has {kinds}, {len(found)} in all, and nothing was run. Give exactly one.")
+    return found[0]
+
+
+def _from_calls(reply: Reply) -> Code | Malformed:
+    if len(reply.tool_calls) > 1:
+        return Malformed(f"You made {len(reply.tool_calls)} calls and nothing was run. Make exactly one a turn.")
+    call = reply.tool_calls[0]
+    code = call.arguments.get("code")
+    if call.name != PYTHON_TOOL or not isinstance(code, str) or set(call.arguments) != {"code"}:
+        return Malformed(f"There is one tool, `{PYTHON_TOOL}`, with one string argument, `code`. Nothing was run.")
+    return Code(code) if code.strip() else Malformed("The `code` of your call is empty.")
+
+
+def _found_in(text: str) -> tuple[list[Code | Result], str]:
+    """Every action and result in reading order. What stands inside one is not looked at again."""
+    found: list[Code | Result] = []
+    at = 0
+    while True:
+        fence = _FENCE.search(text, at)
+        tag = text.find(_OPEN, at)
+        if fence is None and tag < 0:
+            return found, ""
+        if fence is None or 0 <= tag < fence.start():
+            value, at, problem = _result_at(text, tag + len(_OPEN))
+            if problem or value is None:
+                return found, problem
+            found.append(Result(value))
+            continue
+        body, at = _block_at(text, fence)
+        if fence.group(1).lower() not in _PYTHON_TAGS:
+            continue
+        if body is None:
+            return found, "Your ```python block is not closed and nothing was run. Close it with ``` on its own line."
+        if not body.strip():
+            return found, "Your ```python block is empty."
+        found.append(Code(body))
+
+
+def _block_at(text: str, fence: re.Match[str]) -> tuple[str | None, int]:
+    """A fenced block and where it ends. Python that itself holds fences ends where it is whole."""
+    start = min(fence.end() + 1, len(text))
+    closings = [match for match in _FENCE.finditer(text, start) if not match.group(1)]
+    if not closings:
+        return None, len(text)
+    if fence.group(1).lower() in _PYTHON_TAGS:
+        for closing in closings:
+            if _parses(text[start : closing.start()]):
+                return text[start : closing.start()], closing.end()
+    return text[start : closings[0].start()], closings[0].end()
+
+
+def _parses(code: str) -> bool:
+    try:
+        ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def _result_at(text: str, start: int) -> tuple[JsonObject | None, int, str]:
+    """The JSON object after `<result>`, where it ends, and what was wrong with it."""
+    body = text[start:]
+    lead = re.match(r"\s*(?:```(?:json)?\s*)?", body)
+    skipped = lead.end() if lead else 0
+    try:
+        value, length = json.JSONDecoder().raw_decode(body[skipped:])
+    except (json.JSONDecodeError, RecursionError) as error:
+        return None, start, f"The text in {_OPEN} is not JSON: {error}. Give one JSON object, in double quotes."
+    if not isinstance(value, dict):
+        return None, start, f"The text in {_OPEN} is JSON but not an object: {type(value).__name__}."
+    close = re.match(r"\s*(?:```\s*)?</result>", body[skipped + length :])
+    if close is None:
+        return None, start, f"After the JSON object {_CLOSE} must follow."
+    return value, start + skipped + length + close.end(), ""

@@ -1,0 +1,34 @@
+"""Reflector: why the last change failed, and what to try."""
+
+from pathlib import Path
+
+from codepilot.agents.protocol import Desk
+from codepilot.agents.roles import sections
+from codepilot.agents.roles.role import Role, Sections
+from codepilot.core.artifacts import Reflection
+from codepilot.core.events import State
+from codepilot.core.task import Capability
+
+
+def _inputs(desk: Desk) -> Sections:
+    return {
+        "Plan": sections.written(desk.run.plan),
+        "Failing tests before": sections.failing_tests(desk),
+        "The change": sections.proposal(desk),
+        "Its result": sections.last_result(desk),
+        "Failures so far": sections.failures(desk),
+    }
+
+
+REFLECTOR = Role(
+    state=State.REFLECT,
+    name="Reflector",
+    purpose="You find out why the last change failed.",
+    output=Reflection,
+    temperature=0.2,
+    max_tokens=2048,
+    template=Path(__file__).with_suffix(".md"),
+    inputs=_inputs,
+    capability=Capability.WRITE_AND_RUN_TESTS,
+    given=("similar_failures",),
+)

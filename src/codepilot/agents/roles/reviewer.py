@@ -1,0 +1,39 @@
+"""Reviewer: judgement on top of the platform's own checks, which it cannot overrule."""
+
+from pathlib import Path
+
+from codepilot.agents.protocol import Desk
+from codepilot.agents.roles import sections
+from codepilot.agents.roles.role import Role, Sections
+from codepilot.core.artifacts import Review
+from codepilot.core.contract import JsonObject
+from codepilot.core.events import State
+from codepilot.skills import score_patch_quality
+
+
+def _inputs(desk: Desk) -> Sections:
+    return {
+        "Constraints": sections.constraints(desk),
+        "Plan": sections.written(desk.run.plan),
+        "The change": sections.proposal(desk),
+        "Its tests": sections.last_result(desk),
+    }
+
+
+def _filled(desk: Desk) -> JsonObject:
+    quality = score_patch_quality(desk.run.proposal.patch.diff if desk.run.proposal else "")
+    return {"patch_loc": quality.added + quality.removed}
+
+
+REVIEWER = Role(
+    state=State.REVIEW,
+    name="Reviewer",
+    purpose="You approve a change, or say what must be different.",
+    output=Review,
+    temperature=0.2,
+    max_tokens=2048,
+    template=Path(__file__).with_suffix(".md"),
+    inputs=_inputs,
+    given=("patch_loc", "policy_checks"),
+    filled=_filled,
+)

@@ -1,0 +1,112 @@
+"""A role: what it is for, what it sees, what it must give back, and how the model is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from string import Template
+
+from pydantic import JsonValue
+
+from codepilot.agents.protocol import Desk
+from codepilot.core.contract import Contract, JsonObject
+from codepilot.core.events import State
+from codepilot.core.task import Capability
+from codepilot.models import Message
+
+Sections = dict[str, str]
+FRAME = Path(__file__).with_name("frame.md")
+
+
+def _nothing(desk: Desk) -> JsonObject:
+    return {}
+
+
+@dataclass(frozen=True)
+class Role:
+    """One way of working. `filled` gives the fields of the output that the platform knows better than a model."""
+
+    state: State
+    name: str
+    purpose: str
+    output: type[Contract]
+    temperature: float
+    max_tokens: int
+    template: Path
+    inputs: Callable[[Desk], Sections]
+    capability: Capability = Capability.READ_ONLY
+    given: tuple[str, ...] = ()
+    filled: Callable[[Desk], JsonObject] = _nothing
+
+    def completed(self, value: JsonObject, desk: Desk) -> JsonObject:
+        """The model's object with the platform's fields put in place of whatever the model said about them."""
+        filled = self.filled(desk)
+        own = {_plain(name) for name in (*self.given, *filled)}
+        return {**{name: item for name, item in value.items() if _plain(name) not in own}, **filled}
+
+    def schema(self) -> str:
+        """The fields a result may have, as JSON Schema without decoration."""
+        schema: JsonObject = self.output.model_json_schema(by_alias=False)
+        for part in ("properties", "required"):
+            held = schema.get(part)
+            if isinstance(held, dict):
+                schema[part] = {name: item for name, item in held.items() if name not in self.given}
+            elif isinstance(held, list):
+                schema[part] = [name for name in held if name not in self.given]
+        return json.dumps(_undecorated(_reachable(schema)), ensure_ascii=False)
+
+
+def opening(role: Role, desk: Desk, tools: str) -> tuple[Message, ...]:
+    """The system message and the task message of a role's conversation."""
+    system = Template(_text(FRAME)).substitute(
+        name=role.name,
+        purpose=role.purpose,
+        guidance=_text(role.template).strip(),
+        tools=tools,
+        schema=role.schema(),
+    )
+    sections = {"Task": desk.run.task.goal.natural, **role.inputs(desk)}
+    task = "\n\n".join(f"# {title}\n{text.strip()}" for title, text in sections.items() if text.strip())
+    return Message(role="system", content=system), Message(role="user", content=task)
+
+
+@cache
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def _reachable(schema: JsonObject) -> JsonObject:
+    """The schema without definitions that nothing refers to."""
+    definitions = schema.get("$defs")
+    if not isinstance(definitions, dict):
+        return schema
+    rest = {name: item for name, item in schema.items() if name != "$defs"}
+    kept: JsonObject = {}
+    text = json.dumps(rest)
+    while True:
+        found = {name: item for name, item in definitions.items() if f'"#/$defs/{name}"' in text and name not in kept}
+        if not found:
+            return {**rest, "$defs": kept} if kept else rest
+        kept.update(found)
+        text += json.dumps(found)
+
+
+def _undecorated(value: JsonValue, names: bool = False) -> JsonValue:
+    """Titles, defaults and closedness say nothing to a model. Property names are left alone."""
+    if isinstance(value, list):
+        return [_undecorated(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    noise = set() if names else {"title", "default", "additionalProperties", "description"}
+    return {
+        name: _undecorated(item, names=not names and name in ("properties", "$defs"))
+        for name, item in value.items()
+        if name not in noise
+    }

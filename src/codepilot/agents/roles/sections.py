@@ -1,0 +1,72 @@
+"""What roles are shown of the work so far, each piece bounded."""
+
+from __future__ import annotations
+
+from codepilot.agents.protocol import Desk
+from codepilot.agents.transcript import bounded
+from codepilot.core.contract import Contract
+
+MAX_SECTION = 12_000
+MAX_TRACE = 3_000
+MAX_TESTS = 5
+
+
+def constraints(desk: Desk) -> str:
+    task = desk.run.task
+    lines = [*task.constraints, task.evaluation.acceptance_hint]
+    return "\n".join(f"- {line}" for line in lines if line)
+
+
+def project(desk: Desk) -> str:
+    return f"The test runner is {desk.project.runner}; `run_tests([…])` runs it."
+
+
+def failing_tests(desk: Desk) -> str:
+    """The tests to repair, with what they said before anything was changed."""
+    targets = desk.run.baseline.targets if desk.run.baseline else desk.baseline.red
+    parts = []
+    for test in targets[:MAX_TESTS]:
+        case = desk.baseline.cases.get(test)
+        said = f"{case.error_type}: {case.message}\n{bounded(case.traceback, MAX_TRACE)}" if case else ""
+        parts.append(f"{test}\n{said}".rstrip())
+    if len(targets) > MAX_TESTS:
+        parts.append(f"and {len(targets) - MAX_TESTS} more")
+    return "\n\n".join(parts)
+
+
+def written(contract: Contract | None) -> str:
+    """A contract as JSON, without what is empty."""
+    return "" if contract is None else bounded(contract.model_dump_json(exclude_defaults=True, indent=1), MAX_SECTION)
+
+
+def last_result(desk: Desk) -> str:
+    result = desk.run.test_result
+    if result is None:
+        return ""
+    lines = [f"passed: {result.passed}"]
+    for title, tests in (("still failing", result.failed_tests_after), ("newly failing", result.regressions)):
+        if tests:
+            lines.append(f"{title}: {', '.join(tests[:20])}")
+    for error in result.errors[:MAX_TESTS]:
+        lines.append(f"\n{error.test}\n{error.error_type}: {error.message}\n{bounded(error.traceback, MAX_TRACE)}")
+    return "\n".join(lines)
+
+
+def attempts(desk: Desk) -> str:
+    """Changes that were tried and did not hold, newest last."""
+    return "\n\n".join(bounded(patch.diff, MAX_SECTION // 3) for patch in desk.run.attempted[-3:])
+
+
+def failures(desk: Desk) -> str:
+    return "\n".join(f"- {failure.kind}: {bounded(failure.message, 500)}" for failure in desk.run.failures[-10:])
+
+
+def proposal(desk: Desk) -> str:
+    return bounded(desk.run.proposal.patch.diff, 2 * MAX_SECTION) if desk.run.proposal else ""
+
+
+def objections(desk: Desk) -> str:
+    review = desk.run.review
+    if review is None or review.verdict == "APPROVE":
+        return ""
+    return "\n".join(f"- {reason}" for reason in review.reasons)
