@@ -1,1 +1,62 @@
-"""Not furnished yet."""
+"""Gates, evidence, the review's deterministic checks, the proof on a clean copy, and the bundle.
+
+The platform judges here, by rules that are pure and by tests that run in the sandbox; no agent has a say.
+"""
+
+from codepilot.verify.bundle import (
+    BundleContents,
+    BundleInfo,
+    FileDigest,
+    Provenance,
+    SandboxUsed,
+    Versions,
+    check_bundle,
+    read_payload,
+    sandbox_used,
+    write_bundle,
+)
+from codepilot.verify.checks import review
+from codepilot.verify.gate import Baseline, run_baseline, run_gate
+from codepilot.verify.proof import Create, Measure, Strength, judged_tree, prove, worth
+from codepilot.verify.record import write_record
+from codepilot.verify.report import Report, ReportedFailure, exit_code, exit_code_of, report, report_json
+from codepilot.verify.reprove import rebuild_base, verify_bundle
+from codepilot.verify.verdict import Comparison, Failing, baseline_verdict, compare, judge, settle
+
+__all__ = [
+    "Baseline",
+    "BundleContents",
+    "BundleInfo",
+    "Comparison",
+    "Create",
+    "Failing",
+    "FileDigest",
+    "Measure",
+    "Provenance",
+    "Report",
+    "ReportedFailure",
+    "SandboxUsed",
+    "Strength",
+    "Versions",
+    "baseline_verdict",
+    "check_bundle",
+    "compare",
+    "exit_code",
+    "exit_code_of",
+    "judge",
+    "judged_tree",
+    "prove",
+    "read_payload",
+    "rebuild_base",
+    "report",
+    "report_json",
+    "review",
+    "run_baseline",
+    "run_gate",
+    "sandbox_used",
+    "settle",
+    "verify_bundle",
+    "worth",
+    "write_bundle",
+    "write_record",
+]

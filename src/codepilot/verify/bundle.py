@@ -1,0 +1,271 @@
+"""The bundle: the finished change with its proof, in one directory in which every byte is accounted for.
+
+`provenance.json` holds the digest of every other file, `bundle.sha256` the digest of the provenance. Whoever
+also knows that last digest (the run's log does) can tell that nothing at all was exchanged.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from codepilot.core.contract import Contract, JsonObject
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.task import TaskSpec
+
+PATCH = "patch.diff"
+BASE_DIFF = "base.diff"
+REPORT = "report.json"
+TRANSCRIPT = "transcript.jsonl"
+TIMELINE = "timeline.json"
+PROVENANCE = "provenance.json"
+SEAL = "bundle.sha256"
+PAYLOAD = (PATCH, BASE_DIFF, REPORT, TRANSCRIPT, TIMELINE)
+
+MAX_FILE_BYTES = 1 << 30
+
+
+class FileDigest(Contract):
+    sha256: str
+    size_bytes: int
+
+
+class Versions(Contract):
+    """What the proof was made with."""
+
+    codepilot: str
+    python: str
+    git: str
+    pytest: str | None = None
+
+
+class SandboxUsed(Contract):
+    """How code was confined. A proof made without a sandbox says so in so many words."""
+
+    level: str
+    unsandboxed: bool
+
+
+class Provenance(Contract):
+    """Where a change comes from and what holds it together; enough to prove it again from nothing."""
+
+    schema_version: Literal[1] = 1
+    run_id: str
+    task: TaskSpec
+    base_commit: str
+    base_dirty: bool
+    base_tree: str
+    patched_tree: str
+    targets: tuple[str, ...]
+    signature: str
+    suite: Literal["full", "partial", "none"]
+    verdict: Literal["confirmed", "plausible"] | None
+    confidence: float
+    versions: Versions
+    commands: tuple[tuple[str, ...], ...]
+    sandbox: SandboxUsed
+    created_at: str
+    checkout: str | None = None
+    files: dict[str, FileDigest] = {}
+
+
+@dataclass(frozen=True)
+class BundleContents:
+    """What goes into a bundle. `provenance` comes without the files' digests; writing adds them."""
+
+    patch: bytes
+    base_diff: bytes
+    report: JsonObject
+    transcript: bytes
+    timeline: JsonObject
+    provenance: Provenance
+
+
+@dataclass(frozen=True)
+class BundleInfo:
+    path: Path
+    sha256: str
+
+
+def sandbox_used(level: str) -> SandboxUsed:
+    return SandboxUsed(level=level, unsandboxed=level == "none")
+
+
+# Writing --------------------------------------------------------------------------------------------
+
+
+def write_bundle(directory: Path, contents: BundleContents) -> BundleInfo:
+    """Put the bundle at `directory`, whole or not at all. The same contents always give the same bytes."""
+    files = _files(contents)
+    write_directory(directory, files)
+    return BundleInfo(path=directory, sha256=_digest(files[PROVENANCE]).sha256)
+
+
+def write_directory(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Replace `directory` by one that holds exactly `files`. A crash leaves the old one, none, or the new one."""
+    fresh = directory.with_name(f".{directory.name}.writing")
+    old = directory.with_name(f".{directory.name}.replaced")
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        _discard(fresh)
+        fresh.mkdir()
+        for name, data in files.items():
+            _write_synced(fresh / name, data)
+        _sync(fresh)
+        _discard(old)
+        if directory.exists():
+            directory.rename(old)
+        fresh.rename(directory)
+        _sync(directory.parent)
+        _discard(old)
+    except OSError as error:
+        kind = FailureKind.DISK_FULL if error.errno == errno.ENOSPC else FailureKind.ARTIFACT_STORE_UNAVAILABLE
+        raise CodePilotError(kind, f"The files of {directory} could not be written: {error}") from error
+
+
+def _files(contents: BundleContents) -> dict[str, bytes]:
+    files = {
+        PATCH: contents.patch,
+        BASE_DIFF: contents.base_diff,
+        REPORT: pretty(contents.report),
+        TRANSCRIPT: contents.transcript,
+        TIMELINE: pretty(contents.timeline),
+    }
+    digests = {name: _digest(data) for name, data in files.items()}
+    provenance = contents.provenance.model_copy(update={"files": digests})
+    files[PROVENANCE] = pretty(provenance.model_dump(mode="json"))
+    files[SEAL] = _seal(files[PROVENANCE])
+    return files
+
+
+def pretty(document: object) -> bytes:
+    """JSON for people and programs: indented, in the document's own order."""
+    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
+
+
+def _digest(data: bytes) -> FileDigest:
+    return FileDigest(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data))
+
+
+def _seal(provenance: bytes) -> bytes:
+    return f"{_digest(provenance).sha256}  {PROVENANCE}\n".encode()
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _discard(directory: Path) -> None:
+    if directory.exists():
+        shutil.rmtree(directory)
+
+
+# Checking -------------------------------------------------------------------------------------------
+
+
+def check_bundle(directory: Path, expected: str | None = None) -> Provenance:
+    """Account for every byte, or name the first file that is missing, extra or altered.
+
+    `expected` is the digest that the run's own log holds; with it even a consistently rewritten bundle is told.
+    """
+    present = _listing(directory)
+    _refuse_odd(directory, present)
+    sealed = _read(directory, SEAL)
+    raw = _read(directory, PROVENANCE)
+    if sealed != _seal(raw):
+        named = re.fullmatch(rb"[0-9a-f]{64}  provenance\.json\n", sealed)
+        raise _altered(PROVENANCE if named else SEAL, "does not match its seal" if named else "is not a seal")
+    provenance = _parse(raw)
+    for name in PAYLOAD:
+        recorded = provenance.files.get(name)
+        if recorded is None or recorded != _digest(_read(directory, name)):
+            raise _altered(name, "is not the file that was proved")
+    if expected is not None and _digest(raw).sha256 != expected:
+        raise _altered(PROVENANCE, "is consistent in itself, but it is not the one that the run wrote")
+    return provenance
+
+
+def read_payload(directory: Path, name: str, provenance: Provenance) -> bytes:
+    """One file's bytes, checked once more against the digest, so that they cannot be exchanged in between."""
+    data = _read(directory, name)
+    if provenance.files.get(name) != _digest(data):
+        raise _altered(name, "is not the file that was proved")
+    return data
+
+
+def _listing(directory: Path) -> Mapping[str, os.stat_result]:
+    try:
+        with os.scandir(directory) as entries:
+            return {entry.name: entry.stat(follow_symlinks=False) for entry in entries}
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"There is no bundle at {directory}.",
+            "Pass the bundle's directory, as `codepilot show RUN` prints it.",
+        ) from error
+
+
+def _refuse_odd(directory: Path, present: Mapping[str, os.stat_result]) -> None:
+    known = {*PAYLOAD, PROVENANCE, SEAL}
+    if not known & set(present):
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"{directory} is not a bundle: it holds no {PROVENANCE}.",
+            "Pass the bundle's directory, as `codepilot show RUN` prints it.",
+        )
+    for name in sorted(set(present) - known):
+        raise _altered(name, "does not belong to the bundle")
+    for name in sorted(known):
+        if name not in present:
+            raise _altered(name, "is missing")
+        if not stat.S_ISREG(present[name].st_mode):
+            raise _altered(name, "is not a regular file")
+        if present[name].st_size > MAX_FILE_BYTES:
+            raise _altered(name, "is larger than any bundle's file")
+
+
+def _read(directory: Path, name: str) -> bytes:
+    try:
+        handle = os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise _altered(name, f"cannot be read: {error.strerror}") from error
+    with os.fdopen(handle, "rb") as file:
+        return file.read(MAX_FILE_BYTES + 1)
+
+
+def _parse(raw: bytes) -> Provenance:
+    try:
+        return Provenance.model_validate_json(raw)
+    except ValidationError as error:
+        raise _altered(PROVENANCE, "is not a provenance that this version can read") from error
+
+
+def _altered(name: str, what: str) -> CodePilotError:
+    return CodePilotError(
+        FailureKind.PROOF_FAILED,
+        f"The bundle's {name!r} {what}.",
+        "Do not use this bundle; run the task again, or take the bundle from where it was written.",
+        file=name,
+    )

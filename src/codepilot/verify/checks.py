@@ -1,0 +1,322 @@
+"""The deterministic part of every review: facts about a change that no agent can talk away.
+
+Each check takes the change as data and gives a `PolicyCheck` with what it saw. None runs any of the code, and
+none repeats a secret in its evidence.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from codepilot.core.artifacts import PolicyCheck, Review
+from codepilot.core.task import Budget, TaskKind
+from codepilot.executor import DiffResult, FileChange, Violation
+from codepilot.verify import testcode
+from codepilot.verify.guarded import bends_runner, is_test
+
+Read = Callable[[str], bytes | None]
+"""The content of a path, None where there is no such file."""
+
+MAX_EVIDENCE = 10
+
+SKIPS = re.compile(
+    r"""@?pytest\.mark\.(?:skip|skipif|xfail)\b | \bpytest\.(?:skip|xfail|importorskip)\s*\(
+    | @?unittest\.(?:skip|expectedFailure) | ^\s*@(?:skip|skipIf|skipUnless|expectedFailure|Ignore|Disabled)\b
+    | \bself\.skipTest\s*\( | \bSkipTest\b | ^\s*__test__\s*=\s*False | \bcollect_ignore(?:_glob)?\b
+    | \b(?:it|test|describe)\.(?:skip|todo|only)\b | \b(?:xit|xtest|xdescribe|fdescribe)\s*\(""",
+    re.VERBOSE,
+)
+SECRETS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("a private key", re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----")),
+    ("an AWS access key", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
+    ("a GitHub token", re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{40,})")),
+    ("a GitLab token", re.compile(r"\bglpat-[A-Za-z0-9_-]{20,}")),
+    ("a Slack token", re.compile(r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}")),
+    ("a Google API key", re.compile(r"\bAIza[0-9A-Za-z_-]{35}")),
+    ("a Stripe key", re.compile(r"\b[rs]k_live_[0-9A-Za-z]{20,}")),
+    ("a model provider's key", re.compile(r"\bsk-(?:ant-|proj-)?[A-Za-z0-9_-]{32,}")),
+    ("a JSON web token", re.compile(r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}")),
+    ("a password in a URL", re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/:@'\"{}$<>]+:[^\s/:@'\"{}$<>]{3,}@[^\s'\"]")),
+)
+SECRET_NAMED = re.compile(
+    r"(?i)\b\w*(?:secret|token|passw(?:or)?d|passwd|api_?key|access_?key|private_?key|credential)\w*['\"]?\s*(?::\s*\w+\s*)?[:=]\s*"
+    r"['\"]([^'\"\s]{8,})['\"]"
+)
+PLACEHOLDER = re.compile(
+    r"(?i)example|placeholder|changeme|dummy|your[_-]|xxx|\*\*\*|<[^>]+>|\$\{|\{\{|%\(|test|fake|sample"
+)
+LONG_LITERAL = re.compile(r"['\"]([A-Za-z0-9+/_=-]{40,})['\"]")
+NAMED_ENTROPY = 3.0
+LITERAL_ENTROPY = 4.7
+
+MARKERS = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
+DEBUG_LINES = re.compile(
+    r"\bconsole\.(?:log|debug|trace)\s*\(|^\s*debugger\b|\bSystem\.(?:out|err)\.print|\.printStackTrace\s*\("
+)
+DEBUG_MODULES = frozenset({"pdb", "ipdb", "pudb", "wdb", "remote_pdb"})
+TEST_AWARE = re.compile(
+    r"PYTEST_CURRENT_TEST|\bin\s+sys\.modules\b.*(?:pytest|unittest)|(?:pytest|unittest)['\"]\s+in\s+sys\.modules|\b_pytest\b|\bos\._exit\s*\("
+)
+
+
+@dataclass(frozen=True)
+class ChangedFile:
+    """One file of the change, with its content on either side."""
+
+    change: FileChange
+    before: bytes | None
+    after: bytes | None
+
+    @property
+    def path(self) -> str:
+        return self.change.path
+
+    @property
+    def is_python(self) -> bool:
+        return self.path.endswith((".py", ".pyi"))
+
+    @cached_property
+    def added(self) -> list[tuple[int, str]]:
+        """Lines that stand only on the new side, with their numbers; a moved line is not an added one."""
+        if self.after is None or self.change.binary:
+            return []
+        old = Counter(_lines(self.before))
+        fresh = []
+        for number, line in enumerate(_lines(self.after), 1):
+            if old[line] > 0:
+                old[line] -= 1
+            else:
+                fresh.append((number, line))
+        return fresh
+
+    @cached_property
+    def removed(self) -> bool:
+        """Whether any line of the old side is gone."""
+        return bool(Counter(_lines(self.before)) - Counter(_lines(self.after)))
+
+
+def _lines(content: bytes | None) -> list[str]:
+    return (content or b"").decode("utf-8", "replace").splitlines()
+
+
+def _check(name: str, found: Iterable[str]) -> PolicyCheck:
+    seen = list(dict.fromkeys(found))
+    shown = "; ".join(seen[:MAX_EVIDENCE])
+    more = f"; and {len(seen) - MAX_EVIDENCE} more" if len(seen) > MAX_EVIDENCE else ""
+    evidence = (shown + more).encode("utf-8", "backslashreplace").decode()
+    return PolicyCheck(name=name, ok=not seen, evidence=evidence)
+
+
+# Tests ----------------------------------------------------------------------------------------------
+
+
+def no_disabled_tests(files: Sequence[ChangedFile]) -> PolicyCheck:
+    """No test was skipped, deleted or emptied."""
+    return _check("no_disabled_tests", [what for file in files for what in _disabled(file)])
+
+
+def _disabled(file: ChangedFile) -> Iterable[str]:
+    yield from (f"{file.path}:{number} skips tests" for number, line in file.added if SKIPS.search(line))
+    if not is_test(file.path) or file.before is None:
+        return
+    if file.after is None:
+        yield f"{file.path} was deleted"
+        return
+    if not file.is_python:
+        return
+    old, new = testcode.parsed(file.before), testcode.parsed(file.after)
+    if old is None or new is None:
+        return
+    kept = testcode.test_functions(new)
+    for name, function in testcode.test_functions(old).items():
+        if name not in kept:
+            yield f"{file.path}: {name} was removed"
+        elif testcode.is_empty(kept[name]) and not testcode.is_empty(function):
+            yield f"{file.path}: {name} was emptied"
+
+
+def tests_untouched_or_added(files: Sequence[ChangedFile]) -> PolicyCheck:
+    """Existing tests and their data stand as they were; new ones may be added."""
+    return _check("tests_untouched_or_added", [what for file in files for what in _weakened(file)])
+
+
+def _weakened(file: ChangedFile) -> Iterable[str]:
+    if not is_test(file.path) or file.before is None:
+        return
+    if file.after is None:
+        yield f"{file.path} was deleted"
+        return
+    old = testcode.parsed(file.before) if file.is_python else None
+    if old is None:
+        if file.removed or file.change.binary:
+            yield f"{file.path} was edited"
+        return
+    new = testcode.parsed(file.after)
+    if new is None:
+        yield f"{file.path} cannot be parsed any more"
+        return
+    yield from (f"{file.path}: {edit}" for edit in testcode.edits(old, new))
+
+
+def no_runner_config_change(files: Sequence[ChangedFile], kind: TaskKind = TaskKind.BUGFIX) -> PolicyCheck:
+    """Nothing that finds, loads or runs the tests changed. New projects may bring their own configuration."""
+    grows = kind in (TaskKind.BUILD, TaskKind.SCAFFOLD)
+    bent = (
+        f"{file.path} was {file.change.change}"
+        for file in files
+        if bends_runner(file.path, file.before, file.after) and not (grows and file.before is None)
+    )
+    return _check("no_runner_config_change", bent)
+
+
+def no_test_detection(files: Sequence[ChangedFile]) -> PolicyCheck:
+    """The product does not ask whether it is being tested, and does not end the runner."""
+    found = (
+        f"{file.path}:{number} depends on being tested"
+        for file in files
+        if not is_test(file.path)
+        for number, line in file.added
+        if TEST_AWARE.search(line)
+    )
+    return _check("no_test_detection", found)
+
+
+# The product ----------------------------------------------------------------------------------------
+
+
+def no_hardcoded_secrets(files: Sequence[ChangedFile]) -> PolicyCheck:
+    """No key, token or password was written into the code. The evidence names the place, never the value."""
+    found = (
+        f"{file.path}:{number} looks like {kind}"
+        for file in files
+        for number, line in file.added
+        for kind in _secrets(line)
+    )
+    return _check("no_hardcoded_secrets", found)
+
+
+def _secrets(line: str) -> Iterable[str]:
+    known = [kind for kind, pattern in SECRETS if pattern.search(line)]
+    if known:
+        yield from known
+        return
+    for named in SECRET_NAMED.finditer(line):
+        if entropy(named[1]) >= NAMED_ENTROPY and not PLACEHOLDER.search(named[1]):
+            yield "a secret"
+    for literal in LONG_LITERAL.finditer(line):
+        mixed = all(re.search(kind, literal[1]) for kind in ("[a-z]", "[A-Z]", "[0-9]"))
+        if mixed and entropy(literal[1]) >= LITERAL_ENTROPY:
+            yield "a random key"
+
+
+def entropy(text: str) -> float:
+    """Bits per character."""
+    counts = Counter(text)
+    return -sum(n / len(text) * math.log2(n / len(text)) for n in counts.values()) if text else 0.0
+
+
+def no_debug_left(files: Sequence[ChangedFile]) -> PolicyCheck:
+    """No print, breakpoint or note to self was left in the product."""
+    return _check("no_debug_left", [what for file in files if not is_test(file.path) for what in _debug(file)])
+
+
+def _debug(file: ChangedFile) -> Iterable[str]:
+    yield from (
+        f"{file.path}:{number} adds a {found[0]}" for number, line in file.added if (found := MARKERS.search(line))
+    )
+    if not file.is_python:
+        yield from (
+            f"{file.path}:{number} adds debug output" for number, line in file.added if DEBUG_LINES.search(line)
+        )
+        return
+    new = testcode.parsed(file.after)
+    if new is None:
+        return
+    old = testcode.parsed(file.before)
+    fresh = _debug_calls(new) - (_debug_calls(old) if old is not None else Counter())
+    if file.before is None:
+        del fresh["print"]
+    yield from (f"{file.path} adds {name}" for name in sorted(fresh))
+
+
+def _debug_calls(tree: ast.Module) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = node.func
+            if isinstance(called, ast.Name) and called.id in ("print", "breakpoint", "set_trace"):
+                found[called.id] += 1
+            elif isinstance(called, ast.Attribute) and called.attr == "set_trace":
+                found["set_trace"] += 1
+        elif isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names if alias.name in DEBUG_MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module in DEBUG_MODULES:
+            found[node.module] += 1
+    return found
+
+
+def no_new_syntax_errors(files: Sequence[ChangedFile]) -> PolicyCheck:
+    """Every Python file that could be parsed, or is new, can be parsed."""
+    broken = (
+        f"{file.path} cannot be parsed"
+        for file in files
+        if file.is_python and file.after is not None and testcode.parsed(file.after) is None
+        if file.before is None or testcode.parsed(file.before) is not None
+    )
+    return _check("no_new_syntax_errors", broken)
+
+
+def no_new_compilation_warnings(files: Sequence[ChangedFile]) -> PolicyCheck:
+    """Compiling the changed files warns of nothing that it did not warn of before."""
+    fresh = (
+        f"{file.path}: {message}"
+        for file in files
+        if file.is_python
+        for message in testcode.compile_warnings(file.after) - testcode.compile_warnings(file.before)
+    )
+    return _check("no_new_compilation_warnings", fresh)
+
+
+def patch_within_size_limit(lines: int, limit: int) -> PolicyCheck:
+    found = [f"{lines} changed lines, {limit} allowed"] if lines > limit else []
+    return _check("patch_within_size_limit", found)
+
+
+def no_violations(violations: Sequence[Violation]) -> PolicyCheck:
+    """The tree holds nothing that may not be there."""
+    return _check("no_violations", (f"{item.path}: {item.rule} {item.detail}".rstrip() for item in violations))
+
+
+# The review -----------------------------------------------------------------------------------------
+
+
+def review(diff: DiffResult, before: Read, after: Read, budget: Budget, kind: TaskKind = TaskKind.BUGFIX) -> Review:
+    """Every check on one change. One that does not hold asks for changes, whoever made the patch."""
+    files = [ChangedFile(c, before(c.path), None if c.change == "deleted" else after(c.path)) for c in diff.changes]
+    checks = (
+        no_violations(diff.violations),
+        patch_within_size_limit(diff.lines, budget.patch_lines),
+        no_new_syntax_errors(files),
+        no_new_compilation_warnings(files),
+        no_disabled_tests(files),
+        tests_untouched_or_added(files),
+        no_runner_config_change(files, kind),
+        no_test_detection(files),
+        no_hardcoded_secrets(files),
+        no_debug_left(files),
+    )
+    reasons = tuple(f"{check.name}: {check.evidence}" for check in checks if not check.ok)
+    if not diff.changes:
+        reasons = ("The patch changes nothing.",)
+    return Review(
+        verdict="REQUEST_CHANGES" if reasons else "APPROVE",
+        patch_loc=diff.lines,
+        policy_checks=checks,
+        reasons=reasons,
+    )

@@ -1,0 +1,291 @@
+"""The gates: run the tests before and after a change, and judge what they say.
+
+Promises: a baseline is returned only for tests that fail each time in one way; a change passes only if the named
+tests pass every time and nothing that passed before is broken, skipped or gone. What cannot be judged is refused
+with a sentence that says what is wrong and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from codepilot.core.artifacts import TestResult, TestStatus, TestSummary
+from codepilot.core.failures import CodePilotError, Failure, FailureKind
+from codepilot.executor import Executor
+from codepilot.project import Project, SuiteRun, run_tests
+from codepilot.verify.verdict import (
+    CUT_SHORT,
+    PASSES_REQUIRED,
+    Comparison,
+    Failing,
+    SuiteKind,
+    baseline_verdict,
+    compare,
+    judge,
+    passes,
+    selects,
+    settle,
+    settle_lost,
+    suite_kind,
+    summary,
+)
+
+MAX_CANDIDATE_TARGETS = 5
+"""How many failures of a suite are tried, in order, before every one of them is called flaky."""
+CLOSE_MATCHES = 3
+RERUNS = 3
+"""How often a suspect is run again on either tree; when there are many, chance has no part in it and once will do."""
+MANY_SUSPECTS = 20
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What failed before anything was changed, and how much of the suite was seen."""
+
+    targets: tuple[str, ...]
+    signature: str
+    suite: SuiteRun
+    summary: TestSummary
+    suite_kind: SuiteKind
+
+
+# Before the change ----------------------------------------------------------------------------------
+
+
+def run_baseline(
+    executor: Executor,
+    workspace: str,
+    project: Project,
+    targets: Sequence[str],
+    command_sec: float,
+    narrowed: bool = False,
+) -> Baseline:
+    """Find out what fails, twice, and what the suite says around it. Without targets, take the first failure."""
+    bench = _Bench(executor, workspace, project, command_sec)
+    if not targets:
+        return _first_failure(bench, narrowed)
+    named = tuple(dict.fromkeys(_as_collected(target, project) for target in targets))
+    failing, first = _confirm(bench, named)
+    if narrowed:
+        return Baseline(failing.tests, failing.signature, first, summary(first), "none")
+    return _with_suite(failing, bench.suite())
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """One tree on which tests are run."""
+
+    executor: Executor
+    workspace: str
+    project: Project
+    command_sec: float
+
+    def run(self, tests: Sequence[str]) -> SuiteRun:
+        return run_tests(self.executor, self.workspace, self.project, tuple(tests), self.command_sec)
+
+    def suite(self) -> SuiteRun:
+        return self.run(())
+
+
+def _as_collected(target: str, project: Project) -> str:
+    """A target as the runner's own ids begin: relative to the project's root."""
+    return target.removeprefix(project.root.rstrip("/") + "/").removeprefix("./")
+
+
+def _confirm(bench: _Bench, named: Sequence[str]) -> tuple[Failing, SuiteRun]:
+    first = bench.run(named)
+    _require_start(first, bench, named)
+    second = bench.run(named)
+    verdict = baseline_verdict(first, second, named)
+    if isinstance(verdict, Failing):
+        return verdict, first
+    if verdict.kind is FailureKind.TEST_NOT_FOUND:
+        raise _not_found(bench, named)
+    raise _raised(verdict)
+
+
+def _first_failure(bench: _Bench, narrowed: bool) -> Baseline:
+    too_slow = CodePilotError(
+        FailureKind.SUITE_TIMEOUT,
+        f"The suite did not end within {bench.command_sec:g} s and showed no failing test by then.",
+        "Name the failing test with --test, or raise --budget command_sec=SECONDS.",
+    )
+    if narrowed:
+        raise too_slow
+    suite = bench.suite()
+    _require_start(suite, bench, ())
+    if not suite.red:
+        if suite.status in CUT_SHORT:
+            raise too_slow
+        passed = len(suite.having(TestStatus.PASSED))
+        raise CodePilotError(
+            FailureKind.TEST_ALREADY_PASSES,
+            f"Nothing fails: all {passed} tests of the suite that were run pass.",
+            "Write a test that shows the bug, then name it with --test.",
+        )
+    unloadable: SuiteRun | None = None
+    for test in _in_order(suite)[:MAX_CANDIDATE_TARGETS]:
+        first = bench.run((test,))
+        if first.status == "cannot_start" and first.missing_module:
+            unloadable = unloadable or first
+            continue
+        verdict = baseline_verdict(first, bench.run((test,)), (test,))
+        if isinstance(verdict, Failing):
+            return _with_suite(verdict, suite)
+    if unloadable is not None:
+        raise _cannot_start(unloadable, bench.project)
+    raise _unreliable(suite)
+
+
+def _unreliable(suite: SuiteRun) -> CodePilotError:
+    shown = ", ".join(_in_order(suite)[:CLOSE_MATCHES])
+    return CodePilotError(
+        FailureKind.FLAKY_TEST,
+        f"{len(suite.red)} test(s) fail in the suite, but none fails each time when it is run by itself: {shown}.",
+        failing=suite.red,
+    )
+
+
+def _in_order(suite: SuiteRun) -> list[str]:
+    """Failing tests as they stand in their files; whole files that could not be loaded come last."""
+    place = {test: number for number, test in enumerate(suite.collected)}
+    return sorted(suite.red, key=lambda test: place.get(test, len(place)))
+
+
+def _with_suite(failing: Failing, suite: SuiteRun) -> Baseline:
+    return Baseline(failing.tests, failing.signature, suite, summary(suite), suite_kind(suite, suite))
+
+
+# What is refused ------------------------------------------------------------------------------------
+
+
+def _require_start(run: SuiteRun, bench: _Bench, named: Sequence[str]) -> None:
+    """Refuse a run that says nothing about any test."""
+    if run.status == "interrupted" and not run.cases:
+        raise CodePilotError(FailureKind.SUITE_CANNOT_START, run.message or "The tests were stopped before any ended.")
+    if run.status == "cannot_start":
+        raise _cannot_start(run, bench.project)
+    if run.status == "not_found" or (run.status == "no_tests" and named):
+        raise _not_found(bench, run.not_found or named)
+    if run.status == "no_tests":
+        raise CodePilotError(
+            FailureKind.NO_TEST_RUNNER,
+            f"{bench.project.runner} found no tests in this project.",
+            "Write a test that fails because of the bug, then try again.",
+        )
+
+
+def _cannot_start(run: SuiteRun, project: Project) -> CodePilotError:
+    python = project.interpreter.executable
+    if run.missing_module is None:
+        last = run.message or (run.log_tail.strip().splitlines() or ["it said nothing"])[-1]
+        return CodePilotError(
+            FailureKind.SUITE_CANNOT_START,
+            f"The suite cannot start: {last}",
+            f"Make `{' '.join(run.cmd)}` start by itself, then try again; --python chooses another interpreter.",
+            log_tail=run.log_tail[-2000:],
+        )
+    package = run.missing_module.split(".")[0]
+    return CodePilotError(
+        FailureKind.SUITE_CANNOT_START,
+        f"The suite cannot start: there is no module named {run.missing_module!r} for {python}.",
+        f"Install what provides it (often `{python} -m pip install {package}`), or choose an interpreter that has it "
+        "with --python.",
+        missing_module=run.missing_module,
+        python=python,
+    )
+
+
+def _not_found(bench: _Bench, missing: Sequence[str]) -> CodePilotError:
+    """Name the tests that come closest, looking in the named file first."""
+    name = missing[0]
+    known: tuple[str, ...] = ()
+    if "::" in name:
+        known = bench.run((name.split("::")[0],)).collected
+    known = known or bench.suite().collected
+    near = difflib.get_close_matches(name, known, n=CLOSE_MATCHES, cutoff=0.5)
+    advice = f"Did you mean {' or '.join(near)}?" if near else ""
+    return CodePilotError(FailureKind.TEST_NOT_FOUND, f"There is no test {name}.", advice, close_matches=near)
+
+
+def _raised(failure: Failure) -> CodePilotError:
+    return CodePilotError(failure.kind, failure.message, failure.next_action, **failure.details)
+
+
+# After the change -----------------------------------------------------------------------------------
+
+
+def run_gate(
+    executor: Executor,
+    workspace: str,
+    project: Project,
+    baseline: Baseline,
+    command_sec: float,
+    base_workspace: Callable[[], str] | None = None,
+    narrowed: bool = False,
+) -> TestResult:
+    """Run the named tests until they have passed often enough, then the suite, then every suspect on both trees.
+
+    `base_workspace` makes a workspace of the base tree when reruns need one. Without it, suspects are rerun on the
+    patched tree alone.
+    """
+    bench = _Bench(executor, workspace, project, command_sec)
+    attempts = _attempts(bench, baseline.targets)
+    alone = Comparison()
+    if not all(passes(run, target) for run in attempts for target in baseline.targets):
+        return judge(baseline.suite, None, baseline.targets, attempts, alone)
+    if narrowed or baseline.suite_kind == "none":
+        return judge(baseline.suite, None, baseline.targets, attempts, alone)
+    before, chosen = _comparable(baseline)
+    after = bench.run(chosen)
+    found = compare(before, after, baseline.targets)
+    if after.status == "interrupted":
+        return judge(before, after, baseline.targets, attempts, found)
+    base = _Bench(executor, base_workspace(), project, command_sec) if base_workspace and _doubtful(found) else None
+    settled = _settled(found, bench, base, chosen)
+    return judge(before, after, baseline.targets, attempts, settled)
+
+
+def _attempts(bench: _Bench, targets: Sequence[str]) -> list[SuiteRun]:
+    """Runs of the named tests; the first that fails ends it."""
+    attempts: list[SuiteRun] = []
+    while len(attempts) < PASSES_REQUIRED:
+        attempts.append(bench.run(targets))
+        if not all(passes(attempts[-1], target) for target in targets):
+            break
+    return attempts
+
+
+def _comparable(baseline: Baseline) -> tuple[SuiteRun, tuple[str, ...]]:
+    """What can be run again in the same time: the whole suite, or the tests that had ended when it was cut short."""
+    suite = baseline.suite
+    if baseline.suite_kind == "full":
+        return suite, ()
+    ended = tuple(dict.fromkeys((*suite.cases, *baseline.targets)))
+    known = tuple(test for test in suite.collected if test in suite.cases)
+    return replace(suite, collected=known), ended
+
+
+def _doubtful(found: Comparison) -> bool:
+    return bool(found.suspects or found.lost_ids)
+
+
+def _settled(found: Comparison, patched: _Bench, base: _Bench | None, chosen: Sequence[str]) -> Comparison:
+    if found.lost_ids and base is not None:
+        found = settle_lost(found, base.run(chosen))
+    if not found.suspects:
+        return found
+    rounds = RERUNS if len(found.suspects) <= MANY_SUSPECTS else 1
+    alone = [_rerun(patched, found.suspects) for _ in range(rounds)]
+    on_base = [_rerun(base, found.suspects) for _ in range(rounds)] if base is not None else []
+    pollution = any(all(passes(run, test) for run in alone) for test in found.suspects)
+    return settle(found, on_base, alone, patched.run(chosen) if pollution else None)
+
+
+def _rerun(bench: _Bench, tests: Sequence[str]) -> SuiteRun:
+    """Run tests that may not all exist on this tree: a runner refuses the lot if one is missing."""
+    run = bench.run(tests)
+    present = [test for test in tests if not any(selects(gone, test) for gone in run.not_found)]
+    return bench.run(present) if run.status == "not_found" and present and len(present) < len(tests) else run

@@ -1,0 +1,229 @@
+"""The proof: base plus patch, built from nothing, judged by the base's own tests.
+
+Promises: what is proved is the exact tree that was validated; existing tests, conftest and runner configuration
+come from the base, so that a change cannot vouch for itself; nothing is left behind. What the proof is worth
+depends on how much the tests around the change would notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from codepilot.core.artifacts import PolicyCheck, TestResult, TestSummary
+from codepilot.core.events import ProofRecorded, Verdict
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.executor import CreateWorkspace, Executor
+from codepilot.project import Project
+from codepilot.verify.gate import Baseline, run_gate
+from codepilot.verify.guarded import bends_runner, is_test
+from codepilot.verify.verdict import SuiteKind
+from codepilot.workspace import Entry, ObjectStore
+
+STRONG_SCORE = 0.7
+"""The share of mutants of the changed code that the tests must notice."""
+STRONG_MUTANTS = 5
+"""Fewer mutants than this say nothing about the tests."""
+CONFIDENCE_FLOOR = 0.5
+"""The agent's own confidence below which nothing is called confirmed."""
+
+
+class Strength(Protocol):
+    """How much the tests around a change notice: of `mutants` variations of the changed code they kill `killed`."""
+
+    @property
+    def mutants(self) -> int: ...
+
+    @property
+    def killed(self) -> int: ...
+
+    @property
+    def score(self) -> float: ...
+
+
+Create = Callable[[str, str], CreateWorkspace]
+"""The request that makes a workspace of a name and a tree, with the project's environment around it."""
+Measure = Callable[[str], Strength | None]
+"""How strong the tests around the change are, measured in a workspace that holds the patched tree."""
+
+
+class Worth(NamedTuple):
+    """What a proof that holds may be called, and why not more."""
+
+    verdict: Verdict
+    reason: str
+
+
+def worth(
+    strength: Strength | None, suite: SuiteKind, targets: Sequence[str], flaky: Sequence[str], confidence: float
+) -> Worth:
+    """`confirmed` if the tests around the change are strong and the agent is sure; otherwise `plausible`."""
+    if suite != "full":
+        return Worth("plausible", "the suite could not be run to its end" if suite == "partial" else "no suite was run")
+    if set(targets) & set(flaky):
+        return Worth("plausible", "a test that the change is judged by is flaky")
+    if strength is None or strength.mutants < STRONG_MUTANTS:
+        count = 0 if strength is None else strength.mutants
+        return Worth("plausible", f"too little could be varied around the change to tell ({count} mutants)")
+    noticed = f"the tests notice {strength.killed} of {strength.mutants} mutants of the changed code"
+    if strength.score < STRONG_SCORE:
+        return Worth("plausible", f"weak tests: {noticed}")
+    if confidence < CONFIDENCE_FLOOR:
+        return Worth("plausible", f"the agent is not sure ({confidence:.2f})")
+    return Worth("confirmed", noticed)
+
+
+def prove(
+    executor: Executor,
+    objects: ObjectStore,
+    base_tree: str,
+    patch: bytes,
+    project: Project,
+    baseline: Baseline,
+    *,
+    workspace: str,
+    create: Create,
+    command_sec: float,
+    tree: str,
+    confidence: float = 0.0,
+    narrowed: bool = False,
+    measure: Measure | None = None,
+) -> ProofRecorded:
+    """Prove that `patch` on `base_tree` gives `tree` and that the tests then hold.
+
+    Works in `<workspace>-proof` and, for reruns, `<workspace>-base`; both are gone afterwards.
+    """
+    try:
+        built = objects.apply(base_tree, patch)
+    except CodePilotError as error:
+        if error.kind is not FailureKind.PATCH_CONFLICT:
+            raise
+        return _refuted([PolicyCheck(name="applies_to_base", ok=False, evidence=error.failure.message)])
+    checks = [
+        PolicyCheck(name="applies_to_base", ok=True, evidence=base_tree),
+        PolicyCheck(name="tree_is_the_validated_one", ok=built == tree, evidence=built),
+    ]
+    if built != tree:
+        return _refuted(checks)
+    judged, restored = judged_tree(objects, base_tree, built)
+    kept = f"taken from the base: {', '.join(restored)}" if restored else "the change does not touch them"
+    checks.append(PolicyCheck(name="judged_by_the_bases_tests", ok=True, evidence=_plain(kept)))
+    proof_place, base_place = f"{workspace}-proof", f"{workspace}-base"
+
+    def base_workspace() -> str:
+        executor.delete(base_place)
+        executor.create(create(base_place, base_tree))
+        return base_place
+
+    try:
+        executor.delete(proof_place)
+        executor.create(create(proof_place, judged))
+        result = run_gate(executor, proof_place, project, baseline, command_sec, base_workspace, narrowed)
+        strength = measure(proof_place) if measure is not None and result.passed else None
+    finally:
+        executor.delete(proof_place)
+        executor.delete(base_place)
+    return _recorded(result, checks, baseline, strength, confidence)
+
+
+def _recorded(
+    result: TestResult,
+    checks: list[PolicyCheck],
+    baseline: Baseline,
+    strength: Strength | None,
+    confidence: float,
+) -> ProofRecorded:
+    unmet = [target for target in baseline.targets if target in result.failed_tests_after]
+    checks = [
+        *checks,
+        PolicyCheck(name="named_tests_pass", ok=not unmet, evidence=", ".join(unmet or baseline.targets)),
+        PolicyCheck(name="nothing_else_broke", ok=not result.regressions, evidence=_suite_told(result)),
+    ]
+    if not result.passed:
+        return _refuted(checks, result)
+    value = worth(strength, result.suite, baseline.targets, result.summary.flaky, confidence)
+    strong = PolicyCheck(name="tests_are_strong", ok=value.verdict == "confirmed", evidence=value.reason)
+    return ProofRecorded(
+        ok=True,
+        verdict=value.verdict,
+        confidence=confidence,
+        checks=(*checks, strong),
+        after=result.summary,
+        suite=result.suite,
+        reason=value.reason,
+    )
+
+
+def _suite_told(result: TestResult) -> str:
+    if result.regressions:
+        return ", ".join(result.regressions[:10])
+    told = {
+        "full": "the whole suite was run",
+        "partial": "only a part of the suite was run",
+        "none": "no suite was run",
+    }
+    return told[result.suite]
+
+
+def _refuted(checks: Sequence[PolicyCheck], result: TestResult | None = None) -> ProofRecorded:
+    broken = [check for check in checks if not check.ok]
+    reason = "; ".join(f"{check.name}: {check.evidence}" for check in broken)
+    if not broken and result is not None:
+        reason = "; ".join(f"{error.test}: {error.message or error.error_type}" for error in result.errors[:3])
+    return ProofRecorded(
+        ok=False,
+        verdict=None,
+        confidence=0.0,
+        checks=tuple(checks),
+        after=result.summary if result is not None else TestSummary(),
+        suite=result.suite if result is not None else "none",
+        reason=f"The change did not hold on a clean copy of the base: {reason}.",
+    )
+
+
+# The tree that is judged ----------------------------------------------------------------------------
+
+
+def judged_tree(objects: ObjectStore, base_tree: str, patched_tree: str) -> tuple[str, tuple[str, ...]]:
+    """The patched tree with the base's existing tests and runner configuration put back; and which paths these are."""
+    restored = [
+        (path, before)
+        for path, before, after in objects.changes(base_tree, patched_tree)
+        if _judges(objects, path, before, after)
+    ]
+    if not restored:
+        return patched_tree, ()
+    entries = objects.read_tree(patched_tree)
+    for path, before in restored:
+        if before is None:
+            entries.pop(path, None)
+        else:
+            _put(entries, path, before)
+    return objects.write_tree(entries), tuple(path for path, _ in restored)
+
+
+def _judges(objects: ObjectStore, path: str, before: Entry | None, after: Entry | None) -> bool:
+    if before is not None and is_test(path):
+        return True
+    return bends_runner(path, _content(objects, before), _content(objects, after))
+
+
+def _content(objects: ObjectStore, entry: Entry | None) -> bytes | None:
+    if entry is None:
+        return None
+    return entry.oid.encode() if entry.mode == "160000" else objects.read_blob(entry.oid)
+
+
+def _put(entries: dict[str, Entry], path: str, entry: Entry) -> None:
+    """Place a file, removing whatever the change put in its way: a file where a directory was, or the reverse."""
+    parts = path.split("/")
+    for depth in range(1, len(parts)):
+        entries.pop("/".join(parts[:depth]), None)
+    for inner in [name for name in entries if name.startswith(path + "/")]:
+        del entries[inner]
+    entries[path] = entry
+
+
+def _plain(text: str) -> str:
+    """File names may hold bytes that are no text; what is recorded is text."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

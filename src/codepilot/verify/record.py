@@ -1,0 +1,22 @@
+"""What is kept of a run that ended without a change: how it ended, and everything that led there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from codepilot.core.events import Event
+from codepilot.core.run import Run
+from codepilot.telemetry import timeline, transcript
+from codepilot.verify.bundle import REPORT, TIMELINE, TRANSCRIPT, pretty, write_directory
+from codepilot.verify.report import Report, report, report_json
+
+
+def write_record(directory: Path, run: Run, events: Sequence[Event], document: Report | None = None) -> None:
+    """Write report, transcript and timeline at `directory`, whole or not at all. Writing twice gives the same."""
+    files = {
+        REPORT: pretty(report_json(document or report(run))),
+        TRANSCRIPT: transcript(events),
+        TIMELINE: pretty(timeline(run, events)),
+    }
+    write_directory(directory, files)

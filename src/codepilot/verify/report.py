@@ -1,0 +1,125 @@
+"""The one document that tells how a run ended: what `--json` prints and `report.json` keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from codepilot.core.artifacts import TestSummary
+from codepilot.core.contract import Contract, JsonObject
+from codepilot.core.events import State, Verdict
+from codepilot.core.failures import Failure, FailureKind, Origin
+from codepilot.core.run import Run
+from codepilot.core.task import FollowUp
+
+SCHEMA_VERSION: Literal[1] = 1
+
+EXIT_VERIFIED = 0
+EXIT_NOT_FOUND = 1
+EXIT_INPUT = 2
+EXIT_BLOCKED = 3
+EXIT_PLATFORM = 4
+EXIT_PAUSED = 130
+
+
+class ReportedFailure(Contract):
+    kind: FailureKind
+    message: str
+    next_action: str
+
+
+class Report(Contract):
+    """Names and meaning are settled: programs read this. Paths are absolute; null where there is no such thing."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    run_id: str
+    status: State
+    verdict: Verdict | None
+    confidence: float
+    failure: ReportedFailure | None
+    patch: str | None
+    bundle: str | None
+    workspace: str | None
+    log: str | None
+    base_commit: str | None
+    base_dirty: bool
+    tests_before: TestSummary | None
+    tests_after: TestSummary | None
+    suite: Literal["full", "partial", "none"]
+    iterations: int
+    turns: int
+    tokens: int
+    cost_usd: float
+    duration_sec: float
+    next_steps: tuple[FollowUp, ...] = ()
+
+
+def report(
+    run: Run,
+    *,
+    patch: str | None = None,
+    bundle: str | None = None,
+    workspace: str | None = None,
+    log: str | None = None,
+    next_steps: Sequence[FollowUp] = (),
+    status: State | None = None,
+) -> Report:
+    """How `run` stands. `status` and `bundle` say what will hold once the bundle being written is in its place."""
+    failure = run.failure
+    proof, tested = run.proof if run.proof and run.proof.ok else None, run.test_result
+    return Report(
+        run_id=run.run_id,
+        status=status or run.state,
+        verdict=run.verdict,
+        confidence=run.confidence,
+        failure=None
+        if failure is None
+        else ReportedFailure(kind=failure.kind, message=failure.message, next_action=failure.advice),
+        patch=patch,
+        bundle=bundle or run.bundle,
+        workspace=workspace,
+        log=log,
+        base_commit=run.base.commit if run.base else None,
+        base_dirty=run.base.dirty if run.base else False,
+        tests_before=run.baseline.before if run.baseline else None,
+        tests_after=proof.after if proof else tested.summary if tested else None,
+        suite=proof.suite if proof else tested.suite if tested else run.baseline.suite if run.baseline else "none",
+        iterations=run.spent.iterations,
+        turns=run.spent.turns,
+        tokens=run.spent.tokens,
+        cost_usd=run.spent.cost_usd,
+        duration_sec=round(run.spent.wall_us / 1e6, 3),
+        next_steps=tuple(next_steps),
+    )
+
+
+def report_json(document: Report) -> JsonObject:
+    """The document as plain JSON, in the order in which its keys are documented."""
+    dumped: JsonObject = document.model_dump(mode="json", by_alias=False)
+    return dumped
+
+
+def exit_code(run: Run) -> int:
+    """What the command line returns for a run that is no longer being worked on."""
+    match run.state:
+        case State.DONE:
+            return EXIT_VERIFIED if run.proposal is not None and run.verdict is not None else EXIT_NOT_FOUND
+        case State.PAUSED:
+            return EXIT_PAUSED
+        case State.BLOCKED:
+            return EXIT_BLOCKED
+        case State.FAILED | State.ABORTED:
+            return exit_code_of(run.failure) if run.failure else EXIT_PLATFORM
+        case _:
+            return EXIT_PLATFORM
+
+
+def exit_code_of(failure: Failure) -> int:
+    """What the command line returns when this failure ended it."""
+    match failure.handling.origin:
+        case Origin.INPUT:
+            return EXIT_INPUT
+        case Origin.PLATFORM:
+            return EXIT_PLATFORM
+        case Origin.WORK | Origin.PERSON:
+            return EXIT_NOT_FOUND

@@ -1,0 +1,110 @@
+"""Prove a bundle again from nothing: its bytes, its base, the failure it mends, and the change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from codepilot.core.artifacts import PolicyCheck
+from codepilot.core.events import ProofRecorded
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.executor import Executor
+from codepilot.project import Project
+from codepilot.verify.bundle import BASE_DIFF, PATCH, Provenance, check_bundle, read_payload
+from codepilot.verify.gate import Baseline, run_baseline
+from codepilot.verify.proof import Create, Measure, prove
+from codepilot.workspace import ObjectStore
+
+_DISPROVED = (FailureKind.TEST_ALREADY_PASSES, FailureKind.TEST_NOT_FOUND, FailureKind.FLAKY_TEST)
+"""What a baseline may say that makes the bundle's claim untrue, rather than this machine unable to check it."""
+
+
+def verify_bundle(
+    directory: Path,
+    executor: Executor,
+    objects: ObjectStore,
+    project: Project,
+    *,
+    commit_tree: str,
+    workspace: str,
+    create: Create,
+    expected: str | None = None,
+    measure: Measure | None = None,
+) -> ProofRecorded:
+    """Check every byte, build base and change anew, and run the tests before and after.
+
+    `commit_tree` is the tree of the recorded base commit, pinned into `objects` from a repository that has it.
+    `expected` is the bundle's digest from the run's own log, where that is at hand. Raises if bytes were altered or
+    nothing can be run here; a claim that does not hold is an answer.
+    """
+    provenance = check_bundle(directory, expected)
+    patch = read_payload(directory, PATCH, provenance)
+    intact = PolicyCheck(name="bytes_are_intact", ok=True, evidence=f"{len(provenance.files)} files")
+    base_tree = rebuild_base(directory, provenance, objects, commit_tree)
+    rebuilt = PolicyCheck(name="base_is_the_recorded_one", ok=True, evidence=base_tree)
+    try:
+        baseline = _baseline(executor, project, provenance, base_tree, workspace, create)
+    except CodePilotError as error:
+        if error.kind not in _DISPROVED:
+            raise
+        return _disproved((intact, rebuilt), error.failure.message)
+    if baseline.signature != provenance.signature:
+        told = f"the tests fail in another way than recorded: {', '.join(baseline.targets)}"
+        return _disproved((intact, rebuilt), told)
+    fails = PolicyCheck(name="fails_before", ok=True, evidence=", ".join(baseline.targets))
+    proof = prove(
+        executor,
+        objects,
+        base_tree,
+        patch,
+        project,
+        baseline,
+        workspace=workspace,
+        create=create,
+        command_sec=provenance.task.budget.command_sec,
+        tree=provenance.patched_tree,
+        confidence=provenance.confidence,
+        narrowed=provenance.suite == "none",
+        measure=measure,
+    )
+    return proof.model_copy(update={"checks": (intact, rebuilt, fails, *proof.checks)})
+
+
+def rebuild_base(directory: Path, provenance: Provenance, objects: ObjectStore, commit_tree: str) -> str:
+    """The tree that the run started from: the commit's, with what was not yet committed put on top."""
+    base_diff = read_payload(directory, BASE_DIFF, provenance)
+    try:
+        tree = objects.apply(commit_tree, base_diff) if base_diff else commit_tree
+    except CodePilotError as error:
+        if error.kind is not FailureKind.PATCH_CONFLICT:
+            raise
+        tree = ""
+    if tree != provenance.base_tree:
+        raise CodePilotError(
+            FailureKind.PROOF_FAILED,
+            f"The base cannot be rebuilt: {provenance.base_commit} with {BASE_DIFF} does not give the recorded tree.",
+            "Pass the repository that the run worked on.",
+            expected=provenance.base_tree,
+            found=tree,
+        )
+    return tree
+
+
+def _baseline(
+    executor: Executor, project: Project, provenance: Provenance, tree: str, workspace: str, create: Create
+) -> Baseline:
+    place = f"{workspace}-base"
+    try:
+        executor.delete(place)
+        executor.create(create(place, tree))
+        command_sec = provenance.task.budget.command_sec
+        narrowed = provenance.suite == "none"
+        return run_baseline(executor, place, project, provenance.targets, command_sec, narrowed=narrowed)
+    finally:
+        executor.delete(place)
+
+
+def _disproved(held: tuple[PolicyCheck, ...], reason: str) -> ProofRecorded:
+    fails = PolicyCheck(name="fails_before", ok=False, evidence=reason)
+    return ProofRecorded(
+        ok=False, verdict=None, confidence=0.0, checks=(*held, fails), reason=f"The bundle does not hold: {reason}"
+    )

@@ -1,0 +1,320 @@
+"""The rules of the verdict, pure: what counts as failing, fixed, broken, skipped, lost or flaky.
+
+Everything here takes runs of the suite as data and gives facts back. A run that was cut short is never taken
+for a run in which nothing broke, and a test that disappeared or is skipped is never taken for one that passes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from codepilot.core.artifacts import TestError, TestResult, TestStatus, TestSummary
+from codepilot.core.failures import Failure, FailureKind
+from codepilot.project import SuiteRun, TestCase
+
+FAILURES_REQUIRED = 2
+PASSES_REQUIRED = 3
+SLOWDOWN_BLAMED = 2.0
+"""A suite that finished on the base and now takes this many times as long without an end is broken, not slow."""
+
+RED = (TestStatus.FAILED, TestStatus.ERROR)
+CUT_SHORT = ("timeout", "limit", "interrupted")
+MAX_ERRORS = 20
+MAX_TRACEBACK = 4_000
+
+SuiteKind = Literal["full", "partial", "none"]
+
+
+@dataclass(frozen=True)
+class Failing:
+    """Tests that fail at the baseline each time in the same way."""
+
+    tests: tuple[str, ...]
+    signature: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The suite on the patched tree held against the suite on the base.
+
+    `suspects` passed (or were not reached) before and are red now: they count as broken until reruns on both
+    trees show otherwise.
+    """
+
+    fixed: tuple[str, ...] = ()
+    still_failing: tuple[str, ...] = ()
+    regressions: tuple[str, ...] = ()
+    suspects: tuple[str, ...] = ()
+    newly_skipped: tuple[str, ...] = ()
+    lost_ids: tuple[str, ...] = ()
+    new_failures: tuple[str, ...] = ()
+    flaky: tuple[str, ...] = ()
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """Everything that the change may not do to a test, each id once."""
+        return tuple(dict.fromkeys((*self.regressions, *self.suspects, *self.newly_skipped, *self.lost_ids)))
+
+
+# Names and signatures -------------------------------------------------------------------------------
+
+
+def selects(target: str, test: str) -> bool:
+    """Whether naming `target` to the runner runs `test`: itself, or its class, module, file or directory."""
+    name = target.removeprefix("./").rstrip("/")
+    if name in ("", "."):
+        return True
+    return test == name or any(test.startswith(name + mark) for mark in ("::", "[", ".", "/"))
+
+
+def named_cases(run: SuiteRun, target: str) -> list[TestCase]:
+    """How the tests that `target` names ended in this run; the runner's own word on what it names comes first."""
+    exact = run.cases.get(target)
+    if exact is not None:
+        return [exact]
+    stands_for = set(run.resolved.get(target, ()))
+    return [case for test, case in run.cases.items() if test in stands_for or selects(target, test)]
+
+
+def signature(cases: Iterable[TestCase]) -> str:
+    """One short text for one way of failing: the failing ids and their error types, in no order. Empty if none."""
+    facts = sorted(f"{case.test}|{case.status}|{case.error_type}" for case in cases)
+    return hashlib.sha256("\n".join(facts).encode("utf-8", "surrogatepass")).hexdigest()[:16] if facts else ""
+
+
+def summary(run: SuiteRun, flaky: Iterable[str] = ()) -> TestSummary:
+    """Counts and names, with the tests that cannot be trusted set apart."""
+    return TestSummary(
+        passed=len(run.having(TestStatus.PASSED)),
+        failed=run.having(TestStatus.FAILED),
+        errors=run.having(TestStatus.ERROR),
+        skipped=len(run.having(TestStatus.SKIPPED)),
+        flaky=tuple(flaky),
+    )
+
+
+# Before the change ----------------------------------------------------------------------------------
+
+
+def baseline_verdict(first: SuiteRun, second: SuiteRun, targets: Sequence[str]) -> Failing | Failure:
+    """Whether every named test fails twice in one way; which tests these are; or why they cannot be worked on."""
+    failing: dict[str, TestCase] = {}
+    for target in targets:
+        once, twice = _reached(first, target), _reached(second, target)
+        refused = _refusal(target, once, twice)
+        if refused is not None:
+            return refused
+        failing.update((case.test, case) for case in once if case.status in RED)
+    return Failing(tests=tuple(failing), signature=signature(failing.values()))
+
+
+def _reached(run: SuiteRun, target: str) -> list[TestCase]:
+    """How the tests that `target` names ended. One that a limit stopped in mid-run counts as an error."""
+    ended = named_cases(run, target)
+    if run.status not in ("timeout", "limit"):
+        return ended
+    unfinished = [test for test in run.collected if selects(target, test) and test not in run.cases]
+    if unfinished or not ended:
+        stopped = unfinished[0] if unfinished else target
+        cause = run.limit or run.status
+        ended.append(TestCase(stopped, TestStatus.ERROR, error_type=cause, message=f"stopped by the limit: {cause}"))
+    return ended
+
+
+def _refusal(target: str, once: list[TestCase], twice: list[TestCase]) -> Failure | None:
+    if not once and not twice:
+        return Failure(kind=FailureKind.TEST_NOT_FOUND, message=f"There is no test {target}.")
+    red_once = [case for case in once if case.status in RED]
+    red_twice = [case for case in twice if case.status in RED]
+    if not red_once and not red_twice:
+        skipped = all(case.status is TestStatus.SKIPPED for case in (*once, *twice))
+        state = "is skipped" if skipped else "already passes"
+        return Failure(kind=FailureKind.TEST_ALREADY_PASSES, message=f"{target} {state}: there is nothing to repair.")
+    if signature(red_once) != signature(red_twice):
+        ways = f"{_told(red_once)}, then {_told(red_twice)}"
+        return Failure(
+            kind=FailureKind.FLAKY_TEST,
+            message=f"{target} gave two different results on the same code: {ways}.",
+        )
+    return None
+
+
+def _told(red: list[TestCase]) -> str:
+    if not red:
+        return "passed"
+    kinds = sorted({case.error_type or str(case.status) for case in red})
+    return f"failed {len(red)} test(s) with {', '.join(kinds)}"
+
+
+# After the change -----------------------------------------------------------------------------------
+
+
+def compare(before: SuiteRun, after: SuiteRun, targets: Sequence[str]) -> Comparison:
+    """What happened to each test between two runs of the suite."""
+    was = {test: case.status for test, case in before.cases.items()}
+    now = {test: case.status for test, case in after.cases.items()}
+    red_now = [test for test, status in now.items() if status in RED]
+    lost = _lost(before, after)
+    known = set(before.collected) | set(was)
+    seen_whole = before.status == "finished"
+    suspects = [test for test in red_now if was.get(test) not in RED and (test in known or not seen_whole)]
+    return Comparison(
+        fixed=tuple(test for test, status in now.items() if status is TestStatus.PASSED and was.get(test) in RED),
+        still_failing=tuple(
+            dict.fromkeys(
+                [test for test in red_now if was.get(test) in RED or _named(test, targets)]
+                + [t for t in targets if not passes(after, t) and (after.status == "finished" or t in lost)]
+            )
+        ),
+        regressions=_broke_off(before, after),
+        suspects=tuple(test for test in suspects if not _named(test, targets)),
+        newly_skipped=tuple(
+            test
+            for test, status in now.items()
+            if status is TestStatus.SKIPPED and was.get(test, TestStatus.SKIPPED) is not TestStatus.SKIPPED
+        ),
+        lost_ids=lost,
+        new_failures=tuple(test for test in red_now if test not in known and seen_whole),
+    )
+
+
+def _named(test: str, targets: Sequence[str]) -> bool:
+    return any(selects(target, test) for target in targets)
+
+
+def _lost(before: SuiteRun, after: SuiteRun) -> tuple[str, ...]:
+    """Ids collected before and not any more. A run cut short before it had collected says nothing about them."""
+    if after.status in CUT_SHORT and not after.collected:
+        return ()
+    still = set(after.collected) | set(after.cases)
+    return tuple(test for test in before.collected if test not in still)
+
+
+def _broke_off(before: SuiteRun, after: SuiteRun) -> tuple[str, ...]:
+    """The test at which the suite stopped, when the change is to blame: on the base it reached its end with ease."""
+    if before.status != "finished" or after.status not in ("timeout", "limit"):
+        return ()
+    if after.status == "timeout" and before.duration_sec * SLOWDOWN_BLAMED > after.duration_sec:
+        return ()
+    order = after.collected or before.collected
+    return tuple(test for test in order if test in before.cases and test not in after.cases)[:1]
+
+
+def settle(
+    comparison: Comparison, base: Sequence[SuiteRun], patched: Sequence[SuiteRun], again: SuiteRun | None = None
+) -> Comparison:
+    """Part the suspects into regressions and flaky tests, by reruns of them alone on the base and the patched tree.
+
+    `again` is a second run of the whole suite on the patched tree: a test that passes alone and fails there each
+    time is broken by the change through another test.
+    """
+    regressions, flaky = list(comparison.regressions), list(comparison.flaky)
+    for test in comparison.suspects:
+        passes_without = all(passes(run, test) for run in base)
+        fails_alone = not any(passes(run, test) for run in patched)
+        fails_in_suite = again is not None and not passes(again, test)
+        broken = passes_without and (fails_alone or fails_in_suite)
+        (regressions if broken else flaky).append(test)
+    return replace(comparison, suspects=(), regressions=tuple(regressions), flaky=tuple(flaky))
+
+
+def settle_lost(comparison: Comparison, base: SuiteRun) -> Comparison:
+    """Forgive lost ids that a second run of the suite on the base does not have either: their names are unstable."""
+    if base.status != "finished":
+        return comparison
+    still = set(base.collected) | set(base.cases)
+    lost = tuple(test for test in comparison.lost_ids if test in still)
+    unstable = tuple(test for test in comparison.lost_ids if test not in still)
+    return replace(comparison, lost_ids=lost, flaky=(*comparison.flaky, *unstable))
+
+
+def passes(run: SuiteRun, target: str) -> bool:
+    """Whether `target` passed: the test of that id, or, if it names several, at least one and no red one."""
+    if target in run.cases:
+        return run.cases[target].status is TestStatus.PASSED
+    statuses = {case.status for case in named_cases(run, target)}
+    return run.status == "finished" and TestStatus.PASSED in statuses and not statuses & set(RED)
+
+
+# The judgement --------------------------------------------------------------------------------------
+
+
+def suite_kind(before: SuiteRun | None, after: SuiteRun | None) -> SuiteKind:
+    """How much of the suite the claim rests on."""
+    if before is None or after is None or not after.cases:
+        return "none"
+    return "full" if before.status == after.status == "finished" else "partial"
+
+
+def judge(
+    before: SuiteRun,
+    after: SuiteRun | None,
+    targets: Sequence[str],
+    attempts: Sequence[SuiteRun],
+    comparison: Comparison,
+) -> TestResult:
+    """The platform's word on a change.
+
+    `attempts` are runs of the named tests alone on the patched tree, `after` the suite on it (none when only the
+    named tests could be run), `comparison` what was found between `before` and `after` once suspects were settled.
+    """
+    enough = len(attempts) >= PASSES_REQUIRED
+    unmet = [t for t in targets if not enough or not all(passes(run, t) for run in attempts)]
+    wavering = [t for t in unmet if any(passes(run, t) for run in attempts)]
+    runs = [*attempts, *([after] if after is not None else [])]
+    last = runs[-1]
+    failing = tuple(dict.fromkeys((*unmet, *(t for t in targets if t in comparison.still_failing))))
+    culprits = tuple(dict.fromkeys((*failing, *comparison.broken, *comparison.new_failures)))
+    unsound = after is not None and after.status not in ("finished", "timeout", "limit")
+    judged = bool(targets) or suite_kind(before, after) == "full"
+    passed = judged and not culprits and not unsound
+    cases = [_culprit(test, runs) for test in culprits]
+    if unsound and not cases and after is not None:
+        cases = [TestCase("the suite", TestStatus.ERROR, error_type=after.status, message=after.message)]
+    return TestResult(
+        passed=passed,
+        cmd=last.cmd,
+        exit_code=last.exit_code,
+        failed_tests_before=before.red,
+        failed_tests_after=tuple(dict.fromkeys((*failing, *last.red))),
+        regressions=comparison.broken,
+        duration_sec=sum(run.duration_sec for run in runs),
+        log_tail=_telling_log(runs, failing),
+        errors=() if passed else tuple(_error(case) for case in cases[:MAX_ERRORS]),
+        summary=summary(last, dict.fromkeys((*comparison.flaky, *wavering))),
+        suite=suite_kind(before, after),
+        signature="" if passed else signature(cases) or "nothing-judged",
+    )
+
+
+def _culprit(test: str, runs: Sequence[SuiteRun]) -> TestCase:
+    """The latest red end of `test`; else that it was skipped, or is gone."""
+    ends = [case for run in reversed(runs) for case in named_cases(run, test)]
+    red = [case for case in ends if case.status in RED]
+    if red:
+        return replace(red[0], test=test)
+    if any(case.status is TestStatus.SKIPPED for case in ends):
+        return TestCase(test, TestStatus.SKIPPED, "Skipped", "it is skipped now and was not before")
+    if any(run.status in CUT_SHORT for run in runs):
+        return TestCase(test, TestStatus.ERROR, "Unfinished", "the run was stopped before this test had ended")
+    return TestCase(test, TestStatus.ERROR, "Lost", "it is not collected any more")
+
+
+def _error(case: TestCase) -> TestError:
+    return TestError(
+        test=case.test,
+        error_type=case.error_type or str(case.status),
+        message=case.message,
+        traceback=case.traceback[-MAX_TRACEBACK:],
+    )
+
+
+def _telling_log(runs: Sequence[SuiteRun], failing: Sequence[str]) -> str:
+    """The log of the first run that shows a named test failing, else of the last one."""
+    for run in runs:
+        if any(not passes(run, test) for test in failing):
+            return run.log_tail
+    return runs[-1].log_tail
