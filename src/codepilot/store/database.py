@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.store.faults import database_failure, disk_faults
@@ -27,6 +26,7 @@ class Database:
         self._engine = engine
         self.place = place
         self._gate = gate
+        self._driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
         self._writer: Connection | None = None
         self._writer_durable: bool | None = None
         self._closing = threading.Lock()
@@ -82,7 +82,7 @@ class Database:
                 connection = self._sqlite_writer(durable)
                 with connection.begin():
                     yield connection
-            except (DBAPIError, sqlite3.Error):
+            except (DBAPIError, self._driver_error):
                 self._drop_writer()
                 raise
 
@@ -118,11 +118,9 @@ class Database:
     def _typed(self) -> Iterator[None]:
         try:
             yield
-        except IntegrityError:
-            raise
         except DBAPIError as error:
             raise database_failure(error.orig or error, self.place) from error
-        except sqlite3.Error as error:
+        except self._driver_error as error:
             raise database_failure(error, self.place) from error
 
 
@@ -146,7 +144,6 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
         "synchronous = NORMAL",
         "foreign_keys = ON",
         "journal_size_limit = 67108864",
-        "mmap_size = 268435456",
     ):
         connection.execute(f"PRAGMA {pragma}")
 

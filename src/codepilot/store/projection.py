@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, and_, insert, update
+from sqlalchemy import Connection, insert
 
 from codepilot.core.contract import canonical_json
 from codepilot.core.events import Event, EventType, StepQueued
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
-from codepilot.store.rows import OPEN, StepStatus
-from codepilot.store.schema import artifacts, steps
+from codepilot.store.rows import StepStatus
+from codepilot.store.schema import artifacts
+from codepilot.store.statements import CLOSE_STEPS, END_STEP, QUEUE_STEP, REOPEN_STEP
 
 ENDINGS = {
     EventType.STEP_SUCCEEDED: StepStatus.SUCCEEDED,
@@ -68,17 +69,16 @@ def event_columns(event: Event) -> dict[str, Any]:
 
 def project_steps(connection: Connection, event: Event) -> None:
     """Open, end or reopen the step that `event` speaks of."""
+    named = {"in_run": event.run_id, "in_step": event.step_id, "in_attempt": event.attempt}
     if isinstance(event.data, StepQueued):
-        connection.execute(insert(steps).values(_queued_columns(event, event.data)))
+        QUEUE_STEP.run(connection, _queued_columns(event, event.data))
     elif event.type in ENDINGS:
-        ended = {"status": ENDINGS[event.type].value, "ended_at": event.at}
-        _change(connection, event, {StepStatus.PENDING, StepStatus.RUNNING}, ended)
+        ended = {"new_status": ENDINGS[event.type].value, "new_ended_at": event.at}
+        _expect_one(END_STEP.run(connection, {**named, **ended}), event)
     elif event.type in REOPENING:
-        waiting = {"status": StepStatus.PENDING.value, "fence": steps.c.fence + 1, "worker": None, "ended_at": None}
-        _change(connection, event, {StepStatus.PENDING, StepStatus.RUNNING, StepStatus.FAILED}, waiting)
+        _expect_one(REOPEN_STEP.run(connection, named), event)
     elif event.type is EventType.RUN_FINISHED:
-        open_steps = and_(steps.c.run_id == event.run_id, steps.c.status.in_(sorted(OPEN)))
-        connection.execute(update(steps).where(open_steps).values(status=StepStatus.CANCELLED.value, ended_at=event.at))
+        CLOSE_STEPS.run(connection, {"in_run": event.run_id, "new_ended_at": event.at})
 
 
 def project_artifacts(connection: Connection, events: Iterable[Event]) -> None:
@@ -120,14 +120,8 @@ def _queued_columns(event: Event, data: StepQueued) -> dict[str, Any]:
     }
 
 
-def _change(connection: Connection, event: Event, allowed: set[StepStatus], values: dict[str, Any]) -> None:
-    which = and_(
-        steps.c.run_id == event.run_id,
-        steps.c.step_id == event.step_id,
-        steps.c.attempt == event.attempt,
-        steps.c.status.in_(sorted(allowed)),
-    )
-    if connection.execute(update(steps).where(which).values(**values)).rowcount != 1:
+def _expect_one(touched: int, event: Event) -> None:
+    if touched != 1:
         raise CodePilotError(
             FailureKind.INTERNAL,
             f"{event.type} speaks of step {event.step_id} (attempt {event.attempt}), which is not open.",

@@ -63,7 +63,7 @@ class StepRow:
     ended_at: int | None
 
 
-class LostLease(CodePilotError):  # noqa: N818 - what happened, as the engine says it
+class LostLease(CodePilotError):
     """The step belongs to someone else by now, or is closed: nothing was written."""
 
     def __init__(self, claim: Claim) -> None:

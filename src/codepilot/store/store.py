@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, literal_column, select, update
+from sqlalchemy import Connection, delete, exists, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from codepilot.core.contract import canonical_json
-from codepilot.core.events import TERMINAL, WAITING, Event, EventDraft, State
+from codepilot.core.events import Event, EventDraft, State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run, begin, evolve
 from codepilot.core.task import TaskSpec
@@ -26,40 +26,26 @@ from codepilot.store.projection import CHANGES_ROWS, event_columns, project_arti
 from codepilot.store.records import event_id, no_run, plain_text, read_event, read_run_row, read_step_row
 from codepilot.store.rows import Claim, LostLease, RunRow, StepRow, StepStatus
 from codepilot.store.schema import events, leases, runs, steps, tasks, views
+from codepilot.store.statements import (
+    INSERT_EVENT,
+    LENGTHEN_RUN,
+    NEXT_STEP,
+    NEXT_STEP_OF_RUN,
+    RETURN_STEP,
+    SELECT_HELD,
+    SELECT_REQUESTS,
+    SELECT_RUN,
+    SELECT_RUN_LOCKED,
+    TAKE_STEP,
+    UPDATE_RUN,
+    UPDATE_VIEW,
+    status_is,
+)
 from codepilot.store.workers import WorkerLocks
 from codepilot.telemetry import now_us
 
 VIEW_LAG = 64
 """How many events the stored view of a run may lie behind its log."""
-
-_PENDING = steps.c.status == literal_column("'PENDING'")
-_RUNNING = steps.c.status == literal_column("'RUNNING'")
-_RESTING = sorted(state.value for state in TERMINAL | WAITING)
-
-_this_step = and_(
-    steps.c.run_id == bindparam("in_run"),
-    steps.c.step_id == bindparam("in_step"),
-    steps.c.attempt == bindparam("in_attempt"),
-)
-_held = and_(_this_step, _RUNNING, steps.c.fence == bindparam("in_fence"), steps.c.worker == bindparam("in_worker"))
-_SELECT_HELD = (
-    select(runs.c.last_seq, views.c.seq)
-    .join_from(runs, steps, runs.c.run_id == steps.c.run_id)
-    .join(views, views.c.run_id == runs.c.run_id)
-    .where(_held)
-    .with_for_update(of=runs)
-)
-_SELECT_RUN = (
-    select(runs.c.last_seq, views.c.seq, views.c.view)
-    .join_from(runs, views, views.c.run_id == runs.c.run_id)
-    .where(runs.c.run_id == bindparam("in_run"))
-)
-_LENGTHEN = (
-    update(runs)
-    .where(runs.c.run_id == bindparam("in_run"))
-    .values(last_seq=bindparam("new_last_seq"), updated_at=bindparam("new_updated_at"))
-)
-_SELECT_REQUESTS = select(runs.c.pause_requested, runs.c.cancel_requested).where(runs.c.run_id == bindparam("in_run"))
 
 
 class Store:
@@ -88,13 +74,15 @@ class Store:
         """Begin a run with its first events; a second call with the same id returns those that exist."""
         try:
             return self._create(run_id, drafts)
-        except IntegrityError:
+        except CodePilotError as error:
+            if not isinstance(error.__cause__, IntegrityError):
+                raise
             return self._create(run_id, drafts)
 
     def append(self, claim: Claim, drafts: Sequence[EventDraft]) -> list[Event]:
         """Add events of a step at work. They survive a killed process, and a power cut from the next commit on."""
         with self._database.write(durable=False) as connection:
-            held = connection.execute(_SELECT_HELD, _claim_params(claim)).one_or_none()
+            held = SELECT_HELD.row(connection, _claim_params(claim))
             if held is None:
                 raise LostLease(claim)
             last_seq, view_seq = held
@@ -105,13 +93,13 @@ class Store:
             if added:
                 self._insert(connection, added)
                 age = {"in_run": claim.run_id, "new_last_seq": added[-1].seq, "new_updated_at": added[-1].at}
-                connection.execute(_LENGTHEN, age)
+                LENGTHEN_RUN.run(connection, age)
             return added
 
     def commit(self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]]) -> list[Event]:
         """Add what `decide` makes of the run, if the claim still holds. `decide` must not use the store."""
         with self._database.write(durable=True) as connection:
-            if connection.execute(_SELECT_HELD, _claim_params(claim)).one_or_none() is None:
+            if SELECT_HELD.row(connection, _claim_params(claim)) is None:
                 raise LostLease(claim)
             run = self._current(connection, claim.run_id)
             return self._record(connection, run, decide(run))
@@ -128,19 +116,15 @@ class Store:
         """Take the oldest pending step of a run that is at work, or None. Registers the worker if need be."""
         if not self._workers.alive(worker):
             self.register_worker(worker)
-        wanted = select(steps).join(runs, runs.c.run_id == steps.c.run_id).where(_PENDING)
-        wanted = wanted.where(runs.c.state.not_in(_RESTING))
-        if run_id is not None:
-            wanted = wanted.where(steps.c.run_id == run_id)
-        wanted = wanted.order_by(steps.c.queued_at, steps.c.step_id).limit(1)
+        wanted = NEXT_STEP if run_id is None else NEXT_STEP_OF_RUN
         with self._database.write(durable=False) as connection:
-            row = connection.execute(wanted.with_for_update(of=steps, skip_locked=True)).one_or_none()
+            row = wanted.row(connection, {} if run_id is None else {"in_run": run_id})
             if row is None:
                 return None
-            claim = Claim(row.run_id, row.step_id, row.attempt, row.fence + 1, worker, State(row.state))
-            taken = {"status": StepStatus.RUNNING.value, "fence": claim.fence, "worker": worker}
-            this = {"in_run": claim.run_id, "in_step": claim.step_id, "in_attempt": claim.attempt}
-            connection.execute(update(steps).where(_this_step).values(**taken, claimed_at=self._clock()), this)
+            claimed_run, step_id, attempt, fence, state = row
+            claim = Claim(claimed_run, step_id, attempt, fence + 1, worker, State(state))
+            taken = {"new_fence": claim.fence, "new_worker": worker, "new_claimed_at": self._clock()}
+            TAKE_STEP.run(connection, {**_claim_params(claim), **taken})
             return claim
 
     def register_worker(self, worker: str) -> None:
@@ -171,24 +155,19 @@ class Store:
 
     def reclaim(self, run_id: str | None = None) -> list[str]:
         """Return the steps of dead workers to PENDING with a higher fence; the ids of those steps."""
-        lost = select(steps.c.run_id, steps.c.step_id, steps.c.attempt, steps.c.fence, steps.c.worker).where(_RUNNING)
+        lost = select(steps.c.run_id, steps.c.step_id, steps.c.attempt, steps.c.fence, steps.c.worker, steps.c.state)
+        lost = lost.where(status_is(StepStatus.RUNNING)).order_by(steps.c.queued_at)
         if run_id is not None:
             lost = lost.where(steps.c.run_id == run_id)
         with self._database.read() as connection:
-            rows = connection.execute(lost.order_by(steps.c.queued_at)).all()
+            held = [Claim(*row[:5], State(row.state)) for row in connection.execute(lost)]
             known = set(connection.scalars(select(leases.c.worker)))
-        dead = {worker for worker in known | {row.worker for row in rows} if not self._workers.alive(worker)}
+        dead = {worker for worker in known | {claim.worker for claim in held} if not self._workers.alive(worker)}
         if not dead:
             return []
-        back = {"status": StepStatus.PENDING.value, "worker": None}
-        reclaimed = []
         with self._database.write(durable=False) as connection:
-            for row in rows:
-                if row.worker in dead:
-                    params = dict(zip(("in_run", "in_step", "in_attempt", "in_fence", "in_worker"), row, strict=True))
-                    freed = update(steps).where(_held).values(**back, fence=row.fence + 1)
-                    if connection.execute(freed, params).rowcount:
-                        reclaimed.append(row.step_id)
+            lost_claims = [claim for claim in held if claim.worker in dead]
+            reclaimed = [c.step_id for c in lost_claims if RETURN_STEP.run(connection, _claim_params(c))]
             connection.execute(delete(leases).where(leases.c.worker.in_(sorted(dead))))
         for worker in dead:
             self._workers.bury(worker)
@@ -259,10 +238,10 @@ class Store:
     def requested(self, run_id: str) -> tuple[bool, bool]:
         """Whether someone asked to pause and to cancel the run; cheap enough to poll."""
         with self._database.read() as connection:
-            row = connection.execute(_SELECT_REQUESTS, {"in_run": run_id}).one_or_none()
+            row = SELECT_REQUESTS.row(connection, {"in_run": run_id})
         if row is None:
             raise no_run(run_id)
-        return bool(row.pause_requested), bool(row.cancel_requested)
+        return bool(row[0]), bool(row[1])
 
     def check(self, run_id: str) -> None:
         """Prove that the log is gapless and that every stored view is what the log tells, or raise INTERNAL."""
@@ -309,9 +288,8 @@ class Store:
         for event in added:
             run = evolve(run, event)
             project_steps(connection, event)
-        connection.execute(update(runs).where(runs.c.run_id == run.run_id).values(run_columns(run)))
-        stored = {"seq": run.last_seq, "view": canonical_json(run)}
-        connection.execute(update(views).where(views.c.run_id == run.run_id).values(stored))
+        UPDATE_RUN.run(connection, {"in_run": run.run_id, **run_columns(run)})
+        UPDATE_VIEW.run(connection, {"in_run": run.run_id, "seq": run.last_seq, "view": canonical_json(run)})
         return added
 
     def _place(self, run_id: str, last_seq: int, drafts: Sequence[EventDraft]) -> list[Event]:
@@ -333,17 +311,17 @@ class Store:
         ]
 
     def _insert(self, connection: Connection, added: Sequence[Event]) -> None:
-        connection.execute(insert(events), [event_columns(event) for event in added])
+        INSERT_EVENT.run(connection, *(event_columns(event) for event in added))
         project_artifacts(connection, added)
 
     def _current(self, connection: Connection, run_id: str, lock: bool = False) -> Run:
-        wanted = _SELECT_RUN.with_for_update(of=runs) if lock else _SELECT_RUN
-        row = connection.execute(wanted, {"in_run": run_id}).one_or_none()
+        row = (SELECT_RUN_LOCKED if lock else SELECT_RUN).row(connection, {"in_run": run_id})
         if row is None:
             raise no_run(run_id)
-        run = Run.model_validate_json(row.view)
-        if row.last_seq > row.seq:
-            newer = select(events).where(events.c.run_id == run_id, events.c.seq > row.seq).order_by(events.c.seq)
+        last_seq, view_seq, view = row
+        run = Run.model_validate_json(view)
+        if last_seq > view_seq:
+            newer = select(events).where(events.c.run_id == run_id, events.c.seq > view_seq).order_by(events.c.seq)
             for event in connection.execute(newer):
                 run = evolve(run, read_event(event))
         return run

@@ -1,0 +1,131 @@
+"""The statements that every step and every event runs, built once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import ColumnElement, and_, bindparam, insert, literal_column, select, update
+
+from codepilot.core.events import TERMINAL, WAITING
+from codepilot.store.prepared import Prepared
+from codepilot.store.rows import OPEN, StepStatus
+from codepilot.store.schema import events, runs, steps, views
+
+
+def _quoted(values: Iterable[str]) -> list[ColumnElement[str]]:
+    """Constants of our own as SQL text: with parameters the engines would not see that a partial index fits."""
+    return [literal_column(f"'{value}'") for value in sorted(values)]
+
+
+def status_is(*statuses: StepStatus) -> ColumnElement[bool]:
+    if len(statuses) == 1:
+        return steps.c.status == _quoted(statuses)[0]
+    return steps.c.status.in_(_quoted(statuses))
+
+
+_this_run = runs.c.run_id == bindparam("in_run")
+_this_step = and_(
+    steps.c.run_id == bindparam("in_run"),
+    steps.c.step_id == bindparam("in_step"),
+    steps.c.attempt == bindparam("in_attempt"),
+)
+_held = and_(
+    _this_step,
+    status_is(StepStatus.RUNNING),
+    steps.c.fence == bindparam("in_fence"),
+    steps.c.worker == bindparam("in_worker"),
+)
+
+# a run ----------------------------------------------------------------------------------------------
+
+SELECT_HELD = Prepared(
+    select(runs.c.last_seq, views.c.seq)
+    .join_from(runs, steps, runs.c.run_id == steps.c.run_id)
+    .join(views, views.c.run_id == runs.c.run_id)
+    .where(_held)
+    .with_for_update(of=runs)
+)
+"""Last event and view of the claim's run, locked; nothing if the claim is lost."""
+
+_select_run = (
+    select(runs.c.last_seq, views.c.seq, views.c.view)
+    .join_from(runs, views, views.c.run_id == runs.c.run_id)
+    .where(_this_run)
+)
+SELECT_RUN = Prepared(_select_run)
+SELECT_RUN_LOCKED = Prepared(_select_run.with_for_update(of=runs))
+SELECT_REQUESTS = Prepared(select(runs.c.pause_requested, runs.c.cancel_requested).where(_this_run))
+
+INSERT_EVENT = Prepared(insert(events), [column.name for column in events.columns])
+LENGTHEN_RUN = Prepared(
+    update(runs).where(_this_run).values(last_seq=bindparam("new_last_seq"), updated_at=bindparam("new_updated_at"))
+)
+UPDATE_RUN = Prepared(
+    update(runs).where(_this_run),
+    [
+        "state",
+        "verdict",
+        "failure_kind",
+        "iterations",
+        "pause_requested",
+        "cancel_requested",
+        "updated_at",
+        "last_seq",
+    ],
+)
+UPDATE_VIEW = Prepared(update(views).where(views.c.run_id == bindparam("in_run")), ["seq", "view"])
+
+# its steps ------------------------------------------------------------------------------------------
+
+_next_step = (
+    select(steps.c.run_id, steps.c.step_id, steps.c.attempt, steps.c.fence, steps.c.state)
+    .join(runs, runs.c.run_id == steps.c.run_id)
+    .where(status_is(StepStatus.PENDING), runs.c.state.not_in(_quoted(TERMINAL | WAITING)))
+    .order_by(steps.c.queued_at, steps.c.step_id)
+    .limit(1)
+    .with_for_update(of=steps, skip_locked=True)
+)
+NEXT_STEP = Prepared(_next_step)
+NEXT_STEP_OF_RUN = Prepared(_next_step.where(steps.c.run_id == bindparam("in_run")))
+TAKE_STEP = Prepared(
+    update(steps)
+    .where(_this_step)
+    .values(
+        status=_quoted([StepStatus.RUNNING])[0],
+        fence=bindparam("new_fence"),
+        worker=bindparam("new_worker"),
+        claimed_at=bindparam("new_claimed_at"),
+    )
+)
+RETURN_STEP = Prepared(
+    update(steps)
+    .where(_held)
+    .values(
+        status=_quoted([StepStatus.PENDING])[0],
+        fence=steps.c.fence + 1,
+        worker=literal_column("NULL"),
+    )
+)
+QUEUE_STEP = Prepared(
+    insert(steps), ["run_id", "step_id", "attempt", "state", "status", "fence", "queued_seq", "queued_at"]
+)
+END_STEP = Prepared(
+    update(steps)
+    .where(_this_step, status_is(*OPEN))
+    .values(status=bindparam("new_status"), ended_at=bindparam("new_ended_at"))
+)
+REOPEN_STEP = Prepared(
+    update(steps)
+    .where(_this_step, status_is(*OPEN, StepStatus.FAILED))
+    .values(
+        status=_quoted([StepStatus.PENDING])[0],
+        fence=steps.c.fence + 1,
+        worker=literal_column("NULL"),
+        ended_at=literal_column("NULL"),
+    )
+)
+CLOSE_STEPS = Prepared(
+    update(steps)
+    .where(steps.c.run_id == bindparam("in_run"), status_is(*OPEN))
+    .values(status=_quoted([StepStatus.CANCELLED])[0], ended_at=bindparam("new_ended_at"))
+)
