@@ -215,6 +215,7 @@ class PatchProposed(Contract):
     """A patch attempt with its whole diff; `refused_by` names the rule if it was not accepted."""
 
     patch: PatchCandidate
+    diff: ArtifactRef
     tree: str
     snapshot: str
     refused_by: str = ""

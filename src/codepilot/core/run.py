@@ -31,6 +31,8 @@ from codepilot.core.events import (
     RunFinished,
     RunPaused,
     RunResumed,
+    SandboxChosen,
+    SnapshotTaken,
     State,
     StepFailed,
     StepQueued,
@@ -96,6 +98,8 @@ class Run(Contract):
     pause_requested: bool = False
     cancel_requested: bool = False
     base: BasePinned | None = None
+    base_snapshot: str | None = None
+    sandbox_level: str | None = None
     baseline: BaselineRecorded | None = None
     repo_map: RepoMap | None = None
     plan: Plan | None = None
@@ -180,10 +184,11 @@ def start(task: TaskSpec, run_id: str) -> list[EventDraft]:
     ]
 
 
-def decide(run: Run, outcome: Outcome) -> list[EventDraft]:
-    """Everything that follows when the open step of `run` ends with `outcome`."""
+def decide(run: Run, outcome: Outcome, now: int) -> list[EventDraft]:
+    """Everything that follows when the open step of `run` ends with `outcome` at `now`."""
     if run.terminal:
         return []
+    run = run.model_copy(update=_close_step(run, now))
     if run.cancel_requested:
         return _finish(run, State.ABORTED, _cancelled())
     match outcome:
@@ -403,6 +408,10 @@ def _changes(run: Run, event: Event) -> dict[str, object]:
             return {"spent": _charge(run.spent, usage)}
         case BasePinned():
             return {"base": data}
+        case SandboxChosen(level=level):
+            return {"sandbox_level": level}
+        case SnapshotTaken(snapshot=snapshot) if run.state is State.INIT:
+            return {"base_snapshot": snapshot}
         case BaselineRecorded():
             return {"baseline": data}
         case RepoMapped(repo_map=repo_map):
@@ -422,7 +431,7 @@ def _changes(run: Run, event: Event) -> dict[str, object]:
         case GuardrailBlocked():
             return {"violations": run.violations + 1}
         case StepFailed(failure=failure):
-            return {**_close_step(run, event), "failures": (*run.failures, failure)}
+            return {**_close_step(run, event.at), "failures": (*run.failures, failure)}
         case _:
             return _on_control(run, event)
 
@@ -430,10 +439,10 @@ def _changes(run: Run, event: Event) -> dict[str, object]:
 def _on_control(run: Run, event: Event) -> dict[str, object]:
     match event.type, event.data:
         case EventType.STEP_STARTED, _:
-            carried = _close_step(run, event, until=run.updated_at)
+            carried = _close_step(run, run.updated_at)
             return {**carried, "step_open_since": event.at, "idle_starts": run.idle_starts + 1}
         case ((EventType.STEP_SUCCEEDED | EventType.STEP_SKIPPED), _):
-            return _close_step(run, event)
+            return _close_step(run, event.at)
         case EventType.BUNDLE_WRITTEN, data:
             return {"bundle": getattr(data, "path", None)}
         case EventType.PAUSE_REQUESTED, _:
@@ -441,9 +450,9 @@ def _on_control(run: Run, event: Event) -> dict[str, object]:
         case EventType.CANCEL_REQUESTED, _:
             return {"cancel_requested": True}
         case _, RunPaused():
-            return {**_close_step(run, event), **_wait(run, State.PAUSED), "pause_requested": False}
+            return {**_close_step(run, event.at), **_wait(run, State.PAUSED), "pause_requested": False}
         case _, RunBlocked(failure=failure):
-            return {**_close_step(run, event), **_wait(run, State.BLOCKED), "failure": failure}
+            return {**_close_step(run, event.at), **_wait(run, State.BLOCKED), "failure": failure}
         case _, RunResumed(granted=granted):
             back = run.resume_state or run.state
             grants = run.grants + (1 if granted else 0)
@@ -451,7 +460,7 @@ def _on_control(run: Run, event: Event) -> dict[str, object]:
         case _, RunFinished(state=state, failure=failure):
             resume_state = None if run.state in TERMINAL else run.resume_state or run.state
             return {
-                **_close_step(run, event),
+                **_close_step(run, event.at),
                 "state": state,
                 "failure": failure,
                 "resume_state": resume_state,
@@ -502,10 +511,10 @@ def _charge(spent: Spent, usage: Usage) -> Spent:
     )
 
 
-def _close_step(run: Run, event: Event, until: int | None = None) -> dict[str, object]:
+def _close_step(run: Run, until: int) -> dict[str, object]:
     """Charge the open step's time. A step whose worker died is charged up to its last event."""
     if run.step_open_since is None:
         return {}
-    wall = max(0, (event.at if until is None else until) - run.step_open_since)
+    wall = max(0, until - run.step_open_since)
     spent = run.spent.model_copy(update={"wall_us": run.spent.wall_us + wall})
     return {"spent": spent, "step_open_since": None}

@@ -1,0 +1,30 @@
+.PHONY: demo test check lint requirements schemas clean
+
+PYTHONS := .venv/bin
+
+demo:  ## Fix a real bug offline, end to end
+	@scripts/setup
+	@$(PYTHONS)/codepilot demo
+
+test: lint  ## Lint, types, import contracts, dependency hygiene, and the whole suite
+	$(PYTHONS)/python -m pytest -n 2 --dist worksteal
+
+lint:
+	@scripts/setup
+	$(PYTHONS)/ruff check .
+	$(PYTHONS)/ruff format --check .
+	$(PYTHONS)/mypy
+	$(PYTHONS)/lint-imports --no-logo
+	$(PYTHONS)/deptry src
+	$(PYTHONS)/python scripts/export_schemas.py --check
+
+schemas:  ## Write the contracts' JSON Schemas to docs/schemas
+	@scripts/setup
+	$(PYTHONS)/python scripts/export_schemas.py
+
+requirements:  ## Pin the dependency set again (needs uv)
+	uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
+	    --python-version 3.11 --group dev pyproject.toml -o requirements.txt
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis

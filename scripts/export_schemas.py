@@ -1,0 +1,38 @@
+"""Write the contracts' JSON Schemas to docs/schemas, one file each; `--check` only compares."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from codepilot.core.schemas import schemas
+from codepilot.verify import Report
+
+DIRECTORY = Path(__file__).parent.parent / "docs" / "schemas"
+
+
+def texts() -> dict[str, str]:
+    everything = {**schemas(), "Report": Report.model_json_schema(by_alias=False)}
+    return {f"{name}.json": json.dumps(schema, indent=2, sort_keys=True) + "\n" for name, schema in everything.items()}
+
+
+def stale() -> list[str]:
+    """The files that differ from what the code says."""
+    wanted = texts()
+    present = {path.name: path.read_text(encoding="utf-8") for path in DIRECTORY.glob("*.json")}
+    return sorted(name for name in wanted.keys() | present.keys() if wanted.get(name) != present.get(name))
+
+
+def main() -> None:
+    if "--check" in sys.argv:
+        sys.exit(f"docs/schemas is not current: {', '.join(stale())}. Run: make schemas" if stale() else 0)
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    for name in stale():
+        (DIRECTORY / name).unlink(missing_ok=True)
+    for name, text in texts().items():
+        (DIRECTORY / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,326 @@
+"""The commands. Each parses, calls one function of the engine, and renders; heavy imports wait until then."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from codepilot.core.failures import Failure
+    from codepilot.core.run import Run
+    from codepilot.engine import House, Request
+
+app = typer.Typer(
+    name="codepilot",
+    help="Coding agents whose changes are proved: the test failed before, passes after, and nothing else broke.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+RunArg = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or 'last'.")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
+
+
+def run() -> None:
+    """Run the command; a failure becomes two lines and an exit code."""
+    from codepilot.core.failures import CodePilotError, Failure, FailureKind
+
+    try:
+        app()
+    except CodePilotError as error:
+        raise SystemExit(_fail(error.failure)) from error
+    except Exception as error:  # noqa: BLE001 - the door: a defect is shown whole, with the platform's exit code
+        import traceback
+
+        traceback.print_exc()
+        message = f"{type(error).__name__}: {error}"
+        raise SystemExit(_fail(Failure(kind=FailureKind.INTERNAL, message=message))) from error
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        from codepilot import __version__
+
+        typer.echo(f"codepilot {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def fix(
+    repo: Annotated[str, typer.Argument(metavar="[REPO]", help="A checkout or a git URL.")] = ".",
+    test: Annotated[list[str] | None, typer.Option(help="A failing test, as the project's runner names it.")] = None,
+    prompt: Annotated[str, typer.Option(help="What should be true afterwards, in your words.")] = "",
+    ref: Annotated[str | None, typer.Option(help="Work on this commit instead of the checkout as it is.")] = None,
+    python: Annotated[str | None, typer.Option(help="The interpreter that has the project's dependencies.")] = None,
+    agent: Annotated[str, typer.Option(help="Who works on it.")] = "repair",
+    budget: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="For example wall_sec=600.")] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Write the proved change into the checkout.")] = False,
+    accept_plausible: Annotated[bool, typer.Option(help="Let --apply write a change that is only plausible.")] = False,
+    unsafe_no_sandbox: Annotated[bool, typer.Option(help="Run the project's code without any sandbox.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Repair a failing test and prove the change."""
+    from codepilot.engine import Request, parse_budget
+
+    request = Request(
+        repo=repo,
+        tests=tuple(test or ()),
+        prompt=prompt,
+        ref=ref,
+        python=python,
+        agent=agent,
+        budget=parse_budget(tuple(budget or ())),
+        unsafe_no_sandbox=unsafe_no_sandbox,
+    )
+    with _house() as house:
+        _start(house, request, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
+
+
+@app.command()
+def demo(as_json: JsonFlag = False) -> None:
+    """Repair a real bug in a small example project, offline."""
+    from codepilot.cli.demo import prepare_example
+    from codepilot.engine import Request
+
+    with _house() as house:
+        checkout = prepare_example(house.home.path / "demo")
+        if not as_json:
+            _console().print(f"A small library with a suite of its own and one honest bug: {checkout}", soft_wrap=True)
+        request = Request(repo=str(checkout), prompt="Free slots must not overlap bookings that lie inside longer ones")
+        _start(house, request, apply=False, accept_plausible=False, as_json=as_json)
+
+
+@app.command()
+def show(run_id: RunArg, as_json: JsonFlag = False) -> None:
+    """Show one run: where it stands, what it cost, what it found."""
+    with _house() as house:
+        found = house.store.load(house.store.find(run_id))
+        if as_json:
+            _print_json(house, found)
+        else:
+            from codepilot.cli.screens import run_screen
+
+            run_screen(_console(), found, _patch(house, found))
+
+
+@app.command()
+def history(
+    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20, as_json: JsonFlag = False
+) -> None:
+    """List the runs, newest first."""
+    with _house() as house:
+        rows = house.store.history(limit)
+        if as_json:
+            from dataclasses import asdict
+
+            typer.echo(json.dumps([asdict(row) for row in rows], default=str))
+        elif rows:
+            from codepilot.cli.screens import history_table
+
+            _console().print(history_table(rows))
+        else:
+            typer.echo("No runs yet. Try: codepilot demo")
+
+
+@app.command()
+def logs(
+    run_id: RunArg, follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False
+) -> None:
+    """Print a run's log, one JSON object a line."""
+    from codepilot.cli.follow import lines
+
+    with _house() as house:
+        found = house.store.find(run_id)
+        for line in lines(house, found, follow=follow):
+            typer.echo(line)
+
+
+@app.command()
+def diff(run_id: RunArg) -> None:
+    """Print the change a run found, as a patch for `git apply`."""
+    with _house() as house:
+        found = house.store.load(house.store.find(run_id))
+        sys.stdout.buffer.write(_patch(house, found))
+        sys.stdout.flush()
+
+
+@app.command()
+def apply(
+    run_id: RunArg,
+    accept_plausible: Annotated[bool, typer.Option(help="Apply it although the tests around it are weak.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write a proved change into the checkout it was made for."""
+    from codepilot.engine import apply_run
+
+    with _house() as house:
+        applied = apply_run(house, house.store.find(run_id), accept_plausible=accept_plausible)
+        if as_json:
+            typer.echo(json.dumps({"schema_version": 1, "checkout": applied.checkout, "files": list(applied.files)}))
+        else:
+            _say_applied(applied.checkout, applied.files)
+
+
+@app.command()
+def resume(run_id: RunArg, as_json: JsonFlag = False) -> None:
+    """Go on with a run that was paused, killed, or had spent its budget (it is granted once more)."""
+    from codepilot.engine import resume as reopen
+
+    with _house() as house:
+        found = reopen(house, house.store.find(run_id))
+        _finish(house, found, as_json=as_json)
+
+
+@app.command()
+def cancel(run_id: RunArg) -> None:
+    """End a run and clean up its workspace."""
+    from codepilot.engine import cancel as end
+
+    with _house() as house:
+        found = end(house, house.store.find(run_id))
+        typer.echo(f"{found.run_id} is {found.state}." if found.terminal else f"{found.run_id} is being cancelled.")
+
+
+@app.command()
+def verify(
+    bundle: Annotated[Path, typer.Argument(help="A bundle's directory.")],
+    repo: Annotated[Path | None, typer.Option(help="Where the base commit is, if not where it was.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Prove a bundle again from nothing, and detect any changed byte."""
+    from codepilot.engine import verify_again
+
+    with _house() as house:
+        proof = verify_again(house, bundle, repo)
+        if as_json:
+            typer.echo(proof.model_dump_json())
+        elif proof.ok:
+            typer.echo(f"The bundle holds: {proof.after.passed} tests pass after the change; verdict {proof.verdict}.")
+        else:
+            typer.echo(f"The bundle does not hold: {proof.reason}")
+        raise typer.Exit(0 if proof.ok else 1)
+
+
+@app.command()
+def replay(run_id: RunArg, as_json: JsonFlag = False) -> None:
+    """Rebuild a run's view from its log and check it against the stored one."""
+    from codepilot.cli.follow import story
+
+    with _house() as house:
+        found = house.store.find(run_id)
+        house.store.check(found)
+        events = house.store.events(found)
+        if as_json:
+            typer.echo(house.store.load(found).model_dump_json())
+            return
+        for line in story(events):
+            typer.echo(line)
+        typer.echo(f"{len(events)} events replayed; the stored view is the same.")
+
+
+@app.command()
+def gc(
+    days: Annotated[float, typer.Option(min=0, help="Remove what is older.")] = 7.0, as_json: JsonFlag = False
+) -> None:
+    """Remove old workspaces and temporaries that nothing needs."""
+    from codepilot.engine import collect
+
+    with _house() as house:
+        removed = collect(house, days)
+        if as_json:
+            typer.echo(json.dumps({"schema_version": 1, "removed": removed}))
+        else:
+            typer.echo(f"{len(removed)} removed." if removed else "Nothing to remove.")
+
+
+@app.command()
+def doctor(as_json: JsonFlag = False) -> None:
+    """Say what this machine gives, and what to install."""
+    from codepilot.cli.doctor import examine
+
+    raise typer.Exit(examine(_console(), os.environ, as_json=as_json))
+
+
+def _house() -> House:
+    from codepilot.engine import House
+
+    return House.open(os.environ)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console()
+
+
+def _start(house: House, request: Request, *, apply: bool, accept_plausible: bool, as_json: bool) -> None:
+    from codepilot.cli.screens import opening
+    from codepilot.engine import submit
+    from codepilot.sandbox import choose
+
+    found = submit(house, request, os.environ)
+    if not as_json:
+        _console().print(opening(found, house.home, choose(found.task.sandbox_level).level))
+    _finish(house, found, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
+
+
+def _finish(
+    house: House, found: Run, *, apply: bool = False, accept_plausible: bool = False, as_json: bool = False
+) -> None:
+    """Drive the run to its end, show it, and exit with its code."""
+    from codepilot.cli.drive import drive
+    from codepilot.cli.screens import ending
+    from codepilot.engine import apply_run
+    from codepilot.verify import exit_code
+
+    console = _console()
+    found = drive(house, found, console, quiet=as_json)
+    applied = None
+    if apply and exit_code(found) == 0:
+        applied = apply_run(house, found.run_id, accept_plausible=accept_plausible)
+    if as_json:
+        _print_json(house, found)
+    else:
+        ending(console, found, _patch(house, found))
+        if applied is not None:
+            _say_applied(applied.checkout, applied.files)
+    raise typer.Exit(exit_code(found))
+
+
+def _say_applied(checkout: str, files: tuple[str, ...]) -> None:
+    typer.echo(f"Applied to {checkout}: {', '.join(files) or 'it was already there'}.")
+
+
+def _patch(house: House, found: Run) -> bytes:
+    return house.artifacts.get(found.proposal.diff) if found.proposal else b""
+
+
+def _print_json(house: House, found: Run) -> None:
+    from codepilot.engine import report_run
+
+    typer.echo(report_run(found, house.store.events(found.run_id), house.home).model_dump_json())
+
+
+def _fail(problem: Failure) -> int:
+    """Show a failure that ended the command itself; returns the exit code."""
+    from codepilot.cli.screens import failure
+    from codepilot.verify import failure_exit_code
+
+    if "--json" in sys.argv:
+        document = {"kind": problem.kind, "message": problem.message, "next_action": problem.advice}
+        typer.echo(json.dumps({"schema_version": 1, "status": "FAILED", "run_id": None, "failure": document}))
+    else:
+        from rich.console import Console
+
+        failure(Console(stderr=True), problem)
+    return failure_exit_code(problem.kind)

@@ -1,0 +1,67 @@
+"""Drive a run in this process: the worker in a thread, the screen and the signals here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from rich.console import Console
+
+from codepilot.agents import make_agent
+from codepilot.cli.live import Watcher, make_watcher
+from codepilot.core.run import Run
+from codepilot.engine import House, Worker, request_pause
+
+
+def drive(house: House, run: Run, console: Console, *, quiet: bool) -> Run:
+    """Work on the run until it ends or waits; returns it as it then is."""
+    history = house.store.events(run.run_id)
+    watcher = make_watcher(console, run, history, quiet=quiet)
+    worker = Worker(house.store, house.artifacts, house.home, make_agent, listen=watcher.show)
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            worker.drive(run.run_id)
+        except BaseException as error:  # noqa: BLE001 - carried to the main thread and raised there
+            failures.append(error)
+
+    thread = threading.Thread(target=work, name="worker", daemon=True)
+    with watcher, _signals(house, run.run_id, watcher):
+        thread.start()
+        while thread.is_alive():
+            thread.join(0.1)
+    if failures:
+        raise failures[0]
+    return house.store.load(run.run_id)
+
+
+@contextmanager
+def _signals(house: House, run_id: str, watcher: Watcher) -> Iterator[None]:
+    """Ctrl+C and SIGTERM pause; Ctrl+\\ quits at once. Nothing durable is lost by either."""
+
+    def pause(signum: int, frame: FrameType | None) -> None:
+        watcher.say("Pausing at the next safe point (Ctrl+\\ quits at once) ...")
+        threading.Thread(target=request_pause, args=(house, run_id), daemon=True).start()
+
+    def quit_now(signum: int, frame: FrameType | None) -> None:
+        sys.stderr.write("\x1b[?25h\n" if sys.stderr.isatty() else "")
+        sys.stderr.write(f"Quit. Go on with: codepilot resume {run_id}\n")
+        sys.stderr.flush()
+        os._exit(131)
+
+    previous = {
+        signal.SIGINT: signal.signal(signal.SIGINT, pause),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, pause),
+        signal.SIGQUIT: signal.signal(signal.SIGQUIT, quit_now),
+    }
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

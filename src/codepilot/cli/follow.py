@@ -1,0 +1,44 @@
+"""A run's log as lines, and its events as a story."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from codepilot.cli.progress import describe
+from codepilot.cli.screens import when
+from codepilot.core.events import Event, State
+from codepilot.engine import House
+
+POLL_SEC = 0.3
+
+
+def lines(house: House, run_id: str, *, follow: bool) -> Iterator[str]:
+    """The log's complete lines; with `follow`, those to come until the run ends or waits."""
+    path = house.home.logs / f"{run_id}.jsonl"
+    position = 0
+    while True:
+        resting = _at_rest(house, run_id)
+        if path.exists():
+            with path.open("rb") as log:
+                log.seek(position)
+                for line in log:
+                    if not line.endswith(b"\n"):
+                        break
+                    position += len(line)
+                    yield line.decode("utf-8", "replace").rstrip("\n")
+        if not follow or resting:
+            return
+        time.sleep(POLL_SEC)
+
+
+def story(events: Sequence[Event]) -> Iterator[str]:
+    """One line an event: when, where, what."""
+    for event in events:
+        note = describe(event)
+        yield f"{event.seq:>5}  {when(event.at)}  {event.type:<20}  {note}".rstrip()
+
+
+def _at_rest(house: House, run_id: str) -> bool:
+    run = house.store.load(run_id)
+    return run.terminal or run.state in (State.PAUSED, State.BLOCKED)

@@ -1,0 +1,140 @@
+"""The still screens: where a run starts, how it ended, what is in the history."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from rich.console import Console, RenderableType
+from rich.markup import escape
+from rich.panel import Panel
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from codepilot.core.artifacts import TestSummary
+from codepilot.core.events import State
+from codepilot.core.failures import Failure
+from codepilot.core.run import Run
+from codepilot.store import Home, RunRow
+
+COLOURS = {
+    State.DONE: "green",
+    State.FAILED: "red",
+    State.ABORTED: "red",
+    State.PAUSED: "yellow",
+    State.BLOCKED: "yellow",
+}
+
+
+def opening(run: Run, home: Home, level: str) -> RenderableType:
+    """What will run, where, at which sandbox level."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("task", Text(run.task.goal.natural))
+    table.add_row(
+        "repository", Text(run.task.repo + (f" at {run.task.ref}" if run.task.ref else " (with uncommitted changes)"))
+    )
+    table.add_row("agent", Text(run.task.agent))
+    table.add_row("sandbox", Text(level, "red" if level == "none" else "green"))
+    table.add_row("kept in", Text(str(home.path)))
+    return Panel(table, title=f"codepilot · {run.run_id}", title_align="left", border_style="cyan")
+
+
+def ending(console: Console, run: Run, patch: bytes) -> None:
+    """The diff, before and after, the verdict, the bundle, and what to do next."""
+    if run.state is State.DONE:
+        console.print(Syntax(_printable(patch), "diff", background_color="default", word_wrap=True))
+        console.print(before_and_after(run))
+        console.print(_verdict(run))
+        console.print(Text.assemble(("bundle   ", "dim"), str(run.bundle)), soft_wrap=True)
+        console.print(Text.assemble(("apply    ", "dim"), (apply_command(run), "bold")), soft_wrap=True)
+        return
+    if run.state is State.PAUSED:
+        console.print(f"[yellow]Paused.[/] Go on with: [bold]codepilot resume {run.run_id}[/]", soft_wrap=True)
+        return
+    if run.failure is not None:
+        failure(console, run.failure, run.run_id)
+
+
+def failure(console: Console, problem: Failure, run_id: str | None = None) -> None:
+    """What went wrong and what to do, in two lines."""
+    console.print(Text.assemble((problem.kind, "bold red"), ": ", problem.message), soft_wrap=True)
+    console.print(Text.assemble(("→ ", "cyan"), problem.advice), soft_wrap=True)
+    if run_id is not None:
+        console.print(Text.assemble(("  more: ", "dim"), f"codepilot show {run_id}"), soft_wrap=True)
+
+
+def apply_command(run: Run) -> str:
+    accept = " --accept-plausible" if run.verdict == "plausible" else ""
+    return f"codepilot apply {run.run_id}{accept}"
+
+
+def before_and_after(run: Run) -> RenderableType:
+    table = Table(title="tests", title_justify="left", title_style="dim", show_edge=False, pad_edge=False)
+    table.add_column("")
+    table.add_column("before", justify="right")
+    table.add_column("after", justify="right")
+    before = run.baseline.before if run.baseline else TestSummary()
+    after = run.proof.after if run.proof else TestSummary()
+    table.add_row("passed", str(before.passed), f"[green]{after.passed}[/]")
+    red_before, red_after = len(before.failed) + len(before.errors), len(after.failed) + len(after.errors)
+    table.add_row(
+        "failed", f"[red]{red_before}[/]" if red_before else "0", f"[red]{red_after}[/]" if red_after else "0"
+    )
+    table.add_row("skipped", str(before.skipped), str(after.skipped))
+    if after.flaky:
+        table.add_row("flaky", "", str(len(after.flaky)))
+    return table
+
+
+def history_table(rows: list[RunRow]) -> RenderableType:
+    table = Table(show_edge=False, pad_edge=False)
+    for name in ("run", "when", "state", "verdict"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("task", overflow="ellipsis", no_wrap=True, ratio=1)
+    for row in rows:
+        state = Text(row.state, COLOURS.get(State(row.state), "cyan"))
+        worth = row.verdict or row.failure_kind or ""
+        table.add_row(row.run_id, when(row.created_at), state, worth, escape(row.goal))
+    return table
+
+
+def run_screen(console: Console, run: Run, patch: bytes) -> None:
+    """`codepilot show`: one run at a glance."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("state", Text(run.state, COLOURS.get(run.state, "cyan")))
+    table.add_row("task", Text(run.task.goal.natural))
+    table.add_row("repository", Text(run.task.repo))
+    if run.base is not None:
+        dirty = " with uncommitted changes" if run.base.dirty else ""
+        table.add_row("base", Text(f"{run.base.commit[:12]}{dirty}"))
+    table.add_row("started", when(run.created_at))
+    spent = run.spent
+    table.add_row("spent", f"{spent.iterations} iteration(s), {spent.turns} turn(s), {spent.wall_us / 1e6:.1f} s")
+    if run.sandbox_level:
+        table.add_row("sandbox", run.sandbox_level)
+    console.print(Panel(table, title=run.run_id, title_align="left"))
+    ending(console, run, patch)
+
+
+def when(us: int) -> str:
+    return datetime.fromtimestamp(us / 1e6, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _verdict(run: Run) -> Text:
+    if run.verdict == "confirmed":
+        worth = ("confirmed", "bold green")
+        meaning = "the tests around the change are strong enough to trust it"
+    else:
+        worth = ("plausible", "bold yellow")
+        meaning = "every test passes, but they are too weak to rule out a wrong change: read it"
+    return Text.assemble(("verdict  ", "dim"), worth, f" ({run.confidence:.2f}): {meaning}")
+
+
+def _printable(patch: bytes) -> str:
+    """A diff that cannot drive the terminal: control characters are shown, not sent."""
+    text = patch.decode("utf-8", "backslashreplace").replace("\r\n", "\n")
+    return "".join(char if char in "\n\t" or char.isprintable() else repr(char)[1:-1] for char in text).rstrip("\n")

@@ -1,0 +1,51 @@
+"""Write a proved change into the checkout it was made for: all of it, or nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from codepilot.core.events import EventDraft, EventType, PatchApplied, State
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.run import Run
+from codepilot.engine.house import House
+from codepilot.engine.site import open_objects
+from codepilot.workspace import is_url, promote
+
+
+def apply_run(house: House, run_id: str, *, accept_plausible: bool) -> PatchApplied:
+    """Refused unless the change was proved, is trusted, and every touched file is still as it was."""
+    run = house.store.load(run_id)
+    if run.state is not State.DONE or run.proposal is None or run.base is None or run.base.checkout is None:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"Run {run_id} is {run.state} and has no proved change to apply.",
+            next_action=f"See `codepilot show {run_id}`.",
+        )
+    if is_url(run.task.repo):
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"Run {run_id} worked on a clone of {run.task.repo}; there is no checkout of yours to write to.",
+            next_action=f"In your checkout run: codepilot diff {run_id} | git apply",
+        )
+    if run.verdict != "confirmed" and not accept_plausible:
+        raise CodePilotError(
+            FailureKind.DENIED,
+            f"The change of {run_id} is only plausible: the tests around it are too weak to trust it unread.",
+            next_action=f"Read `codepilot diff {run_id}`, then add --accept-plausible.",
+        )
+    objects = open_objects(house.home, run.base.repo_id)
+    try:
+        journal = house.home.bundles / f"{run_id}.apply.json"
+        files = promote(Path(run.base.checkout), objects, run.base.tree, run.proposal.tree, journal)
+    finally:
+        objects.close()
+    applied = PatchApplied(checkout=run.base.checkout, files=files)
+
+    def record(current: Run) -> list[EventDraft]:
+        return [
+            EventDraft(type=EventType.PATCH_APPLIED, data=applied, step_id=current.step_id, attempt=current.attempt)
+        ]
+
+    if files:
+        house.store.control(run_id, record)
+    return applied

@@ -1,0 +1,61 @@
+"""What is left of a run when it has ended: its record always, its workspace only where someone may need it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+from codepilot.core.events import Event, FollowUpProposed, State
+from codepilot.core.failures import FailureKind, Origin
+from codepilot.core.run import Run
+from codepilot.store import Home, Store
+from codepilot.telemetry import timeline, transcript
+from codepilot.verify import Report, report
+from codepilot.workspace import remove_workspace
+
+
+def close_run(run: Run, store: Store, home: Home) -> None:
+    """Idempotent: a crash in here is repaired by calling it again."""
+    if not run.terminal:
+        return
+    if run.bundle is None:
+        _write_record(run, store.events(run.run_id), home)
+    if not _worth_keeping(run):
+        for workspace in (run.run_id, f"{run.run_id}-base", f"{run.run_id}-proof"):
+            remove_workspace(home.workspaces / workspace)
+
+
+def report_run(run: Run, events: list[Event], home: Home) -> Report:
+    """The `--json` document of a run, with the paths it has in this home."""
+    directory, workspace = home.bundles / run.run_id, home.workspaces / run.run_id
+    log, patch = home.logs / f"{run.run_id}.jsonl", directory / "patch.diff"
+    return report(
+        run,
+        patch=str(patch) if patch.exists() else None,
+        bundle=str(directory) if directory.exists() else None,
+        workspace=str(workspace) if workspace.exists() else None,
+        log=str(log) if log.exists() else None,
+        next_steps=[event.data.follow_up for event in events if isinstance(event.data, FollowUpProposed)],
+    )
+
+
+def _write_record(run: Run, events: list[Event], home: Home) -> None:
+    """A run without a proved change still leaves its transcript, timeline and report."""
+    directory = home.bundles / run.run_id
+    fresh = directory.with_name(f".{directory.name}.writing")
+    if fresh.exists():
+        shutil.rmtree(fresh)
+    fresh.mkdir(parents=True)
+    (fresh / "transcript.jsonl").write_bytes(transcript(events))
+    (fresh / "timeline.json").write_text(json.dumps(timeline(run, events), indent=2), encoding="utf-8")
+    document = report_run(run, events, home).model_copy(update={"bundle": str(directory)})
+    (fresh / "report.json").write_text(document.model_dump_json(indent=2), encoding="utf-8")
+    if directory.exists():
+        shutil.rmtree(directory)
+    fresh.rename(directory)
+
+
+def _worth_keeping(run: Run) -> bool:
+    if run.state is State.DONE or run.failure is None:
+        return False
+    return run.failure.kind is not FailureKind.CANCELLED and run.failure.handling.origin is not Origin.INPUT

@@ -1,0 +1,157 @@
+"""The last step: prove the change on a clean copy, say what it is worth, and hand it over as a bundle."""
+
+from __future__ import annotations
+
+import platform
+
+from codepilot import __version__
+from codepilot.core.events import (
+    BundleWritten,
+    EventType,
+    FollowUpProposed,
+    PatchProposed,
+    ProofRecorded,
+    State,
+)
+from codepilot.core.failures import CodePilotError, Failure, FailureKind
+from codepilot.core.run import Outcome, Refused, Run, Succeeded
+from codepilot.core.task import FollowUp, TaskOrigin
+from codepilot.engine.site import Site
+from codepilot.engine.work import Work
+from codepilot.repair import Strength, measure_strength
+from codepilot.telemetry import rfc3339, timeline, transcript
+from codepilot.verify import (
+    Baseline,
+    BundleContents,
+    Provenance,
+    Versions,
+    prove,
+    report,
+    report_json,
+    sandbox_used,
+    write_bundle,
+)
+from codepilot.workspace import commit_tree, git_version
+
+STRENGTH_SEC = 30.0
+"""How long the strength of the tests around a change may be measured."""
+
+
+def finalize(work: Work) -> Outcome:
+    """Each part is done once, however often the step is started."""
+    proposal = work.run.proposal
+    if proposal is None:
+        raise CodePilotError(FailureKind.INTERNAL, f"Run {work.run.run_id} has nothing to finalize.")
+    with work.settled() as (site, baseline):
+        proof = work.recorded(ProofRecorded)
+        if proof is None:
+            proof = _prove(work, site, baseline, proposal)
+            work.conclude(EventType.PROOF_RECORDED, proof)
+        if not proof.ok:
+            return Refused(Failure(kind=FailureKind.PROOF_FAILED, message=proof.reason))
+        if work.recorded(FollowUpProposed) is None:
+            for follow_up in _follow_ups(work.run):
+                work.record(EventType.FOLLOW_UP_PROPOSED, FollowUpProposed(follow_up=follow_up))
+        if work.recorded(BundleWritten) is None:
+            _hand_over(work, site, baseline, proposal)
+    return Succeeded(f"{proof.verdict}: {proof.reason}")
+
+
+def _prove(work: Work, site: Site, baseline: Baseline, proposal: PatchProposed) -> ProofRecorded:
+    def measure(workspace: str) -> Strength | None:
+        seconds = min(STRENGTH_SEC, work.watch.seconds_left() / 2)
+        return measure_strength(
+            site.executor, workspace, site.project, proposal.patch.touched_files, baseline.targets, seconds=seconds
+        )
+
+    budget = work.run.task.budget
+    return prove(
+        site.executor,
+        site.objects,
+        work.base.tree,
+        work.artifacts.get(proposal.diff),
+        site.project,
+        baseline,
+        workspace=work.workspace,
+        create=site.request,
+        command_sec=budget.command_sec,
+        tree=proposal.tree,
+        confidence=proposal.patch.confidence,
+        narrowed=work.run.narrowed,
+        measure=measure,
+    )
+
+
+def _follow_ups(run: Run) -> list[FollowUp]:
+    """What is worth doing next, as tasks that can be submitted."""
+    origin = TaskOrigin(from_task=run.task.task_id)
+    found = []
+    after = run.proof.after if run.proof else None
+    left = [*after.failed, *after.errors] if after else []
+    if left:
+        found.append(FollowUp(title="Repair the tests that still fail", kind="bugfix", inputs={"tests": left}, origin=origin))
+    if run.proof and run.proof.verdict == "plausible" and run.proposal:
+        paths = list(run.proposal.patch.touched_files)
+        title = "Strengthen the tests around the change"
+        found.append(FollowUp(title=title, kind="change", inputs={"paths": paths}, origin=origin))
+    return found
+
+
+def _hand_over(work: Work, site: Site, baseline: Baseline, proposal: PatchProposed) -> None:
+    directory = work.home.bundles / work.run.run_id
+    events = work.store.events(work.run.run_id)
+    next_steps = [event.data.follow_up for event in events if isinstance(event.data, FollowUpProposed)]
+    document = report(
+        work.run,
+        patch=str(directory / "patch.diff"),
+        bundle=str(directory),
+        log=str(work.home.logs / f"{work.run.run_id}.jsonl"),
+        next_steps=next_steps,
+        status=State.DONE,
+    )
+    done = work.run.model_copy(update={"state": State.DONE})
+    contents = BundleContents(
+        patch=work.artifacts.get(proposal.diff),
+        base_diff=_base_diff(site),
+        report=report_json(document),
+        transcript=transcript(events),
+        timeline=timeline(done, events),
+        provenance=_provenance(work, site, baseline, proposal, rfc3339(events[-1].at)),
+    )
+    written = write_bundle(directory, contents)
+    work.record(EventType.BUNDLE_WRITTEN, BundleWritten(path=str(written.path), sha256=written.sha256))
+
+
+def _base_diff(site: Site) -> bytes:
+    """From the base commit to the pinned base: what was uncommitted when the run began."""
+    if not site.base.dirty or site.base.checkout is None:
+        return b""
+    committed = commit_tree(site.base.checkout, site.objects, site.base.commit)
+    return site.objects.diff(committed, site.base.tree).patch
+
+
+def _provenance(work: Work, site: Site, baseline: Baseline, proposal: PatchProposed, at: str) -> Provenance:
+    run = work.run
+    return Provenance(
+        run_id=run.run_id,
+        task=run.task,
+        base_commit=work.base.commit,
+        base_dirty=work.base.dirty,
+        base_tree=work.base.tree,
+        patched_tree=proposal.tree,
+        targets=baseline.targets,
+        signature=baseline.signature,
+        suite=baseline.suite_kind,
+        verdict=run.verdict,
+        confidence=run.confidence,
+        versions=Versions(
+            codepilot=__version__,
+            python=".".join(map(str, site.project.interpreter.version)),
+            git=git_version(),
+            platform=platform.platform(),
+        ),
+        commands=(baseline.suite.cmd,),
+        sandbox=sandbox_used(work.sandbox.level),
+        created_at=at,
+        checkout=work.base.checkout,
+    )

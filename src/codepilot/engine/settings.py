@@ -1,0 +1,127 @@
+"""One chain of configuration: user file, repository file, environment, flags; later ones win.
+
+A repository may tighten what protects its reader, never loosen it: `[sandbox] level = "none"` counts only as a flag.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from codepilot.core.contract import Contract
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.task import Budget, TaskKind, default_budget
+
+FILE_NAME = "codepilot.toml"
+ENV_PREFIX = "CODEPILOT_"
+
+
+class ProjectSection(Contract):
+    python: str | None = None
+    carry: tuple[str, ...] = ()
+
+
+class SandboxSection(Contract):
+    level: Literal["best", "bubblewrap", "landlock"] = "best"
+
+
+class Settings(Contract):
+    """What the configuration files and the environment say."""
+
+    project: ProjectSection = ProjectSection()
+    sandbox: SandboxSection = SandboxSection()
+    budget: Mapping[str, int | float] = {}
+
+
+def load_settings(repo: Path | None, environ: Mapping[str, str]) -> Settings:
+    """Read the chain; a mistake in a file is an error that names the file and the key."""
+    merged: dict[str, dict[str, Any]] = {}
+    sources = [_user_file(environ)]
+    if repo is not None:
+        sources.append(repo / FILE_NAME)
+    for source in sources:
+        if source is not None and source.is_file():
+            _merge(merged, _read(source))
+            _validate(merged, str(source))
+    _merge(merged, _from_environment(environ))
+    return _validate(merged, "the environment")
+
+
+def make_budget(kind: TaskKind, *layers: Mapping[str, Any]) -> Budget:
+    """The kind's defaults with every layer on top; unknown keys and nonsense are refused by name."""
+    values = default_budget(kind).model_dump()
+    known = sorted(values)
+    for layer in layers:
+        for key, value in layer.items():
+            if key not in values:
+                raise CodePilotError(
+                    FailureKind.INVALID_SPEC,
+                    f"There is no budget called {key!r}.",
+                    next_action=f"Use one of: {', '.join(known)}.",
+                )
+            values[key] = value
+    try:
+        return Budget.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"The budget {name}={first['input']!r} is not usable: {first['msg']}.",
+            next_action="Give a positive number, for example --budget wall_sec=600.",
+        ) from error
+
+
+def _user_file(environ: Mapping[str, str]) -> Path | None:
+    config_home = environ.get("XDG_CONFIG_HOME")
+    if config_home:
+        return Path(config_home) / "codepilot" / FILE_NAME
+    home = environ.get("HOME")
+    return Path(home) / ".config" / "codepilot" / FILE_NAME if home else None
+
+
+def _read(source: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(source.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"{source} cannot be read: {error}.",
+            next_action="Correct the file and try again.",
+        ) from error
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """`CODEPILOT_BUDGET_WALL_SEC=60` sets `[budget] wall_sec`."""
+    found: dict[str, dict[str, Any]] = {}
+    for section in Settings.model_fields:
+        prefix = f"{ENV_PREFIX}{section.upper()}_"
+        for name, value in environ.items():
+            if name.startswith(prefix):
+                found.setdefault(section, {})[name.removeprefix(prefix).lower()] = value
+    return found
+
+
+def _merge(into: dict[str, dict[str, Any]], layer: Mapping[str, Any]) -> None:
+    for section, values in layer.items():
+        if isinstance(values, Mapping):
+            into.setdefault(section, {}).update(values)
+        else:
+            into[section] = values
+
+
+def _validate(merged: Mapping[str, Any], source: str) -> Settings:
+    try:
+        return Settings.model_validate(merged)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"{source}: {name}: {first['msg']}.",
+            next_action="Correct that setting and try again.",
+        ) from error

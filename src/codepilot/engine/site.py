@@ -1,0 +1,131 @@
+"""A run's site: its pinned base, its project, its workspace in the sandbox. Laid out once, found again after a crash."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from codepilot.core.artifacts import ArtifactRef, ArtifactType
+from codepilot.core.contract import canonical_json
+from codepilot.core.events import BasePinned
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.run import Run
+from codepilot.core.task import TaskSpec
+from codepilot.engine.settings import load_settings
+from codepilot.executor import CreateWorkspace, LocalExecutor, MountSpec
+from codepilot.project import Project, check_level, detect, suite_from_json, suite_to_json
+from codepilot.sandbox import Level, Sandbox
+from codepilot.skills import inside_prelude
+from codepilot.store import Artifacts, Home
+from codepilot.verify import Baseline
+from codepilot.workspace import ObjectStore, clone, find_root, is_url, pin_base
+
+_PROJECT = TypeAdapter(Project)
+
+
+def repo_id(repo: str) -> str:
+    """The name under which a repository's objects are kept."""
+    return hashlib.sha256(repo.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Site:
+    """Everything a step needs of the execution plane."""
+
+    home: Home
+    executor: LocalExecutor
+    objects: ObjectStore
+    base: BasePinned
+    project: Project
+
+    def create(self, workspace: str, tree: str) -> str:
+        """Make (or find) a workspace holding `tree`, with the project's environment around it."""
+        info = self.executor.create(self.request(workspace, tree))
+        return info.path
+
+    def request(self, workspace: str, tree: str) -> CreateWorkspace:
+        return CreateWorkspace(
+            workspace=workspace,
+            objects=str(self.objects.path),
+            tree=tree,
+            at=inside_path(self.base, self.executor.level),
+            mounts=tuple(MountSpec(source=source, target=target) for source, target in self.project.mounts),
+            env=self.project.env,
+            kernel_python=self.project.interpreter.executable,
+        )
+
+    def close(self) -> None:
+        self.executor.close()
+        self.objects.close()
+
+
+def inside_path(base: BasePinned, level: Level) -> str | None:
+    """Where code inside sees the workspace: at the checkout's own path, if the level can remap."""
+    return base.checkout if level is Level.BUBBLEWRAP else None
+
+
+def open_objects(home: Home, identity: str) -> ObjectStore:
+    return ObjectStore.open(home.repos / f"{identity}.git")
+
+
+def pin(task: TaskSpec, home: Home) -> BasePinned:
+    """Clone if the task names a URL, then pin the exact base."""
+    identity = repo_id(task.repo)
+    if is_url(task.repo):
+        checkout = clone(task.repo, home.repos / f"{identity}.checkout", task.ref)
+    else:
+        checkout = find_root(Path(task.repo))
+    objects = open_objects(home, identity)
+    try:
+        base = pin_base(checkout, objects, ref=task.ref)
+    finally:
+        objects.close()
+    return BasePinned(
+        repo_id=identity, commit=base.commit, dirty=base.dirty, tree=base.tree, checkout=os.fspath(checkout)
+    )
+
+
+def open_site(home: Home, sandbox: Sandbox, base: BasePinned, project: Project) -> Site:
+    executor = LocalExecutor(home.workspaces, sandbox, prelude=inside_prelude())
+    return Site(home, executor, open_objects(home, base.repo_id), base, project)
+
+
+def find_project(task: TaskSpec, base: BasePinned, sandbox: Sandbox, inside: Callable[[], str]) -> Project:
+    """Detect the project on the user's checkout, as the sandbox at hand will see it."""
+    if base.checkout is None:
+        raise CodePilotError(FailureKind.REPO_UNREACHABLE, f"The checkout of {task.repo} is gone.")
+    root = Path(base.checkout)
+    environ = dict(os.environ)
+    settings = load_settings(root, environ)
+    seen_at = base.checkout if sandbox.remaps else inside()
+    project = detect(root, python=task.python or settings.project.python, environ=environ, inside=seen_at)
+    check_level(project, sandbox.remaps, seen_at)
+    return project
+
+
+def keep_baseline(artifacts: Artifacts, project: Project, baseline: Baseline) -> ArtifactRef:
+    """Store the project and its baseline: later steps, and other processes, read them from here."""
+    document = {"project": _PROJECT.dump_python(project, mode="json"), "suite": suite_to_json(baseline.suite)}
+    return artifacts.put(canonical_json(document).encode(), ArtifactType.REPORT)
+
+
+def recall_baseline(artifacts: Artifacts, run: Run) -> tuple[Project, Baseline]:
+    """What `keep_baseline` stored for this run."""
+    import json
+
+    if run.baseline is None or run.baseline.report is None:
+        raise CodePilotError(FailureKind.INTERNAL, f"Run {run.run_id} has no baseline to work against.")
+    document = json.loads(artifacts.get(run.baseline.report))
+    baseline = Baseline(
+        targets=run.baseline.targets,
+        signature=run.baseline.signature,
+        suite=suite_from_json(document["suite"]),
+        summary=run.baseline.before,
+        suite_kind=run.baseline.suite,
+    )
+    return _PROJECT.validate_python(document["project"]), baseline

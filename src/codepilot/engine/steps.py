@@ -1,0 +1,257 @@
+"""What each state does. A handler works, records what happened, and reports an outcome; it decides nothing.
+
+Every handler may run again from its beginning after a crash: it starts by putting the workspace into a known
+snapshot and finds earlier results among the run's events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from codepilot.core.artifacts import ArtifactType, PatchCandidate, Reflection, RepoMap, Review, TestResult
+from codepilot.core.contract import Contract
+from codepilot.core.events import (
+    BaselineRecorded,
+    EventType,
+    GuardrailBlocked,
+    PatchProposed,
+    PlanCreated,
+    ReflectionRecorded,
+    RepoMapped,
+    ReviewRecorded,
+    SandboxChosen,
+    SnapshotRestored,
+    SnapshotTaken,
+    State,
+    TestsJudged,
+    WorkspaceCreated,
+)
+from codepilot.core.failures import CodePilotError, Failure, FailureKind
+from codepilot.core.plan import Plan
+from codepilot.core.run import Failed, Outcome, Red, Refused, Skipped, Succeeded
+from codepilot.engine.finalize import finalize
+from codepilot.engine.site import Site, find_project, keep_baseline, pin
+from codepilot.engine.work import Work
+from codepilot.executor import DiffResult
+from codepilot.verify import Baseline, review, run_baseline, run_gate
+
+
+Made = TypeVar("Made", RepoMap, Plan, Reflection, PatchCandidate, Review)
+
+
+def initialise(work: Work) -> Outcome:
+    """Pin the base, lay out the workspace, and record what fails before anything is changed."""
+    task = work.run.task
+    if done := work.recorded(BaselineRecorded):
+        return Succeeded(f"{len(done.targets)} failing test(s) to repair")
+    if work.run.base is None:
+        work.record(EventType.BASE_PINNED, pin(task, work.home))
+    work.record(EventType.SANDBOX_CHOSEN, SandboxChosen(level=work.sandbox.level))
+    real_path = work.home.workspaces / work.workspace / "tree"
+    project = find_project(task, work.base, work.sandbox, lambda: str(real_path))
+    with work.site(project) as site:
+        site.executor.delete(work.workspace)
+        path = site.create(work.workspace, work.base.tree)
+        work.record(EventType.WORKSPACE_CREATED, WorkspaceCreated(workspace=work.workspace, path=path))
+        clean = site.executor.snapshot(work.workspace)
+        work.record(EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot=clean.snapshot, tree=clean.tree))
+        baseline = run_baseline(
+            site.executor, work.workspace, project, task.tests, task.budget.command_sec, narrowed=work.run.narrowed
+        )
+        report = keep_baseline(work.artifacts, project, baseline)
+        recorded = BaselineRecorded(
+            targets=baseline.targets,
+            signature=baseline.signature,
+            before=baseline.summary,
+            suite=baseline.suite_kind,
+            report=report,
+        )
+        work.conclude(EventType.BASELINE_RECORDED, recorded, (report,))
+    return Succeeded(f"{len(baseline.targets)} failing test(s) to repair")
+
+
+def map_repo(work: Work) -> Outcome:
+    return _by_agent(work, State.MAP_REPO, RepoMap, lambda found: (EventType.REPO_MAPPED, RepoMapped(repo_map=found)))
+
+
+def plan(work: Work) -> Outcome:
+    return _by_agent(work, State.PLAN, Plan, lambda made: (EventType.PLAN_CREATED, PlanCreated(plan=made)))
+
+
+def reflect(work: Work) -> Outcome:
+    return _by_agent(
+        work,
+        State.REFLECT,
+        Reflection,
+        lambda thought: (EventType.REFLECTION_RECORDED, ReflectionRecorded(reflection=thought)),
+    )
+
+
+def implement(work: Work) -> Outcome:
+    """Let the agent change the workspace, then take the exact difference as its proposal."""
+    if done := work.recorded(PatchProposed):
+        return _outcome_of(done)
+    with work.settled() as (site, baseline):
+        _restore(work, site, _resume_point(work))
+        offered = _expect(work.agent.perform(State.IMPLEMENT, work.desk(site, baseline)), PatchCandidate)
+        diff = site.executor.diff(work.workspace, work.base.tree)
+        taken = site.executor.snapshot(work.workspace)
+        return _propose(work, offered, diff, taken.snapshot)
+
+
+def _propose(work: Work, offered: PatchCandidate, diff: DiffResult, snapshot: str) -> Outcome:
+    stored = work.artifacts.put(diff.patch, ArtifactType.PATCH)
+    patch = offered.model_copy(
+        update={
+            "diff": diff.patch.decode("utf-8", "backslashreplace"),
+            "touched_files": tuple(change.path for change in diff.changes),
+        }
+    )
+    refused_by = "; ".join(f"{broken.rule} at {broken.path}" for broken in diff.violations)
+    if diff.violations and not work.recorded(GuardrailBlocked):
+        first = diff.violations[0]
+        blocked = GuardrailBlocked(skill=work.agent.name, rule=first.rule, attempt=first.path)
+        work.record(EventType.GUARDRAIL_BLOCKED, blocked)
+    proposed = PatchProposed(patch=patch, diff=stored, tree=diff.tree, snapshot=snapshot, refused_by=refused_by)
+    work.record(EventType.PATCH_PROPOSED, proposed, (stored,))
+    return _outcome_of(proposed)
+
+
+def _outcome_of(proposed: PatchProposed) -> Outcome:
+    if not proposed.refused_by:
+        return Succeeded(proposed.patch.rationale)
+    message = f"The change breaks a rule: {proposed.refused_by}."
+    return Failed(Failure(kind=FailureKind.POLICY_VIOLATION, message=message))
+
+
+def test(work: Work) -> Outcome:
+    """Run the gates on the proposal; the platform judges, never the agent."""
+    if done := work.recorded(TestsJudged):
+        return _outcome_of_tests(done.result)
+    with work.settled() as (site, baseline):
+        _restore(work, site, _proposal(work).snapshot)
+        budget = work.run.task.budget
+
+        def base_workspace() -> str:
+            name = f"{work.workspace}-base"
+            site.executor.delete(name)
+            site.create(name, work.base.tree)
+            return name
+
+        try:
+            result = run_gate(
+                site.executor,
+                work.workspace,
+                site.project,
+                baseline,
+                budget.command_sec,
+                base_workspace=base_workspace,
+                narrowed=work.run.narrowed,
+            )
+        finally:
+            site.executor.delete(f"{work.workspace}-base")
+        work.conclude(EventType.TESTS_JUDGED, TestsJudged(result=result))
+    return _outcome_of_tests(result)
+
+
+def _outcome_of_tests(result: TestResult) -> Outcome:
+    return Succeeded(f"{result.summary.passed} passed") if result.passed else Red(result)
+
+
+def review_change(work: Work) -> Outcome:
+    """Deterministic checks first: no agent can overrule them. Then the agent's reviewer, if it has one."""
+    if done := work.recorded(ReviewRecorded):
+        return _outcome_of_review(done.review)
+    with work.settled() as (site, baseline):
+        _restore(work, site, _proposal(work).snapshot)
+        verdict = _check(work, site)
+        if State.REVIEW not in work.agent.roles:
+            verdict = verdict.model_copy(update={"notes": f"the agent {work.agent.name!r} has no reviewer"})
+        if verdict.verdict == "APPROVE" and State.REVIEW in work.agent.roles:
+            seen = _expect(work.agent.perform(State.REVIEW, work.desk(site, baseline)), Review)
+            verdict = seen.model_copy(update={"policy_checks": verdict.policy_checks, "patch_loc": verdict.patch_loc})
+        work.conclude(EventType.REVIEW_RECORDED, ReviewRecorded(review=verdict))
+    return _outcome_of_review(verdict)
+
+
+def _outcome_of_review(verdict: Review) -> Outcome:
+    if verdict.verdict == "APPROVE":
+        return Succeeded(verdict.notes)
+    reasons = "; ".join(verdict.reasons) or "no reason was given"
+    return Refused(Failure(kind=FailureKind.REVIEW_REFUSED, message=f"The review asks for changes: {reasons}"))
+
+
+def _check(work: Work, site: Site) -> Review:
+    diff = site.executor.diff(work.workspace, work.base.tree)
+    base_entries = site.objects.read_tree(work.base.tree)
+
+    def before(path: str) -> bytes | None:
+        entry = base_entries.get(path)
+        return None if entry is None else site.objects.read_blob(entry.oid)
+
+    def after(path: str) -> bytes | None:
+        try:
+            return site.executor.read_file(work.workspace, path)
+        except CodePilotError as error:
+            if error.kind is FailureKind.PATH_NOT_FOUND:
+                return None
+            raise
+
+    return review(diff, before, after, work.run.task.budget)
+
+
+def _by_agent(
+    work: Work, role: State, kind: type[Made], to_event: Callable[[Made], tuple[EventType, Contract]]
+) -> Outcome:
+    """A step that is wholly the agent's: skipped openly if it lacks the role."""
+    if role not in work.agent.roles:
+        return Skipped(f"the agent {work.agent.name!r} has no such role")
+    if work.recorded(RepoMapped, PlanCreated, ReflectionRecorded):
+        return Succeeded()
+    with work.settled() as (site, baseline):
+        start = work.run.proposal.snapshot if work.run.proposal else work.run.base_snapshot
+        _restore(work, site, start)
+        made = _expect(work.agent.perform(role, work.desk(site, baseline)), kind)
+        event_type, data = to_event(made)
+        work.record(event_type, data)
+    return Succeeded()
+
+
+def _resume_point(work: Work) -> str | None:
+    """The last turn's snapshot if this very step was interrupted, else the base."""
+    taken = [event.data for event in work.history() if isinstance(event.data, SnapshotTaken)]
+    return taken[-1].snapshot if taken else work.run.base_snapshot
+
+
+def _restore(work: Work, site: Site, snapshot: str | None) -> None:
+    if snapshot is None:
+        raise CodePilotError(FailureKind.INTERNAL, f"Run {work.run.run_id} has no snapshot to start from.")
+    site.executor.restore(work.workspace, snapshot)
+    work.record(EventType.SNAPSHOT_RESTORED, SnapshotRestored(snapshot=snapshot))
+
+
+def _proposal(work: Work) -> PatchProposed:
+    if work.run.proposal is None:
+        raise CodePilotError(FailureKind.INTERNAL, f"Run {work.run.run_id} has no proposal in {work.run.state}.")
+    return work.run.proposal
+
+
+def _expect(made: object, kind: type[Made]) -> Made:
+    if not isinstance(made, kind):
+        raise CodePilotError(
+            FailureKind.MODEL_BAD_REPLY, f"The agent returned {type(made).__name__} instead of {kind.__name__}."
+        )
+    return made
+
+
+STEPS: dict[State, Callable[[Work], Outcome]] = {
+    State.INIT: initialise,
+    State.MAP_REPO: map_repo,
+    State.PLAN: plan,
+    State.IMPLEMENT: implement,
+    State.TEST: test,
+    State.REFLECT: reflect,
+    State.REVIEW: review_change,
+    State.FINALIZE: finalize,
+}

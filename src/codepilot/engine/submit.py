@@ -1,0 +1,93 @@
+"""From a request to a recorded run: normalise, refuse what cannot work, write the first events."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.run import Run, start
+from codepilot.core.task import Goal, TaskKind, TaskSpec
+from codepilot.engine.house import House
+from codepilot.engine.settings import load_settings, make_budget
+from codepilot.store import new_id
+from codepilot.workspace import find_root, is_url, resolve_commit
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a door was asked to do, before it is a task."""
+
+    repo: str = "."
+    tests: tuple[str, ...] = ()
+    prompt: str = ""
+    ref: str | None = None
+    python: str | None = None
+    agent: str = "repair"
+    budget: Mapping[str, Any] = field(default_factory=dict)
+    unsafe_no_sandbox: bool = False
+
+
+def submit(house: House, request: Request, environ: Mapping[str, str]) -> Run:
+    """Record a run for the request; nothing is written when the request cannot work."""
+    task = make_task(request, environ)
+    run_id = new_id("r-")
+    house.store.create_run(run_id, start(task, run_id))
+    return house.store.load(run_id)
+
+
+def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
+    """The request as a contract, with the configuration chain applied."""
+    root = None if is_url(request.repo) else _local_root(request.repo, request.ref)
+    settings = load_settings(root, environ)
+    level: Literal["best", "bubblewrap", "landlock", "none"] = settings.sandbox.level
+    return TaskSpec(
+        task_id=new_id("t-"),
+        kind=TaskKind.BUGFIX,
+        goal=Goal(natural=request.prompt.strip() or _default_goal(request.tests)),
+        repo=request.repo if root is None else os.fspath(root),
+        ref=request.ref,
+        tests=request.tests,
+        budget=make_budget(TaskKind.BUGFIX, settings.budget, request.budget),
+        agent=request.agent,
+        python=_absolute(request.python),
+        sandbox_level="none" if request.unsafe_no_sandbox else level,
+    )
+
+
+def parse_budget(pairs: tuple[str, ...]) -> dict[str, float]:
+    """`KEY=VALUE` pairs as numbers."""
+    values: dict[str, float] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        try:
+            values[key.strip()] = float(value) if equals else float("nan")
+        except ValueError:
+            values[key.strip()] = float("nan")
+        if values[key.strip()] != values[key.strip()]:
+            raise CodePilotError(
+                FailureKind.INVALID_SPEC,
+                f"--budget {pair!r} is not KEY=VALUE with a number.",
+                next_action="For example: --budget wall_sec=600 --budget iterations=3.",
+            )
+    return values
+
+
+def _local_root(repo: str, ref: str | None) -> Path:
+    root = find_root(Path(repo).expanduser())
+    resolve_commit(root, ref)
+    return root
+
+
+def _absolute(python: str | None) -> str | None:
+    """A path stays a path (symlinks kept: they lead into virtual environments); a bare name is looked up later."""
+    if python is None or os.sep not in python:
+        return python
+    return os.path.abspath(Path(python).expanduser())  # noqa: PTH100 - resolve() would leave the environment
+
+
+def _default_goal(tests: tuple[str, ...]) -> str:
+    return f"Make {', '.join(tests)} pass" if tests else "Make the first failing test pass"

@@ -1,0 +1,95 @@
+"""Watches a step from the side: requests from other processes, and budgets that run out while it works."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+from codepilot.core.failures import CodePilotError, Failure, FailureKind
+from codepilot.core.run import Run, exhausted, over_budget
+from codepilot.store import Store
+from codepilot.telemetry import now_us
+
+POLL_SEC = 0.25
+
+
+class StopRequested(Exception):
+    """The step was asked to stop at a safe point."""
+
+
+class Watch:
+    """Polls for pause, cancel and spent budgets while a step is open, and interrupts what is in flight.
+
+    A pause lets an agent's action finish; a cancel and a spent budget do not.
+    """
+
+    def __init__(self, store: Store, run: Run, interrupt: Callable[[], None], *, pause_interrupts: bool) -> None:
+        self._store = store
+        self._run = run
+        self._interrupt = interrupt
+        self._pause_interrupts = pause_interrupts
+        self._opened_at = now_us()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name=f"watch-{run.run_id}", daemon=True)
+        self._lost: CodePilotError | None = None
+        self.paused = False
+        self.cancelled = False
+        self.spent: Failure | None = None
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+
+    @property
+    def stopped(self) -> bool:
+        return self.paused or self.cancelled or self.spent is not None
+
+    def checkpoint(self) -> None:
+        """A safe point: raises if the step must stop here."""
+        self._look()
+        if self._lost is not None:
+            raise self._lost
+        if self.stopped:
+            raise StopRequested
+
+    def seconds_left(self) -> float:
+        """What remains of the step's and the run's wall clock, whichever is less."""
+        budget = self._run.task.budget
+        open_sec = (now_us() - self._opened_at) / 1e6
+        run_left = budget.wall_sec * self._run.grants - self._run.spent.wall_us / 1e6 - open_sec
+        return max(0.0, min(run_left, budget.step_wall_sec - open_sec))
+
+    def _poll(self) -> None:
+        interrupted = False
+        while not self._done.wait(POLL_SEC):
+            try:
+                self._look()
+            except CodePilotError as error:
+                self._lost = error
+                return
+            urgent = self.cancelled or self.spent is not None or (self.paused and self._pause_interrupts)
+            if urgent and not interrupted:
+                interrupted = True
+                self._interrupt()
+
+    def _look(self) -> None:
+        self.paused, self.cancelled = self._store.requested(self._run.run_id)
+        self.spent = self.spent or self._over()
+
+    def _over(self) -> Failure | None:
+        now = now_us()
+        opened = self._run.model_copy(update={"step_open_since": self._opened_at})
+        limit = self._run.task.budget.step_wall_sec
+        used = (now - self._opened_at) / 1e6
+        return exhausted(opened, now) or (over_budget("step_wall_sec", used, limit) if used >= limit else None)
+
+
+def cancelled() -> Failure:
+    return Failure(kind=FailureKind.CANCELLED, message="The run was cancelled.")

@@ -1,0 +1,126 @@
+"""One step at work: what its handler may use, and how it records what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from codepilot.agents import Agent, Desk
+from codepilot.core.artifacts import ArtifactRef
+from codepilot.core.contract import Contract
+from codepilot.core.events import BasePinned, Event, EventDraft, EventType, SnapshotTaken
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.run import Run, evolve
+from codepilot.engine.site import Site, open_site, recall_baseline
+from codepilot.engine.watch import Watch
+from codepilot.project import Project
+from codepilot.sandbox import Sandbox
+from codepilot.store import Artifacts, Claim, Home, Store
+from codepilot.verify import Baseline
+
+
+Recorded = TypeVar("Recorded", bound=Contract)
+
+
+@dataclass
+class Work:
+    """An open step. `run` follows the events as they are recorded."""
+
+    run: Run
+    claim: Claim
+    store: Store
+    artifacts: Artifacts
+    home: Home
+    sandbox: Sandbox
+    agent: Agent
+    watch: Watch
+    publish: Callable[[Sequence[Event]], None]
+    _interrupts: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def workspace(self) -> str:
+        return self.run.run_id
+
+    @property
+    def base(self) -> BasePinned:
+        if self.run.base is None:
+            raise CodePilotError(FailureKind.INTERNAL, f"Run {self.run.run_id} has no pinned base.")
+        return self.run.base
+
+    def record(self, kind: EventType, data: Contract, artifacts: tuple[ArtifactRef, ...] = ()) -> Event:
+        """Append an event of this step durably."""
+        draft = EventDraft(
+            type=kind, data=data, step_id=self.claim.step_id, attempt=self.claim.attempt, artifacts=artifacts
+        )
+        return self.append([draft])[0]
+
+    def conclude(self, kind: EventType, data: Contract, artifacts: tuple[ArtifactRef, ...] = ()) -> Event:
+        """Record a judgement, unless the step was told to stop: what was interrupted is not judged."""
+        self.watch.checkpoint()
+        return self.record(kind, data, artifacts)
+
+    def append(self, drafts: Sequence[EventDraft]) -> list[Event]:
+        events = self.store.append(self.claim, drafts)
+        for event in events:
+            self.run = evolve(self.run, event)
+        self.publish(events)
+        return events
+
+    def history(self) -> list[Event]:
+        """What this step has recorded so far, earlier crashed starts included."""
+        events = self.store.events(self.run.run_id, step_id=self.claim.step_id)
+        return [event for event in events if event.attempt == self.claim.attempt]
+
+    def recorded(self, *kinds: type[Recorded]) -> Recorded | None:
+        """What a start of this very step that crashed had already concluded: it is not done twice."""
+        for event in reversed(self.history()):
+            for kind in kinds:
+                if isinstance(event.data, kind):
+                    return event.data
+        return None
+
+    def interrupt(self) -> None:
+        for action in self._interrupts:
+            action()
+
+    @contextmanager
+    def site(self, project: Project) -> Iterator[Site]:
+        """The run's execution plane, open for the length of a step."""
+        site = open_site(self.home, self.sandbox, self.base, project)
+        self._interrupts.append(lambda: site.executor.interrupt(self.workspace))
+        try:
+            yield site
+        finally:
+            self._interrupts.clear()
+            site.close()
+
+    @contextmanager
+    def settled(self) -> Iterator[tuple[Site, Baseline]]:
+        """The site of a run whose baseline is recorded, with its workspace in place."""
+        project, baseline = recall_baseline(self.artifacts, self.run)
+        with self.site(project) as site:
+            site.create(self.workspace, self.base.tree)
+            yield site, baseline
+
+    def desk(self, site: Site, baseline: Baseline) -> Desk:
+        def record(draft: EventDraft) -> Event:
+            placed = draft.model_copy(update={"step_id": self.claim.step_id, "attempt": self.claim.attempt})
+            event = self.append([placed])[0]
+            if event.type is EventType.TURN_FINISHED:
+                taken = site.executor.snapshot(self.workspace)
+                self.record(EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot=taken.snapshot, tree=taken.tree))
+            return event
+
+        return Desk(
+            run=self.run,
+            executor=site.executor,
+            workspace=self.workspace,
+            project=site.project,
+            baseline=baseline.suite,
+            history=self.history(),
+            record=record,
+            checkpoint=self.watch.checkpoint,
+            seconds_left=self.watch.seconds_left,
+        )

@@ -1,0 +1,160 @@
+"""The command as users run it: a process of its own, a home of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@dataclass(frozen=True)
+class Command:
+    """`codepilot` with its own home."""
+
+    home: Path
+
+    @property
+    def environ(self) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        return {**kept, "CODEPILOT_HOME": str(self.home), "COLUMNS": "200"}
+
+    def argv(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "codepilot", *arguments]
+
+    def __call__(self, *arguments: str, cwd: Path | None = None, **environ: str) -> Ended:
+        done = subprocess.run(
+            self.argv(*arguments),
+            cwd=cwd,
+            env={**self.environ, **environ},
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=False,
+        )
+        return Ended(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.argv(*arguments), env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+
+@pytest.fixture
+def codepilot(tmp_path: Path) -> Command:
+    return Command(tmp_path / "home")
+
+
+def git(checkout: Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=Someone", "-c", "user.email=someone@example.invalid")
+    done = subprocess.run(["git", *identity, *arguments], cwd=checkout, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+Repo = Callable[..., Path]
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repo:
+    """Make a committed repository of the given files."""
+
+    def make(files: dict[str, str], name: str = "project") -> Path:
+        checkout = tmp_path / name
+        for path, text in files.items():
+            target = checkout / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+        git(checkout, "init", "-q", "-b", "main")
+        git(checkout, "add", ".")
+        git(checkout, "commit", "-q", "-m", "first")
+        return checkout
+
+    return make
+
+
+SHOP = '''"""Prices of a small shop."""
+
+
+def subtotal(items):
+    """The sum of price times quantity."""
+    total = 0
+    for price, quantity in items:
+        total += price * quantity
+    return total
+
+
+def discount(amount, rate):
+    """Ten percent off is a rate of 0.1; never below zero."""
+    return max(0, amount - amount * rate)
+
+
+def shipping(amount, limit=50):
+    """Free from the limit on."""
+    if amount > limit:
+        return 0
+    return 5
+
+
+def bill(items, rate=0):
+    amount = discount(subtotal(items), rate)
+    return amount + shipping(amount)
+'''
+
+SHOP_TESTS = '''import unittest
+
+from shop import bill, discount, shipping, subtotal
+
+
+class ShopTest(unittest.TestCase):
+    def test_subtotal(self):
+        self.assertEqual(subtotal([]), 0)
+        self.assertEqual(subtotal([(3, 2), (4, 1)]), 10)
+
+    def test_discount(self):
+        self.assertEqual(discount(100, 0), 100)
+        self.assertEqual(discount(100, 0.5), 50)
+        self.assertEqual(discount(100, 2), 0)
+
+    def test_shipping(self):
+        self.assertEqual(shipping(49), 5)
+        self.assertEqual(shipping(51), 0)
+        self.assertEqual(shipping(10, limit=5), 0)
+        self.assertEqual(shipping(10, limit=20), 5)
+
+    def test_shipping_is_free_at_the_limit(self):
+        self.assertEqual(shipping(50), 0)
+        self.assertEqual(shipping(20, limit=20), 0)
+
+    def test_bill(self):
+        self.assertEqual(bill([(10, 2)]), 25)
+        self.assertEqual(bill([(10, 6)]), 60)
+
+
+if __name__ == "__main__":
+    unittest.main()
+'''
+
+
+@pytest.fixture
+def shop(repo: Repo) -> Path:
+    """A little shop whose shipping is not free at the limit."""
+    return repo({"shop.py": SHOP, "test_shop.py": SHOP_TESTS})

@@ -1,0 +1,150 @@
+"""`codepilot fix` from the first command to the applied patch."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from cli_kit import SHOP, SHOP_TESTS, Command, Repo, git
+
+KEYS = (
+    "schema_version run_id status verdict confidence failure patch bundle workspace log base_commit base_dirty tests_before "
+    "tests_after suite iterations turns tokens cost_usd duration_sec next_steps"
+).split()
+
+
+def digest(directory: Path) -> dict[str, str]:
+    """Every file below, `.git` included, with what it holds."""
+    return {
+        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and not path.is_symlink()
+    }
+
+
+def test_a_bug_is_repaired_proved_and_the_checkout_left_alone(codepilot: Command, shop: Path) -> None:
+    before = digest(shop)
+    ended = codepilot("fix", str(shop), "--json")
+    assert ended.code == 0, ended.err
+    report = ended.json
+    assert list(report) == KEYS
+    assert (report["status"], report["failure"], report["base_dirty"]) == ("DONE", None, False)
+    assert report["verdict"] == "confirmed"
+    assert report["tests_before"]["failed"] == ["test_shop.py::ShopTest::test_shipping_is_free_at_the_limit"]
+    assert (report["tests_after"]["passed"], report["tests_after"]["failed"]) == (5, [])
+    assert report["suite"] == "full"
+    assert "+    if amount >= limit:" in Path(report["patch"]).read_text(encoding="utf-8")
+    assert report["workspace"] is None, "a finished run leaves no workspace"
+    assert digest(shop) == before
+    assert list((codepilot.home / "workspaces").iterdir()) == []
+
+
+def test_the_whole_round(codepilot: Command, shop: Path) -> None:
+    test = "test_shop.py::ShopTest::test_shipping_is_free_at_the_limit"
+    assert codepilot("fix", "--test", test, cwd=shop).code == 0
+    for command in ("show", "logs", "diff", "replay"):
+        ended = codepilot(command, "last")
+        assert (ended.code, ended.err) == (0, ""), command
+        assert ended.out
+    assert "free" not in codepilot("diff", "last").out
+    assert "DONE" in codepilot("history").out
+    report = codepilot("show", "last", "--json").json
+    verified = codepilot("verify", report["bundle"])
+    assert (verified.code, "holds" in verified.out) == (0, True), verified.err
+    applied = codepilot("apply", "last", "--accept-plausible")
+    assert (applied.code, "shop.py" in applied.out) == (0, True), applied.err
+    assert git(shop, "status", "--porcelain") == " M shop.py\n"
+    green = subprocess.run([sys.executable, "-m", "unittest"], cwd=shop, capture_output=True, check=False)
+    assert green.returncode == 0
+    again = codepilot("apply", "last", "--accept-plausible")
+    assert (again.code, "already" in again.out) == (0, True)
+
+
+def test_a_tampered_bundle_is_told(codepilot: Command, shop: Path) -> None:
+    report = codepilot("fix", str(shop), "--json").json
+    patch = Path(report["patch"])
+    patch.write_bytes(patch.read_bytes().replace(b">=", b"> "))
+    ended = codepilot("verify", report["bundle"])
+    assert ended.code == 1
+    assert "patch.diff" in ended.err
+
+
+def test_the_failing_test_may_be_uncommitted_and_the_checkout_dirty(codepilot: Command, repo: Repo) -> None:
+    checkout = repo({"shop.py": SHOP, "notes.txt": "old"})
+    (checkout / "test_shop.py").write_text(SHOP_TESTS, encoding="utf-8")
+    (checkout / "notes.txt").unlink()
+    git(checkout, "checkout", "-q", "--detach")
+    report = codepilot("fix", str(checkout), "--json").json
+    assert (report["status"], report["base_dirty"]) == ("DONE", True)
+    assert codepilot("verify", report["bundle"]).code == 0
+
+
+def test_odd_paths_encodings_and_line_ends_survive(codepilot: Command, repo: Repo) -> None:
+    checkout = repo({"test_shop.py": SHOP_TESTS}, name="my söurces 2")
+    (checkout / "shop.py").write_bytes(("# caf\xe9\n" + SHOP).encode("latin-1").replace(b"\n", b"\r\n"))
+    content = (checkout / "shop.py").read_bytes()
+    (checkout / "shop.py").write_bytes(b"# -*- coding: latin-1 -*-\r\n" + content)
+    (checkout / "ünïcode dir").mkdir()
+    (checkout / "ünïcode dir" / "da\nta.bin").write_bytes(bytes(range(256)))
+    git(checkout, "add", ".")
+    git(checkout, "commit", "-q", "-m", "odd")
+    before = (checkout / "shop.py").read_bytes()
+    ended = codepilot("fix", str(checkout), "--apply", "--accept-plausible", "--json")
+    assert ended.code == 0, ended.out + ended.err
+    assert (checkout / "shop.py").read_bytes() == before.replace(b"amount > limit", b"amount >= limit")
+
+
+def test_a_repository_inside_another_one_and_no_author_configured(codepilot: Command, repo: Repo, shop: Path) -> None:
+    outer = repo({"a.txt": "x"}, name="outer")
+    inner = outer / "inner"
+    shop.rename(inner)
+    ended = codepilot("fix", str(inner), "--json", HOME=str(outer), GIT_CONFIG_GLOBAL=os.devnull)
+    assert ended.code == 0, ended.err
+
+
+def test_a_url_is_cloned_and_a_ref_means_that_commit_only(codepilot: Command, shop: Path) -> None:
+    (shop / "shop.py").write_text("raise SystemExit\n", encoding="utf-8")
+    git(shop, "commit", "-q", "-a", "-m", "break it")
+    git(shop, "tag", "broken")
+    by_ref = codepilot("fix", str(shop), "--ref", "HEAD~1", "--json")
+    assert (by_ref.code, by_ref.json["base_dirty"]) == (0, False), by_ref.err
+    by_url = codepilot("fix", f"file://{shop}", "--ref", "broken~1", "--json")
+    assert by_url.code == 0, by_url.err
+    refused = codepilot("apply", by_url.json["run_id"], "--accept-plausible")
+    assert (refused.code, "git apply" in refused.err) == (2, True)
+
+
+def test_apply_refuses_a_file_that_changed_since(codepilot: Command, shop: Path) -> None:
+    assert codepilot("fix", str(shop), "--json").code == 0
+    (shop / "shop.py").write_text("# mine\n" + SHOP, encoding="utf-8")
+    ended = codepilot("apply", "last", "--accept-plausible")
+    assert ended.code == 2
+    assert "shop.py" in ended.err
+    assert (shop / "shop.py").read_text(encoding="utf-8") == "# mine\n" + SHOP
+
+
+def test_a_bug_that_no_template_mends_is_given_up_honestly(codepilot: Command, repo: Repo) -> None:
+    checkout = repo(
+        {
+            "cipher.py": "def encode(text):\n    return text\n",
+            "test_cipher.py": "import unittest\nfrom cipher import encode\n\n\nclass T(unittest.TestCase):\n"
+            "    def test_it(self):\n        self.assertEqual(encode('hello'), '5d41402abc4b2a76b9719d911017c592')\n",
+        }
+    )
+    ended = codepilot("fix", str(checkout), "--budget", "wall_sec=20", "--json")
+    assert ended.code == 1
+    report = ended.json
+    assert report["status"] in ("FAILED", "ABORTED")
+    assert report["failure"]["next_action"]
+    assert report["verdict"] is None
+    assert (Path(report["bundle"]) / "transcript.jsonl").exists()
+
+
+def test_the_demo_repairs_its_example(codepilot: Command) -> None:
+    ended = codepilot("demo")
+    assert ended.code == 0, ended.out + ended.err
+    for text in ("sandbox", "max(cursor, span.end)", "confirmed", "codepilot apply r-", "bundle"):
+        assert text in ended.out, text

@@ -1,0 +1,144 @@
+"""Killed, paused, cancelled: nothing is lost and nothing is done twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from cli_kit import Command
+
+
+def newest(codepilot: Command) -> str | None:
+    ended = codepilot("history", "--json")
+    rows = json.loads(ended.out) if ended.code == 0 else []
+    return rows[0]["run_id"] if rows else None
+
+
+def events(codepilot: Command, run_id: str) -> list[str]:
+    lines = codepilot("logs", run_id).out.splitlines()
+    return [json.loads(line)["event"] for line in lines]
+
+
+def survivors(marker: str) -> list[str]:
+    """Processes whose command line or environment mentions the marker."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+            except OSError:
+                continue
+            if marker in line:
+                found.append(line)
+    return found
+
+
+@pytest.mark.parametrize("delay", [0.6, 1.2, 1.8, 2.4, 3.2, 4.0])
+def test_a_killed_run_is_resumed_to_the_same_end(codepilot: Command, shop: Path, delay: float) -> None:
+    process = codepilot.start("fix", str(shop), "--json")
+    time.sleep(delay)
+    process.kill()
+    process.communicate()
+    run_id = newest(codepilot)
+    if run_id is None:
+        assert codepilot("fix", str(shop), "--json").code == 0
+        return
+    ended = codepilot("resume", run_id, "--json")
+    assert ended.code == 0, ended.out + ended.err
+    assert ended.json["verdict"] == "confirmed"
+    assert "+    if amount >= limit:" in codepilot("diff", run_id).out
+    assert codepilot("replay", run_id).code == 0
+    told = events(codepilot, run_id)
+    for once in ("baseline_recorded", "patch_proposed", "tests_judged", "proof_recorded", "bundle_written"):
+        assert told.count(once) == 1, once
+    assert told.count("run_finished") == 1
+    assert survivors(str(codepilot.home)) == []
+
+
+def test_ctrl_c_pauses_and_resume_goes_on(codepilot: Command, shop: Path) -> None:
+    process = codepilot.start("fix", str(shop))
+    deadline = time.monotonic() + 60
+    while not list((codepilot.home / "logs").glob("*.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode in (130, 0), out + err
+    if process.returncode == 130:
+        run_id = newest(codepilot)
+        assert run_id is not None
+        assert f"codepilot resume {run_id}" in out
+        assert codepilot("show", run_id, "--json").json["status"] == "PAUSED"
+        assert codepilot("resume", run_id, "--json").json["status"] == "DONE"
+
+
+def test_cancel_from_another_process_ends_a_run_and_cleans_up(codepilot: Command, shop: Path) -> None:
+    process = codepilot.start("fix", str(shop), "--json")
+    deadline = time.monotonic() + 60
+    while newest(codepilot) is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    run_id = newest(codepilot)
+    assert run_id is not None
+    assert codepilot("cancel", run_id).code == 0
+    process.communicate(timeout=60)
+    report = codepilot("show", run_id, "--json").json
+    if report["status"] == "DONE":
+        return
+    assert (report["status"], report["failure"]["kind"], process.returncode) == ("ABORTED", "cancelled", 1)
+    assert list((codepilot.home / "workspaces").iterdir()) == []
+
+
+def test_a_paused_run_is_cancelled_without_a_worker(codepilot: Command, shop: Path) -> None:
+    process = codepilot.start("fix", str(shop), "--json")
+    time.sleep(1.0)
+    process.kill()
+    process.communicate()
+    run_id = newest(codepilot)
+    if run_id is not None:
+        assert codepilot("cancel", run_id).code == 0
+        assert codepilot("show", run_id, "--json").json["status"] == "ABORTED"
+        assert list((codepilot.home / "workspaces").iterdir()) == []
+
+
+def test_gc_removes_what_has_rested(codepilot: Command, shop: Path) -> None:
+    ended = codepilot("fix", str(shop), "--budget", "wall_sec=0.5", "--json")
+    assert (ended.code, ended.json["failure"]["kind"]) == (1, "budget_exceeded")
+    kept = list((codepilot.home / "workspaces").iterdir())
+    assert codepilot("gc").code == 0
+    assert list((codepilot.home / "workspaces").iterdir()) == kept
+    assert codepilot("gc", "--days", "0").code == 0
+    assert list((codepilot.home / "workspaces").iterdir()) == []
+
+
+def test_a_spent_budget_is_granted_again_by_resume(codepilot: Command, shop: Path) -> None:
+    ended = codepilot("fix", str(shop), "--budget", "wall_sec=1", "--json")
+    assert ended.code == 1
+    run_id = ended.json["run_id"]
+    for _ in range(30):
+        ended = codepilot("resume", run_id, "--json")
+        if ended.code == 0:
+            break
+    assert ended.json["status"] == "DONE"
+
+
+def test_quit_at_once_loses_nothing(codepilot: Command, shop: Path) -> None:
+    process = subprocess.Popen(
+        codepilot.argv("fix", str(shop)),
+        env=codepilot.environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not list((codepilot.home / "logs").glob("*.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGQUIT)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, "codepilot resume" in err) == (131, True)
+    run_id = newest(codepilot)
+    assert run_id is not None
+    assert codepilot("resume", run_id, "--json").json["status"] == "DONE"

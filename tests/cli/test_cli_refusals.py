@@ -1,0 +1,117 @@
+"""What is refused, with a sentence that says what is wrong and what to do, and nothing left behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_kit import SHOP, SHOP_TESTS, Command, Repo, git
+
+
+def refused(codepilot: Command, *arguments: str, saying: str, **environ: str) -> None:
+    ended = codepilot("fix", *arguments, **environ)
+    assert ended.code == 2, ended.out + ended.err
+    told = " ".join((ended.out + ended.err).split())
+    assert saying in told
+    assert "→" in told, "every refusal says what to do"
+    workspaces = codepilot.home / "workspaces"
+    assert not workspaces.exists() or list(workspaces.iterdir()) == []
+
+
+def test_no_such_path(codepilot: Command, tmp_path: Path) -> None:
+    refused(codepilot, str(tmp_path / "nowhere"), saying="nowhere")
+
+
+def test_not_a_repository(codepilot: Command, tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    refused(codepilot, str(tmp_path / "plain"), saying="not a git repository")
+
+
+def test_no_commit(codepilot: Command, tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q", "empty")
+    refused(codepilot, str(tmp_path / "empty"), saying="no commit")
+
+
+def test_unknown_ref(codepilot: Command, shop: Path) -> None:
+    refused(codepilot, str(shop), "--ref", "v9.9", saying="v9.9")
+
+
+def test_unreachable_url(codepilot: Command, tmp_path: Path) -> None:
+    refused(codepilot, f"file://{tmp_path}/nothing.git", saying="nothing.git")
+
+
+def test_no_test_runner(codepilot: Command, repo: Repo) -> None:
+    refused(codepilot, str(repo({"a.py": "x = 1\n"})), saying="test")
+
+
+def test_no_such_test(codepilot: Command, shop: Path) -> None:
+    refused(codepilot, str(shop), "--test", "test_shop.py::ShopTest::test_shiping", saying="test_shipping")
+
+
+def test_the_named_test_passes(codepilot: Command, shop: Path) -> None:
+    refused(codepilot, str(shop), "--test", "test_shop.py::ShopTest::test_bill", saying="passes")
+
+
+def test_nothing_fails(codepilot: Command, repo: Repo) -> None:
+    checkout = repo({"shop.py": SHOP.replace("> limit", ">= limit"), "test_shop.py": SHOP_TESTS})
+    refused(codepilot, str(checkout), saying="Nothing fails")
+
+
+def test_a_flaky_test(codepilot: Command, repo: Repo) -> None:
+    text = (
+        "import time, unittest\n\n\nclass T(unittest.TestCase):\n    def test_now(self):\n"
+        "        self.fail(str(time.time_ns()))\n"
+    )
+    refused(codepilot, str(repo({"test_x.py": text})), "--test", "test_x.py::T::test_now", saying="flaky")
+
+
+def test_a_missing_module_is_named(codepilot: Command, repo: Repo) -> None:
+    files = {"test_x.py": "import nosuchthing\n\n\ndef test_it():\n    assert nosuchthing\n"}
+    refused(codepilot, str(repo(files)), saying="nosuchthing")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "saying"),
+    [
+        (("--budget", "walls=3"), "walls"),
+        (("--budget", "wall_sec=soon"), "wall_sec=soon"),
+        (("--budget", "wall_sec=-1"), "wall_sec"),
+        (("--agent", "nobody"), "nobody"),
+        (("--python", "/nowhere/python"), "/nowhere/python"),
+    ],
+)
+def test_bad_options(codepilot: Command, shop: Path, arguments: tuple[str, ...], saying: str) -> None:
+    refused(codepilot, str(shop), *arguments, saying=saying)
+
+
+def test_a_mistake_in_the_configuration_names_the_file(codepilot: Command, shop: Path) -> None:
+    (shop / "codepilot.toml").write_text("[budget]\nwall_secs = 3\n", encoding="utf-8")
+    refused(codepilot, str(shop), saying="wall_secs")
+    (shop / "codepilot.toml").write_text("[sandbox]\nlevel = 'none'\n", encoding="utf-8")
+    refused(codepilot, str(shop), saying="codepilot.toml")
+
+
+def test_a_refusal_as_json_is_one_document(codepilot: Command, tmp_path: Path) -> None:
+    ended = codepilot("fix", str(tmp_path / "nowhere"), "--json")
+    assert ended.code == 2
+    assert ended.json["failure"]["kind"] == "repo_unreachable"
+    assert ended.json["failure"]["next_action"]
+
+
+def test_unknown_runs_and_bundles(codepilot: Command, tmp_path: Path) -> None:
+    for command in ("show", "resume", "cancel", "diff", "apply", "logs", "replay"):
+        ended = codepilot(command, "r-nothing")
+        assert ended.code == 2, command
+        assert "r-nothing" in ended.err
+    assert codepilot("verify", str(tmp_path / "no-bundle")).code == 2
+
+
+def test_help_needs_none_of_the_heavy_libraries() -> None:
+    code = (
+        "import sys\nfrom codepilot.cli.app import app\n"
+        "heavy = [m for m in ('sqlalchemy', 'pydantic', 'codepilot.engine') if m in sys.modules]\nassert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,329 @@
+"""The state machine under every sequence of outcomes."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codepilot.core.artifacts import TestResult
+from codepilot.core.events import (
+    TERMINAL,
+    WAITING,
+    Event,
+    EventDraft,
+    EventType,
+    GuardrailBlocked,
+    Requested,
+    State,
+    StepQueued,
+    StepStarted,
+    TestsJudged,
+    TurnStarted,
+    Usage,
+)
+from codepilot.core.failures import HANDLING, Failure, FailureKind, Origin
+from codepilot.core.run import (
+    CRASH_LIMIT,
+    NEXT,
+    Failed,
+    Outcome,
+    Paused,
+    Red,
+    Refused,
+    Run,
+    Skipped,
+    Succeeded,
+    begin,
+    decide,
+    decide_cancel,
+    decide_resume,
+    decide_start,
+    evolve,
+    exhausted,
+    replay,
+    start,
+)
+from codepilot.core.task import Budget, Goal, TaskKind, TaskSpec
+
+
+class Log:
+    """A run driven by hand: what the store does, without a database."""
+
+    def __init__(self, **task: object) -> None:
+        spec = TaskSpec(task_id="t-1", goal=Goal(natural="mend it"), repo="/r", **task)  # type: ignore[arg-type]
+        self.events: list[Event] = []
+        self.run: Run | None = None
+        self.clock = 1_000_000
+        self.add(start(spec, "r-1"))
+
+    def add(self, drafts: list[EventDraft]) -> None:
+        for draft in drafts:
+            self.clock += 1000
+            fields = {name: getattr(draft, name) for name in EventDraft.model_fields}
+            seq = len(self.events) + 1
+            event = Event(**fields, event_id=f"e-{seq}", seq=seq, run_id="r-1", at=self.clock)
+            self.events.append(event)
+            self.run = begin(event) if self.run is None else evolve(self.run, event)
+
+    @property
+    def now(self) -> Run:
+        assert self.run is not None
+        return self.run
+
+    def record(self, kind: EventType, data: object) -> None:
+        self.add([EventDraft(type=kind, data=data, step_id=self.now.step_id, attempt=self.now.attempt)])  # type: ignore[arg-type]
+
+    def started(self, seconds: float = 0.0) -> None:
+        self.record(EventType.STEP_STARTED, StepStarted(worker="w", fence=1))
+        self.clock += int(seconds * 1e6)
+
+    def ends(self, outcome: Outcome, seconds: float = 0.0) -> None:
+        self.started(seconds)
+        if isinstance(outcome, Red):
+            self.record(EventType.TESTS_JUDGED, TestsJudged(result=outcome.result))
+        self.add(decide(self.now, outcome, self.clock + 1000))
+
+    def reach(self, state: State) -> None:
+        while self.now.state is not state:
+            self.ends(Succeeded())
+
+
+def red(signature: str = "boom") -> Red:
+    return Red(TestResult(passed=False, cmd=("t",), exit_code=1, failed_tests_after=("a",), signature=signature))
+
+
+def failed(kind: FailureKind, message: str = "it broke") -> Failed:
+    return Failed(Failure(kind=kind, message=message))
+
+
+OUTCOMES = st.one_of(
+    st.builds(Succeeded),
+    st.builds(Skipped, st.just("no role")),
+    st.builds(red, st.sampled_from(["x", "y", "z"])),
+    st.builds(failed, st.sampled_from(list(FailureKind)), st.sampled_from(["m", "n"])),
+    st.builds(lambda: Refused(Failure(kind=FailureKind.REVIEW_REFUSED, message="no"))),
+    st.builds(Paused),
+)
+
+
+@settings(max_examples=80)
+@given(
+    outcomes=st.lists(st.tuples(OUTCOMES, st.floats(0, 400)), max_size=60),
+    kind=st.sampled_from(list(TaskKind)),
+    iterations=st.integers(1, 6),
+)
+def test_no_sequence_of_outcomes_leaves_a_run_stuck_or_over_budget(
+    outcomes: list[tuple[Outcome, float]], kind: TaskKind, iterations: int
+) -> None:
+    log = Log(kind=kind, budget=Budget(iterations=iterations, wall_sec=1000))
+    for outcome, seconds in outcomes:
+        run = log.now
+        if run.terminal:
+            assert decide(run, outcome, log.clock) == []
+            break
+        if run.state in WAITING:
+            log.add(decide_resume(run))
+            assert log.now.state not in WAITING
+            continue
+        before = len(log.events)
+        log.ends(outcome, seconds)
+        ends = [e for e in log.events[before:] if e.type in (EventType.STEP_QUEUED, EventType.RUN_FINISHED)]
+        waits = [e for e in log.events[before:] if e.type in (EventType.RUN_PAUSED, EventType.RUN_BLOCKED)]
+        assert len(ends) + len(waits) == 1, "exactly one thing follows a step"
+        assert log.now.spent.iterations <= iterations * log.now.grants
+        if log.now.state not in TERMINAL | WAITING:
+            assert exhausted(log.now) is None
+    assert replay(log.events) == log.now
+    assert [event.seq for event in log.events] == list(range(1, len(log.events) + 1))
+
+
+@given(st.lists(OUTCOMES, min_size=200, max_size=200))
+@settings(max_examples=10)
+def test_every_run_ends(outcomes: list[Outcome]) -> None:
+    log = Log()
+    for outcome in outcomes:
+        if log.now.terminal:
+            return
+        if log.now.state in WAITING:
+            log.add(decide_resume(log.now))
+        else:
+            log.ends(outcome, seconds=20)
+    assert log.now.terminal
+
+
+def test_the_straight_road() -> None:
+    log = Log()
+    seen = []
+    while not log.now.terminal:
+        seen.append(log.now.state)
+        log.ends(Succeeded())
+    assert seen == [s for s in NEXT if s is not State.REFLECT]
+    assert log.now.state is State.DONE
+    assert log.now.failure is None
+
+
+def test_two_red_cycles_ask_for_a_new_plan_and_a_third_does_not_at_once() -> None:
+    log = Log()
+    states = []
+    log.reach(State.TEST)
+    for signature in ("a", "b", "c"):
+        log.ends(red(signature))
+        assert log.now.state is State.REFLECT
+        log.ends(Succeeded())
+        states.append(log.now.state)
+        log.reach(State.TEST)
+    assert states == [State.IMPLEMENT, State.PLAN, State.IMPLEMENT]
+
+
+def test_build_replans_only_when_a_failure_repeats() -> None:
+    log = Log(kind=TaskKind.BUILD, budget=Budget(iterations=15))
+    log.reach(State.TEST)
+    for signature in ("a", "b"):
+        log.ends(red(signature))
+        log.ends(Succeeded())
+        assert log.now.state is State.IMPLEMENT
+        log.reach(State.TEST)
+    log.ends(red("a"))
+    log.ends(Succeeded())
+    assert log.now.state is State.PLAN
+
+
+def test_the_same_failure_three_times_ends_the_run_with_a_diagnosis() -> None:
+    log = Log(budget=Budget(iterations=20))
+    log.reach(State.TEST)
+    for _ in range(3):
+        assert not log.now.terminal
+        log.reach(State.TEST)
+        log.ends(red("same"))
+    assert log.now.state is State.FAILED
+    assert log.now.failure is not None
+    assert log.now.failure.kind is FailureKind.REPEATED_FAILURE
+
+
+def test_infrastructure_failures_are_tried_twice() -> None:
+    log = Log()
+    log.reach(State.TEST)
+    log.ends(failed(FailureKind.EXECUTOR_LOST))
+    assert (log.now.state, log.now.attempt) == (State.TEST, 2)
+    step = log.now.step_id
+    log.ends(failed(FailureKind.EXECUTOR_LOST))
+    assert log.now.state is State.FAILED
+    assert log.now.step_id == step
+
+
+def test_a_retry_is_not_an_iteration() -> None:
+    log = Log()
+    log.reach(State.IMPLEMENT)
+    log.ends(failed(FailureKind.EXECUTOR_LOST))
+    assert log.now.spent.iterations == 1
+
+
+def test_a_missing_tool_maps_the_repository_again() -> None:
+    log = Log()
+    log.reach(State.TEST)
+    log.ends(failed(FailureKind.TOOL_MISSING))
+    assert log.now.state is State.MAP_REPO
+
+
+def test_a_suite_that_takes_too_long_is_narrowed_once() -> None:
+    log = Log()
+    log.reach(State.TEST)
+    log.ends(failed(FailureKind.SUITE_TIMEOUT))
+    assert (log.now.state, log.now.narrowed) == (State.TEST, True)
+    log.ends(failed(FailureKind.SUITE_TIMEOUT))
+    assert log.now.state is State.FAILED
+
+
+def test_the_third_violation_ends_the_run() -> None:
+    log = Log()
+    log.reach(State.IMPLEMENT)
+    for number in range(3):
+        log.record(EventType.GUARDRAIL_BLOCKED, GuardrailBlocked(skill="s", rule="r", attempt="a"))
+        log.ends(failed(FailureKind.POLICY_VIOLATION, f"number {number}"))
+        if number < 2:
+            assert not log.now.terminal
+            log.reach(State.IMPLEMENT)
+    assert log.now.state is State.FAILED
+    assert log.now.failure is not None
+    assert log.now.failure.kind is FailureKind.POLICY_VIOLATION
+
+
+def test_iterations_are_a_budget_that_resume_grants_again() -> None:
+    log = Log(budget=Budget(iterations=1))
+    log.reach(State.TEST)
+    log.ends(red("one"))
+    log.ends(Succeeded())
+    assert log.now.state is State.ABORTED
+    assert log.now.failure is not None
+    assert log.now.failure.kind is FailureKind.BUDGET_EXCEEDED
+    log.add(decide_resume(log.now))
+    assert log.now.state is State.REFLECT
+    log.ends(Succeeded())
+    assert log.now.state is State.IMPLEMENT
+
+
+def test_wall_time_counts_open_steps_only_and_survives_a_dead_worker() -> None:
+    log = Log(budget=Budget(wall_sec=100))
+    log.started(30)
+    log.record(EventType.TURN_STARTED, TurnStarted(turn=1, action={}, usage=Usage(turns=1)))
+    log.clock += int(500e6)
+    log.started(30)
+    assert 29 < log.now.spent.wall_us / 1e6 < 31
+    log.add(decide(log.now, Succeeded(), log.clock))
+    assert 59 < log.now.spent.wall_us / 1e6 < 61
+
+
+def test_a_worker_that_dies_ten_times_without_progress_is_stopped() -> None:
+    log = Log()
+    for _ in range(CRASH_LIMIT):
+        assert decide_start(log.now) is None
+        log.started()
+    refusal = decide_start(log.now)
+    assert refusal is not None
+    assert refusal.kind is FailureKind.CRASH_LOOP
+
+
+def test_pause_and_resume_return_to_the_same_state_and_step() -> None:
+    log = Log()
+    log.reach(State.IMPLEMENT)
+    step = log.now.step_id
+    log.record(EventType.PAUSE_REQUESTED, Requested())
+    log.ends(Paused())
+    assert log.now.state is State.PAUSED
+    log.add(decide_resume(log.now))
+    assert (log.now.state, log.now.step_id, log.now.pause_requested) == (State.IMPLEMENT, step, False)
+
+
+def test_cancel_wins_over_whatever_the_step_reports() -> None:
+    log = Log()
+    log.record(EventType.CANCEL_REQUESTED, Requested())
+    log.ends(Succeeded())
+    assert log.now.state is State.ABORTED
+    assert log.now.failure is not None
+    assert log.now.failure.kind is FailureKind.CANCELLED
+    assert decide_cancel(log.now) == []
+    assert decide_resume(log.now) == []
+
+
+def test_what_a_person_must_mend_blocks_instead_of_failing() -> None:
+    log = Log()
+    log.reach(State.PLAN)
+    log.ends(failed(FailureKind.MODEL_AUTH))
+    assert log.now.state is State.BLOCKED
+    log.add(decide_resume(log.now))
+    assert log.now.state is State.PLAN
+
+
+def test_every_failure_kind_is_handled_and_says_what_to_do() -> None:
+    assert set(HANDLING) == set(FailureKind)
+    for kind, handling in HANDLING.items():
+        assert handling.next_action.endswith("."), kind
+        assert isinstance(handling.origin, Origin)
+
+
+def test_a_queued_step_is_named_in_order() -> None:
+    log = Log()
+    log.reach(State.PLAN)
+    steps = [e.step_id for e in log.events if isinstance(e.data, StepQueued)]
+    assert steps == sorted(steps, key=str)
+    assert len(set(steps)) == 3
