@@ -1,6 +1,6 @@
 """Functions an agent may call: manifest, policy, registry, and the basic ones."""
 
-from codepilot.skills.basic import basic_skills
+from codepilot.skills.basic import basic_skills, inside_prelude
 from codepilot.skills.local import (
     PatchQuality,
     ReportedTest,
@@ -25,6 +25,7 @@ __all__ = [
     "Target",
     "basic_skills",
     "check_policy",
+    "inside_prelude",
     "parse_surefire_xml",
     "patch_tree",
     "score_patch_quality",

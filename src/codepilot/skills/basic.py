@@ -28,3 +28,8 @@ def basic_skills() -> Registry:
         for function in functions:
             registry.skill(policy, ships=(commands, unified, patching))(function)
     return registry
+
+
+def inside_prelude(capability: Capability = Capability.WRITE_AND_RUN_TESTS) -> str:
+    """What a fresh kernel is given before anyone has asked for more or less."""
+    return basic_skills().prelude(capability)

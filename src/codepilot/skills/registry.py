@@ -119,7 +119,7 @@ class Registry:
         return "\n".join(parts)
 
     def prelude(self, capability: Capability, python: str = "", runner: str = "") -> str:
-        """Python source that puts the available skills into the kernel's namespace."""
+        """Python source that makes the kernel's namespace hold the available skills and no others."""
         skills = self.available(capability, Target.EXECUTOR)
         modules: dict[str, ModuleType] = {}
         for skill in skills:
@@ -128,9 +128,10 @@ class Registry:
                     modules.setdefault(module.__name__, module)
         sources = [(_shipped_name(name), _shipped_source(module, modules)) for name, module in modules.items()]
         names = [(_shipped_name(skill.function.__module__), skill.name) for skill in skills]
+        absent = [skill.name for skill in self if skill.policy.target is Target.EXECUTOR and skill not in skills]
         facts = {"CAPABILITY": capability.value, "PYTHON": python, "RUNNER": runner}
         facts = {name: value for name, value in facts.items() if value}
-        return _LOADER.format(sources=sources, names=names, facts=facts)
+        return _LOADER.format(sources=sources, names=names, absent=absent, facts=facts)
 
     def call(self, name: str, arguments: JsonObject, capability: Capability) -> Any:
         """Run a LOCAL skill with checked arguments."""
@@ -180,6 +181,8 @@ def _load_skills(into):
         module.__dict__.update((key, value) for key, value in facts.items() if key in module.__dict__)
     for module, name in {names!r}:
         into[name] = getattr(sys.modules[module], name)
+    for name in {absent!r}:
+        into.pop(name, None)
 _load_skills(globals())
 del _load_skills
 """
