@@ -119,7 +119,7 @@ def bill(items, rate=0):
     return amount + shipping(amount)
 '''
 
-SHOP_TESTS = '''import unittest
+SHOP_TESTS = """import unittest
 
 from shop import bill, discount, shipping, subtotal
 
@@ -151,7 +151,7 @@ class ShopTest(unittest.TestCase):
 
 if __name__ == "__main__":
     unittest.main()
-'''
+"""
 
 
 @pytest.fixture

@@ -10,10 +10,29 @@ from pathlib import Path
 
 from cli_kit import SHOP, SHOP_TESTS, Command, Repo, git
 
-KEYS = (
-    "schema_version run_id status verdict confidence failure patch bundle workspace log base_commit base_dirty tests_before "
-    "tests_after suite iterations turns tokens cost_usd duration_sec next_steps"
-).split()
+KEYS = [
+    "schema_version",
+    "run_id",
+    "status",
+    "verdict",
+    "confidence",
+    "failure",
+    "patch",
+    "bundle",
+    "workspace",
+    "log",
+    "base_commit",
+    "base_dirty",
+    "tests_before",
+    "tests_after",
+    "suite",
+    "iterations",
+    "turns",
+    "tokens",
+    "cost_usd",
+    "duration_sec",
+    "next_steps",
+]
 
 
 def digest(directory: Path) -> dict[str, str]:

@@ -111,7 +111,8 @@ def test_unknown_runs_and_bundles(codepilot: Command, tmp_path: Path) -> None:
 def test_help_needs_none_of_the_heavy_libraries() -> None:
     code = (
         "import sys\nfrom codepilot.cli.app import app\n"
-        "heavy = [m for m in ('sqlalchemy', 'pydantic', 'codepilot.engine') if m in sys.modules]\nassert not heavy, heavy"
+        "heavy = [m for m in ('sqlalchemy', 'pydantic', 'codepilot.engine') if m in sys.modules]\n"
+        "assert not heavy, heavy"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -32,13 +32,13 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document 
 
 def run() -> None:
     """Run the command; a failure becomes two lines and an exit code."""
-    from codepilot.core.failures import CodePilotError, Failure, FailureKind
-
     try:
         app()
-    except CodePilotError as error:
-        raise SystemExit(_fail(error.failure)) from error
-    except Exception as error:  # noqa: BLE001 - the door: a defect is shown whole, with the platform's exit code
+    except Exception as error:  # noqa: BLE001 - the door: every error is shown, with its exit code
+        from codepilot.core.failures import CodePilotError, Failure, FailureKind
+
+        if isinstance(error, CodePilotError):
+            raise SystemExit(_fail(error.failure)) from error
         import traceback
 
         traceback.print_exc()
@@ -314,7 +314,7 @@ def _print_json(house: House, found: Run) -> None:
 def _fail(problem: Failure) -> int:
     """Show a failure that ended the command itself; returns the exit code."""
     from codepilot.cli.screens import failure
-    from codepilot.verify import failure_exit_code
+    from codepilot.verify import exit_code_of
 
     if "--json" in sys.argv:
         document = {"kind": problem.kind, "message": problem.message, "next_action": problem.advice}
@@ -323,4 +323,4 @@ def _fail(problem: Failure) -> int:
         from rich.console import Console
 
         failure(Console(stderr=True), problem)
-    return failure_exit_code(problem.kind)
+    return exit_code_of(problem)

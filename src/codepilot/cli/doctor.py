@@ -39,7 +39,7 @@ def examine(console: Console, environ: Mapping[str, str], *, as_json: bool) -> i
         sys.stdout.write(json.dumps({"schema_version": 1, "ok": healthy, "findings": document}) + "\n")
     else:
         for finding in findings:
-            mark = ("✓", "green") if finding.ok else ("✗", "red") if finding.needed else ("–", "yellow")
+            mark = ("✓", "green") if finding.ok else ("✗", "red") if finding.needed else ("-", "yellow")
             console.print(Text.assemble(mark, f" {finding.name:<20} {finding.detail}"), soft_wrap=True)
             if finding.advice and not finding.ok:
                 console.print(Text(f"  → {finding.advice}", "cyan"), soft_wrap=True)

@@ -12,7 +12,6 @@ from types import FrameType
 
 from rich.console import Console
 
-from codepilot.agents import make_agent
 from codepilot.cli.live import Watcher, make_watcher
 from codepilot.core.run import Run
 from codepilot.engine import House, Worker, request_pause
@@ -22,7 +21,7 @@ def drive(house: House, run: Run, console: Console, *, quiet: bool) -> Run:
     """Work on the run until it ends or waits; returns it as it then is."""
     history = house.store.events(run.run_id)
     watcher = make_watcher(console, run, history, quiet=quiet)
-    worker = Worker(house.store, house.artifacts, house.home, make_agent, listen=watcher.show)
+    worker = Worker(house.store, house.artifacts, house.home, listen=watcher.show)
     failures: list[BaseException] = []
 
     def work() -> None:

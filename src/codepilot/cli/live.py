@@ -20,7 +20,7 @@ MARKS = {
     "waiting": ("·", "dim"),
     "running": ("●", "cyan"),
     "done": ("✓", "green"),
-    "skipped": ("–", "dim"),
+    "skipped": ("-", "dim"),
     "failed": ("✗", "yellow"),
 }
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-
 from codepilot.core.events import Event, FollowUpProposed, State
 from codepilot.core.failures import FailureKind, Origin
 from codepilot.core.run import Run
 from codepilot.store import Home, Store
-from codepilot.telemetry import timeline, transcript
-from codepilot.verify import Report, report
+from codepilot.verify import Report, report, write_record
 from codepilot.workspace import remove_workspace
 
 
@@ -19,7 +15,9 @@ def close_run(run: Run, store: Store, home: Home) -> None:
     if not run.terminal:
         return
     if run.bundle is None:
-        _write_record(run, store.events(run.run_id), home)
+        directory, events = home.bundles / run.run_id, store.events(run.run_id)
+        document = report_run(run, events, home).model_copy(update={"bundle": str(directory)})
+        write_record(directory, run, events, document)
     if not _worth_keeping(run):
         for workspace in (run.run_id, f"{run.run_id}-base", f"{run.run_id}-proof"):
             remove_workspace(home.workspaces / workspace)
@@ -37,22 +35,6 @@ def report_run(run: Run, events: list[Event], home: Home) -> Report:
         log=str(log) if log.exists() else None,
         next_steps=[event.data.follow_up for event in events if isinstance(event.data, FollowUpProposed)],
     )
-
-
-def _write_record(run: Run, events: list[Event], home: Home) -> None:
-    """A run without a proved change still leaves its transcript, timeline and report."""
-    directory = home.bundles / run.run_id
-    fresh = directory.with_name(f".{directory.name}.writing")
-    if fresh.exists():
-        shutil.rmtree(fresh)
-    fresh.mkdir(parents=True)
-    (fresh / "transcript.jsonl").write_bytes(transcript(events))
-    (fresh / "timeline.json").write_text(json.dumps(timeline(run, events), indent=2), encoding="utf-8")
-    document = report_run(run, events, home).model_copy(update={"bundle": str(directory)})
-    (fresh / "report.json").write_text(document.model_dump_json(indent=2), encoding="utf-8")
-    if directory.exists():
-        shutil.rmtree(directory)
-    fresh.rename(directory)
 
 
 def _worth_keeping(run: Run) -> bool:

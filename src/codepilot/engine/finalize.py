@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import platform
+from pathlib import Path
+
+from pydantic import JsonValue
 
 from codepilot import __version__
 from codepilot.core.events import (
@@ -31,7 +33,7 @@ from codepilot.verify import (
     sandbox_used,
     write_bundle,
 )
-from codepilot.workspace import commit_tree, git_version
+from codepilot.workspace import git_version, pin_base
 
 STRENGTH_SEC = 30.0
 """How long the strength of the tests around a change may be measured."""
@@ -87,11 +89,13 @@ def _follow_ups(run: Run) -> list[FollowUp]:
     origin = TaskOrigin(from_task=run.task.task_id)
     found = []
     after = run.proof.after if run.proof else None
-    left = [*after.failed, *after.errors] if after else []
+    left: list[JsonValue] = [*after.failed, *after.errors] if after else []
     if left:
-        found.append(FollowUp(title="Repair the tests that still fail", kind="bugfix", inputs={"tests": left}, origin=origin))
+        found.append(
+            FollowUp(title="Repair the tests that still fail", kind="bugfix", inputs={"tests": left}, origin=origin)
+        )
     if run.proof and run.proof.verdict == "plausible" and run.proposal:
-        paths = list(run.proposal.patch.touched_files)
+        paths: list[JsonValue] = [*run.proposal.patch.touched_files]
         title = "Strengthen the tests around the change"
         found.append(FollowUp(title=title, kind="change", inputs={"paths": paths}, origin=origin))
     return found
@@ -126,8 +130,8 @@ def _base_diff(site: Site) -> bytes:
     """From the base commit to the pinned base: what was uncommitted when the run began."""
     if not site.base.dirty or site.base.checkout is None:
         return b""
-    committed = commit_tree(site.base.checkout, site.objects, site.base.commit)
-    return site.objects.diff(committed, site.base.tree).patch
+    committed = pin_base(Path(site.base.checkout), site.objects, ref=site.base.commit)
+    return site.objects.diff(committed.tree, site.base.tree).patch
 
 
 def _provenance(work: Work, site: Site, baseline: Baseline, proposal: PatchProposed, at: str) -> Provenance:
@@ -148,7 +152,6 @@ def _provenance(work: Work, site: Site, baseline: Baseline, proposal: PatchPropo
             codepilot=__version__,
             python=".".join(map(str, site.project.interpreter.version)),
             git=git_version(),
-            platform=platform.platform(),
         ),
         commands=(baseline.suite.cmd,),
         sandbox=sandbox_used(work.sandbox.level),

@@ -1,4 +1,4 @@
-"""A run's site: its pinned base, its project, its workspace in the sandbox. Laid out once, found again after a crash."""
+"""A run's site: its pinned base, its project, its workspace in the sandbox. Found again after a crash."""
 
 from __future__ import annotations
 

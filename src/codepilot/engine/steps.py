@@ -34,8 +34,7 @@ from codepilot.engine.finalize import finalize
 from codepilot.engine.site import Site, find_project, keep_baseline, pin
 from codepilot.engine.work import Work
 from codepilot.executor import DiffResult
-from codepilot.verify import Baseline, review, run_baseline, run_gate
-
+from codepilot.verify import review, run_baseline, run_gate
 
 Made = TypeVar("Made", RepoMap, Plan, Reflection, PatchCandidate, Review)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from codepilot.agents import make_agent
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run, start
 from codepilot.core.task import Goal, TaskKind, TaskSpec
@@ -41,6 +42,7 @@ def submit(house: House, request: Request, environ: Mapping[str, str]) -> Run:
 
 def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
     """The request as a contract, with the configuration chain applied."""
+    make_agent(request.agent)
     root = None if is_url(request.repo) else _local_root(request.repo, request.ref)
     settings = load_settings(root, environ)
     level: Literal["best", "bubblewrap", "landlock", "none"] = settings.sandbox.level

@@ -20,7 +20,6 @@ from codepilot.sandbox import Sandbox
 from codepilot.store import Artifacts, Claim, Home, Store
 from codepilot.verify import Baseline
 
-
 Recorded = TypeVar("Recorded", bound=Contract)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Sequence
 
-from codepilot.agents import Agent
+from codepilot.agents import Agent, make_agent
 from codepilot.core.events import Event, EventDraft, EventType, State, StepStarted
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Failed, Outcome, Paused, Run, decide, decide_start, evolve
@@ -34,14 +34,14 @@ class Worker:
         store: Store,
         artifacts: Artifacts,
         home: Home,
-        make_agent: Callable[[TaskSpec], Agent],
         listen: Callable[[Event], None] = lambda event: None,
+        agent_for: Callable[[TaskSpec], Agent] = lambda task: make_agent(task.agent),
     ) -> None:
         self.name = new_id("w-")
         self._store = store
         self._artifacts = artifacts
         self._home = home
-        self._make_agent = make_agent
+        self._agent_for = agent_for
         self._listen = listen
 
     def drive(self, run_id: str) -> Run:
@@ -93,7 +93,7 @@ class Worker:
         with Watch(self._store, run, interrupt, pause_interrupts=run.state not in AGENT_STATES) as watch:
             try:
                 sandbox = choose(run.task.sandbox_level)
-                agent = self._make_agent(run.task)
+                agent = self._agent_for(run.task)
                 work = Work(run, claim, self._store, self._artifacts, self._home, sandbox, agent, watch, publish)
                 works.append(work)
                 outcome = STEPS[run.state](work)

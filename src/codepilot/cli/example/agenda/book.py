@@ -3,6 +3,9 @@
 from agenda.spans import Span, gaps
 
 
+OPENING = Span(8 * 60, 18 * 60)
+
+
 class Clash(Exception):
     """The room is taken."""
 
@@ -10,7 +13,7 @@ class Clash(Exception):
 class Agenda:
     """Who has which room, and when."""
 
-    def __init__(self, opening=Span(8 * 60, 18 * 60)):
+    def __init__(self, opening=OPENING):
         self.opening = opening
         self._bookings = {}
 

@@ -1,0 +1,75 @@
+"""`codepilot verify`: prove a bundle again from nothing but its bytes and a repository that has its base commit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from codepilot.core.events import BasePinned, BundleWritten, ProofRecorded
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.engine.house import House
+from codepilot.engine.site import find_project, open_site, pin
+from codepilot.repair import Strength, measure_strength
+from codepilot.sandbox import choose
+from codepilot.store import new_id
+from codepilot.verify import Provenance, check_bundle, verify_bundle
+
+STRENGTH_SEC = 30.0
+
+
+def verify_again(house: House, directory: Path, repo: Path | None) -> ProofRecorded:
+    """The proof as it comes out here and now; altered bytes and an unreachable base are errors."""
+    expected = _recorded_digest(house, directory)
+    provenance = check_bundle(directory, expected)
+    base = _commit(house, provenance, repo)
+    task = provenance.task.model_copy(update={"ref": provenance.base_commit})
+    sandbox = choose(task.sandbox_level)
+    name = new_id("v-")
+    project = find_project(task, base, sandbox, lambda: str(house.home.workspaces / f"{name}-proof" / "tree"))
+    site = open_site(house.home, sandbox, base, project)
+
+    def measure(workspace: str) -> Strength | None:
+        touched = tuple(
+            change.path for change in site.objects.diff(provenance.base_tree, provenance.patched_tree).changes
+        )
+        return measure_strength(site.executor, workspace, project, touched, provenance.targets, seconds=STRENGTH_SEC)
+
+    try:
+        return verify_bundle(
+            directory,
+            site.executor,
+            site.objects,
+            project,
+            commit_tree=base.tree,
+            workspace=name,
+            create=site.request,
+            expected=expected,
+            measure=measure,
+        )
+    finally:
+        site.close()
+
+
+def _commit(house: House, provenance: Provenance, repo: Path | None) -> BasePinned:
+    """The base commit's own tree, from the repository named, or the one the run worked on."""
+    where = str(repo.resolve()) if repo is not None else provenance.task.repo
+    task = provenance.task.model_copy(update={"repo": where, "ref": provenance.base_commit})
+    try:
+        return pin(task, house.home)
+    except CodePilotError as error:
+        if error.kind not in (FailureKind.REF_NOT_FOUND, FailureKind.REPO_UNREACHABLE):
+            raise
+        raise CodePilotError(
+            error.kind,
+            f"The base commit {provenance.base_commit[:12]} cannot be had from {where}: {error.failure.message}",
+            next_action="Name a clone that has it with --repo.",
+        ) from error
+
+
+def _recorded_digest(house: House, directory: Path) -> str | None:
+    """The digest that this home's own log has for a bundle that lies here."""
+    run_id = directory.resolve().name
+    if directory.resolve().parent != house.home.bundles.resolve():
+        return None
+    events = house.store.events(run_id)
+    digests = [event.data.sha256 for event in events if isinstance(event.data, BundleWritten)]
+    return digests[-1] if digests else None
