@@ -17,11 +17,11 @@ from codepilot.store.rows import OPEN, StepRow, StepStatus
 def check_run(
     log: Sequence[Event],
     small: Mapping[str, Any],
-    stored: tuple[int, str],
+    stored: tuple[int, str | None],
     current: Run,
     steps: Sequence[StepRow],
 ) -> None:
-    """Raise INTERNAL with the difference unless log, view, row and steps agree."""
+    """Raise INTERNAL with the difference unless log, view (None: of another version), row and steps agree."""
     run_id = log[0].run_id
     for place, event in enumerate(log, start=1):
         if event.seq != place:
@@ -29,7 +29,8 @@ def check_run(
     view_seq, view = stored
     if not 1 <= view_seq <= len(log):
         raise _broken(run_id, f"its view stands at event {view_seq}, the log ends at {len(log)}")
-    _same(run_id, "stored view", json.loads(view), _tale(replay(log[:view_seq])))
+    if view is not None:
+        _same(run_id, "stored view", json.loads(view), _tale(replay(log[:view_seq])))
     told = replay(log)
     _same(run_id, "run as loaded", _tale(current), _tale(told))
     expected = run_columns(told)

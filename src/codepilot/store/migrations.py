@@ -79,7 +79,7 @@ FIRST = Migration(
         Statement("CREATE INDEX runs_by_age ON runs (created_at)"),
         Statement(
             "CREATE TABLE views (run_id TEXT NOT NULL PRIMARY KEY REFERENCES runs(run_id), seq BIGINT NOT NULL, "
-            "view TEXT NOT NULL)"
+            "shape TEXT NOT NULL, view TEXT NOT NULL)"
         ),
         Statement(
             "CREATE TABLE steps (run_id TEXT NOT NULL REFERENCES runs(run_id), step_id TEXT NOT NULL, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -38,6 +39,10 @@ CHANGES_ROWS = frozenset(
 """Events after which more than a run's length and age must be written. The others only add to the log."""
 
 
+VIEW_SHAPE = hashlib.sha256(repr({n: f.annotation for n, f in Run.model_fields.items()}).encode()).hexdigest()[:16]
+"""Changes with the fields of `Run`: a view in another shape is told anew from the log."""
+
+
 def run_columns(run: Run) -> dict[str, Any]:
     """The small row of a run."""
     return {
@@ -50,6 +55,11 @@ def run_columns(run: Run) -> dict[str, Any]:
         "updated_at": run.updated_at,
         "last_seq": run.last_seq,
     }
+
+
+def view_columns(run: Run) -> dict[str, Any]:
+    """The whole run, and the shape it is written in."""
+    return {"seq": run.last_seq, "shape": VIEW_SHAPE, "view": canonical_json(run)}
 
 
 def event_columns(event: Event) -> dict[str, Any]:

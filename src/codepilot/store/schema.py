@@ -1,7 +1,8 @@
 """The tables, as queries see them. `migrations` makes them; a test holds the two together.
 
-`runs` is the small row that lists and polls read and every event touches; the whole `Run` lies in `views`,
-so that appending an event never rewrites it. Times are microseconds, JSON is canonical text.
+`runs` is the small row that lists and polls read and every event touches; the whole `Run` lies in `views`, so
+that appending an event never rewrites it. A view's `shape` tells one that another version of CodePilot wrote.
+Times are microseconds, JSON is canonical text.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ views = Table(
     metadata,
     Column("run_id", Text, ForeignKey("runs.run_id"), primary_key=True),
     Column("seq", BigInteger, nullable=False),
+    Column("shape", Text, nullable=False),
     Column("view", Text, nullable=False),
 )
 

@@ -48,7 +48,7 @@ SELECT_HELD = Prepared(
 """Last event and view of the claim's run, locked; nothing if the claim is lost."""
 
 _select_run = (
-    select(runs.c.last_seq, views.c.seq, views.c.view)
+    select(runs.c.last_seq, views.c.seq, views.c.shape, views.c.view)
     .join_from(runs, views, views.c.run_id == runs.c.run_id)
     .where(_this_run)
 )
@@ -73,7 +73,7 @@ UPDATE_RUN = Prepared(
         "last_seq",
     ],
 )
-UPDATE_VIEW = Prepared(update(views).where(views.c.run_id == bindparam("in_run")), ["seq", "view"])
+UPDATE_VIEW = Prepared(update(views).where(views.c.run_id == bindparam("in_run")), ["seq", "shape", "view"])
 
 # its steps ------------------------------------------------------------------------------------------
 

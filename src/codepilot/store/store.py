@@ -22,7 +22,15 @@ from codepilot.core.run import Run, begin, evolve
 from codepilot.core.task import TaskSpec
 from codepilot.store.check import check_run
 from codepilot.store.database import Database
-from codepilot.store.projection import CHANGES_ROWS, event_columns, project_artifacts, project_steps, run_columns
+from codepilot.store.projection import (
+    CHANGES_ROWS,
+    VIEW_SHAPE,
+    event_columns,
+    project_artifacts,
+    project_steps,
+    run_columns,
+    view_columns,
+)
 from codepilot.store.records import event_id, no_run, plain_text, read_event, read_run_row, read_step_row
 from codepilot.store.rows import Claim, LostLease, RunRow, StepRow, StepStatus
 from codepilot.store.schema import events, leases, runs, steps, tasks, views
@@ -254,7 +262,8 @@ class Store:
             stored = connection.execute(select(views).where(views.c.run_id == run_id)).one()
             current = self._current(connection, run_id)
             statuses = connection.execute(select(steps).where(steps.c.run_id == run_id)).all()
-        check_run(log, small, (stored.seq, stored.view), current, [read_step_row(row) for row in statuses])
+        view = stored.view if stored.shape == VIEW_SHAPE else None
+        check_run(log, small, (stored.seq, view), current, [read_step_row(row) for row in statuses])
 
     # the one way in ---------------------------------------------------------------------------------
 
@@ -274,7 +283,7 @@ class Store:
                     run_id=run_id, task_id=run.task.task_id, created_at=run.created_at, **columns, **run_columns(run)
                 )
             )
-            connection.execute(insert(views).values(run_id=run_id, seq=run.last_seq, view=canonical_json(run)))
+            connection.execute(insert(views).values(run_id=run_id, **view_columns(run)))
             self._insert(connection, added)
             for event in added:
                 project_steps(connection, event)
@@ -289,7 +298,7 @@ class Store:
             run = evolve(run, event)
             project_steps(connection, event)
         UPDATE_RUN.run(connection, {"in_run": run.run_id, **run_columns(run)})
-        UPDATE_VIEW.run(connection, {"in_run": run.run_id, "seq": run.last_seq, "view": canonical_json(run)})
+        UPDATE_VIEW.run(connection, {"in_run": run.run_id, **view_columns(run)})
         return added
 
     def _place(self, run_id: str, last_seq: int, drafts: Sequence[EventDraft]) -> list[Event]:
@@ -318,12 +327,16 @@ class Store:
         row = (SELECT_RUN_LOCKED if lock else SELECT_RUN).row(connection, {"in_run": run_id})
         if row is None:
             raise no_run(run_id)
-        last_seq, view_seq, view = row
-        run = Run.model_validate_json(view)
-        if last_seq > view_seq:
-            newer = select(events).where(events.c.run_id == run_id, events.c.seq > view_seq).order_by(events.c.seq)
-            for event in connection.execute(newer):
-                run = evolve(run, read_event(event))
+        last_seq, view_seq, shape, view = row
+        run = Run.model_validate_json(view) if shape == VIEW_SHAPE else None
+        if run is not None and last_seq == view_seq:
+            return run
+        told = 0 if run is None else view_seq
+        newer = select(events).where(events.c.run_id == run_id, events.c.seq > told).order_by(events.c.seq)
+        for event in map(read_event, connection.execute(newer)):
+            run = begin(event) if run is None else evolve(run, event)
+        if run is None:
+            raise no_run(run_id)
         return run
 
 
