@@ -1,1 +1,31 @@
-"""Not furnished yet."""
+"""Bases, workspaces, snapshots, diffs and promotion: every byte of a change, and nothing that git or an agent decides.
+
+The order of work: `find_root` or `clone` → `pin_base` into an `ObjectStore` → a `Workspace` made from the base's tree →
+`snapshot`, `restore`, `diff` while an agent works → `promote` the accepted tree into the user's checkout.
+"""
+
+from codepilot.workspace.base import Base, find_root, pin_base
+from codepilot.workspace.clone import clone, is_url
+from codepilot.workspace.objects import Change, Entry, ObjectStore, TreeDiff
+from codepilot.workspace.promote import promote
+from codepilot.workspace.walk import Violation, WalkLimits
+from codepilot.workspace.workspace import Scan, Snapshot, Workspace, WorkspaceDiff
+
+__all__ = [
+    "Base",
+    "Change",
+    "Entry",
+    "ObjectStore",
+    "Scan",
+    "Snapshot",
+    "TreeDiff",
+    "Violation",
+    "WalkLimits",
+    "Workspace",
+    "WorkspaceDiff",
+    "clone",
+    "find_root",
+    "is_url",
+    "pin_base",
+    "promote",
+]

@@ -1,0 +1,339 @@
+"""The pinned base: what the user's repository holds, as one tree in our own store.
+
+Without a ref the base is HEAD plus everything uncommitted that git does not ignore, read raw from disk; with one it is
+that commit exactly. Promises: the user's checkout, index, refs, reflog and configuration stay byte-identical; links
+are kept as links and never followed; submodules stay the commits they are recorded as. Only git commands that execute
+nothing from the repository's configuration are used, so a repository that someone else owns may be read as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.workspace import beneath
+from codepilot.workspace.git import last_line, must_git, run_git
+from codepilot.workspace.objects import EXECUTABLE, FILE, GITLINK, SYMLINK, Entry, ObjectStore, Writer
+from codepilot.workspace.submodules import keep_tree
+
+_BATCH_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Base:
+    """What a run starts from. `commit_tree` is the commit itself; `tree` adds what was not committed."""
+
+    root: Path
+    commit: str
+    commit_tree: str
+    tree: str
+    submodules: tuple[str, ...] = ()
+
+    @property
+    def dirty(self) -> bool:
+        """Whether the base holds anything that the commit does not."""
+        return self.tree != self.commit_tree
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A work tree and the git directory that belongs to it."""
+
+    root: Path
+    git_dir: Path
+
+    def git(self, *args: str, stdin: bytes = b"") -> bytes:
+        return must_git(args, self.git_dir, work_tree=self.root, stdin=stdin)
+
+
+def find_root(path: Path) -> Path:
+    """The top of the innermost work tree that contains `path`."""
+    return find_repository(path).root
+
+
+def find_repository(path: Path) -> Repository:
+    """The innermost repository around a path, or a refusal that says what is wrong."""
+    try:
+        start = path.resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise _unreachable(f"there is no {path}", "Check the path of the repository.") from error
+    if not start.is_dir():
+        start = start.parent
+    for directory in (start, *start.parents):
+        git_dir = _git_dir(directory / ".git")
+        if git_dir is not None:
+            return Repository(directory, git_dir)
+        if _is_git_dir(directory):
+            raise _unreachable(
+                f"{directory} is a bare repository, without files to work on", "Clone it, and name the clone."
+            )
+    raise _unreachable(
+        f"{path} is not in a git repository", "Run `git init` and commit the project, or name another directory."
+    )
+
+
+def pin_base(checkout: Path, objects: ObjectStore, ref: str | None = None) -> Base:
+    """Store the base of a run and name it. Nothing in the checkout changes."""
+    repository = find_repository(checkout)
+    commit = _resolve(repository, ref)
+    committed = _listed(repository.git("ls-tree", "-r", "-z", "--full-tree", commit))
+    with objects.writer() as writer, beneath.disk_full_is_typed():
+        reader = _Reader(repository, writer)
+        if ref is not None:
+            tree_entries = commit_entries = reader.committed(committed, {})
+        else:
+            tree_entries, same = reader.on_disk(committed)
+            commit_entries = reader.committed(committed, same)
+    commit_tree = objects.write_tree(commit_entries)
+    tree = objects.write_tree(tree_entries)
+    submodules = tuple(sorted(path for path, entry in tree_entries.items() if entry.mode == GITLINK))
+    for path in submodules:
+        _keep_submodule(repository.root, path, tree_entries[path].oid, objects)
+    return Base(repository.root, commit, commit_tree, tree, submodules)
+
+
+class _Reader:
+    """Streams a repository's files into the store."""
+
+    def __init__(self, repository: Repository, writer: Writer) -> None:
+        self._repository = repository
+        self._writer = writer
+
+    def on_disk(self, committed: Mapping[str, Entry]) -> tuple[dict[str, Entry], dict[str, str]]:
+        """The files as they lie on disk, and for those equal to their commit's blob, our name for it."""
+        tracked, kept_back = self._index()
+        others = self._repository.git("ls-files", "-o", "--exclude-standard", "-z")
+        paths = tracked.keys() | {os.fsdecode(raw) for raw in others.split(b"\0") if raw and not raw.endswith(b"/")}
+        entries: dict[str, Entry] = {}
+        same: dict[str, str] = {}
+        with beneath.opened(self._repository.root) as root:
+            descent = beneath.Descent(root)
+            try:
+                for path in sorted(paths, key=_by_directory):
+                    recorded = tracked.get(path)
+                    if recorded is not None and recorded.mode == GITLINK:
+                        entries[path] = Entry(GITLINK, recorded.oid.ljust(64, "0"))
+                        continue
+                    found = self._file(descent, path)
+                    if found is None:
+                        continue
+                    entries[path], data = found
+                    if path in committed and _native_id(data, committed[path].oid) == committed[path].oid:
+                        same[committed[path].oid] = entries[path].oid
+            finally:
+                descent.close()
+        absent = {path: entry for path, entry in kept_back.items() if path not in entries}
+        return entries | self.committed(absent, same), same
+
+    def committed(self, listed: Mapping[str, Entry], same: Mapping[str, str]) -> dict[str, Entry]:
+        """Entries of the user's repository as entries of ours; blobs we do not have yet are copied."""
+        names = dict(same)
+        wanted = sorted({entry.oid for entry in listed.values() if entry.mode != GITLINK} - names.keys())
+        for oid, data in _blobs(self._repository, wanted):
+            names[oid] = self._writer.add("blob", data)
+        return {
+            path: Entry(GITLINK, entry.oid.ljust(64, "0"))
+            if entry.mode == GITLINK
+            else Entry(entry.mode, names[entry.oid])
+            for path, entry in listed.items()
+        }
+
+    def _index(self) -> tuple[dict[str, Entry], dict[str, Entry]]:
+        """What the index tracks, and the part of it that a sparse checkout keeps off the disk."""
+        tracked: dict[str, Entry] = {}
+        kept_back: dict[str, Entry] = {}
+        for row in self._repository.git("ls-files", "-s", "-t", "-z").split(b"\0"):
+            if not row:
+                continue
+            meta, _, raw = row.partition(b"\t")
+            tag, mode, oid, _stage = meta.decode().split(" ")
+            path = os.fsdecode(raw)
+            tracked[path] = Entry(_mode(mode), oid)
+            if tag == "S":
+                kept_back[path] = tracked[path]
+        return tracked, kept_back
+
+    def _file(self, descent: beneath.Descent, path: str) -> tuple[Entry, bytes] | None:
+        """A file or link as it is on disk; None if it is gone or something else."""
+        directory, _, name = path.rpartition("/")
+        parent = descent.directory(directory)
+        status = beneath.status(parent, name) if parent is not None else None
+        if parent is None or status is None:
+            return None
+        if stat.S_ISLNK(status.st_mode):
+            target = os.fsencode(os.readlink(name, dir_fd=parent))
+            return Entry(SYMLINK, self._writer.add("blob", target)), target
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        try:
+            fd = beneath.open_regular(parent, name)
+        except PermissionError as error:
+            raise _unreachable(f"{path} cannot be read", "Make the file readable, or ignore it in git.") from error
+        if fd is None:
+            return None
+        try:
+            data = beneath.read_all(fd, status.st_size)
+        finally:
+            os.close(fd)
+        return Entry(EXECUTABLE if status.st_mode & 0o100 else FILE, self._writer.add("blob", data)), data
+
+
+def _blobs(repository: Repository, oids: list[str]) -> Iterator[tuple[str, bytes]]:
+    """Blobs of the user's repository, a bounded amount at a time."""
+    if not oids:
+        return
+    asked = "".join(f"{oid}\n" for oid in oids).encode()
+    sizes: dict[str, int] = {}
+    for line in repository.git("cat-file", "--batch-check", stdin=asked).decode().splitlines():
+        oid, _, rest = line.partition(" ")
+        if not rest.startswith("blob "):
+            raise _unreachable(
+                f"the repository lacks object {oid} of this commit",
+                "Complete it with `git fetch` (`git fetch --refetch` for a partial clone), then try again.",
+            )
+        sizes[oid] = int(rest.removeprefix("blob "))
+    for group in _grouped(oids, sizes):
+        output = repository.git("cat-file", "--batch", stdin="".join(f"{oid}\n" for oid in group).encode())
+        position = 0
+        for oid in group:
+            start = output.index(b"\n", position) + 1
+            yield oid, output[start : start + sizes[oid]]
+            position = start + sizes[oid] + 1
+
+
+def _grouped(oids: Iterable[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    group: list[str] = []
+    total = 0
+    for oid in oids:
+        if group and total + sizes[oid] > _BATCH_BYTES:
+            yield group
+            group, total = [], 0
+        group.append(oid)
+        total += sizes[oid]
+    if group:
+        yield group
+
+
+def _listed(output: bytes) -> dict[str, Entry]:
+    entries: dict[str, Entry] = {}
+    for row in output.split(b"\0"):
+        if row:
+            meta, _, raw = row.partition(b"\t")
+            mode, _kind, oid = meta.decode().split()
+            entries[os.fsdecode(raw)] = Entry(_mode(mode), oid)
+    return entries
+
+
+def _mode(mode: str) -> str:
+    """Old repositories hold modes such as 100664; git reads them as plain files, and so do we."""
+    if mode in (SYMLINK, GITLINK):
+        return mode
+    return EXECUTABLE if int(mode, 8) & 0o100 else FILE
+
+
+def _native_id(data: bytes, like: str) -> str:
+    """A blob's name in the user's own repository, whichever hash that uses."""
+    name = "sha1" if len(like) == 40 else "sha256"
+    return hashlib.new(name, b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def _by_directory(path: str) -> tuple[str, str]:
+    directory, _, name = path.rpartition("/")
+    return directory, name
+
+
+def _resolve(repository: Repository, ref: str | None) -> str:
+    if ref is None:
+        done = run_git(["rev-parse", "--verify", "-q", "HEAD^{commit}"], repository.git_dir, work_tree=repository.root)
+        if done.returncode == 0:
+            return done.stdout.decode().strip()
+        if done.stderr.strip():
+            raise _unreachable(f"git cannot read {repository.root}: {last_line(done.stderr)}")
+        raise _unreachable(
+            f"{repository.root} has no commit yet: run git commit",
+            "Commit the project once (`git add -A && git commit`), then try again.",
+        )
+    done = run_git(["rev-parse", "--verify", "-q", f"{ref}^{{commit}}"], repository.git_dir, work_tree=repository.root)
+    commit = done.stdout.decode("utf-8", "replace").strip()
+    if ref.startswith("-") or done.returncode != 0 or not re.fullmatch("[0-9a-f]{40,64}", commit):
+        shallow = (repository.git_dir / "shallow").exists()
+        hint = " This is a shallow clone: `git fetch --unshallow` brings the rest." if shallow else ""
+        raise CodePilotError(
+            FailureKind.REF_NOT_FOUND,
+            f"there is no commit, branch or tag {ref!r} in {repository.root}",
+            f"Name a commit, branch or tag that exists (see `git log --all`).{hint}",
+            ref=ref,
+        )
+    return commit
+
+
+def _keep_submodule(root: Path, path: str, gitlink: str, objects: ObjectStore) -> None:
+    """Keep the files of a checked-out submodule, so that tests in a workspace find them."""
+    entries: dict[str, Entry] = {}
+    with beneath.opened(root) as top:
+        descent = beneath.Descent(top)
+        try:
+            fd = descent.directory(path)
+            if fd is None or beneath.status(fd, ".git") is None:
+                return
+            with objects.writer() as writer:
+                _collect(fd, "", writer, entries)
+        finally:
+            descent.close()
+    keep_tree(objects, gitlink, objects.write_tree(entries))
+
+
+def _collect(fd: int, prefix: str, writer: Writer, entries: dict[str, Entry]) -> None:
+    for name in beneath.names(fd):
+        status = beneath.status(fd, name)
+        if status is None or name.lower() == ".git":
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            with beneath.opened(name, fd) as below:
+                _collect(below, f"{prefix}{name}/", writer, entries)
+        elif stat.S_ISLNK(status.st_mode):
+            target = os.fsencode(os.readlink(name, dir_fd=fd))
+            entries[prefix + name] = Entry(SYMLINK, writer.add("blob", target))
+        elif stat.S_ISREG(status.st_mode):
+            opened = beneath.open_regular(fd, name)
+            if opened is None:
+                continue
+            try:
+                oid = writer.add("blob", beneath.read_all(opened, status.st_size))
+            finally:
+                os.close(opened)
+            entries[prefix + name] = Entry(EXECUTABLE if status.st_mode & 0o100 else FILE, oid)
+
+
+def _git_dir(place: Path) -> Path | None:
+    """The git directory that a `.git` stands for: itself, or the one a `.git` file names."""
+    if place.is_dir():
+        return place if _is_git_dir(place) else None
+    if not place.is_file():
+        return None
+    content = place.read_bytes()[:4096]
+    if not content.startswith(b"gitdir: "):
+        return None
+    target = place.parent / os.fsdecode(content.removeprefix(b"gitdir: ").rstrip(b"\r\n"))
+    if not _is_git_dir(target):
+        raise _unreachable(
+            f"{place} points to {target}, which is not a git directory",
+            "Repair it (`git worktree repair`, `git submodule update`), or name another directory.",
+        )
+    return target.resolve()
+
+
+def _is_git_dir(place: Path) -> bool:
+    if not (place / "HEAD").is_file() and not (place / "HEAD").is_symlink():
+        return False
+    return (place / "commondir").is_file() or ((place / "objects").is_dir() and (place / "refs").is_dir())
+
+
+def _unreachable(message: str, next_action: str = "") -> CodePilotError:
+    return CodePilotError(FailureKind.REPO_UNREACHABLE, message, next_action)

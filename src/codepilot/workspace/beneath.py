@@ -1,0 +1,224 @@
+"""File operations that cannot be led out of a directory.
+
+Promises: every step goes through an open directory and refuses to follow a symbolic link, so no rename or link made
+meanwhile can redirect it; nothing that blocks (pipes, devices) is ever opened for reading; removal works on trees of
+any depth and any modes. Never does: resolve a path by name alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from codepilot.core.failures import CodePilotError, FailureKind
+
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_REGULAR = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_HANDLE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def split(path: str) -> list[str]:
+    """The parts of a path that stays beneath its root; anything else is refused."""
+    parts = path.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"not a path inside the workspace: {path!r}", path=path)
+    return parts
+
+
+@contextlib.contextmanager
+def opened(path: Path | str, parent: int | None = None) -> Iterator[int]:
+    """An open directory, closed afterwards."""
+    fd = os.open(path, DIRECTORY, dir_fd=parent)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def descended(root: int, parts: Sequence[str]) -> Iterator[int]:
+    """The directory at `parts` beneath an open one. Raises as `os.open` does if it is not a plain directory."""
+    fd = os.dup(root)
+    try:
+        for part in parts:
+            below = os.open(part, DIRECTORY, dir_fd=fd)
+            os.close(fd)
+            fd = below
+        yield fd
+    finally:
+        os.close(fd)
+
+
+class Descent:
+    """Opens many directories beneath a root; cheap when they are asked for in sorted order."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._stack: list[tuple[str, int]] = []
+
+    def directory(self, path: str) -> int | None:
+        """The open directory at `path` (`""` is the root), or None if it is no plain directory. Do not close it."""
+        parts = path.split("/") if path else []
+        shared = 0
+        while shared < min(len(parts), len(self._stack)) and self._stack[shared][0] == parts[shared]:
+            shared += 1
+        while len(self._stack) > shared:
+            os.close(self._stack.pop()[1])
+        for part in parts[shared:]:
+            try:
+                fd = os.open(part, DIRECTORY, dir_fd=self._stack[-1][1] if self._stack else self._root)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            except OSError as error:
+                if error.errno == errno.ELOOP:
+                    return None
+                raise
+            self._stack.append((part, fd))
+        return self._stack[-1][1] if self._stack else self._root
+
+    def close(self) -> None:
+        while self._stack:
+            os.close(self._stack.pop()[1])
+
+
+def status(parent: int, name: str) -> os.stat_result | None:
+    """What is at a name, not following links; None if nothing is."""
+    try:
+        return os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def names(directory: int) -> list[str]:
+    """The names in an open directory, sorted."""
+    with os.scandir(directory) as listing:
+        return sorted(entry.name for entry in listing)
+
+
+def open_regular(parent: int, name: str) -> int | None:
+    """A descriptor of a regular file; None if it is anything else by now."""
+    try:
+        fd = os.open(name, _REGULAR, dir_fd=parent)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            return None
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        return None
+    return fd
+
+
+def read_all(fd: int, size: int) -> bytes:
+    """The whole content of a file expected to hold `size` bytes."""
+    first = os.read(fd, size + 1)
+    if len(first) <= size and (len(first) == size or not first):
+        return first
+    parts = [first]
+    while part := os.read(fd, 1 << 20):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def create_file(parent: int, name: str, data: bytes, mode: int, mtime_ns: int | None = None) -> os.stat_result:
+    """A new file with exactly this content, mode and time; its final status."""
+    fd = os.open(name, _NEW, 0o600, dir_fd=parent)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.fchmod(fd, mode)
+        if mtime_ns is not None:
+            os.utime(fd, ns=(mtime_ns, mtime_ns))
+        return os.fstat(fd)
+    finally:
+        os.close(fd)
+
+
+def open_for_change(parent: int, name: str) -> int:
+    """A subdirectory, opened and made writable for its owner whatever its mode was."""
+    try:
+        fd = os.open(name, DIRECTORY, dir_fd=parent)
+    except PermissionError:
+        handle = os.open(name, _HANDLE, dir_fd=parent)
+        try:
+            if not stat.S_ISDIR(os.fstat(handle).st_mode):
+                raise
+            os.chmod(f"/proc/self/fd/{handle}", 0o700)  # noqa: PTH101 (the only way to change a mode by handle)
+        finally:
+            os.close(handle)
+        fd = os.open(name, DIRECTORY, dir_fd=parent)
+    mode = stat.S_IMODE(os.fstat(fd).st_mode)
+    if mode & 0o700 != 0o700:
+        os.fchmod(fd, mode | 0o700)
+    return fd
+
+
+def remove(parent: int, name: str) -> None:
+    """Remove whatever is at a name, of any depth, without following a link. Nothing there is fine."""
+    found = status(parent, name)
+    if found is None:
+        return
+    if not stat.S_ISDIR(found.st_mode):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=parent)
+        return
+    top = open_for_change(parent, name)
+    try:
+        _empty(top)
+    finally:
+        os.close(top)
+    os.rmdir(name, dir_fd=parent)
+
+
+def _empty(top: int) -> None:
+    """Empty a directory by lifting every subdirectory to its top level, so that depth costs neither stack nor files."""
+    token = secrets.token_hex(6)
+    lifted = refusals = 0
+    while found_names := names(top):
+        for name in found_names:
+            found = status(top, name)
+            if found is None:
+                continue
+            if not stat.S_ISDIR(found.st_mode):
+                os.unlink(name, dir_fd=top)
+                continue
+            below = open_for_change(top, name)
+            try:
+                for child in names(below):
+                    inside = status(below, child)
+                    if inside is None:
+                        continue
+                    if stat.S_ISDIR(inside.st_mode):
+                        os.close(open_for_change(below, child))
+                        lifted += 1
+                        os.rename(child, f".{token}-{lifted}", src_dir_fd=below, dst_dir_fd=top)
+                    else:
+                        os.unlink(child, dir_fd=below)
+            finally:
+                os.close(below)
+            try:
+                os.rmdir(name, dir_fd=top)
+            except OSError as error:
+                refusals += 1
+                if error.errno != errno.ENOTEMPTY or refusals > 1000:
+                    raise
+
+
+@contextlib.contextmanager
+def disk_full_is_typed() -> Iterator[None]:
+    """Report a full disk as the failure it is."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise CodePilotError(FailureKind.DISK_FULL, f"no space left on the disk: {error}") from error
+        raise

@@ -1,0 +1,104 @@
+"""The one place that starts git.
+
+Promises: git never sees an inherited `GIT_*` variable, a system or user configuration, a hook, a pager, a file
+monitor, a prompt or a transport; it always has an explicit git directory (so that it neither searches for one nor
+depends on who owns it) and a time limit. Never run here: any command that walks a tree an agent has written to, or
+that refreshes an index, or that runs a filter.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from codepilot.core.failures import CodePilotError, FailureKind
+
+_QUIET = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.untrackedCache=false")
+
+
+def scrubbed_environment(git_dir: Path, work_tree: Path | None = None) -> dict[str, str]:
+    """All that git is told about the machine."""
+    env = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": "/nonexistent",
+        "LC_ALL": "C",
+        "GIT_DIR": str(git_dir),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_ALLOW_PROTOCOL": "none",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_PAGER": "cat",
+    }
+    if work_tree is not None:
+        env["GIT_WORK_TREE"] = str(work_tree)
+    return env
+
+
+def run_git(
+    args: Sequence[str],
+    git_dir: Path,
+    *,
+    work_tree: Path | None = None,
+    stdin: bytes = b"",
+    env: Mapping[str, str] | None = None,
+    timeout_sec: float = 300.0,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run git to its end and return what it said; the caller reads the exit code."""
+    return start(
+        ["git", *_QUIET, *args],
+        {**scrubbed_environment(git_dir, work_tree), **(env or {})},
+        cwd=work_tree or git_dir,
+        stdin=stdin,
+        timeout_sec=timeout_sec,
+    )
+
+
+def start(
+    argv: Sequence[str], env: Mapping[str, str], *, cwd: Path, stdin: bytes, timeout_sec: float
+) -> subprocess.CompletedProcess[bytes]:
+    """Run one git command line, turning a missing or hanging git into a typed failure."""
+    try:
+        return subprocess.run(
+            argv, env=dict(env), cwd=cwd, input=stdin, capture_output=True, timeout=timeout_sec, check=False
+        )
+    except FileNotFoundError as error:
+        if error.filename not in ("git", None):
+            raise
+        raise CodePilotError(
+            FailureKind.TOOL_MISSING, "git is not installed, or not on PATH", "Install git 2.30 or newer."
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise CodePilotError(
+            FailureKind.TOOL_TIMEOUT, f"git did not finish within {timeout_sec:.0f} s: {' '.join(argv[:6])}"
+        ) from error
+
+
+def must_git(
+    args: Sequence[str],
+    git_dir: Path,
+    *,
+    work_tree: Path | None = None,
+    stdin: bytes = b"",
+    env: Mapping[str, str] | None = None,
+) -> bytes:
+    """The output of a git command that has no legitimate way to fail."""
+    done = run_git(args, git_dir, work_tree=work_tree, stdin=stdin, env=env)
+    if done.returncode != 0:
+        raise CodePilotError(
+            FailureKind.INTERNAL,
+            f"git {args[0]} failed: {last_line(done.stderr) or f'exit code {done.returncode}'}",
+            stderr=done.stderr.decode("utf-8", "replace")[-2000:],
+        )
+    return done.stdout
+
+
+def last_line(output: bytes) -> str:
+    """The last thing git said, without its `fatal:` prefix."""
+    lines = [line.strip() for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
+    return lines[-1].removeprefix("fatal:").removeprefix("error:").strip() if lines else ""

@@ -1,0 +1,434 @@
+"""A private object store: blobs and trees by SHA-256 name, in a bare git repository of our own.
+
+Promises: objects are immutable and named by their content, so nobody can forge one; a store survives the death of any
+process that uses it; many threads and processes may use one store at once; what is read is verified. Paths are `str`
+as the operating system gives them (undecodable bytes escaped as surrogates). Never does: walk a work tree, read a
+configuration, run a filter, or write into a repository it did not make.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, NamedTuple, Self
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.workspace.git import last_line, must_git, run_git
+from codepilot.workspace.pack import Kind, PackReader, PackWriter, has_loose, object_id, read_loose, write_loose
+
+ChangeKind = Literal["added", "modified", "deleted", "mode"]
+
+FILE, EXECUTABLE, SYMLINK, GITLINK = "100644", "100755", "120000", "160000"
+_TREE = "40000"
+_CONFIG = (
+    "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n"
+    "[extensions]\n\tobjectformat = sha256\n[gc]\n\tauto = 0\n"
+)
+_LOOSE_OBJECTS, _LOOSE_BYTES = 128, 16 << 20
+
+
+class Entry(NamedTuple):
+    """One file of a tree. A gitlink's `oid` is the submodule's commit, padded with zeros to 64 digits."""
+
+    mode: str
+    oid: str
+
+
+class Change(NamedTuple):
+    """How one path differs between two trees."""
+
+    path: str
+    kind: ChangeKind
+    old_mode: str | None
+    new_mode: str | None
+    binary: bool
+
+
+@dataclass(frozen=True)
+class TreeDiff:
+    """The exact difference between two trees, as git writes it."""
+
+    patch: bytes
+    changes: tuple[Change, ...]
+
+
+class ObjectStore:
+    """See the module. Use `open`; close it, or use it as a context manager."""
+
+    def __init__(self, path: Path, alternates: tuple[ObjectStore, ...]) -> None:
+        self.path = path
+        self._objects = path / "objects"
+        self._alternates = alternates
+        self._packs: dict[str, PackReader] = {}
+        self._scanned = False
+        self._known: set[str] = set()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, path: Path, alternates: Sequence[Path] = ()) -> ObjectStore:
+        """Open the store at `path`, making it if it is not there. `alternates` are stores to read from as well."""
+        path = path.absolute()
+        if not (path / "HEAD").exists():
+            _make(path)
+        if alternates:
+            _set_alternates(path, [Path(alternate).absolute() for alternate in alternates])
+        return cls(path, tuple(cls.open(other) for other in _alternates_of(path)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of open files. The store may be used again afterwards."""
+        with self._lock:
+            for pack in self._packs.values():
+                pack.close()
+            self._packs.clear()
+            self._scanned = False
+        for alternate in self._alternates:
+            alternate.close()
+
+    def writer(self) -> Writer:
+        """A batch of writes; the fast way to store many objects."""
+        return Writer(self, self._objects)
+
+    def has(self, oid: str) -> bool:
+        if oid in self._known:
+            return True
+        found = self._has_here(oid) or any(alternate.has(oid) for alternate in self._alternates)
+        if found:
+            self._known.add(oid)
+        return found
+
+    def read(self, oid: str) -> tuple[Kind, bytes]:
+        """An object and its type, verified against its name."""
+        found = self._read_anywhere(oid) or self._read_with_git(oid)
+        if found is None:
+            raise CodePilotError(FailureKind.INTERNAL, f"object {oid} is missing from {self.path}")
+        if object_id(*found) != oid:
+            raise CodePilotError(FailureKind.INTERNAL, f"object {oid} in {self.path} is corrupt")
+        return found
+
+    def write_blob(self, data: bytes) -> str:
+        with self.writer() as writer:
+            return writer.add("blob", data)
+
+    def write_blobs(self, blobs: Iterable[bytes]) -> list[str]:
+        """Store many blobs at once; the iterable is consumed as a stream."""
+        with self.writer() as writer:
+            return [writer.add("blob", data) for data in blobs]
+
+    def read_blob(self, oid: str) -> bytes:
+        return self._read_kind(oid, "blob")
+
+    def write_tree(self, entries: Mapping[str, Entry]) -> str:
+        """Store a whole tree given by its files. The blobs must be there already."""
+        with self.writer() as writer:
+            return _write_directory(writer, _nest(entries))
+
+    def read_tree(self, tree: str) -> dict[str, Entry]:
+        """Every file, symbolic link and gitlink of a tree."""
+        entries: dict[str, Entry] = {}
+        pending = [("", tree)]
+        while pending:
+            prefix, oid = pending.pop()
+            for name, (mode, child) in self.read_directory(oid).items():
+                if mode == _TREE:
+                    pending.append((f"{prefix}{name}/", child))
+                else:
+                    entries[prefix + name] = Entry(mode, child)
+        return entries
+
+    def read_directory(self, tree: str) -> dict[str, Entry]:
+        """One level of a tree; subdirectories have mode `40000`."""
+        return decode_tree(self._read_kind(tree, "tree"))
+
+    def changes(self, a: str, b: str) -> Iterator[tuple[str, Entry | None, Entry | None]]:
+        """Every path that differs, with its entry on either side, in byte order of the paths."""
+        found: list[tuple[str, Entry | None, Entry | None]] = []
+        self._compare("", a, b, found)
+        return iter(sorted(found, key=lambda change: os.fsencode(change[0])))
+
+    def diff(self, a: str, b: str) -> TreeDiff:
+        """The patch from tree `a` to tree `b`, and the list of what changed."""
+        changes = tuple(self._describe(*change) for change in self.changes(a, b))
+        if not changes:
+            return TreeDiff(b"", ())
+        options = ["-r", "-p", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv"]
+        patch = must_git(["diff-tree", *options, "--no-color", "-U3", a, b], self.path)
+        return TreeDiff(patch, changes)
+
+    def apply(self, tree: str, patch: bytes) -> str:
+        """The tree that results from a patch. Nothing else changes; a patch that does not fit is refused whole."""
+        if not patch.strip():
+            return tree
+        index = self.path / f"tmp_index_{secrets.token_hex(8)}"
+        env = {"GIT_INDEX_FILE": str(index)}
+        try:
+            must_git(["read-tree", tree], self.path, env=env)
+            done = run_git(["apply", "--cached", "--whitespace=nowarn", "-"], self.path, stdin=patch, env=env)
+            if done.returncode != 0:
+                raise _conflict(done.stderr)
+            return must_git(["write-tree"], self.path, env=env).decode().strip()
+        finally:
+            index.unlink(missing_ok=True)
+            index.with_name(index.name + ".lock").unlink(missing_ok=True)
+
+    def _compare(
+        self, prefix: str, a: str | None, b: str | None, found: list[tuple[str, Entry | None, Entry | None]]
+    ) -> None:
+        if a == b:
+            return
+        old = self.read_directory(a) if a else {}
+        new = self.read_directory(b) if b else {}
+        for name in old.keys() | new.keys():
+            before, after = old.get(name), new.get(name)
+            if before == after:
+                continue
+            tree_before = before.oid if before and before.mode == _TREE else None
+            tree_after = after.oid if after and after.mode == _TREE else None
+            if tree_before or tree_after:
+                self._compare(f"{prefix}{name}/", tree_before, tree_after, found)
+            file_before = None if tree_before else before
+            file_after = None if tree_after else after
+            if file_before or file_after:
+                found.append((prefix + name, file_before, file_after))
+
+    def _describe(self, path: str, before: Entry | None, after: Entry | None) -> Change:
+        kind: ChangeKind
+        if before is None:
+            kind = "added"
+        elif after is None:
+            kind = "deleted"
+        else:
+            kind = "mode" if before.oid == after.oid else "modified"
+        sides = [side for side in (before, after) if side and side.mode in (FILE, EXECUTABLE)]
+        binary = any(b"\0" in self.read_blob(side.oid)[:8000] for side in sides)
+        return Change(path, kind, before.mode if before else None, after.mode if after else None, binary)
+
+    def _read_kind(self, oid: str, wanted: Kind) -> bytes:
+        kind, data = self.read(oid)
+        if kind != wanted:
+            raise CodePilotError(FailureKind.INTERNAL, f"object {oid} is a {kind}, not a {wanted}")
+        return data
+
+    def _read_anywhere(self, oid: str) -> tuple[Kind, bytes] | None:
+        found = self._search_packs(oid) or read_loose(self._objects, oid)
+        if found is None:
+            for alternate in self._alternates:
+                found = found or alternate._read_anywhere(oid)
+        if found is None and self._refresh_packs():
+            found = self._search_packs(oid)
+        return found
+
+    def _read_with_git(self, oid: str) -> tuple[Kind, bytes] | None:
+        """For objects in packs that some maintenance has deltified."""
+        if not re.fullmatch("[0-9a-f]{64}", oid):
+            return None
+        output = must_git(["cat-file", "--batch"], self.path, stdin=f"{oid}\n".encode())
+        header, _, rest = output.partition(b"\n")
+        fields = header.decode().split(" ")
+        if len(fields) != 3:
+            return None
+        for kind in ("blob", "tree"):
+            if fields[1] == kind:
+                return kind, rest[: int(fields[2])]
+        return None
+
+    def _search_packs(self, oid: str) -> tuple[Kind, bytes] | None:
+        for pack in list(self._packs.values()):
+            found = pack.read(oid)
+            if found is not None:
+                return found
+        return None
+
+    def _has_here(self, oid: str) -> bool:
+        if not self._scanned:
+            self._refresh_packs()
+        return any(oid in pack for pack in list(self._packs.values())) or has_loose(self._objects, oid)
+
+    def _refresh_packs(self) -> bool:
+        """Look for packs that appeared since; true if there are any."""
+        with self._lock:
+            self._scanned = True
+            names = {index.stem: index for index in (self._objects / "pack").glob("pack-*.idx")}
+            fresh = [index for name, index in names.items() if name not in self._packs]
+            for index in fresh:
+                self._packs[index.stem] = PackReader(index)
+            return bool(fresh)
+
+
+class Writer:
+    """A batch of new objects: a few become loose files, many become one pack. Objects already stored cost nothing.
+
+    Nothing is promised to be readable before the batch has been left without an error.
+    """
+
+    def __init__(self, store: ObjectStore, objects: Path) -> None:
+        self._store = store
+        self._objects = objects
+        self._pending: dict[str, tuple[Kind, bytes]] = {}
+        self._bytes = 0
+        self._added: set[str] = set()
+        self._pack: PackWriter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._finish()
+        elif self._pack is not None:
+            self._pack.abandon()
+
+    def add(self, kind: Kind, data: bytes) -> str:
+        """Name the object and store it unless it is there."""
+        oid = object_id(kind, data)
+        if oid in self._added or self._store.has(oid):
+            return oid
+        self._added.add(oid)
+        if self._pack is not None:
+            self._pack.add(oid, kind, data)
+            return oid
+        self._pending[oid] = (kind, data)
+        self._bytes += len(data)
+        if len(self._pending) > _LOOSE_OBJECTS or self._bytes > _LOOSE_BYTES:
+            self._pack = PackWriter(self._objects)
+            for waiting, (its_kind, its_data) in self._pending.items():
+                self._pack.add(waiting, its_kind, its_data)
+            self._pending.clear()
+        return oid
+
+    def _finish(self) -> None:
+        for oid, (kind, data) in self._pending.items():
+            write_loose(self._objects, oid, kind, data)
+        if self._pack is not None:
+            self._pack.finish()
+            self._store._refresh_packs()
+        self._store._known.update(self._added)
+
+
+class _Directory(dict[str, "Entry | _Directory"]):
+    """Files and subdirectories by name."""
+
+
+def decode_tree(data: bytes) -> dict[str, Entry]:
+    """The entries of one tree object."""
+    entries: dict[str, Entry] = {}
+    position = 0
+    while position < len(data):
+        space = data.index(b" ", position)
+        end = data.index(b"\0", space)
+        oid = data[end + 1 : end + 33]
+        entries[os.fsdecode(data[space + 1 : end])] = Entry(data[position:space].decode(), oid.hex())
+        position = end + 33
+    return entries
+
+
+def encode_tree(entries: Iterable[tuple[str, str, str]]) -> bytes:
+    """One tree object from (name, mode, oid); directories have mode `40000`."""
+    rows = []
+    for name, mode, oid in entries:
+        raw = os.fsencode(name)
+        rows.append((raw + b"/" if mode == _TREE else raw, mode.encode() + b" " + raw + b"\0" + bytes.fromhex(oid)))
+    rows.sort()
+    return b"".join(row for _, row in rows)
+
+
+def _write_directory(writer: Writer, directory: _Directory) -> str:
+    rows = []
+    for name, child in directory.items():
+        if isinstance(child, _Directory):
+            rows.append((name, _TREE, _write_directory(writer, child)))
+        else:
+            rows.append((name, child.mode, child.oid))
+    return writer.add("tree", encode_tree(rows))
+
+
+def _nest(entries: Mapping[str, Entry]) -> _Directory:
+    root = _Directory()
+    directories: dict[str, _Directory] = {"": root}
+
+    def directory(path: str) -> _Directory:
+        found = directories.get(path)
+        if found is None:
+            parent, _, name = path.rpartition("/")
+            found = directories[path] = _Directory()
+            _place(directory(parent), name, found, path)
+        return found
+
+    for path, entry in entries.items():
+        parent, _, name = path.rpartition("/")
+        _place(directory(parent), name, entry, path)
+    return root
+
+
+def _place(directory: _Directory, name: str, child: Entry | _Directory, path: str) -> None:
+    if name in ("", ".", "..") or name.lower() == ".git" or "\0" in name or name in directory:
+        raise CodePilotError(FailureKind.POLICY_VIOLATION, f"a tree cannot hold the path {path!r}", path=path)
+    directory[name] = child
+
+
+def _make(path: Path) -> None:
+    """Build the repository beside its place, then rename: it is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.tmp-{secrets.token_hex(6)}")
+    for directory in ("objects/pack", "objects/info", "refs/heads"):
+        (temporary / directory).mkdir(parents=True)
+    (temporary / "config").write_text(_CONFIG)
+    (temporary / "HEAD").write_text("ref: refs/heads/none\n")
+    try:
+        temporary.rename(path)
+    except OSError:
+        shutil.rmtree(temporary)
+        if not (path / "HEAD").exists():
+            raise
+
+
+def _set_alternates(path: Path, alternates: Sequence[Path]) -> None:
+    lines = [os.fsencode(alternate / "objects") for alternate in alternates]
+    if any(b"\n" in line or line[:1] in (b'"', b"#") for line in lines):
+        raise CodePilotError(FailureKind.INTERNAL, "an object store's path may not hold a line break")
+    content = b"".join(line + b"\n" for line in lines)
+    file = path / "objects" / "info" / "alternates"
+    if file.exists() and file.read_bytes() == content:
+        return
+    temporary = file.with_name(f"alternates.tmp-{secrets.token_hex(6)}")
+    temporary.write_bytes(content)
+    temporary.rename(file)
+
+
+def _alternates_of(path: Path) -> list[Path]:
+    try:
+        content = (path / "objects" / "info" / "alternates").read_bytes()
+    except FileNotFoundError:
+        return []
+    return [Path(os.fsdecode(line)).parent for line in content.split(b"\n") if line]
+
+
+def _conflict(stderr: bytes) -> CodePilotError:
+    """Say which file and hunk refused, in git's own words."""
+    text = stderr.decode("utf-8", "replace")
+    errors = [line.removeprefix("error: ") for line in text.splitlines() if line.startswith(("error:", "fatal:"))]
+    where = re.search(r"patch failed: (.+):(\d+)$", text, re.MULTILINE)
+    message = "; ".join(errors[:6]) or last_line(stderr) or "git could not read the patch"
+    return CodePilotError(
+        FailureKind.PATCH_CONFLICT,
+        f"the patch does not apply: {message}",
+        file=where[1] if where else None,
+        line=int(where[2]) if where else None,
+        git=text[-2000:],
+    )

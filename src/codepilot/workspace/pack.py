@@ -1,0 +1,253 @@
+"""Git's two object containers, read and written directly: loose objects and undeltified packs.
+
+Promises: what is read is checked against its name; what is written appears under its final name complete or not at
+all. Packs that someone else deltified are not decoded here; the caller asks git for those.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import secrets
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+Kind = Literal["blob", "tree", "commit", "tag"]
+
+_CODES: dict[Kind, int] = {"commit": 1, "tree": 2, "blob": 3, "tag": 4}
+_KINDS: dict[int, Kind] = {code: kind for kind, code in _CODES.items()}
+_OID = 32
+_HEAD = struct.Struct(">4sII")
+_LEVEL = 1
+
+
+def object_id(kind: Kind, data: bytes) -> str:
+    """The SHA-256 name git gives to an object."""
+    digest = hashlib.sha256(b"%s %d\0" % (kind.encode(), len(data)))
+    digest.update(data)
+    return digest.hexdigest()
+
+
+def read_loose(objects: Path, oid: str) -> tuple[Kind, bytes] | None:
+    """A loose object, or None where there is none. An empty file (a machine lost power) counts as none."""
+    try:
+        with open(f"{objects}/{oid[:2]}/{oid[2:]}", "rb") as file:  # noqa: PTH123 (asked once per object)
+            raw = file.read()
+    except FileNotFoundError:
+        return None
+    if not raw:
+        return None
+    header, _, data = zlib.decompress(raw).partition(b"\0")
+    kind = _kind_named(header.split(b" ", 1)[0].decode())
+    return kind, data
+
+
+def has_loose(objects: Path, oid: str) -> bool:
+    try:
+        return os.stat(f"{objects}/{oid[:2]}/{oid[2:]}").st_size > 0  # noqa: PTH116 (asked once per object)
+    except FileNotFoundError:
+        return False
+
+
+def write_loose(objects: Path, oid: str, kind: Kind, data: bytes) -> None:
+    """Write one object under a temporary name, then rename."""
+    directory = objects / oid[:2]
+    temporary = directory / f"tmp_obj_{secrets.token_hex(8)}"
+    packed = zlib.compress(b"%s %d\0" % (kind.encode(), len(data)) + data, _LEVEL)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        fd = os.open(temporary, flags, 0o444)
+    except FileNotFoundError:
+        directory.mkdir(parents=True, exist_ok=True)
+        fd = os.open(temporary, flags, 0o444)
+    try:
+        write_all(fd, packed)
+    finally:
+        os.close(fd)
+    temporary.rename(directory / oid[2:])
+
+
+def write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _kind_named(name: str) -> Kind:
+    for kind in _CODES:
+        if kind == name:
+            return kind
+    raise ValueError(f"unknown object type {name!r}")
+
+
+class PackWriter:
+    """Collects objects into one pack with its index. Nothing is visible before `finish`."""
+
+    def __init__(self, objects: Path) -> None:
+        self._directory = objects / "pack"
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._temporary = self._directory / f"tmp_pack_{secrets.token_hex(8)}"
+        self._file = self._temporary.open("xb")
+        self._file.write(_HEAD.pack(b"PACK", 2, 0))
+        self._offset = _HEAD.size
+        self._entries: dict[bytes, tuple[int, int]] = {}
+
+    def add(self, oid: str, kind: Kind, data: bytes) -> None:
+        raw = _entry_header(_CODES[kind], len(data)) + zlib.compress(data, _LEVEL)
+        self._entries[bytes.fromhex(oid)] = (self._offset, zlib.crc32(raw))
+        self._file.write(raw)
+        self._offset += len(raw)
+
+    def finish(self) -> None:
+        """Seal the pack: count, checksum and index, synced, then renamed index last."""
+        self._file.seek(0)
+        self._file.write(_HEAD.pack(b"PACK", 2, len(self._entries)))
+        self._file.flush()
+        with self._temporary.open("rb") as content:
+            checksum = hashlib.file_digest(content, "sha256").digest()
+        self._file.seek(0, os.SEEK_END)
+        self._file.write(checksum)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        index = self._index(checksum)
+        temporary_index = self._temporary.with_name(self._temporary.name + "_idx")
+        with temporary_index.open("xb") as file:
+            file.write(index)
+            file.flush()
+            os.fsync(file.fileno())
+        name = f"pack-{checksum.hex()}"
+        self._temporary.chmod(0o444)
+        temporary_index.chmod(0o444)
+        self._temporary.rename(self._directory / f"{name}.pack")
+        temporary_index.rename(self._directory / f"{name}.idx")
+
+    def abandon(self) -> None:
+        self._file.close()
+        self._temporary.unlink(missing_ok=True)
+
+    def _index(self, checksum: bytes) -> bytes:
+        ordered = sorted(self._entries.items())
+        fanout = [0] * 256
+        for oid, _ in ordered:
+            fanout[oid[0]] += 1
+        for first in range(1, 256):
+            fanout[first] += fanout[first - 1]
+        large = [offset for _, (offset, _) in ordered if offset >= 1 << 31]
+        places: list[int] = []
+        far = 0
+        for _, (offset, _) in ordered:
+            if offset >= 1 << 31:
+                places.append((1 << 31) | far)
+                far += 1
+            else:
+                places.append(offset)
+        body = b"".join(
+            (
+                b"\377tOc" + struct.pack(">I", 2),
+                struct.pack(">256I", *fanout),
+                b"".join(oid for oid, _ in ordered),
+                struct.pack(f">{len(ordered)}I", *(crc for _, (_, crc) in ordered)),
+                struct.pack(f">{len(places)}I", *places),
+                struct.pack(f">{len(large)}Q", *large),
+                checksum,
+            )
+        )
+        return body + hashlib.sha256(body).digest()
+
+
+def _entry_header(code: int, size: int) -> bytes:
+    byte = (code << 4) | (size & 15)
+    size >>= 4
+    header = bytearray()
+    while size:
+        header.append(byte | 0x80)
+        byte = size & 0x7F
+        size >>= 7
+    header.append(byte)
+    return bytes(header)
+
+
+class PackReader:
+    """A pack and its index, mapped into memory."""
+
+    def __init__(self, index: Path) -> None:
+        self.name = index.stem
+        self._index = _mapped(index)
+        self._pack = _mapped(index.with_suffix(".pack"))
+        if self._index[:8] != b"\377tOc\0\0\0\2":
+            raise ValueError(f"{index.name} is not a version 2 pack index")
+        self._fanout: tuple[int, ...] = struct.unpack_from(">256I", self._index, 8)
+        self._count = self._fanout[255]
+        self._names = 8 + 1024
+        self._offsets = self._names + self._count * (_OID + 4)
+
+    def close(self) -> None:
+        self._index.close()
+        self._pack.close()
+
+    def __iter__(self) -> Iterator[str]:
+        for position in range(self._count):
+            yield self._name(position).hex()
+
+    def __contains__(self, oid: str) -> bool:
+        return self._find(bytes.fromhex(oid)) is not None
+
+    def read(self, oid: str) -> tuple[Kind, bytes] | None:
+        """The object; None if it is not here or is stored as a delta."""
+        position = self._find(bytes.fromhex(oid))
+        if position is None:
+            return None
+        offset = self._offset(position)
+        byte = self._pack[offset]
+        kind = _KINDS.get((byte >> 4) & 7)
+        if kind is None:
+            return None
+        size, shift = byte & 15, 4
+        while byte & 0x80:
+            offset += 1
+            byte = self._pack[offset]
+            size |= (byte & 0x7F) << shift
+            shift += 7
+        inflate = zlib.decompressobj()
+        parts: list[bytes] = []
+        position = offset + 1
+        while not inflate.eof and position < len(self._pack):
+            step = max(size + 64, 4096)
+            parts.append(inflate.decompress(self._pack[position : position + step]))
+            position += step
+        return kind, b"".join(parts)
+
+    def _name(self, position: int) -> bytes:
+        start = self._names + position * _OID
+        return self._index[start : start + _OID]
+
+    def _offset(self, position: int) -> int:
+        (offset,) = struct.unpack_from(">I", self._index, self._offsets + 4 * position)
+        if offset < 1 << 31:
+            return int(offset)
+        far = self._offsets + 4 * self._count + 8 * (offset & 0x7FFFFFFF)
+        return int(struct.unpack_from(">Q", self._index, far)[0])
+
+    def _find(self, oid: bytes) -> int | None:
+        low = self._fanout[oid[0] - 1] if oid[0] else 0
+        high = self._fanout[oid[0]]
+        while low < high:
+            middle = (low + high) // 2
+            name = self._name(middle)
+            if name < oid:
+                low = middle + 1
+            elif name > oid:
+                high = middle
+            else:
+                return middle
+        return None
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

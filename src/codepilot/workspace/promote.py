@@ -1,0 +1,248 @@
+"""Writing an accepted change into the user's checkout.
+
+Promises: only files that the change touches are written, and only if each of them still is exactly what it was in the
+base (or already what the change makes of it); otherwise nothing is written and every file in the way is named. What
+will be done is journalled with the hashes before and after, and synced, before the first write; every file is replaced
+in one step. Interrupted anywhere, the same call completes the work; when all is done it does nothing. Never does:
+follow a link, touch `.git`, or change a file's permissions beyond its executable bit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.workspace import beneath
+from codepilot.workspace.objects import EXECUTABLE, FILE, GITLINK, SYMLINK, Entry, ObjectStore
+from codepilot.workspace.pack import object_id
+
+_OCCUPIED = Entry("occupied", "")
+"""Something that no tree can hold, or a place that cannot be reached without following a link."""
+_ABSENT = None
+
+
+@dataclass(frozen=True)
+class _Write:
+    """One path of the change: what it was, what it is to be."""
+
+    path: str
+    before: Entry | None
+    after: Entry | None
+
+    @property
+    def parts(self) -> list[str]:
+        return self.path.split("/")
+
+
+def promote(checkout: Path, objects: ObjectStore, base_tree: str, new_tree: str, journal: Path) -> tuple[str, ...]:
+    """Bring the checkout from the base to the new tree; the paths that this call wrote."""
+    writes = [_Write(*change) for change in objects.changes(base_tree, new_tree)]
+    _refuse_unfit(writes)
+    with beneath.opened(checkout.resolve()) as root, beneath.disk_full_is_typed():
+        ready = _check(root, writes)
+        if not ready:
+            return ()
+        _write_journal(journal, base_tree, new_tree, writes)
+        deletions = [write for write in ready if write.after is None]
+        for write in reversed(deletions):
+            _delete(root, write)
+        for write in ready:
+            if write.after is not None:
+                _put(root, write, objects)
+        return tuple(write.path for write in ready)
+
+
+def _refuse_unfit(writes: Sequence[_Write]) -> None:
+    for write in writes:
+        if any(part in ("", ".", "..") or part.lower() == ".git" for part in write.parts):
+            raise CodePilotError(FailureKind.POLICY_VIOLATION, f"a change may not touch {write.path!r}")
+        if GITLINK in {side.mode for side in (write.before, write.after) if side}:
+            raise CodePilotError(
+                FailureKind.POLICY_VIOLATION, f"a change may not touch the submodule {write.path}", path=write.path
+            )
+
+
+def _check(root: int, writes: Sequence[_Write]) -> list[_Write]:
+    """The writes still to be done; a conflict if any file is neither what it was nor what it is to be."""
+    deleted = {write.path for write in writes if write.after is None}
+    ready: list[_Write] = []
+    conflicts: list[str] = []
+    for write in writes:
+        now = _current(root, write, deleted)
+        if now == write.after:
+            continue
+        if now == write.before:
+            ready.append(write)
+        else:
+            conflicts.append(write.path)
+    if conflicts:
+        raise CodePilotError(
+            FailureKind.PATCH_CONFLICT,
+            f"{len(conflicts)} file(s) changed since the run began: {', '.join(conflicts[:20])}; nothing was written",
+            "Undo or commit your own edits of these files, or apply the patch by hand.",
+            files=conflicts,
+        )
+    return ready
+
+
+def _current(root: int, write: _Write, deleted: set[str]) -> Entry | None:
+    """What is at a path now. A directory that the change itself empties counts as nothing."""
+    try:
+        with beneath.descended(root, write.parts[:-1]) as parent:
+            name = write.parts[-1]
+            status = beneath.status(parent, name)
+            if status is None:
+                return _ABSENT
+            if stat.S_ISLNK(status.st_mode):
+                return Entry(SYMLINK, object_id("blob", os.fsencode(os.readlink(name, dir_fd=parent))))
+            if stat.S_ISREG(status.st_mode):
+                return _regular(parent, name)
+            if stat.S_ISDIR(status.st_mode) and write.before is None:
+                with beneath.opened(name, parent) as below:
+                    return _ABSENT if _only_holds(below, write.path + "/", deleted) else _OCCUPIED
+            return _OCCUPIED
+    except FileNotFoundError:
+        return _ABSENT
+    except OSError:
+        return _ABSENT if _parent_goes(write, deleted) else _OCCUPIED
+
+
+def _parent_goes(write: _Write, deleted: set[str]) -> bool:
+    """Whether a file in the way of this path's directory is deleted by the change."""
+    parts = write.parts
+    return any("/".join(parts[:end]) in deleted for end in range(1, len(parts)))
+
+
+def _regular(parent: int, name: str) -> Entry:
+    fd = beneath.open_regular(parent, name)
+    if fd is None:
+        return _OCCUPIED
+    try:
+        status = os.fstat(fd)
+        oid = object_id("blob", beneath.read_all(fd, status.st_size))
+    finally:
+        os.close(fd)
+    return Entry(EXECUTABLE if status.st_mode & 0o100 else FILE, oid)
+
+
+def _only_holds(fd: int, prefix: str, deleted: set[str]) -> bool:
+    for name in beneath.names(fd):
+        status = beneath.status(fd, name)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            with beneath.opened(name, fd) as below:
+                if not _only_holds(below, f"{prefix}{name}/", deleted):
+                    return False
+        elif prefix + name not in deleted:
+            return False
+    return True
+
+
+def _write_journal(journal: Path, base_tree: str, new_tree: str, writes: Sequence[_Write]) -> None:
+    """Say what will be done, durably, before doing any of it."""
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    files = [{"path": write.path, "before": write.before, "after": write.after} for write in writes]
+    content = json.dumps({"base_tree": base_tree, "new_tree": new_tree, "files": files}, indent=1)
+    temporary = journal.with_name(journal.name + ".tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(journal)
+    with beneath.opened(journal.parent.resolve()) as directory:
+        os.fsync(directory)
+
+
+def _delete(root: int, write: _Write) -> None:
+    """Remove a file, and the directories that it leaves empty."""
+    parts = write.parts
+    with beneath.descended(root, parts[:-1]) as parent:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(parts[-1], dir_fd=parent)
+        os.fsync(parent)
+    for end in range(len(parts) - 1, 0, -1):
+        with beneath.descended(root, parts[: end - 1]) as above:
+            try:
+                os.rmdir(parts[end - 1], dir_fd=above)
+            except OSError:
+                return
+
+
+def _put(root: int, write: _Write, objects: ObjectStore) -> None:
+    """Write a file under a temporary name beside its place, then rename."""
+    after = write.after
+    if after is None:
+        return
+    data = objects.read_blob(after.oid)
+    name = write.parts[-1]
+    temporary = f".codepilot-{hashlib.sha256(os.fsencode(write.path)).hexdigest()[:16]}.tmp"
+    with _directories(root, write.parts[:-1]) as parent:
+        beneath.remove(parent, temporary)
+        if after.mode == SYMLINK:
+            os.symlink(data, os.fsencode(temporary), dir_fd=parent)
+        else:
+            _write_file(parent, temporary, data, after.mode == EXECUTABLE, beneath.status(parent, name))
+        _own(parent, temporary, beneath.status(parent, name) or os.fstat(parent))
+        _remove_empty(parent, name)
+        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+        os.fsync(parent)
+
+
+def _write_file(parent: int, name: str, data: bytes, executable: bool, old: os.stat_result | None) -> None:
+    """A new file with the permissions of the one it replaces, or those that the user's umask gives."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(name, flags, 0o777 if executable else 0o666, dir_fd=parent)
+    try:
+        if old is not None and stat.S_ISREG(old.st_mode):
+            mode = old.st_mode & 0o777
+            readers = (mode & 0o444) >> 2
+            os.fchmod(fd, mode | readers if executable else mode & ~0o111)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _own(parent: int, name: str, like: os.stat_result) -> None:
+    """Run by root, leave the file to whom it belonged."""
+    if os.geteuid() == 0:
+        os.chown(name, like.st_uid, like.st_gid, dir_fd=parent, follow_symlinks=False)
+
+
+def _remove_empty(parent: int, name: str) -> None:
+    """Empty directories that stand where a file is to be."""
+    status = beneath.status(parent, name)
+    if status is None or not stat.S_ISDIR(status.st_mode):
+        return
+    with beneath.opened(name, parent) as below:
+        for child in beneath.names(below):
+            _remove_empty(below, child)
+    os.rmdir(name, dir_fd=parent)
+
+
+@contextlib.contextmanager
+def _directories(root: int, parts: Sequence[str]) -> Iterator[int]:
+    """The directory at `parts`, made where it is missing."""
+    fd = os.dup(root)
+    try:
+        for part in parts:
+            try:
+                os.mkdir(part, 0o777, dir_fd=fd)
+            except FileExistsError:
+                pass
+            else:
+                _own(fd, part, os.fstat(fd))
+            below = os.open(part, beneath.DIRECTORY, dir_fd=fd)
+            os.close(fd)
+            fd = below
+        yield fd
+    finally:
+        os.close(fd)

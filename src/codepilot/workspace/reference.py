@@ -1,0 +1,79 @@
+"""What the base says about a path: tracked, ignored, part of a submodule, or carried along.
+
+Promises: every answer comes from the base tree alone, so an agent cannot hide a file by editing `.gitignore`, and a
+file that the base tracks is never ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from codepilot.workspace.ignore import IgnoreRules
+from codepilot.workspace.objects import EXECUTABLE, FILE, GITLINK, Entry, ObjectStore
+from codepilot.workspace.submodules import carried_tree
+
+
+class Reference:
+    """The base tree, ready to be asked."""
+
+    def __init__(
+        self,
+        entries: Mapping[str, Entry],
+        rules: IgnoreRules,
+        submodule_files: Mapping[str, Entry] | None = None,
+        carried: Iterable[str] = (),
+    ) -> None:
+        self.entries = entries
+        self.submodule_files = submodule_files or {}
+        self.gitlinks = {path: entry for path, entry in entries.items() if entry.mode == GITLINK}
+        self.carried = frozenset(carried)
+        self._gitlinks_in: dict[str, list[tuple[str, str]]] = {}
+        for path, entry in self.gitlinks.items():
+            parent, slash, name = path.rpartition("/")
+            self._gitlinks_in.setdefault(parent + slash, []).append((name, entry.oid))
+        self._rules = rules
+        self._verdicts: dict[tuple[str, bool], bool] = {}
+        self._directories = _directories(entries)
+
+    @classmethod
+    def of(cls, objects: ObjectStore, tree: str, carried: Iterable[str] = ()) -> Reference:
+        """Read a base tree, its ignore files, and what was kept of its submodules."""
+        entries = objects.read_tree(tree)
+        ignore_files = {
+            path.rpartition("/")[0]: objects.read_blob(entry.oid)
+            for path, entry in entries.items()
+            if path.rpartition("/")[2] == ".gitignore" and entry.mode in (FILE, EXECUTABLE)
+        }
+        inside: dict[str, Entry] = {}
+        for path, entry in entries.items():
+            if entry.mode == GITLINK and (files := carried_tree(objects, entry.oid)):
+                inside |= {f"{path}/{name}": found for name, found in objects.read_tree(files).items()}
+        return cls(entries, IgnoreRules.read(ignore_files), inside, carried)
+
+    def holds_tracked(self, directory: str) -> bool:
+        """Whether the base has a file beneath this directory."""
+        return directory in self._directories
+
+    def gitlinks_in(self, prefix: str) -> Sequence[tuple[str, str]]:
+        """Name and commit of the submodules directly in a directory, given as `""` or with a trailing slash."""
+        return self._gitlinks_in.get(prefix, ())
+
+    def ignores(self, path: str, is_directory: bool) -> bool:
+        """Whether an untracked path is ignored by itself, given that no directory above it is."""
+        if path in self.carried:
+            return True
+        key = (path, is_directory)
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            verdict = self._verdicts[key] = self._rules.matches(path, is_directory)
+        return verdict
+
+
+def _directories(paths: Iterable[str]) -> frozenset[str]:
+    found: set[str] = set()
+    for path in paths:
+        parent = path.rpartition("/")[0]
+        while parent and parent not in found:
+            found.add(parent)
+            parent = parent.rpartition("/")[0]
+    return frozenset(found)

@@ -1,0 +1,261 @@
+"""A workspace: a private plain directory that holds a pinned tree and that an agent may change.
+
+`path/` holds `tree/` (what the agent sees), `snapshots/` (an object store of its own that reads from the base's) and
+`index.json` (what was laid down, and when). Promises: a workspace is there whole or not at all; a snapshot can be
+restored exactly, and both cost what changed; the tree and the diff hold every file that the base does not ignore. The
+agent's own `.git` at the top is never read, kept or touched. Nothing outside `path` is ever written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.workspace import beneath
+from codepilot.workspace.carry import carry
+from codepilot.workspace.manifest import SnapshotRecord, decode_record, encode_record
+from codepilot.workspace.objects import Change, ObjectStore
+from codepilot.workspace.reference import Reference
+from codepilot.workspace.restore import Restorer, lay_down
+from codepilot.workspace.walk import GRANULARITY_NS, Known, Violation, Walk, Walked, WalkLimits
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """An exact copy of the workspace, and the tree it stands for. Equal states have equal ids."""
+
+    id: str
+    tree: str
+    violations: tuple[Violation, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What the workspace holds now."""
+
+    tree: str
+    violations: tuple[Violation, ...]
+    ignored: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WorkspaceDiff:
+    """How the workspace differs from a tree. Ignored files are evidence, not part of the change."""
+
+    patch: bytes
+    tree: str
+    changes: tuple[Change, ...]
+    violations: tuple[Violation, ...]
+    ignored: tuple[str, ...]
+
+
+class Workspace:
+    """See the module. One instance may be shared by threads; its operations take turns."""
+
+    def __init__(self, path: Path, objects: ObjectStore, limits: WalkLimits | None = None) -> None:
+        self.path = path.absolute()
+        self.tree_path = self.path / "tree"
+        self._base_objects = objects
+        self._limits = limits or WalkLimits()
+        self._lock = threading.RLock()
+        self._store: ObjectStore | None = None
+        self._reference: Reference | None = None
+        self._known: dict[str, Known] = {}
+
+    @property
+    def exists(self) -> bool:
+        return self.tree_path.is_dir()
+
+    def create(self, tree: str, carried: Mapping[str, Path] | None = None) -> bool:
+        """Lay a tree down; false if it was there already. `carried` adds host files that are no part of the tree.
+
+        A workspace that was begun and never finished is made again; one made from another tree is refused.
+        """
+        with self._lock, beneath.disk_full_is_typed():
+            if self.exists:
+                if self._index()["tree"] != tree:
+                    raise CodePilotError(
+                        FailureKind.INTERNAL, f"the workspace {self.path.name} was made from another tree"
+                    )
+                return False
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._discard_leftovers()
+            partial = self.path / f"partial-{secrets.token_hex(6)}"
+            partial.mkdir(mode=0o755)
+            with beneath.opened(partial) as root:
+                os.fchmod(root, 0o755)
+                known = lay_down(self._base_objects, tree, root)
+                for target, source in sorted((carried or {}).items()):
+                    carry(source, root, beneath.split(target))
+            _settle(known)
+            self._write_index(tree, sorted(carried or {}), known)
+            partial.rename(self.tree_path)
+            self._known = known
+            return True
+
+    def scan(self) -> Scan:
+        """The tree as it is now, without keeping a snapshot."""
+        walked = self._walk(snapshot=False)[0]
+        return Scan(walked.tree, walked.violations, walked.ignored)
+
+    def snapshot(self) -> Snapshot:
+        """Keep the workspace exactly as it is. Violations are reported; the offending entries are not kept."""
+        walked, snapshot = self._walk(snapshot=True)
+        if not walked.complete:
+            excess = walked.violations[-1]
+            raise CodePilotError(
+                FailureKind.POLICY_VIOLATION,
+                f"the workspace is too large to keep: {excess.detail}",
+                "Delete generated files, or work in a temporary directory outside the tree.",
+            )
+        return Snapshot(snapshot, walked.tree, walked.violations)
+
+    def restore(self, snapshot: str, paths: Sequence[str] = ()) -> None:
+        """Make the workspace, or only the given paths of it, exactly what it was at a snapshot."""
+        with self._lock, beneath.disk_full_is_typed():
+            store = self._objects()
+            if not store.has(snapshot):
+                raise CodePilotError(FailureKind.PATH_NOT_FOUND, f"there is no snapshot {snapshot}")
+            record = decode_record(store.read_blob(snapshot))
+            asked = [_inside(path) for path in paths]
+            self._discard_leftovers()
+            staging_path = self.path / f"staging-{secrets.token_hex(6)}"
+            staging_path.mkdir(mode=0o700)
+            with beneath.opened(self.path) as home:
+                with beneath.opened(staging_path.name, home) as staging:
+                    self._restore(home, Restorer(store, staging, self._known), record, asked)
+                beneath.remove(home, staging_path.name)
+
+    def diff(self, base_tree: str) -> WorkspaceDiff:
+        """The exact change from a tree to the workspace."""
+        with self._lock:
+            walked = self._walk(snapshot=False)[0]
+            difference = self._objects().diff(base_tree, walked.tree)
+        return WorkspaceDiff(difference.patch, walked.tree, difference.changes, walked.violations, walked.ignored)
+
+    def read_file(self, path: str, limit: int = 64 << 20) -> bytes:
+        """The content of a regular file inside, reached without following any link."""
+        parts = _inside(path)
+        try:
+            with beneath.opened(self.tree_path) as root, beneath.descended(root, parts[:-1]) as parent:
+                fd = beneath.open_regular(parent, parts[-1])
+                if fd is None:
+                    raise _not_found(path)
+                try:
+                    return _read_within(fd, path, limit)
+                finally:
+                    os.close(fd)
+        except OSError as error:
+            raise _not_found(path) from error
+
+    def delete(self) -> None:
+        """Remove the workspace with its snapshots. Removing what is not there is fine."""
+        with self._lock:
+            self.close()
+            self._reference = None
+            self._known = {}
+            if not self.path.parent.is_dir():
+                return
+            with beneath.opened(self.path.parent) as parent:
+                beneath.remove(parent, self.path.name)
+
+    def close(self) -> None:
+        """Let go of open files."""
+        with self._lock:
+            if self._store is not None:
+                self._store.close()
+                self._store = None
+
+    def _walk(self, snapshot: bool) -> tuple[Walked, str]:
+        with self._lock, beneath.disk_full_is_typed():
+            reference = self._load()
+            with beneath.opened(self.tree_path) as root, self._objects().writer() as writer:
+                walked = Walk(reference, self._known, writer, self._limits).run(root)
+                name = ""
+                if snapshot and walked.complete:
+                    mode = stat.S_IMODE(os.fstat(root).st_mode)
+                    name = writer.add("blob", encode_record(SnapshotRecord(walked.tree, walked.manifest, mode)))
+            self._known = walked.known
+            return walked, name
+
+    def _restore(self, home: int, restorer: Restorer, record: SnapshotRecord, asked: Sequence[list[str]]) -> None:
+        root = beneath.open_for_change(home, self.tree_path.name)
+        try:
+            if asked:
+                for parts in asked:
+                    restorer.path(root, record.manifest, parts)
+            else:
+                restorer.directory(root, record.manifest)
+                os.fchmod(root, record.mode)
+        finally:
+            os.close(root)
+
+    def _objects(self) -> ObjectStore:
+        if self._store is None:
+            if not self.exists:
+                raise CodePilotError(FailureKind.EXECUTOR_LOST, f"the workspace {self.path.name} is not there")
+            self._store = ObjectStore.open(self.path / "snapshots", [self._base_objects.path])
+        return self._store
+
+    def _load(self) -> Reference:
+        """What the base says, read once; after a restart also what was laid down."""
+        if self._reference is None:
+            store = self._objects()
+            index = self._index()
+            self._reference = Reference.of(self._base_objects, index["tree"], index["carried"])
+            if not self._known:
+                self._known = {path: Known(*row) for path, row in index["files"].items() if store.has(row[4])}
+        return self._reference
+
+    def _index(self) -> dict[str, Any]:
+        loaded: dict[str, Any] = json.loads((self.path / "index.json").read_bytes())
+        return loaded
+
+    def _write_index(self, tree: str, carried: Sequence[str], known: Mapping[str, Known]) -> None:
+        temporary = self.path / f"index.json.{secrets.token_hex(6)}"
+        temporary.write_text(json.dumps({"tree": tree, "carried": carried, "files": known}))
+        temporary.rename(self.path / "index.json")
+
+    def _discard_leftovers(self) -> None:
+        """Remove what an interrupted operation left beside the tree."""
+        with beneath.opened(self.path) as home:
+            for name in beneath.names(home):
+                if name.startswith(("partial-", "staging-", "index.json.")):
+                    beneath.remove(home, name)
+
+
+def _settle(known: Mapping[str, Known]) -> None:
+    """Wait until any later change is bound to show in a file's status."""
+    latest = max((entry.ctime_ns for entry in known.values()), default=0)
+    wait = latest + GRANULARITY_NS - time.time_ns()
+    if 0 < wait <= GRANULARITY_NS:
+        time.sleep(wait / 1e9)
+
+
+def _inside(path: str) -> list[str]:
+    parts = beneath.split(path)
+    if parts[0] == ".git":
+        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, "the workspace's .git is not part of it", path=path)
+    return parts
+
+
+def _read_within(fd: int, path: str, limit: int) -> bytes:
+    status = os.fstat(fd)
+    if status.st_nlink > 1:
+        raise CodePilotError(FailureKind.POLICY_VIOLATION, f"{path} is a hard link and is not read", path=path)
+    if status.st_size > limit:
+        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"{path} has {status.st_size} bytes; at most {limit}")
+    return beneath.read_all(fd, status.st_size)
+
+
+def _not_found(path: str) -> CodePilotError:
+    return CodePilotError(FailureKind.PATH_NOT_FOUND, f"there is no regular file {path!r} in the workspace", path=path)
