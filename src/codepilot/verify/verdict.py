@@ -13,7 +13,7 @@ from typing import Literal
 
 from codepilot.core.artifacts import TestError, TestResult, TestStatus, TestSummary
 from codepilot.core.failures import Failure, FailureKind
-from codepilot.project import SuiteRun, TestCase
+from codepilot.project import SuiteRun, TestCase, summarise
 
 FAILURES_REQUIRED = 2
 PASSES_REQUIRED = 3
@@ -87,13 +87,7 @@ def signature(cases: Iterable[TestCase]) -> str:
 
 def summary(run: SuiteRun, flaky: Iterable[str] = ()) -> TestSummary:
     """Counts and names, with the tests that cannot be trusted set apart."""
-    return TestSummary(
-        passed=len(run.having(TestStatus.PASSED)),
-        failed=run.having(TestStatus.FAILED),
-        errors=run.having(TestStatus.ERROR),
-        skipped=len(run.having(TestStatus.SKIPPED)),
-        flaky=tuple(flaky),
-    )
+    return summarise(run).model_copy(update={"flaky": tuple(flaky)})
 
 
 # Before the change ----------------------------------------------------------------------------------

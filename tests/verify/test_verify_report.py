@@ -1,0 +1,149 @@
+"""The document that programs read, and the exit code that shells read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from codepilot.core.artifacts import ArtifactRef, ArtifactType, PatchCandidate, TestSummary
+from codepilot.core.events import (
+    BaselineRecorded,
+    BasePinned,
+    Event,
+    EventType,
+    PatchProposed,
+    ProofRecorded,
+    State,
+    TaskSpecRecorded,
+)
+from codepilot.core.failures import Failure, FailureKind
+from codepilot.core.run import Run, Spent
+from codepilot.core.task import FollowUp, Goal, TaskOrigin, TaskSpec
+from codepilot.verify import exit_code, exit_code_of, report, report_json, write_record
+
+KEYS = [
+    "schema_version",
+    "run_id",
+    "status",
+    "verdict",
+    "confidence",
+    "failure",
+    "patch",
+    "bundle",
+    "workspace",
+    "log",
+    "base_commit",
+    "base_dirty",
+    "tests_before",
+    "tests_after",
+    "suite",
+    "iterations",
+    "turns",
+    "tokens",
+    "cost_usd",
+    "duration_sec",
+    "next_steps",
+]
+
+TASK = TaskSpec(task_id="t-1", goal=Goal(natural="mend it"), repo="/somewhere")
+PROPOSAL = PatchProposed(
+    patch=PatchCandidate(diff="diff", touched_files=("a.py",), rationale="because"),
+    diff=ArtifactRef(type=ArtifactType.PATCH, sha256="0" * 64, size_bytes=4),
+    tree="c" * 64,
+    snapshot="s-1",
+)
+
+
+def ended(state: State, kind: FailureKind | None = None, **more: object) -> Run:
+    failure = Failure(kind=kind, message="it went wrong") if kind else None
+    return Run(run_id="r-1", task=TASK, state=state, failure=failure, **more)
+
+
+def done() -> Run:
+    return ended(
+        State.DONE,
+        verdict="plausible",
+        confidence=0.8,
+        proposal=PROPOSAL,
+        base=BasePinned(repo_id="x", commit="a" * 40, dirty=True, tree="b" * 64),
+        baseline=BaselineRecorded(
+            targets=("t",), signature="s", before=TestSummary(passed=3, failed=("t",)), suite="full"
+        ),
+        proof=ProofRecorded(ok=True, verdict="plausible", confidence=0.8, after=TestSummary(passed=4), suite="full"),
+        spent=Spent(iterations=2, turns=5, tokens=7, cost_usd=0.5, wall_us=1_500_000),
+    )
+
+
+def test_the_document_has_exactly_the_documented_keys() -> None:
+    follow_up = FollowUp(title="more", kind="change", origin=TaskOrigin(from_task="t-1"))
+    document = report_json(report(done(), patch="/p", bundle="/b", workspace="/w", log="/l", next_steps=[follow_up]))
+    assert list(document) == KEYS
+    assert document["status"] == "DONE"
+    assert document["tests_before"] == {"passed": 3, "failed": ["t"], "errors": [], "skipped": 0, "flaky": []}
+    assert document["tests_after"] == {"passed": 4, "failed": [], "errors": [], "skipped": 0, "flaky": []}
+    assert (document["suite"], document["iterations"], document["duration_sec"]) == ("full", 2, 1.5)
+    assert (document["base_commit"], document["base_dirty"]) == ("a" * 40, True)
+    assert list(report_json(report(ended(State.ABORTED)))) == KEYS
+
+
+def test_a_failure_says_what_to_do_next() -> None:
+    document = report_json(report(ended(State.FAILED, FailureKind.STUCK)))
+    failure = document["failure"]
+    assert isinstance(failure, dict)
+    assert list(failure) == ["kind", "message", "next_action"]
+    assert failure["next_action"]
+    assert (document["verdict"], document["tests_before"], document["suite"]) == (None, None, "none")
+
+
+def test_a_bundle_being_written_says_how_the_run_will_stand() -> None:
+    running = done().model_copy(update={"state": State.FINALIZE})
+    assert report(running, status=State.DONE, bundle="/b").status is State.DONE
+
+
+@pytest.mark.parametrize(
+    ("run", "code"),
+    [
+        (done(), 0),
+        (ended(State.DONE), 1),
+        (ended(State.FAILED, FailureKind.STUCK), 1),
+        (ended(State.FAILED, FailureKind.REPEATED_FAILURE), 1),
+        (ended(State.ABORTED, FailureKind.BUDGET_EXCEEDED), 1),
+        (ended(State.ABORTED, FailureKind.CANCELLED), 1),
+        (ended(State.FAILED, FailureKind.TEST_NOT_FOUND), 2),
+        (ended(State.FAILED, FailureKind.FLAKY_TEST), 2),
+        (ended(State.BLOCKED, FailureKind.MODEL_AUTH), 3),
+        (ended(State.FAILED, FailureKind.SANDBOX_UNAVAILABLE), 4),
+        (ended(State.FAILED, FailureKind.INTERNAL), 4),
+        (ended(State.IMPLEMENT), 4),
+        (ended(State.PAUSED), 130),
+    ],
+)
+def test_every_ending_has_its_exit_code(run: Run, code: int) -> None:
+    assert exit_code(run) == code
+
+
+@pytest.mark.parametrize("kind", list(FailureKind))
+def test_every_failure_has_an_exit_code(kind: FailureKind) -> None:
+    assert exit_code_of(Failure(kind=kind, message="x")) in (1, 2, 4)
+
+
+def test_a_run_without_a_change_leaves_its_record(tmp_path: Path) -> None:
+    event = Event(
+        type=EventType.TASK_SPEC_RECORDED,
+        data=TaskSpecRecorded(task=TASK),
+        event_id="e-1",
+        seq=1,
+        run_id="r-1",
+        at=1,
+    )
+    run = ended(State.FAILED, FailureKind.STUCK)
+    for _ in range(2):
+        write_record(tmp_path / "r-1", run, [event])
+    assert sorted(path.name for path in (tmp_path / "r-1").iterdir()) == [
+        "report.json",
+        "timeline.json",
+        "transcript.jsonl",
+    ]
+    assert json.loads((tmp_path / "r-1" / "report.json").read_text())["failure"]["kind"] == "stuck"
