@@ -8,7 +8,7 @@ depends on how much the tests around the change would notice.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from codepilot.core.artifacts import PolicyCheck, TestResult, TestSummary
 from codepilot.core.events import ProofRecorded, Verdict
@@ -18,9 +18,7 @@ from codepilot.project import Project
 from codepilot.verify.gate import Baseline, run_gate
 from codepilot.verify.guarded import bends_runner, is_test
 from codepilot.verify.verdict import SuiteKind
-
-if TYPE_CHECKING:
-    from codepilot.workspace import Entry, ObjectStore
+from codepilot.workspace import Entry, ObjectStore
 
 STRONG_SCORE = 0.7
 """The share of mutants of the changed code that the tests must notice."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from codepilot.core.artifacts import PolicyCheck
 from codepilot.core.events import ProofRecorded
@@ -13,9 +12,7 @@ from codepilot.project import Project
 from codepilot.verify.bundle import BASE_DIFF, PATCH, Provenance, check_bundle, read_payload
 from codepilot.verify.gate import Baseline, run_baseline
 from codepilot.verify.proof import Create, Measure, prove
-
-if TYPE_CHECKING:
-    from codepilot.workspace import ObjectStore
+from codepilot.workspace import ObjectStore
 
 _DISPROVED = (FailureKind.TEST_ALREADY_PASSES, FailureKind.TEST_NOT_FOUND, FailureKind.FLAKY_TEST)
 """What a baseline may say that makes the bundle's claim untrue, rather than this machine unable to check it."""
