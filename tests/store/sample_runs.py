@@ -1,0 +1,45 @@
+"""Runs to store: small drafts and a clock that tests share with the processes they start."""
+
+from __future__ import annotations
+
+from codepilot.core.contract import Contract
+from codepilot.core.events import EventDraft, EventType, StepStarted, TurnFinished, TurnStarted, Usage
+from codepilot.core.run import Run, Succeeded, decide, start
+from codepilot.core.task import Goal, TaskSpec
+from codepilot.store import Claim, Store, new_id
+
+
+def task(goal: str = "Make the failing test pass") -> TaskSpec:
+    return TaskSpec(task_id=new_id("t"), goal=Goal(natural=goal), repo="/somewhere/project")
+
+
+def new_run(store: Store, goal: str = "Make the failing test pass") -> str:
+    run_id = new_id("r")
+    store.create_run(run_id, start(task(goal), run_id))
+    return run_id
+
+
+def draft(claim: Claim, kind: EventType, data: Contract) -> EventDraft:
+    return EventDraft(type=kind, data=data, step_id=claim.step_id, attempt=claim.attempt)
+
+
+def started(claim: Claim) -> EventDraft:
+    return draft(claim, EventType.STEP_STARTED, StepStarted(worker=claim.worker, fence=claim.fence))
+
+
+def turn(claim: Claim, number: int, text: str = "fine") -> list[EventDraft]:
+    usage = Usage(turns=1, tokens=10, cost_usd=0.001)
+    return [
+        draft(claim, EventType.TURN_STARTED, TurnStarted(turn=number, action={"tool": "read_file"}, usage=usage)),
+        draft(claim, EventType.TURN_FINISHED, TurnFinished(turn=number, observation={"stdout": text})),
+    ]
+
+
+def take(store: Store, worker: str = "w-one", run_id: str | None = None) -> Claim:
+    claim = store.claim(worker, run_id)
+    assert claim is not None
+    return claim
+
+
+def succeed(run: Run) -> list[EventDraft]:
+    return decide(run, Succeeded(), now=run.updated_at)

@@ -1,0 +1,131 @@
+"""Claims: one holder a step, and a stale one can write nothing."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sample_runs import draft, new_run, started, succeed, take, turn
+
+from codepilot.core.events import EventType, Requested, State
+from codepilot.core.failures import CodePilotError, Failure, FailureKind
+from codepilot.core.run import Failed, Paused, Run, decide, decide_cancel, decide_resume
+from codepilot.store import Claim, Home, LostLease, StepStatus, Store
+
+
+def test_a_pending_step_has_one_claimer(store: Store) -> None:
+    run_id = new_run(store)
+    first = take(store, "w-one")
+    assert (first.run_id, first.state, first.fence, first.attempt) == (run_id, State.INIT, 1, 1)
+    assert store.claim("w-two") is None
+    assert store.steps(run_id)[0].worker == "w-one"
+
+
+def test_claims_raced_by_threads_and_stores_are_given_once_each(home: Home, store: Store) -> None:
+    runs = {new_run(store) for _ in range(12)}
+    other = Store.open(home.database, locks=home.locks)
+    with ThreadPoolExecutor(4) as pool:
+        claims = list(pool.map(lambda n: (store, other)[n % 2].claim(f"w-{n % 4}"), range(16)))
+    other.close()
+    given = [claim.run_id for claim in claims if claim is not None]
+    assert sorted(given) == sorted(runs)
+
+
+def test_the_oldest_step_comes_first_and_a_run_can_be_named(store: Store) -> None:
+    old, new = new_run(store), new_run(store)
+    assert take(store, run_id=new).run_id == new
+    assert take(store).run_id == old
+    assert store.claim("w-one", "r-none") is None
+
+
+@pytest.mark.parametrize("change", ["fence", "worker", "attempt", "step_id"])
+def test_a_claim_that_does_not_fit_writes_nothing(store: Store, change: str) -> None:
+    run_id = new_run(store)
+    held = take(store)
+    wrong = {"fence": 7, "worker": "w-two", "attempt": 2, "step_id": "s-other"}
+    stale = Claim(**{**vars(held), change: wrong[change]})
+    before = store.events(run_id)
+    asked: list[Run] = []
+
+    def decision(run: Run) -> list[object]:
+        asked.append(run)
+        return []
+
+    for write in (lambda: store.append(stale, turn(stale, 1)), lambda: store.commit(stale, decision)):
+        with pytest.raises(LostLease) as lost:
+            write()
+        assert lost.value.kind is FailureKind.WORKER_LOST
+    assert asked == []
+    assert store.events(run_id) == before
+    store.check(run_id)
+
+
+def test_a_step_is_finished_once(store: Store) -> None:
+    run_id = new_run(store)
+    claim = take(store)
+    store.commit(claim, succeed)
+    with pytest.raises(LostLease):
+        store.commit(claim, succeed)
+    assert [step.status for step in store.steps(run_id)] == [StepStatus.SUCCEEDED, StepStatus.PENDING]
+    store.check(run_id)
+
+
+def test_pausing_gives_the_step_back_and_outdates_the_claim(store: Store) -> None:
+    run_id = new_run(store)
+    claim = take(store)
+    store.append(claim, [started(claim)])
+    store.commit(claim, lambda run: decide(run, Paused("asked"), now=run.updated_at))
+    assert store.load(run_id).state is State.PAUSED
+    assert store.claim("w-two") is None, "a run that waits has nothing to do"
+    with pytest.raises(LostLease):
+        store.append(claim, turn(claim, 1))
+    store.control(run_id, decide_resume)
+    again = take(store, "w-two")
+    assert (again.step_id, again.attempt) == (claim.step_id, claim.attempt)
+    assert again.fence > claim.fence + 1
+    store.check(run_id)
+
+
+def test_a_blocked_run_tries_its_step_again_after_resume(store: Store) -> None:
+    run_id = new_run(store)
+    claim = take(store)
+    no_key = Failure(kind=FailureKind.MODEL_AUTH, message="no key")
+    store.commit(claim, lambda run: decide(run, Failed(no_key), now=run.updated_at))
+    assert store.load(run_id).state is State.BLOCKED
+    assert store.claim("w-one") is None
+    assert store.history()[0].failure_kind is FailureKind.MODEL_AUTH
+    store.control(run_id, decide_resume)
+    assert take(store).step_id == claim.step_id
+    assert store.history()[0].failure_kind is None
+    store.check(run_id)
+
+
+def test_requests_from_outside_are_seen_and_cancelling_closes_the_step(home: Home, store: Store) -> None:
+    run_id = new_run(store)
+    claim = take(store)
+    outside = Store.open(home.database, locks=home.locks)
+    assert store.requested(run_id) == (False, False)
+    outside.control(run_id, lambda _: [draft(claim, EventType.PAUSE_REQUESTED, Requested())])
+    assert store.requested(run_id) == (True, False)
+    outside.control(run_id, lambda _: [draft(claim, EventType.CANCEL_REQUESTED, Requested())])
+    assert store.requested(run_id) == (True, True)
+    outside.control(run_id, decide_cancel)
+    outside.close()
+    assert [step.status for step in store.steps(run_id)] == [StepStatus.CANCELLED]
+    with pytest.raises(LostLease):
+        store.commit(claim, succeed)
+    assert store.requested(run_id) == (False, False)
+    store.check(run_id)
+
+
+def test_an_event_about_a_step_that_is_not_open_is_refused(store: Store) -> None:
+    run_id = new_run(store)
+    claim = take(store)
+    done = store.commit(claim, succeed)
+    with pytest.raises(CodePilotError, match="not open") as refused:
+        store.control(run_id, lambda _: [draft(claim, done[0].type, done[0].data)])
+    assert refused.value.kind is FailureKind.INTERNAL
+    with pytest.raises(CodePilotError) as twice:
+        store.control(run_id, lambda _: [draft(claim, done[1].type, done[1].data)])
+    assert twice.value.kind is FailureKind.INTERNAL
+    store.check(run_id)

@@ -1,0 +1,249 @@
+"""All or nothing: whatever dies in the middle, the log is gapless and every view is what it tells."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from sample_runs import new_run, started, succeed, take, turn
+
+from codepilot.core.events import EventDraft, State
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.run import Run, start
+from codepilot.store import Home, Store
+from codepilot.store.database import Database
+
+HERE = Path(__file__).parent
+
+
+def python(program: str, *args: object) -> subprocess.Popen[bytes]:
+    """Another process with the same store; it can be killed."""
+    preamble = (
+        "import sys, os, time\n"
+        "from pathlib import Path\n"
+        "from codepilot.store import *\n"
+        "from codepilot.store import Store\n"
+        "from sample_runs import *\n"
+        "home = Home(Path(sys.argv[1]))\n"
+        "store = Store.open(home.database, locks=home.locks)\n"
+    )
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
+    command = [sys.executable, "-c", preamble + program, *map(str, args)]
+    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE)
+
+
+def test_a_decision_that_raises_leaves_no_trace(store: Store) -> None:
+    run_id = new_run(store)
+    claim = take(store)
+    before, view = store.events(run_id), store.load(run_id)
+
+    def breaks(run: Run) -> list[EventDraft]:
+        raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        store.commit(claim, breaks)
+    with pytest.raises(RuntimeError, match="in the middle"):
+        store.control(run_id, breaks)
+    assert store.events(run_id) == before
+    assert store.load(run_id) == view
+    store.commit(claim, succeed)
+    assert store.load(run_id).state is State.MAP_REPO
+
+
+def test_a_bad_event_among_good_ones_takes_them_all_back(store: Store) -> None:
+    run_id = new_run(store)
+    claim = take(store)
+    ended = store.load(run_id)
+    drafts = [*turn(claim, 1), *succeed(ended), succeed(ended)[0]]
+    with pytest.raises(CodePilotError):
+        store.commit(claim, lambda _: drafts)
+    assert len(store.events(run_id)) == 2
+    store.check(run_id)
+
+
+def test_creating_a_run_again_returns_what_exists(store: Store) -> None:
+    run_id = new_run(store)
+    first = store.events(run_id)
+    claim = take(store)
+    store.append(claim, turn(claim, 1))
+    again = store.create_run(run_id, start(store.load(run_id).task, run_id))
+    assert again[: len(first)] == first
+    assert len(again) == len(first) + 2
+    assert len(store.steps(run_id)) == 1
+
+
+def test_a_task_may_have_several_runs(store: Store) -> None:
+    first = new_run(store)
+    asked = store.load(first).task
+    store.create_run("r-second", start(asked, "r-second"))
+    assert store.load("r-second").task == asked
+    store.check("r-second")
+
+
+def test_killed_in_the_middle_of_writing_nothing_is_torn(home: Home, store: Store) -> None:
+    """A process commits and appends as fast as it can; what it was told is kept is kept, and nothing is half there."""
+    program = """
+while True:
+    run_id = new_run(store)
+    while (claim := store.claim("w-killed", run_id)) is not None:
+        store.append(claim, [started(claim)])
+        store.append(claim, turn(claim, 1, "x" * 3000))
+        seq = store.commit(claim, succeed)[-1].seq
+        os.write(1, f"{run_id} {seq}\\n".encode())
+"""
+    told: dict[str, int] = {}
+    for wait in (0.05, 0.11, 0.17):
+        process = python(program, home.path)
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        time.sleep(wait)
+        process.send_signal(signal.SIGKILL)
+        lines = (first + process.stdout.read()).split(b"\n")[:-1]
+        process.stdout.close()
+        process.wait()
+        told.update({run.decode(): int(seq) for run, seq in (line.split() for line in lines)})
+    for run_id, seq in told.items():
+        assert len(store.events(run_id)) >= seq
+    assert len(told) >= 3
+    for row in store.history(10_000):
+        store.check(row.run_id)
+    open_runs = [row.run_id for row in store.history(10_000) if row.state is not State.DONE]
+    store.reclaim()
+    for run_id in open_runs:
+        while (claim := store.claim("w-heir", run_id)) is not None:
+            store.commit(claim, succeed)
+        assert store.load(run_id).state is State.DONE
+        store.check(run_id)
+
+
+def test_four_processes_writing_at_once_lose_nothing(home: Home, store: Store) -> None:
+    program = """
+shared, name = sys.argv[2], sys.argv[3]
+run_id = new_run(store)
+claim = take(store, name, run_id)
+for number in range(40):
+    store.append(claim, turn(claim, number))
+    if number % 5 == 0:
+        store.control(shared, lambda run: [draft(claim, EventType.PAUSE_REQUESTED, Requested(by=f"{name} {number}"))])
+store.commit(claim, succeed)
+print(run_id, flush=True)
+"""
+    program = "from codepilot.core.events import EventType, Requested\n" + program
+    shared = new_run(store)
+    processes = [python(program, home.path, shared, f"w-{n}") for n in range(4)]
+    outputs = [process.communicate(timeout=60)[0].decode().strip() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0, 0]
+    for run_id in outputs:
+        assert len(store.events(run_id)) == 2 + 80 + 2
+        store.check(run_id)
+    requests = [event.data.model_dump()["by"] for event in store.events(shared, after=2)]
+    assert sorted(requests) == sorted(f"w-{n} {number}" for n in range(4) for number in range(0, 40, 5))
+    store.check(shared)
+
+
+def test_a_killed_worker_is_seen_dead_and_its_step_reclaimed(home: Home, store: Store) -> None:
+    run_id = new_run(store)
+    program = """
+claim = take(store, "w-doomed")
+store.append(claim, [started(claim)])
+print("ready", flush=True)
+time.sleep(600)
+"""
+    process = python(program, home.path)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    assert store.worker_alive("w-doomed")
+    assert store.reclaim() == []
+    assert store.claim("w-heir") is None
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert not store.worker_alive("w-doomed")
+    assert store.reclaim("r-other") == []
+    assert store.reclaim(run_id) == [store.steps(run_id)[0].step_id]
+    assert store.reclaim(run_id) == []
+    heir = take(store, "w-heir")
+    assert heir.fence == 3
+    assert heir.attempt == 1, "losing a worker is not a failed attempt"
+    store.append(heir, [started(heir)])
+    store.check(run_id)
+
+
+def test_a_released_or_closed_worker_is_dead_at_once(home: Home, store: Store) -> None:
+    run_id = new_run(store)
+    other = Store.open(home.database, locks=home.locks)
+    claim = take(other, "w-closing")
+    assert store.worker_alive("w-closing")
+    with pytest.raises(CodePilotError, match="already at work"):
+        store.register_worker("w-closing")
+    other.beat("w-closing")
+    other.close()
+    assert store.reclaim() == [claim.step_id]
+    again = take(store, "w-here", run_id)
+    store.release_worker("w-here")
+    assert not store.worker_alive("w-here")
+    assert store.reclaim() == [again.step_id]
+    assert not list(home.locks.glob("*.lock"))
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "x" * 200])
+def test_a_worker_needs_a_plain_name(store: Store, name: str) -> None:
+    with pytest.raises(CodePilotError, match="name of a worker"):
+        store.register_worker(name)
+
+
+def test_a_full_disk_is_said_and_nothing_is_half_written(home: Home) -> None:
+    database = Database.open(home.database, home.locks)
+    with pytest.raises(CodePilotError, match=r"codepilot\.db") as full, database.write(durable=True) as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+        connection.exec_driver_sql("INSERT INTO meta VALUES ('big', ?)", ("x" * 1_000_000,))
+    assert full.value.kind is FailureKind.DISK_FULL
+    with database.write(durable=True) as connection:
+        connection.exec_driver_sql("INSERT INTO meta VALUES ('small', 'x')")
+    with database.read() as connection:
+        kept = connection.exec_driver_sql("SELECT key FROM meta ORDER BY key").scalars().all()
+    database.close()
+    assert kept == ["schema_version", "small"]
+
+
+def test_what_is_not_a_database_is_refused_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "codepilot.db"
+    file.write_bytes(b"this is not a database, and long enough to be read as one" * 40)
+    with pytest.raises(CodePilotError, match=r"codepilot\.db is damaged") as refused:
+        Store.open(file)
+    assert refused.value.kind is FailureKind.STORE_UNAVAILABLE
+    with pytest.raises(CodePilotError) as directory:
+        Store.open(tmp_path)
+    assert directory.value.kind is FailureKind.STORE_UNAVAILABLE
+    with pytest.raises(CodePilotError, match="is not a store"):
+        Store.open("nosuch://engine/x")
+    with pytest.raises(CodePilotError, match="in memory"):
+        Store.open("sqlite://")
+
+
+def test_a_url_names_the_same_store(home: Home, store: Store) -> None:
+    run_id = new_run(store)
+    other = Store.open(f"sqlite:///{home.database}")
+    assert other.load(run_id) == store.load(run_id)
+    other.close()
+
+
+def test_a_long_step_is_loaded_from_its_view_and_survives_reopening(home: Home, store: Store) -> None:
+    run_id = new_run(store)
+    claim = take(store)
+    store.append(claim, [started(claim)])
+    for number in range(150):
+        store.append(claim, turn(claim, number))
+        if number % 37 == 0:
+            store.check(run_id)
+    assert store.load(run_id).spent.turns == 150
+    other = Store.open(home.database, locks=home.locks)
+    assert other.load(run_id) == store.load(run_id)
+    other.close()
+    store.check(run_id)
