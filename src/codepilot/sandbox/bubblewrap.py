@@ -68,7 +68,7 @@ class Bubblewrap:
             status=status,
             release=release,
             limits=resource_limits(limits),
-            watched=view.workspace.source,
+            watched=(view.workspace.source,),
         )
 
 

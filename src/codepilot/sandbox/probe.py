@@ -12,6 +12,8 @@ from typing import Literal
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox.bubblewrap import Bubblewrap
+from codepilot.sandbox.landlock import Landlock
+from codepilot.sandbox.none import Unconfined
 from codepilot.sandbox.spec import Level, Limits, Mount, Sandbox, View
 
 Wanted = Literal["best", "bubblewrap", "landlock", "none"]
@@ -38,18 +40,23 @@ class LevelReport:
 @cache
 def probe() -> tuple[LevelReport, ...]:
     """Every level that confines, strongest first."""
-    return (_report(Level.BUBBLEWRAP, Bubblewrap, f"{_INSTALL} {_APPARMOR}"),)
+    return (
+        _report(Level.BUBBLEWRAP, Bubblewrap, f"{_INSTALL} {_APPARMOR}"),
+        _report(Level.LANDLOCK, Landlock, _KERNEL),
+    )
 
 
 def choose(wanted: Wanted = "best") -> Sandbox:
     """The level asked for, never a weaker one. "best" is the strongest that confines; "none" is only given by name."""
+    if wanted == "none":
+        return Unconfined()
     for report in probe():
         if wanted in ("best", report.level) and report.available:
             return _MAKE[report.level]()
     raise _refusal(wanted)
 
 
-_MAKE: dict[Level, Callable[[], Sandbox]] = {Level.BUBBLEWRAP: Bubblewrap}
+_MAKE: dict[Level, Callable[[], Sandbox]] = {Level.BUBBLEWRAP: Bubblewrap, Level.LANDLOCK: Landlock}
 
 
 def _refusal(wanted: Wanted) -> CodePilotError:

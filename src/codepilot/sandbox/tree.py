@@ -42,7 +42,7 @@ class Launch:
     guarded: bool = False
     """The launcher itself is the guardian of the tree and ends it on SIGTERM; otherwise a PID namespace does."""
     cleanup: Callable[[], None] = lambda: None
-    watched: Path | None = None
+    watched: tuple[Path, ...] = ()
 
 
 def resource_limits(limits: Limits) -> dict[int, int]:
@@ -94,7 +94,7 @@ class Tree:
         return self.popen.stdin.fileno()
 
     @property
-    def watched(self) -> Path | None:
+    def watched(self) -> tuple[Path, ...]:
         return self._launch.watched
 
     def _first_status(self) -> int:

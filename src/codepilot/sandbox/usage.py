@@ -1,11 +1,12 @@
 """What a process tree uses right now, read from /proc, and how much it has written to disk."""
 
 # Read many times a second; plain calls cost a fraction of Path objects.
-# ruff: noqa: PTH116, PTH123, PTH208
+# ruff: noqa: PTH112, PTH116, PTH123, PTH208
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,6 +96,8 @@ def _proportional(pid: int) -> int:
 def _parents() -> dict[int, list[int]]:
     """Children by parent for the whole machine, for kernels that do not list a task's children."""
     found: dict[int, list[int]] = {}
+    if not os.path.isdir("/proc"):
+        return found
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
@@ -106,14 +109,14 @@ def _parents() -> dict[int, list[int]]:
 
 
 class DiskWatch:
-    """Notices when a directory's file system shrinks by more than `limit` because of this tree.
+    """Notices when this tree fills the file system of some directories (one for all) by more than `limit`.
 
     The file system's free space is the cheap sign; only then are the files changed since the start added up,
     deleted ones that are still open included, so that others' writes are not blamed on this tree.
     """
 
-    def __init__(self, directory: Path, limit: int) -> None:
-        self._directory = directory
+    def __init__(self, directories: Sequence[Path], limit: int) -> None:
+        self._directories = directories
         self._limit = limit
         self._started = time.time() - 1
         self._free, self._inodes = self._space()
@@ -127,14 +130,14 @@ class DiskWatch:
         return written > self._limit or made > most_inodes
 
     def _space(self) -> tuple[int, int]:
-        found = os.statvfs(self._directory)
+        found = os.statvfs(self._directories[0])
         return found.f_bfree * found.f_frsize, found.f_ffree
 
     def _written(self, root: int) -> tuple[int, int]:
         """Bytes and entries changed since the start, as far as two seconds of looking find them."""
         written, made = _deleted_but_open(root), 0
         deadline = time.monotonic() + _WALK_SECONDS
-        queue = [os.fspath(self._directory)]
+        queue = [os.fspath(directory) for directory in self._directories]
         while queue and time.monotonic() < deadline:
             try:
                 entries = list(os.scandir(queue.pop()))

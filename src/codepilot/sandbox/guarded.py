@@ -1,0 +1,115 @@
+"""What the levels without namespaces share: a guardian process, the host's own paths, a private temporary directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.sandbox import supervisor, system
+from codepilot.sandbox.process import SupervisedProcess
+from codepilot.sandbox.spec import Completed, Level, Limits, Process, View
+from codepilot.sandbox.tree import THREADS, Launch, resource_limits
+
+_GUARDIAN = Path(__file__).with_name("guardian.py")
+
+
+class Guarded(ABC):
+    """A level whose code sees the host's paths as they are. Nothing can be shown elsewhere than where it lies."""
+
+    level: Level
+    remaps = False
+
+    def run(
+        self,
+        argv: Sequence[str],
+        view: View,
+        limits: Limits,
+        stdin: bytes = b"",
+        cancel: Event | None = None,
+    ) -> Completed:
+        return supervisor.run(self._launch(argv, view, limits), limits, stdin, cancel)
+
+    def start(self, argv: Sequence[str], view: View, limits: Limits) -> Process:
+        return SupervisedProcess(self._launch(argv, view, limits), limits)
+
+    @abstractmethod
+    def confinement(self, view: View, temp: Path) -> dict[str, Any] | None:
+        """What the guardian is to apply to the command; None leaves it unconfined."""
+
+    def _launch(self, argv: Sequence[str], view: View, limits: Limits) -> Launch:
+        _refuse_remapping(view, self.level)
+        temp = Path(tempfile.mkdtemp(prefix=".codepilot-tmp-", dir=view.workspace.source.parent))
+        (temp / "home").mkdir()
+        status, status_end = os.pipe()
+        spec = {
+            "argv": [os.fspath(argument) for argument in argv],
+            "env": system.environment(str(temp / "home"), str(temp), view.env),
+            "cwd": os.fspath(view.cwd or view.workspace.target),
+            "parent": os.getpid(),
+            "status": status_end,
+            "limits": [[kind, value] for kind, value in _limits(limits).items()],
+            "confinement": self.confinement(view, temp),
+        }
+        with tempfile.TemporaryFile() as file:
+            file.write(json.dumps(spec).encode())
+            file.seek(0)
+            spec_fd = os.dup(file.fileno())
+        python = getattr(sys, "_base_executable", "") or sys.executable
+        return Launch(
+            [python, "-I", "-S", os.fspath(_GUARDIAN), str(spec_fd)],
+            pass_fds=(status_end, spec_fd),
+            status=status,
+            guarded=True,
+            cleanup=lambda: _remove(temp),
+            watched=(view.workspace.source, temp),
+        )
+
+
+def _refuse_remapping(view: View, level: Level) -> None:
+    for mount in (view.workspace, *view.mounts):
+        if mount.source != mount.target:
+            raise CodePilotError(
+                FailureKind.SANDBOX_UNAVAILABLE,
+                f"the sandbox level {level} cannot show {mount.source} at {mount.target}: it cannot remap paths",
+                "Install bubblewrap, which can.",
+                source=str(mount.source),
+                target=str(mount.target),
+            )
+
+
+def _limits(limits: Limits) -> dict[int, int]:
+    """The kernel counts all of a user's threads against RLIMIT_NPROC, so what is there already is added."""
+    wanted = resource_limits(limits)
+    wanted[resource.RLIMIT_NPROC] = THREADS + _threads_of(os.getuid())
+    return wanted
+
+
+def _threads_of(uid: int) -> int:
+    count = 0
+    proc = Path("/proc")
+    for path in proc.glob("[0-9]*/task") if proc.is_dir() else ():
+        try:
+            found = path.stat()
+        except OSError:
+            continue
+        count += found.st_nlink - 2 if found.st_uid == uid else 0
+    return count
+
+
+def _remove(directory: Path) -> None:
+    """Remove what an agent may have made unreadable, or deeper than Python can recurse."""
+    shutil.rmtree(directory, ignore_errors=True)
+    if directory.exists():
+        for command in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+            subprocess.run([*command, "--", os.fspath(directory)], stderr=subprocess.DEVNULL, check=False)

@@ -1,0 +1,320 @@
+"""Starts one command, confines it as told, and outlives everything it leaves behind.
+
+One file, standard library only, executed as `python -I -S guardian.py FD` where FD holds a JSON specification.
+
+Three processes: the guardian, unconfined, is the parent to which every orphan falls back, so that nothing leaves the
+tree; it ends the tree when the command ends, on SIGTERM, and when its own parent dies. The warden is its child,
+confined like the command, which is the warden's child: because a confined process can signal only its own kind, one
+`kill(-1)` of the warden's ends them all at once, where a fork bomb would outrun any loop.
+"""
+
+# ruff: noqa: PTH123, PTH208  (pathlib costs more to import than the rest takes to run)
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import stat
+import struct
+import sys
+import time
+from typing import Any, NoReturn
+
+LINUX = sys.platform == "linux"
+
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_SECUREBITS = 1, 22, 24, 28
+_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 36, 38, 47
+_CAP_AMBIENT_CLEAR_ALL = 4
+_SECUREBITS = 0xEF  # uid 0 gives nothing, and that is locked
+_CAPSET = {"x86_64": 126, "aarch64": 91}
+_CAPABILITY_VERSION = 0x20080522
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_EXECUTE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 2, 1 << 3
+_OF_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15
+_DEVICES_AND_SOCKETS = 1 << 6 | 1 << 9 | 1 << 11 | 1 << 15
+_HANDLED = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
+_TCP = 3
+_SIGNALS_AND_ABSTRACT_SOCKETS = 3
+
+
+class SetupError(Exception):
+    """The confinement asked for cannot be had."""
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> int:
+    if result < 0:
+        raise SetupError(f"{what}: {os.strerror(ctypes.get_errno())}")
+    return result
+
+
+def _prctl(option: int, *arguments: int) -> int:
+    padded = [ctypes.c_ulong(value) for value in (*arguments, 0, 0, 0, 0)[:4]]
+    return int(_libc().prctl(ctypes.c_int(option), *padded))
+
+
+def _syscall(number: int, *arguments: Any) -> int:
+    return int(_libc().syscall(ctypes.c_long(number), *arguments))
+
+
+def landlock_abi() -> int:
+    """The kernel's Landlock version; 0 or less if it has none."""
+    return _syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(1)) if LINUX else 0
+
+
+def _restrict_files(spec: dict[str, Any]) -> None:
+    """Allow reading and executing below `read`, everything but devices and sockets below `write`."""
+    abi: int = spec["abi"]
+    handled = _HANDLED[min(abi, 5)]
+    tcp = _TCP if abi >= 4 and not spec["network"] else 0
+    attributes = struct.pack("=QQQ", handled, tcp, _SIGNALS_AND_ABSTRACT_SOCKETS if abi >= 6 else 0)
+    size = 8 if abi < 4 else 16 if abi < 6 else 24
+    ruleset = _check(_syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), ctypes.c_uint(0)), "landlock")
+    for path in spec["read"]:
+        _allow(ruleset, path, _READ_FILE | _READ_DIR | _EXECUTE)
+    for path in spec["write"]:
+        _allow(ruleset, path, handled & ~_DEVICES_AND_SOCKETS)
+    _check(_syscall(_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint(0)), "landlock")
+    os.close(ruleset)
+
+
+def _allow(ruleset: int, path: str, access: int) -> None:
+    fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    if not stat.S_ISDIR(os.fstat(fd).st_mode):
+        access &= _OF_FILES
+    rule = struct.pack("=Qi", access, fd)
+    _check(_syscall(_ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(1), rule, ctypes.c_uint(0)), f"landlock: {path}")
+    os.close(fd)
+
+
+def _drop_capabilities() -> None:
+    """Leave uid 0 none of root's powers; a user without capabilities has none to drop."""
+    if os.geteuid() == 0:
+        _check(_prctl(_PR_SET_SECUREBITS, _SECUREBITS), "securebits")
+        for capability in range(64):
+            if _prctl(_PR_CAPBSET_DROP, capability) < 0:
+                break
+    _prctl(_PR_CAP_AMBIENT, _CAP_AMBIENT_CLEAR_ALL)
+    header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
+    number = _CAPSET[os.uname().machine.replace("arm64", "aarch64")]
+    _check(_syscall(number, header, bytes(24)), "capset")
+
+
+def _filter_calls(program: bytes) -> None:
+    instructions = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(instructions))
+    buffer = ctypes.create_string_buffer(header, len(header))
+    _check(_prctl(_PR_SET_SECCOMP, 2, ctypes.addressof(buffer)), "seccomp")
+
+
+def _limit(limits: list[list[int]]) -> None:
+    for kind, value in limits:
+        hard = resource.getrlimit(kind)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (value, value))
+
+
+def _warden(spec: dict[str, Any], guardian: int, orders: int, news: int) -> NoReturn:
+    """Confine ourselves, start the command, tell how it ends, and at the end of `orders` kill everything."""
+    try:
+        os.setsid()
+        if LINUX:
+            _check(_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL), "death signal")
+        scoped = _confine(spec["confinement"], guardian)
+    except (SetupError, OSError, ValueError) as error:
+        _tell(news, {"setup-error": str(error)})
+        os._exit(1)
+    wake = _wake_pipe()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    command = os.fork()
+    if command == 0:
+        _become(spec, news)
+    _tell(news, {"child-pid": command})
+    _leave_stdio()
+    ended = False
+    while orders not in select.select([orders, wake], [], [])[0]:
+        _drain(wake)
+        with contextlib.suppress(ChildProcessError):
+            pid, status = os.waitpid(command, 0 if ended else os.WNOHANG)
+            if pid == command:
+                ended = True
+                code = os.waitstatus_to_exitcode(status)
+                _tell(news, {"exit-code": code if code >= 0 else 128 - code})
+    if scoped and _cannot_signal(guardian):
+        os.kill(-1, signal.SIGKILL)
+    os._exit(0)
+
+
+def _confine(confinement: dict[str, Any] | None, guardian: int) -> bool:
+    """Apply what is asked for. True if from here on only processes confined with us can be signalled."""
+    if confinement is None:
+        return False
+    _drop_capabilities()
+    _check(_prctl(_PR_SET_NO_NEW_PRIVS, 1), "no_new_privs")
+    _restrict_files(confinement)
+    _filter_calls(base64.b64decode(confinement["seccomp"]))
+    if not _cannot_signal(guardian):
+        raise SetupError("landlock does not keep signals inside")
+    return True
+
+
+def _cannot_signal(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    return False
+
+
+def _become(spec: dict[str, Any], news: int) -> NoReturn:
+    """Turn into the command; never returns."""
+    try:
+        os.setsid()
+        if LINUX:
+            _check(_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL), "death signal")
+        os.chdir(spec["cwd"])
+        _limit(spec["limits"])
+    except (SetupError, OSError, ValueError) as error:
+        _tell(news, {"setup-error": str(error)})
+        os._exit(125)
+    try:
+        os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
+    except OSError as error:
+        os.write(2, f"{spec['argv'][0]}: {error.strerror}\n".encode())
+        os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+
+
+def _tell(fd: int, message: dict[str, Any]) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        os.write(fd, json.dumps(message).encode() + b"\n")
+
+
+def _wake_pipe() -> int:
+    """Readable whenever a signal has arrived."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    return read
+
+
+def _drain(fd: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.read(fd, 4096)
+
+
+def _leave_stdio() -> None:
+    """Let go of the command's pipes, so that they end with the command."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    os.close(null)
+
+
+class _Guardian:
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self._spec = spec
+        self._stopping = False
+        self._wake = _wake_pipe()
+        signal.signal(signal.SIGTERM, self._on_stop)
+        if LINUX:
+            _check(_prctl(_PR_SET_CHILD_SUBREAPER, 1), "subreaper")
+            _check(_prctl(_PR_SET_PDEATHSIG, signal.SIGTERM), "death signal")
+        if os.getppid() != spec["parent"]:
+            sys.exit(1)
+
+    def _on_stop(self, number: int, frame: object) -> None:
+        self._stopping = True
+
+    def guard(self) -> None:
+        orders_read, orders = os.pipe()
+        news, news_write = os.pipe()
+        myself = os.getpid()
+        self._warden = os.fork()
+        if self._warden == 0:
+            os.close(orders)
+            os.close(news)
+            _warden(self._spec, myself, orders_read, news_write)
+        os.close(orders_read)
+        os.close(news_write)
+        _leave_stdio()
+        self._pass_on(news)
+        os.close(orders)
+        self._sweep()
+
+    def _pass_on(self, news: int) -> None:
+        """Hand the warden's words to the host until the command has ended, or must."""
+        said = b""
+        while not self._stopping and b"exit-code" not in said:
+            ready = select.select([news, self._wake], [], [])[0]
+            _drain(self._wake)
+            if news in ready:
+                chunk = os.read(news, 4096)
+                if not chunk and b"child-pid" in said and b"setup-error" not in said:
+                    chunk = b'{"exit-code": 137}\n'  # the command has killed the warden
+                elif not chunk:
+                    return
+                said += chunk
+                with contextlib.suppress(BrokenPipeError):
+                    os.write(self._spec["status"], chunk)
+
+    def _sweep(self) -> None:
+        """Collect the dead, and kill what the warden could not, until no child is left."""
+        patience = time.monotonic() + (1.0 if self._spec["confinement"] else 0.0)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                if os.waitpid(-1, os.WNOHANG)[0]:
+                    continue
+                if time.monotonic() >= patience:
+                    self._kill_each()
+                time.sleep(0.001)
+
+    def _kill_each(self) -> None:
+        """Stopping them all first keeps them from multiplying meanwhile."""
+        if not LINUX:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._warden, signal.SIGKILL)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in _descendants(os.getpid()):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+
+
+def _descendants(root: int) -> list[int]:
+    below: dict[int, list[int]] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                below.setdefault(int(file.read().rpartition(b")")[2].split()[1]), []).append(int(name))
+    found: list[int] = []
+    queue = [root]
+    while queue:
+        children = below.get(queue.pop(), [])
+        found.extend(children)
+        queue.extend(children)
+    return found
+
+
+def main() -> None:
+    with os.fdopen(int(sys.argv[1]), "rb") as file:
+        spec = json.load(file)
+    os.set_inheritable(spec["status"], False)
+    try:
+        _Guardian(spec).guard()
+    except SetupError as error:
+        _tell(spec["status"], {"setup-error": str(error)})
+
+
+if __name__ == "__main__":
+    main()

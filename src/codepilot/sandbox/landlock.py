@@ -1,0 +1,62 @@
+"""The level for machines without user namespaces: Landlock, a stricter system call filter, limits and a guardian.
+
+Weaker than bubblewrap: paths cannot be remapped, metadata of the user's own files can be changed where the user may,
+and there is no private network, so that not even loopback is left when the network is off.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.sandbox import seccomp, system
+from codepilot.sandbox.guarded import Guarded
+from codepilot.sandbox.guardian import landlock_abi
+from codepilot.sandbox.spec import Level, View
+
+MINIMUM_ABI = 6
+"""The first that keeps signals and abstract sockets inside (Linux 6.12)."""
+
+_READABLE_PROC = ("cpuinfo", "filesystems", "loadavg", "meminfo", "stat", "sys", "uptime", "version")
+_READABLE = ("/sys/devices/system/cpu", "/dev/random", "/dev/urandom")
+_WRITABLE = ("/dev/null", "/dev/zero", "/dev/full")
+
+
+class Landlock(Guarded):
+    level = Level.LANDLOCK
+
+    def confinement(self, view: View, temp: Path) -> dict[str, Any]:
+        abi = landlock_abi()
+        if abi < MINIMUM_ABI:
+            raise CodePilotError(
+                FailureKind.SANDBOX_UNAVAILABLE,
+                "this kernel has no Landlock"
+                if abi <= 0
+                else f"this kernel's Landlock (version {abi}) cannot keep signals inside; version {MINIMUM_ABI} can",
+            )
+        extras = [mount for mount in view.mounts if not mount.writable]
+        writable = [mount.source for mount in (view.workspace, *view.mounts) if mount not in extras]
+        sockets = seccomp.SHARED_ONLINE if view.network else seccomp.SHARED_OFFLINE
+        return {
+            "abi": abi,
+            "network": view.network,
+            "read": [*_system_paths(view.network), *(os.path.realpath(mount.source) for mount in extras)],
+            "write": [*_existing(_WRITABLE), *map(os.fspath, writable), os.fspath(temp)],
+            "seccomp": base64.b64encode(seccomp.build(sockets)).decode(),
+        }
+
+
+@cache
+def _system_paths(network: bool) -> tuple[str, ...]:
+    roots = ["/usr", *(f"/{name}" for name in system.ROOT_LINKS)]
+    etc = map(os.fspath, system.etc_paths(network))
+    proc = (f"/proc/{name}" for name in _READABLE_PROC)
+    return tuple(dict.fromkeys(os.path.realpath(path) for path in _existing((*roots, *etc, *proc, *_READABLE))))
+
+
+def _existing(paths: tuple[str, ...]) -> list[str]:
+    return [path for path in paths if Path(path).exists()]
