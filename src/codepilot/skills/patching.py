@@ -144,8 +144,10 @@ def _place_insertion(lines: list[str], hunk: Hunk, what: str) -> Placed:
             f"(the file has {len(lines)} lines). Add the lines before and after as context."
         )
     start = hunk.start if lines and hunk.start is not None else 0
-    ending = _ending(lines)
-    added = [text if text.endswith("\r") or not ending else text + ending for text in hunk.side("+")]
+    added = hunk.side("+")
+    if not any(text.endswith("\r") for text in added):
+        added = [text + _ending(lines) for text in added]
+        added[-1] = _last_line(added[-1], hunk)
     return Placed(start, start, added, "", reaches_end=start == len(lines))
 
 
@@ -207,6 +209,8 @@ def _settle(
         if tag == " ":
             out.append(lines[at])
         at += 1
+    if same is not _exact and shape[-1][0] == "+":
+        out[-1] = _last_line(out[-1], hunk)
     reasons = [how] if how else []
     if hunk.start is not None and start - fuzz[0] != hunk.start - 1:
         reasons.append(f"stated line {hunk.start}")
@@ -256,6 +260,11 @@ def _near_ending(lines: list[str], at: int) -> str:
 
 def _ending(lines: list[str]) -> str:
     return "\r" if lines and sum(line.endswith("\r") for line in lines) * 2 > len(lines) else ""
+
+
+def _last_line(line: str, hunk: Hunk) -> str:
+    """A line that ends the file without a newline has no carriage return either."""
+    return line.rstrip("\r") if hunk.new_without_newline else line
 
 
 def _split(text: str) -> tuple[list[str], bool]:

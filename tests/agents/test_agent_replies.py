@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from codepilot.agents.replies import Code, Malformed, Result, read_reply
+from codepilot.models import Reply, ToolCall
+
+PROSE = st.text(alphabet="abc .,\n'\"{}[]()*_-", max_size=60)
+SCALARS = st.none() | st.booleans() | st.integers() | st.text()
+OBJECTS = st.dictionaries(st.text(), st.recursive(SCALARS, lambda part: st.lists(part, max_size=3), max_leaves=5))
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> str:
+    """Python whose strings may hold fences, tags and anything else."""
+    hard = st.sampled_from(["```", "```python", "<result>", "</result>", "x", "# title", ""])
+    text = "\n".join(draw(st.lists(hard, max_size=5)))
+    return f'write_file("README.md", """\n{text}\n""")\nprint(1)\n'
+
+
+@given(PROSE, programs(), PROSE)
+def test_a_block_amid_prose_is_the_action(before: str, code: str, after: str) -> None:
+    assert read_reply(Reply(text=f"{before}\n```python\n{code}```\n{after}")) == Code(code)
+
+
+@given(PROSE, OBJECTS, PROSE, st.booleans())
+def test_a_result_amid_prose_is_the_result(before: str, value: dict[str, object], after: str, fenced: bool) -> None:
+    body = json.dumps(value)
+    body = f"\n```json\n{body}\n```\n" if fenced else body
+    assert read_reply(Reply(text=f"{before}<result>{body}</result>{after}")) == Result(value)  # type: ignore[arg-type]
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_answered(text: str) -> None:
+    read = read_reply(Reply(text=text))
+    assert isinstance(read, (Code, Result)) or read.message
+
+
+@given(programs(), programs())
+def test_two_actions_are_none(one: str, two: str) -> None:
+    assume("```" not in one + two)
+    assert isinstance(read_reply(Reply(text=f"```python\n{one}```\nthen\n```python\n{two}```")), Malformed)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "neither an action nor a result"),
+        ("```\nprint(1)\n```", "neither an action nor a result"),
+        ("```bash\nls\n```", "neither an action nor a result"),
+        ("```python\nprint(1)", "not closed"),
+        ("```python\n\n```", "is empty"),
+        ("```python\n1\n```\n<result>{}</result>", "an action and a result, 2 in all"),
+        ("<result>{'a': 1}</result>", "not JSON: Expecting property name"),
+        ("<result>[1]</result>", "not an object: list"),
+        ('<result>{"a": 1}', "</result> must follow"),
+        ("<result>" + "[" * 100_000, "not JSON"),
+    ],
+)
+def test_the_answer_says_what_was_wrong(text: str, said: str) -> None:
+    read = read_reply(Reply(text=text))
+    assert isinstance(read, Malformed)
+    assert said in read.message
+
+
+def call(name: str = "python", **arguments: object) -> ToolCall:
+    return ToolCall.model_validate({"id": "c", "name": name, "arguments": arguments})
+
+
+def test_a_tool_call_is_the_action() -> None:
+    reply = Reply(text="I look first: ```python\nignored\n```", tool_calls=(call(code="print(1)"),))
+    assert read_reply(reply) == Code("print(1)")
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [(call("shell", code="1"),), (call(),), (call(code=1),), (call(code=" "),), (call(code="1"), call(code="2"))],
+)
+def test_other_calls_are_answered(calls: tuple[ToolCall, ...]) -> None:
+    assert isinstance(read_reply(Reply(tool_calls=calls)), Malformed)
+
+
+def test_a_reply_cut_by_length_is_told_so() -> None:
+    read = read_reply(Reply(text="```python\nprint(1)\n```", stop_reason="length"))
+    assert isinstance(read, Malformed)
+    assert "cut off at the length limit" in read.message

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+
+from codepilot.core.events import Event, EventType, TurnStarted, Usage
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.models import Exchange, Message, ReplayModel, Reply, ToolCall, exchanges, fingerprint
+
+FIRST = (Message(role="system", content="be brief"), Message(role="user", content="fix it"))
+SECOND = (*FIRST, Message(role="assistant", content="a"), Message(role="user", content="Observation:\nok"))
+RECORDED = (
+    Exchange(request=fingerprint(FIRST), reply=Reply(text="a")),
+    Exchange(request=fingerprint(SECOND), reply=Reply(text="b")),
+)
+
+
+def ask(model: ReplayModel, messages: tuple[Message, ...]) -> Reply:
+    return model.reply(messages, temperature=0.0, max_tokens=10)
+
+
+def test_equal_requests_get_the_recorded_replies() -> None:
+    model = ReplayModel(RECORDED)
+    assert [ask(model, FIRST).text, ask(model, SECOND).text] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "how"),
+    [
+        ((*SECOND[:3], Message(role="user", content="Observation:\nfailed")), "turn 2: message 4 of 4 .*failed"),
+        ((*SECOND[:2], SECOND[3], SECOND[2]), "an? assistant message then, a user message now"),
+        (SECOND[:3], "4 messages were sent then, 3 now"),
+    ],
+)
+def test_another_request_is_refused_with_the_turn_and_the_difference(asked: tuple[Message, ...], how: str) -> None:
+    model = ReplayModel(RECORDED)
+    ask(model, FIRST)
+    with pytest.raises(CodePilotError, match=how) as caught:
+        ask(model, asked)
+    assert caught.value.kind is FailureKind.MODEL_BAD_REPLY
+    assert ask(model, SECOND).text == "b"
+
+
+def test_a_recording_that_is_over_is_refused() -> None:
+    with pytest.raises(CodePilotError, match="turn 1: the recording ends after 0 turns"):
+        ask(ReplayModel([]), FIRST)
+
+
+def test_exchanges_are_read_from_events_with_calls_and_usage() -> None:
+    call = ToolCall(id="c1", name="python", arguments={"code": "1"})
+    spoken = TurnStarted(
+        turn=1,
+        action={
+            "reply": "",
+            "request": list(fingerprint(FIRST)),
+            "tool_calls": [call.model_dump(mode="json")],
+            "stop_reason": "tool_use",
+            "code": "1",
+        },
+        usage=Usage(turns=1, tokens=7),
+    )
+    silent = TurnStarted(turn=1, action={"tool": "write_file"})
+    events = [
+        Event(type=EventType.TURN_STARTED, data=data, event_id=str(seq), seq=seq, run_id="r-1", at=0)
+        for seq, data in enumerate((silent, spoken), 1)
+    ]
+    expected = Reply(tool_calls=(call,), usage=Usage(turns=1, tokens=7), stop_reason="tool_use")
+    assert exchanges(events) == (Exchange(request=fingerprint(FIRST), reply=expected),)

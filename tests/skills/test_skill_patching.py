@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import difflib
+import re
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from codepilot.skills import PatchError, patch_tree
+
+WORDS = st.text(alphabet="abcxyz ()=-+@#\t'é", max_size=12)
+LINES = st.lists(WORDS, max_size=25)
+
+
+def diff(before: str, after: str, context: int = 3) -> str:
+    """A unified diff as git writes it, the missing final newline included."""
+    out = []
+    for line in difflib.unified_diff(_lines(before), _lines(after), "a/f.txt", "b/f.txt", n=context):
+        out.append(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n")
+    return "".join(out)
+
+
+def _lines(text: str) -> list[str]:
+    parts = text.split("\n")
+    return [part + "\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
+
+
+def patched(before: str, patch: str) -> str:
+    changes = patch_tree(patch, {"f.txt": before}.get)
+    result = changes.files["f.txt"]
+    assert result is not None
+    return result
+
+
+@st.composite
+def edits(draw: st.DrawFn) -> tuple[str, str]:
+    """A text and an edited version of it, with any line endings and final newlines."""
+    lines = draw(LINES)
+    edited = list(lines)
+    for _ in range(draw(st.integers(1, 4))):
+        place = draw(st.integers(0, len(edited)))
+        edited[place : place + draw(st.integers(0, 3))] = draw(st.lists(WORDS, max_size=3))
+    ending = draw(st.sampled_from(["\n", "\r\n"]))
+    return tuple(  # type: ignore[return-value]
+        ending.join(part) + (ending if part and draw(st.booleans()) else "") for part in (lines, edited)
+    )
+
+
+@given(edits(), st.integers(0, 4))
+def test_the_diff_of_any_edit_gives_the_target(edit: tuple[str, str], context: int) -> None:
+    before, after = edit
+    assume(before != after)
+    assert patched(before, diff(before, after, context)) == after
+
+
+@st.composite
+def distinct_edits(draw: st.DrawFn) -> tuple[list[str], list[str]]:
+    """An edit of a text in which no two lines are alike, so that every hunk has one place."""
+    lines = [f"line {number} {draw(st.sampled_from('abc'))}" for number in range(draw(st.integers(4, 40)))]
+    edited = list(lines)
+    for number in range(draw(st.integers(1, 3))):
+        place = draw(st.integers(0, len(edited) - 1))
+        edited[place : place + draw(st.integers(0, 2))] = [f"new {number}"]
+    return lines, edited
+
+
+@given(distinct_edits(), st.integers(-60, 60), st.integers(0, 9), st.integers(0, 9))
+def test_wrong_line_numbers_and_counts_do_not_matter(
+    edit: tuple[list[str], list[str]], shift: int, old_count: int, new_count: int
+) -> None:
+    before, after = ("\n".join(part) + "\n" for part in edit)
+
+    def wrong(match: re.Match[str]) -> str:
+        return f"@@ -{max(1, int(match[1]) + shift)},{old_count} +{max(1, int(match[1]) - shift)},{new_count} @@"
+
+    spoiled = re.sub(r"^@@ -(\d+).*@@$", wrong, diff(before, after), flags=re.MULTILINE)
+    assert patched(before, spoiled) == after
+
+
+@given(distinct_edits(), st.sampled_from(["bare", "no prefix", "fenced", "crlf patch", "no final newline", "stripped"]))
+def test_the_ways_models_write_diffs_do_not_matter(edit: tuple[list[str], list[str]], habit: str) -> None:
+    before, after = ("\n".join(part) + "\n" for part in edit)
+    patch = diff(before, after)
+    match habit:
+        case "bare":
+            patch = re.sub(r"^@@.*@@$", "@@", patch, flags=re.MULTILINE)
+        case "no prefix":
+            patch = patch.replace("--- a/", "--- ").replace("+++ b/", "+++ ")
+        case "fenced":
+            patch = f"Here is the fix:\n\n```diff\n{patch}```\n\nIt works.\n"
+        case "crlf patch":
+            patch = patch.replace("\n", "\r\n")
+        case "no final newline":
+            patch = patch.rstrip("\n")
+        case "stripped":
+            patch = re.sub(r"^ ", "", patch, flags=re.MULTILINE)
+    assert patched(before, patch) == after
+
+
+@given(distinct_edits())
+def test_a_plain_patch_fits_a_crlf_file_and_keeps_its_endings(edit: tuple[list[str], list[str]]) -> None:
+    before, after = ("\n".join(part) + "\n" for part in edit)
+    assert patched(before.replace("\n", "\r\n"), diff(before, after)) == after.replace("\n", "\r\n")
+
+
+@given(st.text(max_size=300), st.text(max_size=300))
+def test_any_text_is_applied_or_refused_in_words(source: str, patch: str) -> None:
+    try:
+        patch_tree(patch, {"f.txt": source}.get)
+    except PatchError as error:
+        assert str(error)
+
+
+FUNCTION = """def area(width, height):
+    if width < 0:
+        raise ValueError("width")
+    return width + height
+
+
+def volume(width, height, depth):
+    return area(width, height) * depth
+"""
+
+
+def test_wrong_indentation_is_taken_from_the_file() -> None:
+    patch = """--- a/f.txt
++++ b/f.txt
+@@ -2,3 +2,5 @@
+   if width < 0:
+     raise ValueError("width")
+-  return width + height
++  if height < 0:
++    raise ValueError("height")
++  return width * height
+"""
+    assert 'd("x")' not in patched(FUNCTION, patch)
+    assert patched(FUNCTION, patch) == FUNCTION.replace(
+        "    return width + height",
+        '    if height < 0:\n        raise ValueError("height")\n    return width * height',
+    )
+
+
+def test_a_hunk_that_fits_nowhere_is_named_with_what_the_file_says() -> None:
+    patch = """--- a/f.txt
++++ b/f.txt
+@@ -1,2 +1,2 @@
+-def area(width, height):
++def area(width: int, height: int):
+     if width < 0:
+@@ -3,2 +3,2 @@
+         raise ValueError("width")
+-    return height + width
++    return width * height
+"""
+    with pytest.raises(PatchError) as caught:
+        patched(FUNCTION, patch)
+    assert str(caught.value) == (
+        "hunk 2 of 2 for f.txt (@@ -3,2 +3,2 @@) does not fit: "
+        "the closest place is line 3, where 1 of its 2 old lines agree.\n"
+        "The file says there:\n"
+        '      3 |         raise ValueError("width")\n'
+        "      4 |     return width + height\n"
+        "  patch |     return height + width    <- differs"
+    )
+
+
+def test_an_applied_patch_says_that_it_is_applied() -> None:
+    patch = diff(FUNCTION, FUNCTION.replace("width + height", "width * height"))
+    with pytest.raises(PatchError, match=r"line 1 already reads as the hunk would leave it"):
+        patched(patched(FUNCTION, patch), patch)
+
+
+def test_a_hunk_that_fits_twice_without_a_line_number_is_refused() -> None:
+    with pytest.raises(PatchError, match="fits in 2 places: lines 1, 3"):
+        patched("a\nb\na\nc\n", "--- a/f.txt\n+++ b/f.txt\n@@\n-a\n+x\n")
+
+
+def test_the_nearest_of_several_places_is_taken_when_there_is_a_line_number() -> None:
+    assert patched("a\nb\na\nc\n", "--- a/f.txt\n+++ b/f.txt\n@@ -3 +3 @@\n-a\n+x\n") == "a\nb\nx\nc\n"
+
+
+@pytest.mark.parametrize(
+    ("patch", "said"),
+    [
+        ("", "No file header"),
+        ("just words", "No file header"),
+        ("@@ -1 +1 @@\n-a\n+b\n", "no file header"),
+        ("--- a/f.txt\n+++ b/f.txt\n", "has no hunk"),
+        ("--- a/f.txt\n+++ b/f.txt\n@@ -1 +1 @@\n a\n", "changes nothing"),
+        ("--- a/none.txt\n+++ b/none.txt\n@@ -1 +1 @@\n-a\n+b\n", "there is no such file"),
+        ("--- /dev/null\n+++ b/f.txt\n@@ -0,0 +1 @@\n+b\n", "exists already"),
+        ("--- a/f.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n", "leaves 1 of its lines"),
+        ("*** Begin Patch\n*** Update File: f.txt\n", "not a unified diff"),
+        ("diff --git a/f b/f\nGIT binary patch\nliteral 0\n", "Binary patches"),
+        ("--- a/f.txt\n+++ b/f.txt\n@@ -1,1 +1,1 @@\n-a\n+b\nand then\n+c\n", "outside any hunk"),
+        ("--- a/f.txt\n+++ b/f.txt\n@@ -9,0 +9,1 @@\n+c\n", "only adds lines and has no context"),
+    ],
+)
+def test_what_cannot_be_applied_is_refused_in_words(patch: str, said: str) -> None:
+    with pytest.raises(PatchError, match=said):
+        patch_tree(patch, {"f.txt": "a\nb\n"}.get)
+
+
+def test_files_are_created_deleted_and_renamed() -> None:
+    tree = {"old.txt": "a\n", "gone.txt": "x\n"}
+    patch = (
+        "--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1,2 @@\n+one\n+two\n"
+        "--- a/gone.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n"
+        "diff --git a/old.txt b/moved.txt\nsimilarity index 50%\nrename from old.txt\nrename to moved.txt\n"
+        "--- a/old.txt\n+++ b/moved.txt\n@@ -1 +1,2 @@\n a\n+b\n"
+    )
+    changes = patch_tree(patch, tree.get)
+    assert changes.files == {"new.txt": "one\ntwo\n", "gone.txt": None, "old.txt": None, "moved.txt": "a\nb\n"}
+
+
+def test_removed_and_added_lines_that_look_like_headers_stay_lines() -> None:
+    before, after = "x\n-- a\ny\n", "x\n++ b\ny\n"
+    assert patched(before, diff(before, after)) == after
+
+
+def test_quoted_names_are_understood() -> None:
+    patch = '--- "a/f\\303\\251.txt"\n+++ "b/f\\303\\251.txt"\n@@ -1 +1 @@\n-a\n+b\n'
+    assert patch_tree(patch, {"fé.txt": "a\n"}.get).files == {"fé.txt": "b\n"}
+
+
+def test_a_second_section_for_a_file_sees_the_first() -> None:
+    one = "--- a/f.txt\n+++ b/f.txt\n@@ -1 +1 @@\n-a\n+b\n"
+    two = "--- a/f.txt\n+++ b/f.txt\n@@ -1 +1 @@\n-b\n+c\n"
+    assert patch_tree(one + two, {"f.txt": "a\n"}.get).files == {"f.txt": "c\n"}

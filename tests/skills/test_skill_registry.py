@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.task import Capability
+from codepilot.skills import Registry, SkillPolicy, Target, basic_skills
+
+LOCAL = SkillPolicy(target=Target.LOCAL)
+
+
+def doubled(number: int, times: int = 1) -> int:
+    """Twice a number, so many times."""
+    return number * 2**times
+
+
+def test_a_skill_is_a_decorated_function_with_a_manifest() -> None:
+    registry = Registry()
+    assert registry.skill(LOCAL, version="1.2.3")(doubled) is doubled
+    manifest = next(iter(registry)).manifest
+    assert (manifest.name, manifest.version) == ("doubled", "1.2.3")
+    assert manifest.signature == "doubled(number: int, times: int = 1) -> int"
+    assert manifest.description == "Twice a number, so many times."
+    assert manifest.input_schema["required"] == ["number"]
+    assert manifest.output_schema == {"type": "integer"}
+
+
+def test_what_is_untyped_undocumented_or_there_already_is_refused() -> None:
+    registry = Registry()
+
+    def silent(number: int) -> int:
+        return number
+
+    def untyped(number):  # type: ignore[no-untyped-def]
+        """Says something."""
+
+    for function in (silent, untyped):
+        with pytest.raises(ValueError, match="must have a docstring and types"):
+            registry.skill(LOCAL)(function)
+    registry.skill(LOCAL)(doubled)
+    with pytest.raises(ValueError, match="already"):
+        registry.skill(LOCAL)(doubled)
+
+
+def test_calls_are_checked_before_they_are_made() -> None:
+    registry = Registry()
+    registry.skill(SkillPolicy(target=Target.LOCAL, needs=Capability.WRITE_WITH_DIFF))(doubled)
+    full = Capability.FULL_SHELL
+    assert registry.call("doubled", {"number": 3, "times": 2}, full) == 12
+    for arguments in ({}, {"number": "three"}, {"number": 1, "extra": 2}):
+        with pytest.raises(CodePilotError) as caught:
+            registry.call("doubled", arguments, full)
+        assert caught.value.kind is FailureKind.TOOL_INVALID_ARGS
+    with pytest.raises(CodePilotError) as caught:
+        registry.call("doubled", {"number": 1}, Capability.READ_ONLY)
+    assert caught.value.kind is FailureKind.TOOL_PERMISSION_DENIED
+    with pytest.raises(CodePilotError, match="no skill 'nothing' to call here; use: doubled"):
+        registry.call("nothing", {}, full)
+
+
+def test_every_basic_skill_has_a_manifest_and_grows_with_capability() -> None:
+    registry = basic_skills()
+    assert all(skill.manifest.description for skill in registry)
+    sizes = [len(registry.available(capability)) for capability in Capability]
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[-1]
+
+
+def test_documentation_names_what_code_can_call_and_nothing_else() -> None:
+    text = basic_skills().documentation(Capability.READ_ONLY)
+    assert "search_code(pattern: str, path: str = '.', limit: int = 200) -> list[Hit]\n    The lines" in text
+    assert "write_file" not in text
+    assert "check_policy" not in text
