@@ -67,7 +67,7 @@ def done() -> Run:
         verdict="plausible",
         confidence=0.8,
         proposal=PROPOSAL,
-        base=BasePinned(repo_id="x", commit="a" * 40, dirty=True, tree="b" * 64),
+        base=BasePinned(repo_id="x", commit="a" * 40, commit_tree="c" * 64, tree="b" * 64),
         baseline=BaselineRecorded(
             targets=("t",), signature="s", before=TestSummary(passed=3, failed=("t",)), suite="full"
         ),

@@ -97,9 +97,14 @@ class BasePinned(Contract):
 
     repo_id: str
     commit: str
-    dirty: bool
+    commit_tree: str
     tree: str
     checkout: str | None = None
+
+    @property
+    def dirty(self) -> bool:
+        """Whether anything was uncommitted when the run began."""
+        return self.tree != self.commit_tree
 
 
 class WorkspaceCreated(Contract):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pydantic import JsonValue
 
 from codepilot import __version__
@@ -33,7 +31,7 @@ from codepilot.verify import (
     sandbox_used,
     write_bundle,
 )
-from codepilot.workspace import git_version, pin_base
+from codepilot.workspace import git_version
 
 STRENGTH_SEC = 30.0
 """How long the strength of the tests around a change may be measured."""
@@ -128,10 +126,7 @@ def _hand_over(work: Work, site: Site, baseline: Baseline, proposal: PatchPropos
 
 def _base_diff(site: Site) -> bytes:
     """From the base commit to the pinned base: what was uncommitted when the run began."""
-    if not site.base.dirty or site.base.checkout is None:
-        return b""
-    committed = pin_base(Path(site.base.checkout), site.objects, ref=site.base.commit)
-    return site.objects.diff(committed.tree, site.base.tree).patch
+    return site.objects.diff(site.base.commit_tree, site.base.tree).patch if site.base.dirty else b""
 
 
 def _provenance(work: Work, site: Site, baseline: Baseline, proposal: PatchProposed, at: str) -> Provenance:

@@ -86,7 +86,7 @@ def pin(task: TaskSpec, home: Home) -> BasePinned:
     finally:
         objects.close()
     return BasePinned(
-        repo_id=identity, commit=base.commit, dirty=base.dirty, tree=base.tree, checkout=os.fspath(checkout)
+        repo_id=identity, commit=base.commit, commit_tree=base.commit_tree, tree=base.tree, checkout=os.fspath(checkout)
     )
 
 

@@ -78,6 +78,11 @@ def find_repository(path: Path) -> Repository:
     )
 
 
+def resolve_commit(checkout: Path, ref: str | None = None) -> str:
+    """The commit that a ref, or HEAD, names; refused as `pin_base` would refuse it, but at once."""
+    return _resolve(find_repository(checkout), ref)
+
+
 def pin_base(checkout: Path, objects: ObjectStore, ref: str | None = None) -> Base:
     """Store the base of a run and name it. Nothing in the checkout changes."""
     repository = find_repository(checkout)

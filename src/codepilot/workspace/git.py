@@ -102,3 +102,9 @@ def last_line(output: bytes) -> str:
     """The last thing git said, without its `fatal:` prefix."""
     lines = [line.strip() for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
     return lines[-1].removeprefix("fatal:").removeprefix("error:").strip() if lines else ""
+
+
+def git_version() -> str:
+    """The version of git at hand, as it tells it."""
+    done = start(["git", "--version"], scrubbed_environment(Path(os.devnull)), cwd=Path("/"), stdin=b"", timeout_sec=10)
+    return done.stdout.decode("utf-8", "replace").strip().removeprefix("git version ")

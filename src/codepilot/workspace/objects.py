@@ -371,15 +371,21 @@ def _nest(entries: Mapping[str, Entry]) -> _Directory:
         return found
 
     for path, entry in entries.items():
-        parent, _, name = path.rpartition("/")
+        parent, slash, name = path.rpartition("/")
+        if slash and not parent:
+            raise _unfit(path)
         _place(directory(parent), name, entry, path)
     return root
 
 
 def _place(directory: _Directory, name: str, child: Entry | _Directory, path: str) -> None:
     if name in ("", ".", "..") or name.lower() == ".git" or "\0" in name or name in directory:
-        raise CodePilotError(FailureKind.POLICY_VIOLATION, f"a tree cannot hold the path {path!r}", path=path)
+        raise _unfit(path)
     directory[name] = child
+
+
+def _unfit(path: str) -> CodePilotError:
+    return CodePilotError(FailureKind.POLICY_VIOLATION, f"a tree cannot hold the path {path!r}", path=ascii(path))
 
 
 def _make(path: Path) -> None:

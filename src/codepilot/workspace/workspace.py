@@ -163,10 +163,7 @@ class Workspace:
             self.close()
             self._reference = None
             self._known = {}
-            if not self.path.parent.is_dir():
-                return
-            with beneath.opened(self.path.parent) as parent:
-                beneath.remove(parent, self.path.name)
+            remove_workspace(self.path)
 
     def close(self) -> None:
         """Let go of open files."""
@@ -231,6 +228,13 @@ class Workspace:
             for name in beneath.names(home):
                 if name.startswith(("partial-", "staging-", "index.json.")):
                     beneath.remove(home, name)
+
+
+def remove_workspace(path: Path) -> None:
+    """Remove a workspace's directory by its path alone. Links in it are never followed."""
+    if path.parent.is_dir():
+        with beneath.opened(path.parent) as parent:
+            beneath.remove(parent, path.name)
 
 
 def _settle(known: Mapping[str, Known]) -> None:
