@@ -113,8 +113,11 @@ def _ending(result: CommandResult, report: Report, timeout_sec: float) -> tuple[
         return "cannot_start", _why_not_started(result, report)
     if report.missing:
         return "not_found", f"No such test: {', '.join(report.missing)}."
+    if not report.ended and not report.collected and not report.cases:
+        return "cannot_start", _why_not_started(result, report)
     if not report.ended:
-        return _dead(result, during)
+        died = f"The test process ended by itself (exit code {result.exit_code}){during}"
+        return "interrupted", f"{died}, before the suite's end."
     if report.collect_errors and not report.collected:
         return "cannot_start", _why_not_collected(report)
     if not report.collected and not report.cases:
@@ -134,10 +137,6 @@ def _contradictions(result: CommandResult, report: Report) -> tuple[SuiteStatus,
     if not red and (result.exit_code != 0 or report.end_code != 0):
         return "interrupted", f"No test was reported red, yet the runner ended with exit code {result.exit_code}."
     return "finished", ""
-
-
-def _dead(result: CommandResult, during: str) -> tuple[SuiteStatus, str]:
-    return "interrupted", f"The test process ended by itself (exit code {result.exit_code}){during}, before its end."
 
 
 def _why_not_started(result: CommandResult, report: Report) -> str:

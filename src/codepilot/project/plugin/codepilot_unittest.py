@@ -306,7 +306,7 @@ class Session:
         unittest.TestSuite(tests.values()).run(result)
         if self._broken or not result.wasSuccessful():
             return 1
-        return 0 if collected else 5
+        return 0 if collected or self._skipped else 5
 
     def _collect(self, plan: Plan) -> dict[str, Any]:
         loader = unittest.TestLoader()
