@@ -1,5 +1,6 @@
 """The execution plane: one protocol, here in-process."""
 
+from codepilot.executor.local import LocalExecutor
 from codepilot.executor.protocol import (
     CodeError,
     CodeResult,
@@ -25,6 +26,7 @@ __all__ = [
     "DiffResult",
     "Executor",
     "FileChange",
+    "LocalExecutor",
     "MountSpec",
     "RunCode",
     "RunCommand",

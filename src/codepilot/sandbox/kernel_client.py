@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import select
@@ -146,7 +147,7 @@ class Kernel:
         try:
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise _Lost("it does not listen") from error
         try:
             reply = self._read_reply(process, self._last_id, time.monotonic() + timeout_sec)
@@ -162,10 +163,12 @@ class Kernel:
 
     def _read_reply(self, process: Process, wanted: int, deadline: float) -> dict[str, Any]:
         """The reply with this id. TimeoutError after the deadline, sooner if interrupted and not obeyed."""
-        fd = process.stdout.fileno()
         most = 16 * self._limits.output_bytes + _OVERHEAD_BYTES
         ready = select.poll()
-        ready.register(fd, select.POLLIN)
+        try:
+            ready.register(process.stdout.fileno(), select.POLLIN)
+        except ValueError as error:
+            raise _Lost("it was ended") from error
         while True:
             end = self._buffer.find(b"\n")
             if end >= 0:
@@ -177,15 +180,15 @@ class Kernel:
                 continue
             if len(self._buffer) > most:
                 raise _Lost("it says too much")
-            self._wait(ready, deadline)
-            chunk = os.read(fd, 1 << 18)
+            self._wait(process, ready, deadline)
+            chunk = _read(process)
             if not chunk:
                 raise _Lost("it ended")
             self._buffer += chunk
 
-    def _wait(self, ready: select.poll, deadline: float) -> None:
+    def _wait(self, process: Process, ready: select.poll, deadline: float) -> None:
         """Until there is something to read. A requested interrupt shortens the deadline."""
-        while True:
+        while not process.stdout.closed:
             now = time.monotonic()
             if self._interrupted.is_set():
                 deadline = min(deadline, now + _INTERRUPT_SECONDS)
@@ -211,6 +214,15 @@ class Kernel:
         code = process.wait(0)
         error = ActionError("KernelLost", f"the kernel was lost: {why}" + (f" with exit code {code}" if code else ""))
         return ActionResult("error", stderr=stderr, error=error, exit_code=code, kernel_restarted=True)
+
+
+def _read(process: Process) -> bytes:
+    """What there is to read; nothing once the kernel has ended or was ended by another thread."""
+    assert isinstance(process.stdout, io.BufferedReader)
+    try:
+        return process.stdout.read1(1 << 18)
+    except ValueError:
+        return b""
 
 
 def _command(sandbox: Sandbox, python: str | None) -> tuple[list[str], Sequence[Mount]]:

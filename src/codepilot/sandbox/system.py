@@ -60,6 +60,7 @@ def etc_paths(network: bool) -> list[Path]:
 def environment(home: str, temp: str, extra: Mapping[str, str]) -> dict[str, str]:
     """A fixed, small environment; nothing of the host's own passes. `extra` wins."""
     return {
+        "GIT_CONFIG_NOSYSTEM": "1",
         "HOME": home,
         "LANG": "C.UTF-8",
         "LOGNAME": USER,

@@ -1,0 +1,201 @@
+"""The executor in this process: workspaces in a directory, everything inside a sandbox."""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.executor.place import Place
+from codepilot.executor.protocol import (
+    CodeError,
+    CodeResult,
+    CommandResult,
+    CreateWorkspace,
+    DiffResult,
+    FileChange,
+    RunCode,
+    RunCommand,
+    SnapshotInfo,
+    StartProcess,
+    Violation,
+    WorkspaceInfo,
+)
+from codepilot.sandbox import ActionResult, Level, Limits, Process, Sandbox
+from codepilot.workspace import ObjectStore, Workspace
+from codepilot.workspace import Violation as Found
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+_GIT = (
+    "git init -q . && git add -A -f && "
+    "git -c user.name=codepilot -c user.email=codepilot@localhost -c commit.gpgsign=false "
+    "commit -q --allow-empty --no-verify -m base"
+)
+
+
+class LocalExecutor:
+    """See the protocol. `home` holds the workspaces; after a restart `create` attaches to one that is there."""
+
+    def __init__(self, home: Path, sandbox: Sandbox, limits: Limits | None = None, prelude: str = "") -> None:
+        self._home = home
+        self._sandbox = sandbox
+        self._limits = limits or Limits()
+        self._prelude = prelude
+        self._places: dict[str, Place] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def level(self) -> Level:
+        return self._sandbox.level
+
+    def create(self, request: CreateWorkspace) -> WorkspaceInfo:
+        _check_name(request.workspace)
+        with self._lock:
+            place = self._places.get(request.workspace)
+            if place is None:
+                place = Place(self._home, request, self._sandbox, self._limits, self._prelude)
+                self._places[request.workspace] = place
+        with place.lock:
+            place.attach(request)
+            return place.info(created=place.workspace.create(request.tree))
+
+    def run_code(self, request: RunCode) -> CodeResult:
+        place = self._place(request.workspace)
+        known = place.recall(request.idempotency_key)
+        if isinstance(known, CodeResult):
+            return known
+        result = _code_result(place.kernel().run(request.code, request.timeout_sec))
+        place.remember(request.idempotency_key, result)
+        return result
+
+    def run_command(self, request: RunCommand) -> CommandResult:
+        place = self._place(request.workspace)
+        known = place.recall(request.idempotency_key)
+        if isinstance(known, CommandResult):
+            return known
+        limits = replace(request.limits or self._limits, wall_sec=request.timeout_sec)
+        view = place.view(request.env, request.cwd, request.network)
+        with place.command() as cancel:
+            done = self._sandbox.run(request.argv, view, limits, request.stdin, cancel)
+        result = CommandResult(
+            status=done.status,
+            exit_code=done.exit_code,
+            stdout=done.stdout,
+            stderr=done.stderr,
+            limit=done.limit,
+            duration_ms=done.duration_ms,
+            truncated=done.truncated,
+        )
+        place.remember(request.idempotency_key, result)
+        return result
+
+    def start_process(self, request: StartProcess) -> Process:
+        """A process without a wall clock unless its limits set one; it is ended with the workspace at the latest."""
+        place = self._place(request.workspace)
+        limits = request.limits or replace(self._limits, wall_sec=math.inf)
+        return place.adopt(self._sandbox.start(request.argv, place.view(request.env), limits))
+
+    def snapshot(self, workspace: str) -> SnapshotInfo:
+        place = self._place(workspace)
+        with place.lock:
+            taken = place.workspace.snapshot()
+        return SnapshotInfo(snapshot=taken.id, tree=taken.tree, violations=_violations(taken.violations))
+
+    def restore(self, workspace: str, snapshot: str, paths: tuple[str, ...] = ()) -> None:
+        """Put files back. The kernel is ended first, so that nothing in it remembers what is no longer there."""
+        place = self._place(workspace)
+        with place.lock:
+            place.stop_kernel()
+            place.workspace.restore(snapshot, paths)
+
+    def diff(self, workspace: str, base_tree: str) -> DiffResult:
+        place = self._place(workspace)
+        with place.lock:
+            found = place.workspace.diff(base_tree)
+        changes = (
+            FileChange(
+                path=change.path,
+                change=change.kind,
+                old_mode=change.old_mode,
+                new_mode=change.new_mode,
+                binary=change.binary,
+            )
+            for change in found.changes
+        )
+        return DiffResult(
+            patch=found.patch,
+            base_tree=base_tree,
+            tree=found.tree,
+            changes=tuple(changes),
+            violations=_violations(found.violations),
+            ignored=found.ignored,
+        )
+
+    def read_file(self, workspace: str, path: str) -> bytes:
+        return self._place(workspace).workspace.read_file(path)
+
+    def interrupt(self, workspace: str) -> None:
+        self._place(workspace).interrupt()
+
+    def delete(self, workspace: str) -> None:
+        """End everything in a workspace and remove it; one that is not there is fine."""
+        _check_name(workspace)
+        with self._lock:
+            place = self._places.pop(workspace, None)
+        if place is not None:
+            place.end()
+            place.workspace.delete()
+            place.close()
+        elif (self._home / workspace).is_dir():
+            here = self._home / workspace
+            Workspace(here, ObjectStore(here / "snapshots", ())).delete()
+
+    def init_git(self, workspace: str) -> CommandResult:
+        """Give the agent a throwaway repository of one commit, made inside; the host never reads it."""
+        return self.run_command(RunCommand(workspace=workspace, argv=("/bin/sh", "-c", _GIT)))
+
+    def close(self) -> None:
+        """End everything that runs; the workspaces stay."""
+        with self._lock:
+            places, self._places = list(self._places.values()), {}
+        for place in places:
+            place.close()
+
+    def _place(self, workspace: str) -> Place:
+        with self._lock:
+            place = self._places.get(workspace)
+        if place is None:
+            raise CodePilotError(
+                FailureKind.EXECUTOR_LOST, f"the workspace {workspace} is not open here", workspace=workspace
+            )
+        return place
+
+
+def _check_name(workspace: str) -> None:
+    if not _NAME.fullmatch(workspace):
+        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"{workspace!r} is not a workspace's name")
+
+
+def _violations(found: tuple[Found, ...]) -> tuple[Violation, ...]:
+    return tuple(Violation(rule=one.rule, path=one.path, detail=one.detail) for one in found)
+
+
+def _code_result(result: ActionResult) -> CodeResult:
+    error = None
+    if result.error is not None:
+        seen = result.error
+        error = CodeError(type=seen.type, message=seen.message, traceback=seen.traceback, line=seen.line)
+    return CodeResult(
+        status=result.status,
+        stdout=result.stdout,
+        stderr=result.stderr,
+        value=result.value,
+        error=error,
+        limit=result.limit,
+        exit_code=result.exit_code,
+        duration_ms=result.duration_ms,
+        kernel_restarted=result.kernel_restarted,
+    )

@@ -1,0 +1,141 @@
+"""One workspace as the executor holds it: its directory, what code inside sees, and everything that runs in it."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.executor.protocol import CodeResult, CommandResult, CreateWorkspace, WorkspaceInfo
+from codepilot.sandbox import Kernel, Limits, Mount, Process, Sandbox, View
+from codepilot.workspace import ObjectStore, Workspace
+
+_REMEMBERED = 64
+
+
+class Place:
+    """Commands run side by side; code actions take turns; whatever replaces files takes the lock."""
+
+    def __init__(self, home: Path, request: CreateWorkspace, sandbox: Sandbox, limits: Limits, prelude: str) -> None:
+        self.request = request
+        self.lock = threading.RLock()
+        self._objects = ObjectStore.open(Path(request.objects))
+        self.workspace = Workspace(home / request.workspace, self._objects)
+        self._sandbox = sandbox
+        self._limits = limits
+        self._prelude = prelude
+        self._kernel: Kernel | None = None
+        self._processes: list[Process] = []
+        self._commands: set[threading.Event] = set()
+        self._quiet = threading.Condition()
+        self._answers: OrderedDict[str, CodeResult | CommandResult] = OrderedDict()
+
+    @property
+    def inside(self) -> Path:
+        """Where code inside sees the tree; its real path at levels that cannot remap."""
+        if self.request.at is not None and self._sandbox.remaps:
+            return Path(self.request.at)
+        return self.workspace.tree_path
+
+    def info(self, created: bool) -> WorkspaceInfo:
+        return WorkspaceInfo(
+            workspace=self.request.workspace,
+            path=str(self.workspace.tree_path),
+            inside=str(self.inside),
+            level=self._sandbox.level,
+            created=created,
+        )
+
+    def attach(self, request: CreateWorkspace) -> None:
+        """The same workspace asked for again; a kernel that saw it differently is ended."""
+        with self.lock:
+            if request != self.request:
+                self.stop_kernel()
+                self.request = request
+
+    def view(self, env: Mapping[str, str] | None = None, cwd: str = ".", network: bool = False) -> View:
+        return View(
+            workspace=Mount(self.workspace.tree_path, self.inside, writable=True),
+            mounts=tuple(Mount(Path(mount.source), Path(mount.target)) for mount in self.request.mounts),
+            cwd=self.inside / _relative(cwd),
+            env={**self.request.env, **(env or {})},
+            network=network,
+        )
+
+    def kernel(self) -> Kernel:
+        with self.lock:
+            if self._kernel is None:
+                python = self.request.kernel_python
+                self._kernel = Kernel(self._sandbox, self.view(), self._limits, python, self._prelude)
+            return self._kernel
+
+    def stop_kernel(self) -> None:
+        """End the kernel; the next code action is told that its variables are gone."""
+        if self._kernel is not None:
+            self._kernel.stop(lost=True)
+
+    def adopt(self, process: Process) -> Process:
+        with self.lock:
+            self._processes = [known for known in self._processes if known.running]
+            self._processes.append(process)
+        return process
+
+    @contextmanager
+    def command(self) -> Iterator[threading.Event]:
+        """The event that interrupts the command which runs in this block."""
+        cancel = threading.Event()
+        with self._quiet:
+            self._commands.add(cancel)
+        try:
+            yield cancel
+        finally:
+            with self._quiet:
+                self._commands.discard(cancel)
+                self._quiet.notify_all()
+
+    def interrupt(self) -> None:
+        """Stop the code action and the commands that are running. Processes belong to whoever started them."""
+        with self._quiet:
+            for cancel in self._commands:
+                cancel.set()
+        if self._kernel is not None:
+            self._kernel.interrupt()
+
+    def end(self) -> None:
+        """Nothing runs in the workspace any more when this returns."""
+        self.interrupt()
+        with self._quiet:
+            self._quiet.wait_for(lambda: not self._commands)
+        with self.lock:
+            self.stop_kernel()
+            for process in self._processes:
+                process.kill()
+            self._processes.clear()
+
+    def close(self) -> None:
+        self.end()
+        self.workspace.close()
+        self._objects.close()
+
+    def recall(self, key: str) -> CodeResult | CommandResult | None:
+        """The answer already given to a request with this key."""
+        return self._answers.get(key) if key else None
+
+    def remember(self, key: str, answer: CodeResult | CommandResult) -> None:
+        if key:
+            with self.lock:
+                self._answers[key] = answer
+                while len(self._answers) > _REMEMBERED:
+                    self._answers.popitem(last=False)
+
+
+def _relative(cwd: str) -> PurePosixPath:
+    path = PurePosixPath(cwd)
+    if path.is_absolute() or ".." in path.parts:
+        raise CodePilotError(
+            FailureKind.TOOL_INVALID_ARGS, f"the working directory {cwd!r} is not inside the workspace", path=cwd
+        )
+    return path
