@@ -30,35 +30,48 @@ class Migration:
     statements: Sequence[Statement]
 
 
-def _append_only(table: str) -> list[Statement]:
-    """Triggers that refuse to change or delete what was written."""
-    message = f"{table} are append-only"
-    refuse = f"refuse_{table}_change"
-    return [
-        *(
-            Statement(
-                f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
-                f"BEGIN SELECT RAISE(ABORT, '{message}'); END",
-                "sqlite",
-            )
-            for verb in ("UPDATE", "DELETE")
-        ),
+_REFUSAL = "events are append-only"
+_FOLLOWS = "NEW.seq <> COALESCE((SELECT max(seq) FROM events WHERE run_id = NEW.run_id), 0) + 1"
+_APPEND_ONLY = [
+    *(
         Statement(
-            f"CREATE FUNCTION {refuse}() RETURNS trigger LANGUAGE plpgsql AS "
-            f"$$ BEGIN RAISE EXCEPTION '{message}'; END $$",
-            "postgresql",
-        ),
-        Statement(
-            f"CREATE TRIGGER {table}_no_change BEFORE UPDATE OR DELETE ON {table} "
-            f"FOR EACH ROW EXECUTE FUNCTION {refuse}()",
-            "postgresql",
-        ),
-        Statement(
-            f"CREATE TRIGGER {table}_no_truncate BEFORE TRUNCATE ON {table} "
-            f"FOR EACH STATEMENT EXECUTE FUNCTION {refuse}()",
-            "postgresql",
-        ),
-    ]
+            f"CREATE TRIGGER events_no_{verb.lower()} BEFORE {verb} ON events "
+            f"BEGIN SELECT RAISE(ABORT, '{_REFUSAL}'); END",
+            "sqlite",
+        )
+        for verb in ("UPDATE", "DELETE")
+    ),
+    Statement(
+        f"CREATE TRIGGER events_no_gap BEFORE INSERT ON events WHEN {_FOLLOWS} "
+        f"BEGIN SELECT RAISE(ABORT, '{_REFUSAL} and gapless'); END",
+        "sqlite",
+    ),
+    Statement(
+        "CREATE FUNCTION refuse_event_change() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN RAISE EXCEPTION '{_REFUSAL}' USING ERRCODE = 'integrity_constraint_violation'; END $$",
+        "postgresql",
+    ),
+    Statement(
+        "CREATE TRIGGER events_no_change BEFORE UPDATE OR DELETE ON events "
+        "FOR EACH ROW EXECUTE FUNCTION refuse_event_change()",
+        "postgresql",
+    ),
+    Statement(
+        "CREATE TRIGGER events_no_truncate BEFORE TRUNCATE ON events "
+        "FOR EACH STATEMENT EXECUTE FUNCTION refuse_event_change()",
+        "postgresql",
+    ),
+    Statement(
+        f"CREATE FUNCTION refuse_event_gap() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF {_FOLLOWS} THEN "
+        f"RAISE EXCEPTION '{_REFUSAL} and gapless' USING ERRCODE = 'integrity_constraint_violation'; "
+        "END IF; RETURN NEW; END $$",
+        "postgresql",
+    ),
+    Statement(
+        "CREATE TRIGGER events_no_gap BEFORE INSERT ON events FOR EACH ROW EXECUTE FUNCTION refuse_event_gap()",
+        "postgresql",
+    ),
+]
 
 
 FIRST = Migration(
@@ -95,7 +108,7 @@ FIRST = Migration(
             "at BIGINT NOT NULL, type TEXT NOT NULL, step_id TEXT, attempt INTEGER NOT NULL, data TEXT NOT NULL, "
             "artifacts TEXT NOT NULL, PRIMARY KEY (run_id, seq))"
         ),
-        *_append_only("events"),
+        *_APPEND_ONLY,
         Statement(
             "CREATE TABLE artifacts (run_id TEXT NOT NULL REFERENCES runs(run_id), seq BIGINT NOT NULL, "
             "type TEXT NOT NULL, sha256 TEXT NOT NULL, size_bytes BIGINT NOT NULL, "

@@ -1,0 +1,110 @@
+"""Reading: lists, lookups and the check that finds a lie."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+from sample_runs import new_run, succeed, take, task, turn
+
+from codepilot.core.events import EventType, State
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.run import start
+from codepilot.store import Home, Store
+
+
+def test_an_unknown_run_says_where_to_look(store: Store) -> None:
+    for read in (store.load, store.requested, store.check, store.find):
+        with pytest.raises(CodePilotError, match="r-none") as refused:
+            read("r-none")
+        assert refused.value.kind is FailureKind.INVALID_SPEC
+        assert "codepilot history" in refused.value.failure.advice
+    with pytest.raises(CodePilotError, match="r-none"):
+        store.control("r-none", lambda _: [])
+
+
+def test_a_run_is_found_by_what_names_it_alone(store: Store) -> None:
+    for run_id in ("r-abc1", "r-abc2", "r-abc", "r-x_y", "r-xay"):
+        store.create_run(run_id, start(task(), run_id))
+    assert store.find("r-abc1") == "r-abc1"
+    assert store.find("ABC2") == "r-abc2"
+    assert store.find("abc") == "r-abc", "a whole id wins over longer ones"
+    assert store.find("x_") == "r-x_y"
+    assert store.find("last") == "r-xay"
+    with pytest.raises(CodePilotError, match=r"several runs: .*r-abc2"):
+        store.find("ab")
+    for nothing in ("", "r-abc3", "%", "zz"):
+        with pytest.raises(CodePilotError):
+            store.find(nothing)
+
+
+def test_the_newest_run_comes_first(store: Store) -> None:
+    runs = [new_run(store, f"goal {n}") for n in range(5)]
+    rows = store.history(3)
+    assert [row.run_id for row in rows] == runs[:1:-1]
+    assert rows[0].goal == "goal 4"
+    assert rows[0].state is State.INIT
+    assert rows[0].created_at <= rows[0].updated_at
+
+
+def test_events_are_paged_and_chosen_by_step(store: Store) -> None:
+    run_id = new_run(store)
+    first = take(store)
+    store.append(first, turn(first, 1))
+    store.commit(first, succeed)
+    second = take(store)
+    store.append(second, turn(second, 1))
+    every = store.events(run_id)
+    assert [event.seq for event in every] == list(range(1, 9))
+    assert store.events(run_id, after=3, limit=2) == every[3:5]
+    assert store.events(run_id, step_id=second.step_id) == [e for e in every if e.step_id == second.step_id]
+    assert store.events(run_id, after=6, step_id=second.step_id) == every[6:]
+    assert store.events(run_id, step_id="s-none") == []
+    assert store.events("r-none") == []
+    assert [step.state for step in store.steps(run_id)] == [State.INIT, State.MAP_REPO]
+
+
+@pytest.mark.parametrize(
+    ("lie", "told"),
+    [
+        ("UPDATE runs SET state = 'DONE'", "state is 'DONE'"),
+        ("UPDATE runs SET last_seq = 7", "last_seq"),
+        ("UPDATE views SET view = replace(view, '\"attempt\":1', '\"attempt\":2')", "attempt"),
+        ("UPDATE views SET seq = 99", "view stands at event 99"),
+        ("UPDATE steps SET status = 'SUCCEEDED'", "steps"),
+        ("DELETE FROM steps", "steps"),
+        ("DROP TRIGGER events_no_delete; DELETE FROM events WHERE seq = 3", "event 3 is missing"),
+    ],
+)
+def test_the_check_finds_a_lie(home: Home, store: Store, lie: str, told: str) -> None:
+    run_id = new_run(store)
+    claim = take(store)
+    store.append(claim, turn(claim, 1))
+    store.check(run_id)
+    raw = sqlite3.connect(home.database)
+    raw.executescript(lie)
+    raw.close()
+    with pytest.raises(CodePilotError, match=told) as found:
+        store.check(run_id)
+    assert found.value.kind is FailureKind.INTERNAL
+
+
+def test_many_events_leave_reading_cheap(store: Store) -> None:
+    """`load` looks at a bounded part of the log, however long it is."""
+    run_id = new_run(store)
+    claim = take(store)
+    store.append(claim, [item for number in range(1_200) for item in turn(claim, number)])
+    for number in range(40):
+        store.append(claim, turn(claim, number))
+    read: list[str] = []
+    with store._database.read() as connection:
+        raw = connection.connection.dbapi_connection
+        assert isinstance(raw, sqlite3.Connection)
+        raw.set_trace_callback(read.append)
+        run = store._current(connection, run_id)
+        raw.set_trace_callback(None)
+    assert run.spent.turns == 1_240
+    (tail,) = [sql for sql in read if "FROM events" in sql]
+    start_at = int(tail.rsplit("events.seq >", 1)[1].split()[0])
+    assert run.last_seq - start_at <= 64
+    assert store.events(run_id, limit=1)[0].type is EventType.TASK_SPEC_RECORDED
