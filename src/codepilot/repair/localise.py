@@ -20,6 +20,7 @@ class TestTrace:
     test: str
     outcome: str
     cpu_sec: float = 0.0
+    wall_sec: float = 0.0
     lines: Mapping[str, frozenset[int]] = field(default_factory=dict)
     exception: str = ""
     message: str = ""
@@ -43,7 +44,9 @@ class Suspicion:
     @property
     def digest(self) -> str:
         """Names this order: a search may be continued only under the same one."""
-        rows = {path: {str(line): round(score, 6) for line, score in lines.items()} for path, lines in self.lines.items()}
+        rows = {
+            path: {str(line): round(score, 6) for line, score in lines.items()} for path, lines in self.lines.items()
+        }
         return hashlib.sha256(canonical_json(rows).encode()).hexdigest()
 
 

@@ -63,6 +63,12 @@ class Source:
         match = _NEWLINE.search(self.text)
         return match.group() if match else "\n"
 
+    @cached_property
+    def future(self) -> tuple[str, ...]:
+        """What the module imports from the future: code compiled alone needs the same."""
+        imports = (node for node in self.tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__")
+        return tuple(alias.name for node in imports for alias in node.names)
+
     def offset(self, line: int, column: int) -> int:
         """Characters before this place; `column` counts UTF-8 bytes, as the parser does."""
         start = self._starts[line - 1]

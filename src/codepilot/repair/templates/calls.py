@@ -145,7 +145,11 @@ def wrap(node: ast.expr, context: Context) -> Proposals:
 def clamp(node: ast.expr, context: Context) -> Proposals:
     parent = context.parent(node)
     loads = isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
-    if loads and isinstance(parent, ast.Return | ast.Assign | ast.Call | ast.Slice) and context.field_of(node) != "func":
+    if (
+        loads
+        and isinstance(parent, ast.Return | ast.Assign | ast.Call | ast.Slice)
+        and context.field_of(node) != "func"
+    ):
         text = context.text(node)
         others = ["0", "1", *(name for name in context.names_at(node)[:6] if context.may_be(name, NUMBER))]
         for other in others:

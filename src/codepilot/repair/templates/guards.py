@@ -83,9 +83,14 @@ def wrap(node: ast.stmt, context: Context) -> Proposals:
     start, end = context.lines(node)
     text, indent = context.source.text[start:end], context.indent(node)
     for atom in atoms(node, context):
-        yield Edit(start, end, f"{indent}if {atom}:{context.source.newline}{context.step}{text}"
-                   if not indent else f"{indent}if {atom}:{context.source.newline}{indent}{context.step}"
-                   f"{text[len(indent):]}", "guard.wrap")
+        yield Edit(
+            start,
+            end,
+            f"{indent}if {atom}:{context.source.newline}{context.step}{text}"
+            if not indent
+            else f"{indent}if {atom}:{context.source.newline}{indent}{context.step}{text[len(indent) :]}",
+            "guard.wrap",
+        )
 
 
 def unwrap(node: ast.If, context: Context) -> Proposals:

@@ -12,7 +12,9 @@ from codepilot.repair.templates.template import Proposals, Template
 def copy(node: ast.expr, context: Context) -> Proposals:
     """The value copied where it is stored, returned or looped over."""
     parent, field = context.parent(node), context.field_of(node)
-    stored = isinstance(parent, ast.Return | ast.Assign | ast.For | ast.Call | ast.keyword | ast.Dict | ast.comprehension)
+    stored = isinstance(
+        parent, ast.Return | ast.Assign | ast.For | ast.Call | ast.keyword | ast.Dict | ast.comprehension
+    )
     if not stored or field in ("func", "targets", "target") or not isinstance(getattr(node, "ctx", None), ast.Load):
         return
     if isinstance(node, ast.Name) and not (context.may_be(node.id, LIST) or context.may_be(node.id, DICT)):

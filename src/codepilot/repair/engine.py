@@ -1,0 +1,300 @@
+"""The search: trace, localise, propose, try, rank. It ends within its time and leaves the workspace as it was."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from codepilot.core.contract import JsonObject, canonical_json
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.repair.context import Failure
+from codepilot.repair.heap import Proposal, candidates
+from codepilot.repair.localise import Suspicion, TestTrace, localise
+from codepilot.repair.priors import PRIORS
+from codepilot.repair.protocol import Candidate, Progress, SearchRequest, SearchResult
+from codepilot.repair.rank import Plausible, explain, rank
+from codepilot.repair.related import Related, choose_tests, is_test_file, read_sources, resolve
+from codepilot.repair.source import Edit, Source
+from codepilot.repair.trial import Trial
+from codepilot.repair.worker import Job
+
+ENOUGH = 6
+"""Plausible candidates after which more would hardly change the order."""
+LINGER_SEC = 5.0
+LINGER_SHARE = 0.5
+BATCH_SEC = 0.4
+BATCHES = (16, 512)
+REPORT_SEC = 0.2
+
+
+def search(request: SearchRequest) -> SearchResult:
+    """Candidates that make the targets pass and break nothing they were tried on, best first."""
+    return _Search(request).run()
+
+
+class _Search:
+    def __init__(self, request: SearchRequest) -> None:
+        self._request = request
+        self._started = time.monotonic()
+        self._deadline = self._started + request.seconds
+        self._reported = 0.0
+        self._phase = "start"
+        self._position = 0
+        self._tried = 0
+        self._digest = ""
+        self._found: list[Plausible] = []
+        self._exhausted = False
+
+    # --- the corridor -----------------------------------------------------------------------------------------
+
+    def run(self) -> SearchResult:
+        request = self._request
+        targets = resolve(request.targets, request.baseline)
+        others = choose_tests(targets, request.baseline)
+        with Trial(
+            request.executor, request.workspace, request.project, (*targets, *others), self._deadline, self._tick
+        ) as trial:
+            self._report()
+            trial.start()
+            traces = self._trace(trial, targets, others)
+            failing = [trace for trace in traces if trace.test in targets and not trace.passed]
+            if not failing:
+                return self._nothing_fails(traces, targets)
+            suspicion = localise(_of_the_project(traces, request), targets)
+            sources = read_sources(request.executor, request.workspace, suspicion.lines)
+            self._resume(suspicion, sources, targets)
+            related = Related(targets, traces)
+            self._walk(trial, candidates(sources, suspicion, _failure(failing)), related)
+        return self._result()
+
+    def _trace(self, trial: Trial, targets: Sequence[str], others: Sequence[str]) -> list[TestTrace]:
+        self._phase = "trace"
+        missing = [test for test in targets if test not in trial.collected]
+        if missing:
+            raise CodePilotError(FailureKind.TEST_NOT_FOUND, f"The search could not load {missing[0]}.")
+        return trial.trace([*targets, *(test for test in others if test in trial.collected)])
+
+    def _nothing_fails(self, traces: Sequence[TestTrace], targets: Sequence[str]) -> SearchResult:
+        if not any(trace.test in targets for trace in traces):
+            return self._result("the failing test could not be traced in time")
+        raise CodePilotError(
+            FailureKind.FLAKY_TEST,
+            f"{targets[0]} failed in the suite but passes when it is run by itself.",
+            next_action="Make the test independent of the order of tests, or name another one.",
+        )
+
+    def _walk(self, trial: Trial, proposals: Iterator[Proposal], related: Related) -> None:
+        """Pop, try, keep what passes, until the time, the templates or the wish for more is used up."""
+        self._phase = "search"
+        size, stop = BATCHES[0], self._deadline
+        for _ in itertools.islice(proposals, self._position):
+            self._tick()
+        while time.monotonic() < stop and len(self._found) < ENOUGH:
+            begun = time.monotonic()
+            batch = self._pop(proposals, size, begun)
+            if not batch:
+                self._exhausted = True
+                break
+            passed = self._try(trial, batch, related)
+            if passed is None:
+                break
+            for proposal in passed:
+                self._keep(trial, proposal, related)
+            self._position = batch[-1].position + 1
+            self._tried += len(batch)
+            self._report()
+            if self._found:
+                waited = time.monotonic() - self._started
+                stop = min(self._deadline, stop, begun + max(LINGER_SEC, LINGER_SHARE * waited))
+            took = time.monotonic() - begun
+            size = min(BATCHES[1], size * 2) if took < BATCH_SEC / 2 else max(BATCHES[0], size // 2)
+
+    def _pop(self, proposals: Iterator[Proposal], size: int, begun: float) -> list[Proposal]:
+        batch: list[Proposal] = []
+        for proposal in proposals:
+            batch.append(proposal)
+            if len(batch) >= size or time.monotonic() - begun > BATCH_SEC:
+                break
+        return batch
+
+    def _try(self, trial: Trial, batch: Sequence[Proposal], related: Related) -> list[Proposal] | None:
+        """Those that pass their tests; None if time ran out before all were tried."""
+        jobs = [job for proposal in batch if (job := _job(proposal, related, everything=False)) is not None]
+        rulings = trial.judge(jobs)
+        passed = {number for number, ruling in rulings.items() if ruling.outcome == "passed"}
+        if len(rulings) < len(jobs) and not passed:
+            return None
+        return [proposal for proposal in batch if proposal.position in passed]
+
+    def _keep(self, trial: Trial, proposal: Proposal, related: Related) -> None:
+        """A candidate is kept if it also passes alone, on every test there is time for."""
+        job = _job(proposal, related, everything=True)
+        if job is None or job.content in self._request.refused:
+            return
+        ruling = trial.judge([job]).get(proposal.position)
+        if ruling is not None and ruling.outcome == "passed":
+            witnesses = related.witnesses(proposal)
+            self._found.append(Plausible(proposal, job.content, witnesses))
+
+    # --- what survives ----------------------------------------------------------------------------------------
+
+    def _resume(self, suspicion: Suspicion, sources: dict[str, Source], targets: Sequence[str]) -> None:
+        """Continue from the recorded position if everything that the order depends on is the same."""
+        files = {path: hashlib.sha256(source.data).hexdigest() for path, source in sorted(sources.items())}
+        facts = {"suspicion": suspicion.digest, "files": files, "targets": list(targets), "priors": PRIORS}
+        self._digest = hashlib.sha256(canonical_json(facts).encode()).hexdigest()
+        state = self._request.state
+        if state.get("digest") != self._digest:
+            return
+        position, kept = state.get("position"), state.get("plausible")
+        self._position = position if isinstance(position, int) else 0
+        tried = state.get("tried")
+        self._tried = tried if isinstance(tried, int) else 0
+        for row in kept if isinstance(kept, list) else []:
+            found = _revive(row, sources)
+            if found is not None and found.patched not in self._request.refused:
+                self._found.append(found)
+
+    def _state(self) -> JsonObject:
+        kept = [_remember(one) for one in self._found]
+        return {"digest": self._digest, "position": self._position, "tried": self._tried, "plausible": [*kept]}
+
+    def _tick(self) -> None:
+        if time.monotonic() - self._reported >= REPORT_SEC:
+            self._report()
+
+    def _report(self) -> None:
+        self._reported = time.monotonic()
+        spent = max(1e-6, self._reported - self._started)
+        best = explain(rank(self._found)[0][0].proposal) if self._found else ""
+        self._request.on_progress(
+            Progress(
+                position=self._position,
+                tried=self._tried,
+                plausible=len(self._found),
+                per_sec=round(self._tried / spent, 1),
+                best=best,
+                phase=self._phase,
+                state=self._state() if self._digest else self._request.state,
+            )
+        )
+
+    def _result(self, reason: str = "") -> SearchResult:
+        ordered = rank(self._found)
+        if not reason and not ordered:
+            reason = "no template gives a repair" if self._exhausted else "the time was used up"
+        return SearchResult(
+            candidates=tuple(_candidate(one, confidence) for one, confidence in ordered),
+            tried=self._tried,
+            exhausted=self._exhausted,
+            seconds=time.monotonic() - self._started,
+            reason=reason,
+        )
+
+
+def _of_the_project(traces: Sequence[TestTrace], request: SearchRequest) -> list[TestTrace]:
+    """Coverage without the tests' own files: a repair never edits those."""
+    tests = {test.partition("::")[0] for test in (*request.baseline.collected, *request.targets)}
+    kept = []
+    for trace in traces:
+        lines = {path: found for path, found in trace.lines.items() if not is_test_file(path, tests)}
+        frames = tuple(place for place in trace.frames if not is_test_file(place[0], tests))
+        kept.append(
+            TestTrace(
+                trace.test, trace.outcome, trace.cpu_sec, trace.wall_sec, lines, trace.exception, trace.message, frames
+            )
+        )
+    return kept
+
+
+def _failure(failing: Sequence[TestTrace]) -> Failure:
+    return Failure(
+        tuple(dict.fromkeys(trace.exception for trace in failing if trace.exception)),
+        tuple(trace.message for trace in failing),
+        tuple(place for trace in failing for place in trace.frames),
+    )
+
+
+def _job(proposal: Proposal, related: Related, everything: bool) -> Job | None:
+    source, unit = proposal.source, proposal.unit
+    content = source.apply(proposal.edit)
+    if content is None:
+        return None
+    selection = related.everything(proposal) if everything else related.near(proposal)
+    if unit is None:
+        return Job(proposal.position, source.path, selection, content)
+    return Job(
+        number=proposal.position,
+        path=source.path,
+        selection=selection,
+        content=content,
+        segment=unit.segment(proposal.edit),
+        qualname=unit.qualname,
+        line=unit.first_line,
+        shift=unit.line_shift,
+        future=source.future,
+    )
+
+
+@dataclass(frozen=True)
+class _Row:
+    path: str
+    start: int
+    end: int
+    replacement: str
+    template: str
+    position: int
+    line: int
+    score: float
+    witnesses: int
+
+
+def _remember(one: Plausible) -> JsonObject:
+    proposal, edit = one.proposal, one.proposal.edit
+    row = _Row(
+        proposal.source.path,
+        edit.start,
+        edit.end,
+        edit.replacement,
+        edit.template,
+        proposal.position,
+        proposal.line,
+        proposal.score,
+        one.witnesses,
+    )
+    return dict(vars(row))
+
+
+def _revive(row: object, sources: dict[str, Source]) -> Plausible | None:
+    """A plausible candidate from its record; None if it does not fit the files."""
+    if not isinstance(row, dict):
+        return None
+    try:
+        kept = _Row(**row)
+    except TypeError:
+        return None
+    source = sources.get(kept.path)
+    if source is None:
+        return None
+    edit = Edit(kept.start, kept.end, kept.replacement, kept.template)
+    patched = source.apply(edit)
+    if patched is None:
+        return None
+    unit = source.unit_at(edit.start)
+    return Plausible(Proposal(kept.position, source, unit, edit, kept.score, kept.line), patched, kept.witnesses)
+
+
+def _candidate(one: Plausible, confidence: float) -> Candidate:
+    proposal = one.proposal
+    return Candidate(
+        path=proposal.source.path,
+        original=proposal.source.data,
+        patched=one.patched,
+        template=proposal.edit.template,
+        rationale=explain(proposal),
+        confidence=confidence,
+        position=proposal.position,
+    )

@@ -1,0 +1,99 @@
+"""Which of the candidates that pass is most likely right: small, central edits before special cases and deletions."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from codepilot.repair.heap import Proposal
+from codepilot.repair.source import Source
+
+_DOUBTS: dict[str, float] = {
+    "statement.delete": 0.5,
+    "statement.return_other": 0.5,
+    "statement.copy": 0.6,
+    "statement.set": 0.7,
+    "condition.force": 0.4,
+    "condition.exchange": 0.7,
+    "condition.strengthen": 0.8,
+    "condition.weaken": 0.8,
+    "guard.return": 0.6,
+    "guard.inner_return": 0.4,
+    "guard.skip": 0.6,
+    "guard.wrap": 0.6,
+    "guard.unwrap": 0.7,
+    "exception.catch": 0.4,
+    "name.to_constant": 0.6,
+    "value.scale": 0.7,
+    "call.clamp": 0.7,
+}
+"""What a template that only makes tests pass is worth beside one that states an intention."""
+_LITERAL = re.compile(r"(?<![\w.])(?:\d+(?:\.\d+)?|'[^']+'|\"[^\"]+\")")
+_HARMLESS = frozenset({"0", "1", "-1", "2"})
+
+
+@dataclass(frozen=True)
+class Plausible:
+    """A candidate that passed, and how many tests that reach it agreed."""
+
+    proposal: Proposal
+    patched: bytes
+    witnesses: int
+
+
+def rank(found: Sequence[Plausible]) -> list[tuple[Plausible, float]]:
+    """Best first, each with the confidence (0 to 1) that it is right."""
+    if not found:
+        return []
+    places = Counter((one.proposal.source.path, one.proposal.line) for one in found)
+    weights = {id(one): _weight(one, places) for one in found}
+    total = sum(weights.values())
+    ordered = sorted(found, key=lambda one: (-weights[id(one)], one.proposal.position))
+    return [(one, round(_trust(one) * (weights[id(one)] / total) ** 0.5, 3)) for one in ordered]
+
+
+def _trust(one: Plausible) -> float:
+    """More tests through the edit leave less room for chance."""
+    doubt: float = 0.5 ** (1 + one.witnesses / 2)
+    return 0.95 * (1 - doubt)
+
+
+def _weight(one: Plausible, places: Counter[tuple[str, int]]) -> float:
+    proposal = one.proposal
+    edit, source = proposal.edit, proposal.source
+    weight = proposal.score * _DOUBTS.get(edit.template, 1.0)
+    old, new = source.text[edit.start : edit.end], edit.replacement
+    weight /= 1 + 0.01 * abs(len(new) - len(old))
+    if _special_cases(source, new, old):
+        weight *= 0.5
+    agreeing = places[source.path, proposal.line] - 1
+    return weight * (1 + 0.15 * min(agreeing, 4))
+
+
+def _special_cases(source: Source, new: str, old: str) -> bool:
+    """Whether the edit brings in a literal that the file does not have: a guess at what the tests want."""
+    known = {repr(n.value) for n in ast.walk(source.tree) if isinstance(n, ast.Constant)} | _HARMLESS
+    brought = set(_LITERAL.findall(new)) - set(_LITERAL.findall(old))
+    return any(literal not in known and literal.replace('"', "'") not in known for literal in brought)
+
+
+def explain(proposal: Proposal) -> str:
+    """One sentence: what was changed, where."""
+    edit, source = proposal.edit, proposal.source
+    line = source.line_of(edit.start)
+    inside = source.unit_at(edit.start)
+    place = f"{source.path}:{line}" + (f" in `{inside.qualname}`" if inside else "")
+    old = " ".join(source.text[edit.start : edit.end].split())
+    new = " ".join(edit.replacement.split())
+    if not new:
+        return f"{place}: removed `{_short(old)}`"
+    if not old:
+        return f"{place}: added `{_short(new)}`"
+    return f"{place}: `{_short(old)}` became `{_short(new)}`"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 160 else text[:157] + "..."

@@ -1,0 +1,116 @@
+"""Which tests judge a candidate, and which files may be edited."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+
+from codepilot.core.artifacts import TestStatus
+from codepilot.core.failures import CodePilotError
+from codepilot.executor import Executor
+from codepilot.project import SuiteRun
+from codepilot.repair.heap import Proposal
+from codepilot.repair.localise import TestTrace
+from codepilot.repair.source import Source, Unreadable
+from codepilot.repair.worker import Selection
+
+MAX_TESTS = 3000
+MAX_TEST_SEC = 60.0
+NEAR_TESTS, NEAR_SEC = 80, 2.0
+ALL_SEC = 10.0
+MAX_FILES = 400
+
+
+def resolve(targets: Sequence[str], baseline: SuiteRun) -> tuple[str, ...]:
+    """The collected ids that the targets stand for, only those that are red."""
+    red = set(baseline.red)
+    found: dict[str, None] = {}
+    for target in targets:
+        ids = baseline.resolved.get(target) or [
+            test for test in baseline.collected if test == target or test.startswith((f"{target}::", f"{target}["))
+        ]
+        wanted = [test for test in ids if test in red] or list(ids) or [target]
+        found.update(dict.fromkeys(wanted))
+    return tuple(found)
+
+
+def choose_tests(targets: Sequence[str], baseline: SuiteRun) -> tuple[str, ...]:
+    """Passing tests worth running: those nearest to the targets first, as many as can be afforded."""
+    passing = [test for test in baseline.having(TestStatus.PASSED) if test not in targets]
+    files = {target.partition("::")[0] for target in targets}
+    folders = {str(PurePosixPath(file).parent) for file in files}
+
+    def distance(test: str) -> int:
+        file = test.partition("::")[0]
+        return 0 if file in files else 1 if str(PurePosixPath(file).parent) in folders else 2
+
+    chosen: list[str] = []
+    spent = 0.0
+    for test in sorted(passing, key=distance)[:MAX_TESTS]:
+        cost = baseline.cases[test].duration_sec
+        if spent + cost <= MAX_TEST_SEC:
+            spent += cost
+            chosen.append(test)
+    return tuple(chosen)
+
+
+def is_test_file(path: str, tests: Iterable[str]) -> bool:
+    name, parts = PurePosixPath(path).name, PurePosixPath(path).parts[:-1]
+    named = name.startswith("test_") or name.endswith("_test.py") or name in ("conftest.py", "tests.py", "setup.py")
+    return named or path in tests or any(part in ("tests", "test", "testing") for part in parts)
+
+
+def read_sources(executor: Executor, workspace: str, paths: Iterable[str]) -> dict[str, Source]:
+    """The files that can be edited. One that cannot be read or parsed is no place to search in."""
+    sources: dict[str, Source] = {}
+    for path in list(paths)[:MAX_FILES]:
+        try:
+            sources[path] = Source.read(path, executor.read_file(workspace, path))
+        except (Unreadable, CodePilotError):
+            continue
+    return sources
+
+
+class Related:
+    """The tests around each function, cheapest first, from what they covered on the base."""
+
+    def __init__(self, targets: Sequence[str], traces: Sequence[TestTrace]) -> None:
+        self._targets = tuple(targets)
+        passing = [trace for trace in traces if trace.passed and trace.test not in targets]
+        self._passing = sorted(passing, key=lambda trace: (round(trace.cpu_sec, 3), trace.test))
+        self._near: dict[tuple[str, int], Selection] = {}
+
+    def near(self, proposal: Proposal) -> Selection:
+        """Tests that run through the function (or the file), within a small budget."""
+        key = (proposal.source.path, proposal.unit.start if proposal.unit else -1)
+        if key not in self._near:
+            covering = self._covering(proposal)
+            self._near[key] = Selection(self._targets, _afford(covering, NEAR_SEC, NEAR_TESTS))
+        return self._near[key]
+
+    def everything(self, proposal: Proposal) -> Selection:
+        """Those tests and all others, within a larger budget."""
+        covering = self._covering(proposal)
+        rest = [trace for trace in self._passing if trace not in covering]
+        return Selection(self._targets, _afford([*covering, *rest], ALL_SEC, MAX_TESTS))
+
+    def witnesses(self, proposal: Proposal) -> int:
+        return len(self._targets) + len(self._covering(proposal))
+
+    def _covering(self, proposal: Proposal) -> list[TestTrace]:
+        path = proposal.source.path
+        if proposal.unit is None:
+            return [trace for trace in self._passing if path in trace.lines]
+        lines = set(proposal.unit.lines)
+        return [trace for trace in self._passing if lines & trace.lines.get(path, frozenset())]
+
+
+def _afford(traces: Sequence[TestTrace], seconds: float, count: int) -> tuple[str, ...]:
+    chosen: list[str] = []
+    spent = 0.0
+    for trace in traces[:count]:
+        spent += trace.wall_sec
+        if spent > seconds and chosen:
+            break
+        chosen.append(trace.test)
+    return tuple(chosen)

@@ -1,0 +1,147 @@
+"""How strong the tests around a change are: the share of small mutants of the touched functions that they notice."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from codepilot.core.failures import CodePilotError
+from codepilot.executor import Executor
+from codepilot.project import Project
+from codepilot.repair.context import Failure
+from codepilot.repair.heap import Proposal, candidates
+from codepilot.repair.localise import Suspicion, TestTrace
+from codepilot.repair.source import Source, Unit, Unreadable
+from codepilot.repair.templates import TEMPLATES
+from codepilot.repair.trial import Trial
+from codepilot.repair.worker import Job, Selection
+
+_MUTATIONS = frozenset(
+    "operator.compare operator.binary operator.boolean operator.augmented operator.drop_unary operator.drop_condition "
+    "value.number value.literal condition.negate statement.delete statement.return_other statement.jump".split()
+)
+_POOL = 2000
+_MAX_TESTS = 200
+
+
+@dataclass(frozen=True)
+class Strength:
+    """`score` is killed / mutants; without mutants nothing is known and it is 0."""
+
+    mutants: int
+    killed: int
+    score: float
+
+
+def measure_strength(
+    executor: Executor,
+    workspace: str,
+    project: Project,
+    paths: Sequence[str],
+    tests: Sequence[str],
+    *,
+    seconds: float,
+    limit: int = 40,
+    patched: Mapping[str, bytes] | None = None,
+    originals: Mapping[str, bytes] | None = None,
+) -> Strength | None:
+    """The mutation score of the touched functions under the tests and all others in their files.
+
+    `patched` are contents to judge instead of what the workspace holds; with `originals`, only the functions that
+    differ from them count. None means that there was nothing to mutate, or no time to find out.
+    """
+    sources = _read(executor, workspace, paths, patched or {})
+    deadline = time.monotonic() + seconds
+    with Trial(
+        executor,
+        workspace,
+        project,
+        tuple(tests),
+        deadline,
+        tick=lambda: None,
+        overlay=patched or {},
+        green=True,
+        whole=True,
+    ) as trial:
+        trial.start()
+        chosen = [*tests, *(test for test in trial.collected if test not in tests)][:_MAX_TESTS]
+        traces = [trace for trace in trial.trace(chosen) if trace.passed]
+        units = _touched(sources, originals or {}, traces)
+        mutants = _sample(_mutants(units), limit)
+        jobs = [job for index, mutant in enumerate(mutants) if (job := _job(index, mutant, traces)) is not None]
+        rulings = [ruling for ruling in trial.judge(jobs).values() if ruling.outcome not in ("invalid", "cold")]
+    killed = sum(ruling.outcome != "passed" for ruling in rulings)
+    return Strength(len(rulings), killed, round(killed / len(rulings), 3)) if rulings else None
+
+
+def _read(executor: Executor, workspace: str, paths: Sequence[str], patched: Mapping[str, bytes]) -> dict[str, Source]:
+    sources = {}
+    for path in paths:
+        try:
+            data = patched[path] if path in patched else executor.read_file(workspace, path)
+            sources[path] = Source.read(path, data)
+        except (Unreadable, CodePilotError):
+            continue
+    return sources
+
+
+def _touched(
+    sources: Mapping[str, Source], originals: Mapping[str, bytes], traces: Iterable[TestTrace]
+) -> dict[Source, list[Unit]]:
+    """The functions that the change touched; without the originals, those that the tests run through."""
+    covered: dict[str, set[int]] = defaultdict(set)
+    for trace in traces:
+        for path, lines in trace.lines.items():
+            covered[path] |= lines
+    found: dict[Source, list[Unit]] = {}
+    for path, source in sources.items():
+        if path in originals:
+            before = Source.read(path, originals[path])
+            known = {(unit.qualname, unit.segment()) for unit in before.units}
+            units = [unit for unit in source.units if (unit.qualname, unit.segment()) not in known]
+        else:
+            units = [unit for unit in source.units if covered[path] & set(unit.lines)]
+        if units:
+            found[source] = units
+    return found
+
+
+def _mutants(units: Mapping[Source, Sequence[Unit]]) -> list[Proposal]:
+    """Every line of the touched functions weighs the same."""
+    lines = {source.path: {line: 1.0 for unit in found for line in unit.lines} for source, found in units.items()}
+    templates = tuple(template for template in TEMPLATES if template.name in _MUTATIONS)
+    sources = {source.path: source for source in units}
+    every = candidates(sources, Suspicion(lines), Failure(), templates)
+    return [one for one in itertools.islice(every, _POOL) if one.unit is not None]
+
+
+def _sample(mutants: Sequence[Proposal], limit: int) -> list[Proposal]:
+    """Spread over the lines: each line gives its best mutant before any gives its second."""
+    by_line: dict[tuple[str, int], list[Proposal]] = defaultdict(list)
+    for mutant in mutants:
+        by_line[mutant.source.path, mutant.line].append(mutant)
+    rounds = itertools.zip_longest(*by_line.values())
+    return [mutant for row in rounds for mutant in row if mutant is not None][:limit]
+
+
+def _job(number: int, mutant: Proposal, traces: Sequence[TestTrace]) -> Job | None:
+    content, unit = mutant.source.apply(mutant.edit), mutant.unit
+    assert unit is not None
+    lines = set(unit.lines)
+    covering = [trace.test for trace in traces if lines & trace.lines.get(unit.source.path, frozenset())]
+    if content is None or not covering:
+        return None
+    return Job(
+        number=number,
+        path=unit.source.path,
+        selection=Selection((covering[0],), tuple(covering[1:])),
+        content=content,
+        segment=unit.segment(mutant.edit),
+        qualname=unit.qualname,
+        line=unit.first_line,
+        shift=unit.line_shift,
+        future=unit.source.future,
+    )

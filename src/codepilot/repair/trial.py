@@ -1,0 +1,132 @@
+"""Trying candidates: warm and cold workers kept alive, restarted when lost, and the tree put back as it was."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.executor import Executor
+from codepilot.project import Project
+from codepilot.repair.localise import TestTrace
+from codepilot.repair.worker import Job, Mode, Ruling, Worker, WorkerLost
+
+_MAX_LOSSES = 60
+
+
+@dataclass
+class Trial:
+    """Everything that runs inside for one search. Use as a context: whatever happens, the workspace is unchanged."""
+
+    executor: Executor
+    workspace: str
+    project: Project
+    tests: tuple[str, ...]
+    deadline: float
+    tick: Callable[[], None]
+    overlay: Mapping[str, bytes] = field(default_factory=dict)
+    green: bool = False
+    whole: bool = False
+    losses: int = 0
+
+    def __enter__(self) -> Trial:
+        self._snapshot = self.executor.snapshot(self.workspace).snapshot
+        self._workers: dict[Mode, Worker] = {}
+        self._costs: dict[str, tuple[float, float]] = {}
+        self._modules: tuple[str, ...] = ()
+        self.collected: tuple[str, ...] = ()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def _restore(self) -> None:
+        for worker in self._workers.values():
+            worker.close()
+        self._workers.clear()
+        self.executor.restore(self.workspace, self._snapshot)
+
+    def _worker(self, mode: Mode) -> Worker:
+        worker = self._workers.get(mode)
+        if worker is None:
+            worker = Worker(self.executor, self.workspace, self.project, mode, self.tests)
+            worker.overlay, worker.costs, worker.modules = self.overlay, self._costs, self._modules
+            worker.green, worker.whole, worker.tick = self.green, self.whole, self.tick
+            self._workers[mode] = worker
+            if not worker.start(self.deadline):
+                raise _cannot_start(worker)
+        return worker
+
+    def start(self) -> None:
+        """Import the project and collect its tests."""
+        try:
+            worker = self._worker("warm")
+        except WorkerLost as lost:
+            raise CodePilotError(
+                FailureKind.SUITE_CANNOT_START, f"The tests could not be loaded for the search: {lost}"
+            ) from lost
+        self.collected, self._modules = worker.collected, worker.loaded
+
+    def trace(self, tests: Sequence[str]) -> list[TestTrace]:
+        """What each test does on the base. A test that takes the worker with it is left out."""
+        traces: dict[str, TestTrace] = {}
+        waiting = list(tests)
+        while waiting and time.monotonic() < self.deadline:
+            try:
+                for trace in self._worker("warm").trace(waiting, self.deadline):
+                    traces[trace.test] = trace
+                break
+            except WorkerLost as lost:
+                waiting = [test for test in waiting if test not in traces]
+                self._lose(lost)
+                waiting = waiting[1:]
+        self._costs = {trace.test: (trace.cpu_sec, trace.wall_sec) for trace in traces.values()}
+        return list(traces.values())
+
+    def judge(self, jobs: Sequence[Job]) -> dict[int, Ruling]:
+        """A ruling for every job that time allowed; what cannot be swapped is loaded anew."""
+        rulings = self._attempt([job for job in jobs if job.segment is not None], "warm")
+        cold = [job for job in jobs if job.segment is None or _outcome(rulings, job) == "cold"]
+        rulings.update(self._attempt(cold, "cold"))
+        return rulings
+
+    def _attempt(self, jobs: Sequence[Job], mode: Mode) -> dict[int, Ruling]:
+        rulings: dict[int, Ruling] = {}
+        waiting, chunk = list(jobs), 24
+        while waiting and time.monotonic() < self.deadline:
+            before = len(rulings)
+            try:
+                for ruling in self._worker(mode).attempt(waiting, self.deadline, chunk):
+                    rulings[ruling.number] = ruling
+                break
+            except WorkerLost as lost:
+                self._lose(lost)
+            waiting = [job for job in waiting if job.number not in rulings]
+            if waiting and chunk == 1 and len(rulings) == before:
+                # Alone in its child and first in line: this one took the worker with it.
+                culprit = waiting.pop(0)
+                rulings[culprit.number] = Ruling(culprit.number, "died", None)
+            chunk = 1
+        return rulings
+
+    def _lose(self, lost: WorkerLost) -> None:
+        self.losses += 1
+        self._restore()
+        if self.losses > _MAX_LOSSES:
+            raise CodePilotError(FailureKind.TOOL_FAILED, f"The repair worker was lost {self.losses} times: {lost}")
+
+
+def _outcome(rulings: Mapping[int, Ruling], job: Job) -> str:
+    ruling = rulings.get(job.number)
+    return ruling.outcome if ruling else ""
+
+
+def _cannot_start(worker: Worker) -> CodePilotError:
+    said = worker.errors[0] if worker.errors else worker.last_words()
+    last = next((line for line in reversed(said.strip().splitlines()) if line.strip()), "no test was collected")
+    return CodePilotError(
+        FailureKind.SUITE_CANNOT_START,
+        f"The tests could not be loaded for the search: {last.strip()}",
+        log=said[-2000:],
+    )
