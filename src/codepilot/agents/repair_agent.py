@@ -22,7 +22,7 @@ from codepilot.core.events import (
 )
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import RunCommand
-from codepilot.repair import Candidate, Progress, SearchRequest, SearchResult
+from codepilot.repair import Candidate, Progress, SearchRequest, SearchResult, search
 from codepilot.skills import PatchError, patch_tree
 
 ALTERNATIVES = 5
@@ -41,7 +41,7 @@ class RepairAgent:
     name = "repair"
     roles = frozenset({State.IMPLEMENT})
 
-    def __init__(self, workers: int = 1, search: Search | None = None) -> None:
+    def __init__(self, workers: int = 1, search: Search = search) -> None:
         self._workers = workers
         self._search = search
 
@@ -59,12 +59,8 @@ class RepairAgent:
 
     def _choose(self, desk: Desk) -> JsonObject:
         """Search, and put the winner into the action that will be recorded."""
-        if self._search is None:
-            from codepilot.repair import search as run_search
-        else:
-            run_search = self._search
         attempted = [patch.diff for patch in desk.run.attempted]
-        result = run_search(
+        result = self._search(
             SearchRequest(
                 executor=desk.executor,
                 workspace=desk.workspace,
@@ -187,12 +183,11 @@ def _changed_lines(diff: str) -> tuple[str, ...]:
 
 
 def _nothing_found(result: SearchResult, refused: int) -> CodePilotError:
-    why = "nothing was left to try" if result.exhausted else "time ran out"
+    why = result.reason or ("nothing was left to try" if result.exhausted else "the time was used up")
     before = f" {refused} earlier repair(s) were turned down." if refused else ""
-    said = f" {result.reason}" if result.reason else ""
     return CodePilotError(
         FailureKind.STUCK,
-        f"No repair found: {result.tried} candidates tried in {result.seconds:.0f} s, and {why}.{before}{said}",
+        f"No repair found: {result.tried} candidates tried in {result.seconds:.0f} s; {why}.{before}",
         tried=result.tried,
         exhausted=result.exhausted,
     )

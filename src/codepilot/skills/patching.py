@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from codepilot.skills.unified import FilePatch, Hunk, PatchError, parse_patch
 
 MAX_FUZZ = 2
-Reading = Callable[[str], str]
 
 
 @dataclass
@@ -177,7 +176,7 @@ def _shapes(hunk: Hunk) -> list[tuple[tuple[int, int], list[tuple[str, str]]]]:
     return shapes
 
 
-def _fits(lines: list[str], wanted: list[str], same: Reading, taken: list[Placed]) -> list[int]:
+def _fits(lines: list[str], wanted: list[str], same: Callable[[str], str], taken: list[Placed]) -> list[int]:
     have = [same(line) for line in lines]
     want = [same(line) for line in wanted]
     found = []
@@ -194,7 +193,7 @@ def _settle(
     hunk: Hunk,
     shape: list[tuple[str, str]],
     start: int,
-    same: Reading,
+    same: Callable[[str], str],
     how: str,
     fuzz: tuple[int, int],
 ) -> Placed:
