@@ -7,9 +7,13 @@ from collections.abc import Mapping
 
 MASK = "[redacted]"
 
+_VALUE = r"(?=[^\s\"',;]{0,200}\d)[A-Za-z0-9._~+/=-]{16,}"
+"""A long word with a digit in it: names of things seldom have one."""
+
+# Every repetition that may fail is bounded: hostile text must not take quadratic time.
 _SHAPES = re.compile(
     r"""
-    -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)
+    -----BEGIN\ [A-Z ]{0,30}PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]{0,30}PRIVATE\ KEY-----|\Z)
     | \bsk-[A-Za-z0-9_-]{16,}                     # Anthropic, OpenAI
     | \b(?:ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{20,}  # GitHub
     | \bgithub_pat_[A-Za-z0-9_]{20,}
@@ -20,18 +24,16 @@ _SHAPES = re.compile(
     | \bhf_[A-Za-z0-9]{20,}
     | \bnpm_[A-Za-z0-9]{30,}
     | \bpypi-[A-Za-z0-9_-]{20,}
-    | \beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}   # JWT
+    | \beyJ[A-Za-z0-9_-]{8,512}\.eyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{8,}   # JWT
     """,
     re.VERBOSE | re.DOTALL,
 )
-_BEARER = re.compile(r"(?i)\b(bearer|basic)(\s+)[A-Za-z0-9._~+/-]{12,}=*")
+_BEARER = re.compile(r"(?i)\b(bearer\s{1,3}|authorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?basic\s{1,3})" + _VALUE)
 _ASSIGNED = re.compile(
-    r"""(?ix)
-    \b([\w-]*(?:api[_-]?key|secret|token|passwd|password|access[_-]?key)[\w-]*["']?\s*[:=]\s*["']?)
-    (?=[^\s"',;]*\d)[A-Za-z0-9._~+/=-]{16,}
-    """
+    r"(?i)((?:api[_-]?key|access[_-]?key|secret|token|passwd|password)[\w-]{0,40}[\"']?\s{0,3}[:=]\s{0,3}[\"']?)"
+    + _VALUE
 )
-_URL_PASSWORD = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@")
+_URL_PASSWORD = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,20}://[^\s/:@]{0,200}):[^\s/@]{1,500}@")
 _SECRET_NAME = re.compile(r"(?i)key|token|secret|passw|credential")
 _SHORTEST_VALUE = 8
 
@@ -39,7 +41,7 @@ _SHORTEST_VALUE = 8
 def redact(text: str) -> str:
     """`text` without anything that looks like a key, a token or a password."""
     text = _SHAPES.sub(MASK, text)
-    text = _BEARER.sub(rf"\1\2{MASK}", text)
+    text = _BEARER.sub(rf"\1{MASK}", text)
     text = _ASSIGNED.sub(rf"\1{MASK}", text)
     return _URL_PASSWORD.sub(rf"\1:{MASK}@", text)
 
