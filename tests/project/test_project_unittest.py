@@ -118,6 +118,18 @@ def test_leaving_early_never_looks_green(tmp_path: Path) -> None:
     assert "test_a.A.test_2" in suite.message
 
 
+def test_a_hanging_test_is_named(tmp_path: Path) -> None:
+    source = """
+        import time, unittest
+        class A(unittest.TestCase):
+            def test_1(self): pass
+            def test_2(self): time.sleep(600)
+    """
+    suite = run(write(tmp_path, {"test_a.py": source}), runner="unittest", timeout_sec=6)
+    assert (suite.status, statuses(suite)) == ("timeout", {"test_a.A.test_1": "passed"})
+    assert "test_a.A.test_2" in suite.message
+
+
 def test_floods_and_raw_bytes_do_not_drown_the_report(tmp_path: Path) -> None:
     source = """
         import os, unittest

@@ -58,8 +58,7 @@ def _named(named: str, root: Path, environ: Mapping[str, str], origin: str) -> P
         found = shutil.which(named, path=environ.get("PATH", os.defpath))
         candidates = [Path(found)] if found else []
     else:
-        given = Path(named).expanduser()
-        candidates = [given.absolute(), root / given]
+        candidates = [_expanded(Path(named)).absolute(), root / named]
     for candidate in candidates:
         if candidate.is_dir() and (candidate / "bin").is_dir():
             return _venv_python(candidate, origin)
@@ -70,6 +69,13 @@ def _named(named: str, root: Path, environ: Mapping[str, str], origin: str) -> P
         f"There is no interpreter {named!r} ({origin}).",
         next_action="Give the path of a Python 3.8 or newer, such as .venv/bin/python.",
     )
+
+
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
 
 
 def _describe(python: Path, origin: str, root: Path) -> Interpreter:

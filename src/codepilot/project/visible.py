@@ -102,11 +102,20 @@ def _read(path: Path) -> str:
 
 def prune(paths: Iterable[Path], root: Path) -> tuple[str, ...]:
     """Each place once, outermost first. Never the system's, never the checkout, never what holds the user's home."""
-    home = Path.home()
+    homes = _homes()
     kept: list[Path] = []
     for path in sorted(set(paths), key=lambda one: (len(one.parts), str(one))):
         useless = not path.exists() or any(is_within(path, place) for place in (*SYSTEM, *kept))
-        too_much = is_within(home, path) or is_within(home.resolve(), path) or path in (root, Path("/"))
+        too_much = any(is_within(home, path) for home in homes) or path in (root, Path("/"))
         if not useless and not too_much:
             kept.append(path)
     return tuple(str(path) for path in kept)
+
+
+def _homes() -> tuple[Path, ...]:
+    """The user's home by both spellings; a user without an account has none."""
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return ()
+    return home, home.resolve()
