@@ -8,6 +8,7 @@ from codepilot.workspace.base import Base, find_root, pin_base, resolve_commit
 from codepilot.workspace.clone import clone, is_url
 from codepilot.workspace.git import git_version
 from codepilot.workspace.objects import Change, Entry, ObjectStore, TreeDiff
+from codepilot.workspace.paths import shown
 from codepilot.workspace.promote import promote
 from codepilot.workspace.walk import Violation, WalkLimits
 from codepilot.workspace.workspace import Scan, Snapshot, Workspace, WorkspaceDiff, remove_workspace
@@ -32,4 +33,5 @@ __all__ = [
     "promote",
     "remove_workspace",
     "resolve_commit",
+    "shown",
 ]

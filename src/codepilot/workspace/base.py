@@ -20,6 +20,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace import beneath
 from codepilot.workspace.git import last_line, must_git, run_git
 from codepilot.workspace.objects import EXECUTABLE, FILE, GITLINK, SYMLINK, Entry, ObjectStore, Writer
+from codepilot.workspace.paths import is_git_name, shown
 from codepilot.workspace.submodules import keep_tree
 
 _BATCH_BYTES = 64 << 20
@@ -62,7 +63,7 @@ def find_repository(path: Path) -> Repository:
     try:
         start = path.resolve(strict=True)
     except (OSError, RuntimeError) as error:
-        raise _unreachable(f"there is no {path}", "Check the path of the repository.") from error
+        raise _unreachable(f"there is no {shown(str(path))}", "Check the path of the repository.") from error
     if not start.is_dir():
         start = start.parent
     for directory in (start, *start.parents):
@@ -74,7 +75,8 @@ def find_repository(path: Path) -> Repository:
                 f"{directory} is a bare repository, without files to work on", "Clone it, and name the clone."
             )
     raise _unreachable(
-        f"{path} is not in a git repository", "Run `git init` and commit the project, or name another directory."
+        f"{shown(str(path))} is not in a git repository",
+        "Run `git init` and commit the project, or name another directory.",
     )
 
 
@@ -179,7 +181,9 @@ class _Reader:
         try:
             fd = beneath.open_regular(parent, name)
         except PermissionError as error:
-            raise _unreachable(f"{path} cannot be read", "Make the file readable, or ignore it in git.") from error
+            raise _unreachable(
+                f"{shown(path)} cannot be read", "Make the file readable, or ignore it in git."
+            ) from error
         if fd is None:
             return None
         try:
@@ -297,7 +301,7 @@ def _keep_submodule(root: Path, path: str, gitlink: str, objects: ObjectStore) -
 def _collect(fd: int, prefix: str, writer: Writer, entries: dict[str, Entry]) -> None:
     for name in beneath.names(fd):
         status = beneath.status(fd, name)
-        if status is None or name.lower() == ".git":
+        if status is None or is_git_name(name):
             continue
         if stat.S_ISDIR(status.st_mode):
             with beneath.opened(name, fd) as below:

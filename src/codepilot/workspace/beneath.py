@@ -23,14 +23,6 @@ _HANDLE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def split(path: str) -> list[str]:
-    """The parts of a path that stays beneath its root; anything else is refused."""
-    parts = path.split("/")
-    if any(part in ("", ".", "..") or "\0" in part for part in parts):
-        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"not a path inside the workspace: {path!r}", path=path)
-    return parts
-
-
 @contextlib.contextmanager
 def opened(path: Path | str, parent: int | None = None) -> Iterator[int]:
     """An open directory, closed afterwards."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace import beneath
+from codepilot.workspace.paths import is_git_name
 
 
 def carry(source: Path, root: int, target: Sequence[str]) -> None:
@@ -38,7 +39,7 @@ def _copy(parent: int, name: str, place: int, target: str) -> None:
     if stat.S_ISDIR(status.st_mode):
         with beneath.opened(name, parent) as source, _subdirectory(place, target) as below:
             for child in beneath.names(source):
-                if child.lower() != ".git":
+                if not is_git_name(child):
                     _copy(source, child, below, child)
     elif beneath.status(place, target) is not None:
         return

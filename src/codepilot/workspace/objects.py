@@ -22,6 +22,7 @@ from typing import Literal, NamedTuple, Self
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace.git import last_line, must_git, run_git
 from codepilot.workspace.pack import Kind, PackReader, PackWriter, has_loose, object_id, read_loose, write_loose
+from codepilot.workspace.paths import is_git_name, shown
 
 ChangeKind = Literal["added", "modified", "deleted", "mode"]
 
@@ -379,13 +380,13 @@ def _nest(entries: Mapping[str, Entry]) -> _Directory:
 
 
 def _place(directory: _Directory, name: str, child: Entry | _Directory, path: str) -> None:
-    if name in ("", ".", "..") or name.lower() == ".git" or "\0" in name or name in directory:
+    if name in ("", ".", "..") or is_git_name(name) or "\0" in name or name in directory:
         raise _unfit(path)
     directory[name] = child
 
 
 def _unfit(path: str) -> CodePilotError:
-    return CodePilotError(FailureKind.POLICY_VIOLATION, f"a tree cannot hold the path {path!r}", path=ascii(path))
+    return CodePilotError(FailureKind.POLICY_VIOLATION, f"a tree cannot hold the path {path!r}", path=shown(path))
 
 
 def _make(path: Path) -> None:

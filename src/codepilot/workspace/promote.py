@@ -10,11 +10,12 @@ follow a link, touch `.git`, or change a file's permissions beyond its executabl
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,10 +23,12 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace import beneath
 from codepilot.workspace.objects import EXECUTABLE, FILE, GITLINK, SYMLINK, Entry, ObjectStore
 from codepilot.workspace.pack import object_id
+from codepilot.workspace.paths import is_git_name, shown
 
 _OCCUPIED = Entry("occupied", "")
 """Something that no tree can hold, or a place that cannot be reached without following a link."""
 _ABSENT = None
+_TEMPORARY = ".codepilot-tmp-"
 
 
 @dataclass(frozen=True)
@@ -47,12 +50,14 @@ def promote(checkout: Path, objects: ObjectStore, base_tree: str, new_tree: str,
     _refuse_unfit(writes)
     with beneath.opened(checkout.resolve()) as root, beneath.disk_full_is_typed():
         ready = _check(root, writes)
-        if not ready:
-            return ()
-        _write_journal(journal, base_tree, new_tree, writes)
-        deletions = [write for write in ready if write.after is None]
-        for write in reversed(deletions):
-            _delete(root, write)
+        if ready:
+            _write_journal(journal, base_tree, new_tree, writes)
+        for write in ready:
+            if write.after is None:
+                _delete(root, write)
+        for write in reversed(writes):
+            if write.after is None:
+                _prune(root, write.parts[:-1])
         for write in ready:
             if write.after is not None:
                 _put(root, write, objects)
@@ -61,27 +66,29 @@ def promote(checkout: Path, objects: ObjectStore, base_tree: str, new_tree: str,
 
 def _refuse_unfit(writes: Sequence[_Write]) -> None:
     for write in writes:
-        if any(part in ("", ".", "..") or part.lower() == ".git" for part in write.parts):
+        if any(part in ("", ".", "..") or is_git_name(part) for part in write.parts):
             raise CodePilotError(FailureKind.POLICY_VIOLATION, f"a change may not touch {write.path!r}")
         if GITLINK in {side.mode for side in (write.before, write.after) if side}:
             raise CodePilotError(
-                FailureKind.POLICY_VIOLATION, f"a change may not touch the submodule {write.path}", path=write.path
+                FailureKind.POLICY_VIOLATION,
+                f"a change may not touch the submodule {shown(write.path)}",
+                path=shown(write.path),
             )
 
 
 def _check(root: int, writes: Sequence[_Write]) -> list[_Write]:
     """The writes still to be done; a conflict if any file is neither what it was nor what it is to be."""
-    deleted = {write.path for write in writes if write.after is None}
+    touched = {write.path: write for write in writes}
     ready: list[_Write] = []
     conflicts: list[str] = []
     for write in writes:
-        now = _current(root, write, deleted)
+        now = _current(root, write, touched)
         if now == write.after:
             continue
         if now == write.before:
             ready.append(write)
         else:
-            conflicts.append(write.path)
+            conflicts.append(shown(write.path))
     if conflicts:
         raise CodePilotError(
             FailureKind.PATCH_CONFLICT,
@@ -92,8 +99,8 @@ def _check(root: int, writes: Sequence[_Write]) -> list[_Write]:
     return ready
 
 
-def _current(root: int, write: _Write, deleted: set[str]) -> Entry | None:
-    """What is at a path now. A directory that the change itself empties counts as nothing."""
+def _current(root: int, write: _Write, touched: Mapping[str, _Write]) -> Entry | None:
+    """What is at a path now. Directories that the change itself makes or empties count as nothing."""
     try:
         with beneath.descended(root, write.parts[:-1]) as parent:
             name = write.parts[-1]
@@ -104,20 +111,17 @@ def _current(root: int, write: _Write, deleted: set[str]) -> Entry | None:
                 return Entry(SYMLINK, object_id("blob", os.fsencode(os.readlink(name, dir_fd=parent))))
             if stat.S_ISREG(status.st_mode):
                 return _regular(parent, name)
-            if stat.S_ISDIR(status.st_mode) and write.before is None:
+            if stat.S_ISDIR(status.st_mode):
                 with beneath.opened(name, parent) as below:
-                    return _ABSENT if _only_holds(below, write.path + "/", deleted) else _OCCUPIED
+                    return _ABSENT if _only_holds(below, write.path + "/", touched) else _OCCUPIED
             return _OCCUPIED
     except FileNotFoundError:
         return _ABSENT
-    except OSError:
-        return _ABSENT if _parent_goes(write, deleted) else _OCCUPIED
-
-
-def _parent_goes(write: _Write, deleted: set[str]) -> bool:
-    """Whether a file in the way of this path's directory is deleted by the change."""
-    parts = write.parts
-    return any("/".join(parts[:end]) in deleted for end in range(1, len(parts)))
+    except OSError as error:
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+            raise
+        above = ("/".join(write.parts[:end]) for end in range(1, len(write.parts)))
+        return _ABSENT if any(path in touched for path in above) else _OCCUPIED
 
 
 def _regular(parent: int, name: str) -> Entry:
@@ -132,14 +136,15 @@ def _regular(parent: int, name: str) -> Entry:
     return Entry(EXECUTABLE if status.st_mode & 0o100 else FILE, oid)
 
 
-def _only_holds(fd: int, prefix: str, deleted: set[str]) -> bool:
+def _only_holds(fd: int, prefix: str, touched: Mapping[str, _Write]) -> bool:
+    """Whether a directory holds nothing but paths of the change."""
     for name in beneath.names(fd):
         status = beneath.status(fd, name)
         if status is not None and stat.S_ISDIR(status.st_mode):
             with beneath.opened(name, fd) as below:
-                if not _only_holds(below, f"{prefix}{name}/", deleted):
+                if not _only_holds(below, f"{prefix}{name}/", touched):
                     return False
-        elif prefix + name not in deleted:
+        elif prefix + name not in touched and not name.startswith(_TEMPORARY):
             return False
     return True
 
@@ -160,18 +165,23 @@ def _write_journal(journal: Path, base_tree: str, new_tree: str, writes: Sequenc
 
 
 def _delete(root: int, write: _Write) -> None:
-    """Remove a file, and the directories that it leaves empty."""
-    parts = write.parts
-    with beneath.descended(root, parts[:-1]) as parent:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(parts[-1], dir_fd=parent)
+    with beneath.descended(root, write.parts[:-1]) as parent, contextlib.suppress(FileNotFoundError):
+        os.unlink(write.parts[-1], dir_fd=parent)
         os.fsync(parent)
-    for end in range(len(parts) - 1, 0, -1):
-        with beneath.descended(root, parts[: end - 1]) as above:
-            try:
-                os.rmdir(parts[end - 1], dir_fd=above)
-            except OSError:
-                return
+
+
+def _prune(root: int, directory: Sequence[str]) -> None:
+    """Remove the directories that a deletion left empty."""
+    for end in range(len(directory), 0, -1):
+        try:
+            with beneath.descended(root, directory[: end - 1]) as above:
+                os.rmdir(directory[end - 1], dir_fd=above)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.ELOOP):
+                raise
+            return
 
 
 def _put(root: int, write: _Write, objects: ObjectStore) -> None:
@@ -181,7 +191,7 @@ def _put(root: int, write: _Write, objects: ObjectStore) -> None:
         return
     data = objects.read_blob(after.oid)
     name = write.parts[-1]
-    temporary = f".codepilot-{hashlib.sha256(os.fsencode(write.path)).hexdigest()[:16]}.tmp"
+    temporary = f"{_TEMPORARY}{hashlib.sha256(os.fsencode(write.path)).hexdigest()[:16]}"
     with _directories(root, write.parts[:-1]) as parent:
         beneath.remove(parent, temporary)
         if after.mode == SYMLINK:

@@ -18,6 +18,7 @@ from codepilot.workspace import beneath
 from codepilot.workspace.manifest import Item, decode
 from codepilot.workspace.objects import EXECUTABLE, GITLINK, SYMLINK, Entry, ObjectStore
 from codepilot.workspace.pack import object_id
+from codepilot.workspace.paths import is_git_name
 from codepilot.workspace.submodules import carried_tree
 from codepilot.workspace.walk import Known
 
@@ -34,7 +35,7 @@ def lay_down(objects: ObjectStore, tree: str, root: int) -> dict[str, Known]:
 
 def _lay_directory(objects: ObjectStore, tree: str, fd: int, prefix: str, known: dict[str, Known]) -> None:
     for name, entry in objects.read_directory(tree).items():
-        if name in (".", "..", "") or name.lower() == ".git" or "/" in name:
+        if name in (".", "..", "") or is_git_name(name) or "/" in name:
             raise CodePilotError(FailureKind.POLICY_VIOLATION, f"a workspace cannot hold the path {prefix + name!r}")
         if entry.mode in ("40000", GITLINK):
             os.mkdir(name, 0o755, dir_fd=fd)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from codepilot.workspace import beneath
 from codepilot.workspace.manifest import Item, encode
 from codepilot.workspace.objects import EXECUTABLE, FILE, GITLINK, SYMLINK, Entry, Writer, encode_tree
+from codepilot.workspace.paths import is_git_name
 from codepilot.workspace.reference import Reference
 
 GRANULARITY_NS = 20_000_000
@@ -125,7 +126,7 @@ class Walk:
                 break
             name = entry.name
             path = level.prefix + name
-            if len(name) == 4 and name.lower() == ".git":
+            if is_git_name(name):
                 if path != ".git":
                     self._violate("nested_git", path, "a repository inside the tree can run code on the host")
                 continue
@@ -310,7 +311,7 @@ def leaves(path: str, links: dict[str, str]) -> bool:
             at.pop()
             continue
         at.append(part)
-        if len(at) == 1 and part.lower() == ".git":
+        if len(at) == 1 and is_git_name(part):
             return True
         target = links.get("/".join(at))
         if target is not None:

@@ -24,6 +24,7 @@ from codepilot.workspace import beneath
 from codepilot.workspace.carry import carry
 from codepilot.workspace.manifest import SnapshotRecord, decode_record, encode_record
 from codepilot.workspace.objects import Change, ObjectStore
+from codepilot.workspace.paths import shown, split
 from codepilot.workspace.reference import Reference
 from codepilot.workspace.restore import Restorer, lay_down
 from codepilot.workspace.walk import GRANULARITY_NS, Known, Violation, Walk, Walked, WalkLimits
@@ -95,7 +96,7 @@ class Workspace:
                 os.fchmod(root, 0o755)
                 known = lay_down(self._base_objects, tree, root)
                 for target, source in sorted((carried or {}).items()):
-                    carry(source, root, beneath.split(target))
+                    carry(source, root, split(target))
             _settle(known)
             self._write_index(tree, sorted(carried or {}), known)
             partial.rename(self.tree_path)
@@ -246,20 +247,26 @@ def _settle(known: Mapping[str, Known]) -> None:
 
 
 def _inside(path: str) -> list[str]:
-    parts = beneath.split(path)
+    parts = split(path)
     if parts[0] == ".git":
-        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, "the workspace's .git is not part of it", path=path)
+        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, "the workspace's .git is not part of it", path=shown(path))
     return parts
 
 
 def _read_within(fd: int, path: str, limit: int) -> bytes:
     status = os.fstat(fd)
     if status.st_nlink > 1:
-        raise CodePilotError(FailureKind.POLICY_VIOLATION, f"{path} is a hard link and is not read", path=path)
+        raise CodePilotError(
+            FailureKind.POLICY_VIOLATION, f"{shown(path)} is a hard link and is not read", path=shown(path)
+        )
     if status.st_size > limit:
-        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"{path} has {status.st_size} bytes; at most {limit}")
+        raise CodePilotError(
+            FailureKind.TOOL_INVALID_ARGS, f"{shown(path)} has {status.st_size} bytes; at most {limit}"
+        )
     return beneath.read_all(fd, status.st_size)
 
 
 def _not_found(path: str) -> CodePilotError:
-    return CodePilotError(FailureKind.PATH_NOT_FOUND, f"there is no regular file {path!r} in the workspace", path=path)
+    return CodePilotError(
+        FailureKind.PATH_NOT_FOUND, f"there is no regular file {path!r} in the workspace", path=shown(path)
+    )
