@@ -34,7 +34,7 @@ def run() -> None:
     """Run the command; a failure becomes two lines and an exit code."""
     try:
         app()
-    except Exception as error:  # noqa: BLE001 - the door: every error is shown, with its exit code
+    except Exception as error:
         from codepilot.core.failures import CodePilotError, Failure, FailureKind
 
         if isinstance(error, CodePilotError):

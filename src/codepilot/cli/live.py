@@ -112,10 +112,10 @@ class Panel:
     def _draw(self) -> RenderableType:
         with self._lock:
             progress, message = self._progress, self._message
-        table = Table.grid(padding=(0, 2))
+        table = Table.grid(padding=(0, 2), expand=True)
         table.add_column(width=1)
-        table.add_column(no_wrap=True)
-        table.add_column(justify="right", no_wrap=True)
+        table.add_column(width=9)
+        table.add_column(width=8, justify="right")
         table.add_column(overflow="ellipsis", no_wrap=True, ratio=1)
         for line in progress.steps:
             mark, style = MARKS[line.mark]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from codepilot.core.events import (
     BaselineRecorded,
+    BasePinned,
     Event,
     EventType,
     PatchProposed,
@@ -21,6 +22,7 @@ from codepilot.core.events import (
     StepSucceeded,
     TestsJudged,
     TurnStarted,
+    WorkspaceCreated,
 )
 
 ROAD = (State.INIT, State.MAP_REPO, State.PLAN, State.IMPLEMENT, State.TEST, State.REVIEW, State.FINALIZE)
@@ -85,6 +87,10 @@ def advance(progress: Progress, event: Event) -> Progress:
 def describe(event: Event) -> str:
     """One line about an event worth telling, or nothing."""
     match event.data:
+        case BasePinned(commit=commit) as base:
+            return f"base {commit[:12]}{' with uncommitted changes' if base.dirty else ''}"
+        case WorkspaceCreated():
+            return "running the tests before anything is changed"
         case BaselineRecorded(before=before, targets=targets):
             red = len(before.failed) + len(before.errors)
             return f"{before.passed} pass, {red} fail before; repairing {', '.join(targets)}"

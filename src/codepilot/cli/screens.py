@@ -32,9 +32,7 @@ def opening(run: Run, home: Home, level: str) -> RenderableType:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row("task", Text(run.task.goal.natural))
-    table.add_row(
-        "repository", Text(run.task.repo + (f" at {run.task.ref}" if run.task.ref else " (with uncommitted changes)"))
-    )
+    table.add_row("repository", Text(run.task.repo + (f" at {run.task.ref}" if run.task.ref else " as it is now")))
     table.add_row("agent", Text(run.task.agent))
     table.add_row("sandbox", Text(level, "red" if level == "none" else "green"))
     table.add_row("kept in", Text(str(home.path)))
@@ -135,6 +133,7 @@ def _verdict(run: Run) -> Text:
 
 
 def _printable(patch: bytes) -> str:
-    """A diff that cannot drive the terminal: control characters are shown, not sent."""
-    text = patch.decode("utf-8", "backslashreplace").replace("\r\n", "\n")
+    """A diff for reading: without blob ids, and with control characters shown, not sent to the terminal."""
+    lines = patch.decode("utf-8", "backslashreplace").replace("\r\n", "\n").split("\n")
+    text = "\n".join(line for line in lines if not line.startswith("index "))
     return "".join(char if char in "\n\t" or char.isprintable() else repr(char)[1:-1] for char in text).rstrip("\n")

@@ -15,14 +15,10 @@ from pydantic import ValidationError
 from codepilot.core.contract import Contract
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Budget, TaskKind, default_budget
+from codepilot.project import ProjectSettings
 
 FILE_NAME = "codepilot.toml"
 ENV_PREFIX = "CODEPILOT_"
-
-
-class ProjectSection(Contract):
-    python: str | None = None
-    carry: tuple[str, ...] = ()
 
 
 class SandboxSection(Contract):
@@ -32,7 +28,7 @@ class SandboxSection(Contract):
 class Settings(Contract):
     """What the configuration files and the environment say."""
 
-    project: ProjectSection = ProjectSection()
+    project: ProjectSettings = ProjectSettings()
     sandbox: SandboxSection = SandboxSection()
     budget: Mapping[str, int | float] = {}
 

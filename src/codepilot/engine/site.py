@@ -55,9 +55,18 @@ class Site:
             tree=tree,
             at=inside_path(self.base, self.executor.level),
             mounts=tuple(MountSpec(source=source, target=target) for source, target in self.project.mounts),
+            carried=self._carried(),
             env=self.project.env,
             kernel_python=self.project.interpreter.executable,
         )
+
+    def _carried(self) -> tuple[MountSpec, ...]:
+        """The generated, ignored files that `[project] carry` asks for, as far as the checkout has them."""
+        if self.base.checkout is None:
+            return ()
+        root = Path(self.base.checkout)
+        wanted = load_settings(root, os.environ).project.carry
+        return tuple(MountSpec(source=str(root / path), target=path) for path in wanted if (root / path).exists())
 
     def close(self) -> None:
         self.executor.close()
@@ -103,7 +112,7 @@ def find_project(task: TaskSpec, base: BasePinned, sandbox: Sandbox, inside: Cal
     environ = dict(os.environ)
     settings = load_settings(root, environ)
     seen_at = base.checkout if sandbox.remaps else inside()
-    project = detect(root, python=task.python or settings.project.python, environ=environ, inside=seen_at)
+    project = detect(root, python=task.python, environ=environ, inside=seen_at, settings=settings.project)
     check_level(project, sandbox.remaps, seen_at)
     return project
 

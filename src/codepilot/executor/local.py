@@ -60,7 +60,8 @@ class LocalExecutor:
                 self._places[request.workspace] = place
         with place.lock:
             place.attach(request)
-            return place.info(created=place.workspace.create(request.tree))
+            carried = {spec.target: Path(spec.source) for spec in request.carried}
+            return place.info(created=place.workspace.create(request.tree, carried))
 
     def run_code(self, request: RunCode) -> CodeResult:
         place = self._place(request.workspace)

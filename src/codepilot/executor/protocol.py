@@ -30,6 +30,8 @@ class CreateWorkspace(Contract):
     tree: str
     at: str | None = None
     mounts: tuple[MountSpec, ...] = ()
+    carried: tuple[MountSpec, ...] = ()
+    """Host files copied in when the workspace is made; they are no part of its tree. Targets are relative to it."""
     env: Mapping[str, str] = {}
     kernel_python: str | None = None
 
