@@ -208,8 +208,23 @@ def test_a_new_project_brings_its_own_configuration() -> None:
 
 
 def test_tests_are_known_by_their_place_or_name() -> None:
-    assert all(map(is_test, ("tests/x.py", "pkg/test/data.json", "test_x.py", "pkg/x_test.py", "a/FooTest.java")))
-    assert not any(map(is_test, ("src/x.py", "contest.py", "latest/x.py", "testing/x.py")))
+    assert all(
+        map(
+            is_test,
+            (
+                "tests/x.py",
+                "test/data.json",
+                "src/test/x.txt",
+                "pkg/tests/x.txt",
+                "test_x.py",
+                "pkg/x_test.py",
+                "a/FooTest.java",
+            ),
+        )
+    )
+    assert not any(
+        map(is_test, ("src/x.py", "contest.py", "latest/x.py", "testing/x.py", "pkg/test/client.py", "spec/x.py"))
+    )
     assert shadows_module("random.py")
     assert not shadows_module("pkg/random.py")
 
@@ -240,6 +255,10 @@ def test_lines_that_were_there_before_are_not_held_against_a_change() -> None:
     assert product(loud.replace(b"a - b", b"a + b"), before=loud) == set()
     assert product(loud.replace(b"print(a)", b"print(b)").replace(b"  # TODO", b""), before=loud) == set()
     assert product(b"def broken(:\n    pass\n", before=b"def broken(:\n") == set()
+    noted = b"def add(a, b):\n    return a - b  # TODO: tidy\n"
+    assert product(noted.replace(b"a - b", b"a + b"), before=noted) == set()
+    leaky = b"connect('db://root:" + b"hunter22@host', tries=1)\n"
+    assert product(leaky.replace(b"tries=1", b"tries=2"), before=leaky) == set()
 
 
 def test_a_new_program_may_print() -> None:

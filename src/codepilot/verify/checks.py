@@ -95,6 +95,14 @@ class ChangedFile:
                 fresh.append((number, line))
         return fresh
 
+    def gained(self, pattern: re.Pattern[str]) -> list[tuple[int, str]]:
+        """Where added lines hold the pattern, if the file has more of it than before: an edited line may keep it."""
+        found = [(number, match[0].strip()) for number, line in self.added if (match := pattern.search(line))]
+        if not found or self.before is None:
+            return found
+        counts = [sum(1 for line in _lines(side) if pattern.search(line)) for side in (self.before, self.after)]
+        return found if counts[1] > counts[0] else []
+
     @cached_property
     def removed(self) -> bool:
         """Whether any line of the old side is gone."""
@@ -122,7 +130,7 @@ def no_disabled_tests(files: Sequence[ChangedFile]) -> PolicyCheck:
 
 
 def _disabled(file: ChangedFile) -> Iterable[str]:
-    yield from (f"{file.path}:{number} skips tests" for number, line in file.added if SKIPS.search(line))
+    yield from (f"{file.path}:{number} skips tests" for number, _ in file.gained(SKIPS))
     if not is_test(file.path) or file.before is None:
         return
     if file.after is None:
@@ -181,8 +189,7 @@ def no_test_detection(files: Sequence[ChangedFile]) -> PolicyCheck:
         f"{file.path}:{number} depends on being tested"
         for file in files
         if not is_test(file.path)
-        for number, line in file.added
-        if TEST_AWARE.search(line)
+        for number, _ in file.gained(TEST_AWARE)
     )
     return _check("no_test_detection", found)
 
@@ -196,23 +203,24 @@ def no_hardcoded_secrets(files: Sequence[ChangedFile]) -> PolicyCheck:
         f"{file.path}:{number} looks like {kind}"
         for file in files
         for number, line in file.added
-        for kind in _secrets(line)
+        for kind, value in _secrets(line)
+        if value.encode() not in (file.before or b"")
     )
     return _check("no_hardcoded_secrets", found)
 
 
-def _secrets(line: str) -> Iterable[str]:
-    known = [kind for kind, pattern in SECRETS if pattern.search(line)]
+def _secrets(line: str) -> Iterable[tuple[str, str]]:
+    known = [(kind, match[0]) for kind, pattern in SECRETS if (match := pattern.search(line))]
     if known:
         yield from known
         return
     for named in SECRET_NAMED.finditer(line):
         if entropy(named[1]) >= NAMED_ENTROPY and not PLACEHOLDER.search(named[1]):
-            yield "a secret"
+            yield "a secret", named[1]
     for literal in LONG_LITERAL.finditer(line):
         mixed = all(re.search(kind, literal[1]) for kind in ("[a-z]", "[A-Z]", "[0-9]"))
         if mixed and entropy(literal[1]) >= LITERAL_ENTROPY:
-            yield "a random key"
+            yield "a random key", literal[1]
 
 
 def entropy(text: str) -> float:
@@ -227,13 +235,9 @@ def no_debug_left(files: Sequence[ChangedFile]) -> PolicyCheck:
 
 
 def _debug(file: ChangedFile) -> Iterable[str]:
-    yield from (
-        f"{file.path}:{number} adds a {found[0]}" for number, line in file.added if (found := MARKERS.search(line))
-    )
+    yield from (f"{file.path}:{number} adds a {marker}" for number, marker in file.gained(MARKERS))
     if not file.is_python:
-        yield from (
-            f"{file.path}:{number} adds debug output" for number, line in file.added if DEBUG_LINES.search(line)
-        )
+        yield from (f"{file.path}:{number} adds debug output" for number, _ in file.gained(DEBUG_LINES))
         return
     new = testcode.parsed(file.after)
     if new is None:

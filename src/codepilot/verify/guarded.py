@@ -7,7 +7,7 @@ import sys
 import tomllib
 from pathlib import PurePosixPath
 
-TEST_DIRECTORIES = frozenset({"tests", "test", "__tests__", "spec", "specs"})
+TEST_DIRECTORIES = frozenset({"tests", "__tests__"})
 TEST_PATTERNS = ("test_*.py", "*_test.py", "tests.py", "test.py", "*Test.java", "*Tests.java", "*.test.*", "*.spec.*")
 
 CONFIG_NAMES = frozenset(
@@ -22,7 +22,11 @@ MODULE_SUFFIXES = (".py", ".pyc", ".so")
 def is_test(path: str) -> bool:
     """A test, or a file that lies among tests: its data and helpers judge as well."""
     pure = PurePosixPath(path)
-    if any(part.lower() in TEST_DIRECTORIES for part in pure.parts[:-1]):
+    folders = [part.lower() for part in pure.parts[:-1]]
+    if TEST_DIRECTORIES & set(folders):
+        return True
+    # Deeper down, `test` is often a package that a product ships.
+    if folders[:1] == ["test"] or "src/test" in "/".join(folders):
         return True
     return any(pure.match(pattern) for pattern in TEST_PATTERNS)
 

@@ -1,0 +1,350 @@
+"""Gate, proof and bundle on a small real project, whose tests run in the sandbox."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from codepilot.core.artifacts import TestResult
+from codepilot.core.events import ProofRecorded
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.task import Budget, Goal, TaskSpec
+from codepilot.executor import CreateWorkspace, LocalExecutor, MountSpec
+from codepilot.project import Project, detect
+from codepilot.sandbox import Level, choose
+from codepilot.verify import (
+    Baseline,
+    BundleContents,
+    Provenance,
+    Versions,
+    prove,
+    run_baseline,
+    run_gate,
+    sandbox_used,
+    verify_bundle,
+    write_bundle,
+)
+from codepilot.workspace import Entry, ObjectStore
+
+Files = dict[str, str]
+
+CALC = "def add(a, b):\n    return a - b\n\n\ndef mul(a, b):\n    return a * b\n"
+MENDED = CALC.replace("a - b", "a + b")
+TESTS = """from calc import add, mul
+
+
+def test_add():
+    assert add(1, 2) == 3
+
+
+def test_mul():
+    assert mul(2, 3) == 6
+
+
+def test_mul_by_zero():
+    assert mul(2, 0) == 0
+
+
+def test_power():
+    assert 2**3 == 8
+"""
+BASE: Files = {
+    "calc.py": CALC,
+    "tests/test_calc.py": TESTS,
+    "pyproject.toml": "[tool.pytest.ini_options]\npythonpath = ['.']\n",
+}
+ADD, MUL = "tests/test_calc.py::test_add", "tests/test_calc.py::test_mul"
+
+
+@dataclass
+class Lab:
+    """A checkout, its objects, and an executor, all private to one test."""
+
+    root: Path
+    objects: ObjectStore
+    executor: LocalExecutor
+    project: Project
+    base_tree: str
+    command_sec: float = 60.0
+
+    def tree(self, files: Files) -> str:
+        entries = {path: Entry("100644", self.objects.write_blob(text.encode())) for path, text in files.items()}
+        return self.objects.write_tree(entries)
+
+    def request(self, workspace: str, tree: str) -> CreateWorkspace:
+        return CreateWorkspace(
+            workspace=workspace,
+            objects=str(self.objects.path),
+            tree=tree,
+            at=str(self.root) if self.executor.level is Level.BUBBLEWRAP else None,
+            mounts=tuple(MountSpec(source=source, target=target) for source, target in self.project.mounts),
+            env=self.project.env,
+        )
+
+    def baseline(self, *targets: str) -> Baseline:
+        self.executor.create(self.request("before", self.base_tree))
+        return run_baseline(self.executor, "before", self.project, targets, self.command_sec)
+
+    def refused(self, *targets: str) -> CodePilotError:
+        with pytest.raises(CodePilotError) as caught:
+            self.baseline(*targets)
+        return caught.value
+
+    def gate(self, baseline: Baseline, after: Files, narrowed: bool = False) -> TestResult:
+        self.executor.create(self.request("after", self.tree(after)))
+
+        def base_workspace() -> str:
+            self.executor.create(self.request("base", self.base_tree))
+            return "base"
+
+        return run_gate(self.executor, "after", self.project, baseline, self.command_sec, base_workspace, narrowed)
+
+    def prove(self, baseline: Baseline, after: Files) -> ProofRecorded:
+        tree = self.tree(after)
+        return prove(
+            self.executor,
+            self.objects,
+            self.base_tree,
+            self.objects.diff(self.base_tree, tree).patch,
+            self.project,
+            baseline,
+            workspace="r-1",
+            create=self.request,
+            command_sec=self.command_sec,
+            tree=tree,
+            confidence=0.9,
+        )
+
+
+class LabMaker:
+    def __init__(self, tmp_path: Path) -> None:
+        self._tmp_path = tmp_path
+        self._open: list[Lab] = []
+
+    def __call__(self, files: Files, command_sec: float = 60.0) -> Lab:
+        root = self._tmp_path / "checkout"
+        for path, text in files.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text)
+        sandbox = choose()
+        inside = str(root) if sandbox.remaps else str(self._tmp_path / "workspaces" / "after" / "tree")
+        project = detect(root, python=sys.executable, environ={}, inside=inside)
+        project = replace(project, env={**project.env, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+        objects = ObjectStore.open(self._tmp_path / "objects.git")
+        executor = LocalExecutor(self._tmp_path / "workspaces", sandbox)
+        lab = Lab(root, objects, executor, project, "", command_sec)
+        lab.base_tree = lab.tree(files)
+        self._open.append(lab)
+        return lab
+
+    def close(self) -> None:
+        for lab in self._open:
+            lab.executor.close()
+            lab.objects.close()
+
+
+@pytest.fixture
+def make_lab(tmp_path: Path) -> Iterator[LabMaker]:
+    maker = LabMaker(tmp_path)
+    yield maker
+    maker.close()
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Baseline]:
+    """The baseline of `BASE`, which is the same in every lab."""
+    maker = LabMaker(tmp_path_factory.mktemp("known"))
+    yield maker(BASE).baseline()
+    maker.close()
+
+
+# The baseline ---------------------------------------------------------------------------------------
+
+
+def test_without_a_name_the_first_failure_is_taken(known: Baseline) -> None:
+    assert known.targets == (ADD,)
+    assert (known.suite_kind, known.summary.passed, known.summary.failed) == ("full", 3, (ADD,))
+
+
+def test_what_cannot_be_worked_on_is_refused_with_advice(make_lab: LabMaker) -> None:
+    lab = make_lab(BASE)
+    passing = lab.refused(MUL)
+    assert passing.kind is FailureKind.TEST_ALREADY_PASSES
+    missing = lab.refused("tests/test_calc.py::test_ad")
+    assert missing.kind is FailureKind.TEST_NOT_FOUND
+    assert ADD in missing.failure.advice
+
+
+def test_a_green_suite_has_nothing_to_repair(make_lab: LabMaker) -> None:
+    assert make_lab({**BASE, "calc.py": MENDED}).refused().kind is FailureKind.TEST_ALREADY_PASSES
+
+
+def test_a_missing_module_is_named_with_where_to_install_it(make_lab: LabMaker) -> None:
+    lab = make_lab({**BASE, "tests/test_calc.py": "import no_such_module\n" + TESTS})
+    problem = lab.refused()
+    assert problem.kind is FailureKind.SUITE_CANNOT_START
+    assert "no_such_module" in problem.failure.message
+    assert f"{lab.project.interpreter.executable} -m pip install no_such_module" in problem.failure.advice
+
+
+COUNTER = """from pathlib import Path
+
+
+def nth():
+    place = Path(__file__).with_name("count")
+    n = int(place.read_text()) + 1 if place.exists() else 1
+    place.write_text(str(n))
+    return n
+"""
+
+
+def test_a_test_that_fails_every_other_time_is_flaky(make_lab: LabMaker) -> None:
+    odd = "from counter import nth\n\n\ndef test_odd():\n    assert nth() % 2\n"
+    problem = make_lab({**BASE, "counter.py": COUNTER, "tests/test_odd.py": odd}).refused("tests/test_odd.py")
+    assert problem.kind is FailureKind.FLAKY_TEST
+    assert "two different results" in problem.failure.message
+
+
+# The gate -------------------------------------------------------------------------------------------
+
+
+def test_a_regression_a_lost_test_and_a_skipped_one_are_all_seen(make_lab: LabMaker, known: Baseline) -> None:
+    lab = make_lab(BASE)
+    bent = TESTS.replace("def test_mul_by_zero", "import pytest\n\n\n@pytest.mark.skip\ndef test_mul_by_zero")
+    bent = bent.replace("def test_power()", "def check_power()")
+    edits = {"calc.py": MENDED.replace("a * b", "a * b + 1"), "tests/test_calc.py": bent}
+    result = lab.gate(known, {**BASE, **edits})
+    assert not result.passed
+    assert result.regressions == (MUL, "tests/test_calc.py::test_mul_by_zero", "tests/test_calc.py::test_power")
+    assert result.signature
+    assert ADD not in result.failed_tests_after
+
+
+def test_a_change_that_does_not_help_is_red_at_once(make_lab: LabMaker, known: Baseline) -> None:
+    still = make_lab(BASE).gate(known, {**BASE, "calc.py": CALC.replace("a - b", "a + b + 1")})
+    assert (still.passed, still.failed_tests_after, still.suite) == (False, (ADD,), "none")
+    assert still.errors[0].error_type == "AssertionError"
+
+
+def test_a_test_that_wavers_on_both_trees_is_listed_and_not_blamed(make_lab: LabMaker) -> None:
+    wavering = "from counter import nth\n\n\ndef test_second():\n    assert nth() != 2\n"
+    lab = make_lab({**BASE, "counter.py": COUNTER, "tests/test_wavering.py": wavering})
+    baseline = lab.baseline(ADD)
+    after = {**BASE, "calc.py": MENDED, "counter.py": COUNTER, "tests/test_wavering.py": wavering, "count": "1"}
+    result = lab.gate(baseline, after)
+    assert result.passed
+    assert result.summary.flaky == ("tests/test_wavering.py::test_second",)
+
+
+def test_a_test_that_hangs_is_repaired_and_the_suite_called_partial(make_lab: LabMaker) -> None:
+    slow = (
+        "import time\n\n\ndef countdown(n):\n    while n != 0:\n        time.sleep(0.1)\n        n -= 2\n    return n\n"
+    )
+    test = "from slow import countdown\n\n\ndef test_countdown():\n    assert countdown(3) <= 0\n"
+    files = {**BASE, "slow.py": slow, "tests/test_slow.py": test}
+    lab = make_lab(files, command_sec=3.0)
+    baseline = lab.baseline("tests/test_slow.py::test_countdown")
+    assert baseline.suite_kind != "full"
+    lab.command_sec = 60.0
+    mended = lab.gate(baseline, {**files, "slow.py": slow.replace("!= 0", "> 0")})
+    assert mended.passed
+    assert mended.suite != "full"
+
+
+# The proof ------------------------------------------------------------------------------------------
+
+
+def test_a_change_that_cheats_through_conftest_passes_no_proof(make_lab: LabMaker, known: Baseline) -> None:
+    lab = make_lab(BASE)
+    cheat = {**BASE, "tests/conftest.py": "import calc\n\ncalc.add = lambda a, b: a + b\n"}
+    assert lab.gate(known, cheat).passed
+    proof = lab.prove(known, cheat)
+    assert (proof.ok, proof.verdict) == (False, None)
+    assert "named_tests_pass" in proof.reason
+    weakened = {**BASE, "tests/test_calc.py": TESTS.replace("add(1, 2) == 3", "add(1, 2) == -1")}
+    assert not lab.prove(known, weakened).ok
+
+
+def test_a_patch_that_is_not_the_validated_one_passes_no_proof(make_lab: LabMaker, known: Baseline) -> None:
+    lab = make_lab(BASE)
+    tree = lab.tree({**BASE, "calc.py": MENDED})
+    patch = lab.objects.diff(lab.base_tree, tree).patch
+
+    def proved(patch: bytes, tree: str) -> ProofRecorded:
+        return prove(
+            lab.executor, lab.objects, lab.base_tree, patch, lab.project, known,
+            workspace="r-1", create=lab.request, command_sec=60.0, tree=tree,
+        )  # fmt: skip
+
+    assert "tree_is_the_validated_one" in proved(patch, lab.base_tree).reason
+    assert "applies_to_base" in proved(patch.replace(b"return a - b", b"return a / b"), tree).reason
+
+
+@dataclass(frozen=True)
+class Measured:
+    mutants: int = 10
+    killed: int = 9
+    score: float = 0.9
+
+
+def test_an_honest_change_is_proved_bundled_and_proved_again(
+    make_lab: LabMaker, known: Baseline, tmp_path: Path
+) -> None:
+    lab = make_lab(BASE)
+    commit_tree = lab.tree({path: text for path, text in BASE.items() if path != "tests/test_calc.py"})
+    after = {**BASE, "calc.py": MENDED}
+    proof = lab.prove(known, after)
+    assert (proof.ok, proof.verdict, proof.suite) == (True, "plausible", "full")
+    assert proof.after.passed == 4
+    patched = lab.tree(after)
+    contents = BundleContents(
+        patch=lab.objects.diff(lab.base_tree, patched).patch,
+        base_diff=lab.objects.diff(commit_tree, lab.base_tree).patch,
+        report={"schema_version": 1},
+        transcript=b"",
+        timeline={},
+        provenance=Provenance(
+            run_id="r-1",
+            task=TaskSpec(
+                task_id="t-1", goal=Goal(natural="mend"), repo=str(lab.root), budget=Budget(command_sec=60.0)
+            ),
+            base_commit="a" * 40,
+            base_dirty=True,
+            base_tree=lab.base_tree,
+            patched_tree=patched,
+            targets=known.targets,
+            signature=known.signature,
+            suite=proof.suite,
+            verdict=proof.verdict,
+            confidence=proof.confidence,
+            versions=Versions(codepilot="0", python="3", git="2"),
+            commands=(known.suite.cmd,),
+            sandbox=sandbox_used(lab.executor.level),
+            created_at="2025-01-01T00:00:00Z",
+        ),
+    )
+    bundle = write_bundle(tmp_path / "bundles" / "r-1", contents)
+
+    def verified(tree: str) -> ProofRecorded:
+        return verify_bundle(
+            bundle.path,
+            lab.executor,
+            lab.objects,
+            lab.project,
+            commit_tree=tree,
+            workspace="v-1",
+            create=lab.request,
+            expected=bundle.sha256,
+            measure=lambda workspace: Measured(),
+        )
+
+    again = verified(commit_tree)
+    assert (again.ok, again.verdict) == (True, "confirmed"), again
+    assert all(check.ok for check in again.checks)
+    assert not (tmp_path / "workspaces" / "v-1-proof").exists()
+    with pytest.raises(CodePilotError, match="base cannot be rebuilt"):
+        verified(lab.base_tree)
