@@ -22,9 +22,11 @@ _BUSY_MS = 30_000
 class Database:
     """One database and how to read and write it. Safe to use from any thread, not across a fork."""
 
-    def __init__(self, engine: Engine, place: str, gate: Gate | None) -> None:
+    def __init__(self, engine: Engine, place: str, locks: Path, gate: Gate | None) -> None:
         self._engine = engine
         self.place = place
+        """The file or the server, as messages name it."""
+        self.locks = locks
         self._gate = gate
         self._driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
         self._writer: Connection | None = None
@@ -40,7 +42,9 @@ class Database:
             database = cls._sqlite(path, locks or path.parent / "locks")
         else:
             place = url.render_as_string(hide_password=True)
-            database = cls(create_engine(url, pool_pre_ping=True), place, None)
+            if locks is None:
+                raise CodePilotError(FailureKind.INVALID_SPEC, f"A store on {place} needs a directory for lock files.")
+            database = cls(_server_engine(url, place), place, locks, None)
         try:
             database._migrate()
         except BaseException:
@@ -60,7 +64,7 @@ class Database:
         )
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
-        return cls(engine, str(path), Gate(locks / "database.gate", _BUSY_MS / 1000))
+        return cls(engine, str(path), locks, Gate(locks / "database.gate", _BUSY_MS / 1000))
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -131,10 +135,22 @@ def _url(url_or_path: str | Path) -> URL:
         url = make_url(url_or_path)
         url.get_dialect()
     except (ArgumentError, NoSuchModuleError) as error:
-        raise CodePilotError(FailureKind.INVALID_SPEC, f"{url_or_path!r} is not a store: {error}") from error
+        scheme = url_or_path.partition("://")[0]
+        raise CodePilotError(FailureKind.INVALID_SPEC, f"A {scheme!r} URL does not name a store: {error}") from error
     if url.get_backend_name() == "sqlite" and not url.database:
         raise CodePilotError(FailureKind.INVALID_SPEC, "A store needs a file: a database in memory loses everything.")
     return url
+
+
+def _server_engine(url: URL, place: str) -> Engine:
+    try:
+        return create_engine(url, pool_pre_ping=True)
+    except ModuleNotFoundError as error:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"The store {place} needs a driver that is not installed: {error.name}.",
+            next_action="Install it with `pip install 'codepilot[postgres]'`.",
+        ) from error
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

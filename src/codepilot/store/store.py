@@ -1,6 +1,6 @@
 """The store: append events, project them and queue the next step, all in one transaction.
 
-Every write goes through `_record`. The stored `Run` may lie a bounded number of events behind the log while a
+Every event enters through `_insert`. The stored `Run` may lie a bounded number of events behind the log while a
 step works; `load` adds the missing ones, so what it returns is always the whole log's tale.
 """
 
@@ -68,8 +68,7 @@ class Store:
     def open(cls, url_or_path: str | Path, *, clock: Callable[[], int] = now_us, locks: Path | None = None) -> Store:
         """Open the store, migrating it if need be. `locks` is where this machine's workers show that they live."""
         database = Database.open(url_or_path, locks)
-        beside = Path(database.place).parent / "locks"
-        return cls(database, clock, WorkerLocks(locks or beside))
+        return cls(database, clock, WorkerLocks(database.locks))
 
     def close(self) -> None:
         """Let go of the database; workers registered here count as gone."""

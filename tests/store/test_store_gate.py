@@ -1,0 +1,119 @@
+"""The gate before the database, threads around it, and what is said when it stays closed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sample_runs import draft, new_run, started, take, turn
+
+from codepilot.core.events import EventType, Requested
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.store import Home, Store
+from codepilot.store.faults import database_failure
+from codepilot.store.gate import Gate
+
+
+def test_one_at_a_time_among_threads_and_gates(tmp_path: Path) -> None:
+    gates = [Gate(tmp_path / "gate") for _ in range(3)]
+    inside: list[int] = []
+    most: list[int] = []
+
+    def pass_through(n: int) -> None:
+        with gates[n % 3].hold():
+            inside.append(n)
+            most.append(len(inside))
+            inside.remove(n)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(pass_through, range(120)))
+    assert most == [1] * 120
+
+
+def test_a_gate_that_stays_closed_is_said_and_opens_again(tmp_path: Path) -> None:
+    path = tmp_path / "gate"
+    held = os.open(path, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    gate = Gate(path, patience_sec=0.05)
+    for _ in range(3):
+        with pytest.raises(CodePilotError, match="another process") as closed, gate.hold():
+            pass
+        assert closed.value.kind is FailureKind.STORE_UNAVAILABLE
+        assert str(path) in closed.value.failure.message
+    os.close(held)
+    for thread in threading.enumerate():
+        if thread.name == "store-gate":
+            thread.join(10)
+    with Gate(path).hold():
+        pass
+
+
+def test_a_decision_that_uses_the_store_does_not_hang_for_ever(tmp_path: Path) -> None:
+    gate = Gate(tmp_path / "gate", patience_sec=0.05)
+    with pytest.raises(CodePilotError, match="a thread of this process"), gate.hold(), gate.hold():
+        pass
+    with gate.hold():
+        pass
+
+
+def test_a_locked_database_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "x.db"
+    one, two = sqlite3.connect(file, isolation_level=None), sqlite3.connect(file, timeout=0)
+    one.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(sqlite3.OperationalError) as busy:
+        two.execute("CREATE TABLE t (x)")
+    failure = database_failure(busy.value, str(file))
+    one.close()
+    two.close()
+    assert failure.kind is FailureKind.STORE_UNAVAILABLE
+    assert "locked by another process" in failure.failure.message
+    assert str(file) in failure.failure.message
+
+
+def test_a_server_needs_a_place_for_locks_and_its_password_is_not_told(tmp_path: Path) -> None:
+    with pytest.raises(CodePilotError, match="lock files") as refused:
+        Store.open("postgresql://me:hidden@127.0.0.1:1/x")
+    with pytest.raises(CodePilotError) as unreachable:
+        Store.open("postgresql://me:hidden@127.0.0.1:1/x", locks=tmp_path)
+    with pytest.raises(CodePilotError) as nonsense:
+        Store.open("nosuch://me:hidden@db/x")
+    assert "hidden" not in f"{refused.value} {unreachable.value} {nonsense.value}"
+
+
+def test_a_worker_a_watcher_and_a_reader_share_a_store(home: Home, store: Store) -> None:
+    run_id = new_run(store)
+    claim = take(store)
+    store.append(claim, [started(claim)])
+    done = threading.Event()
+
+    def work() -> None:
+        for number in range(60):
+            store.append(claim, turn(claim, number))
+        done.set()
+
+    def watch() -> int:
+        seen = 0
+        while not done.is_set():
+            store.requested(run_id)
+            seen = max(seen, store.load(run_id).last_seq)
+            events = store.events(run_id)
+            assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        return seen
+
+    def ask() -> None:
+        for _ in range(10):
+            store.control(run_id, lambda run: [draft(claim, EventType.PAUSE_REQUESTED, Requested())])
+            store.beat(claim.worker)
+
+    with ThreadPoolExecutor(4) as pool:
+        watching = pool.submit(watch)
+        for job in (pool.submit(work), pool.submit(ask)):
+            job.result()
+        assert watching.result() > 0
+    assert len(store.events(run_id)) == 3 + 120 + 10
+    store.check(run_id)
