@@ -65,3 +65,11 @@ def test_exchanges_are_read_from_events_with_calls_and_usage() -> None:
     ]
     expected = Reply(tool_calls=(call,), usage=Usage(turns=1, tokens=7), stop_reason="tool_use")
     assert exchanges(events) == (Exchange(request=fingerprint(FIRST), reply=expected),)
+
+
+def test_durations_and_addresses_do_not_make_a_request_another_one() -> None:
+    def said(text: str) -> tuple[str, ...]:
+        return fingerprint([Message(role="user", content=text)])
+
+    assert said("3 passed in 0.05s, <Shop at 0x7f1a>") == said("3 passed in 12.4s, <Shop at 0x55ee>")
+    assert said("3 passed in 0.05s") != said("2 passed in 0.05s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
@@ -55,9 +56,17 @@ class Model(Protocol):
     ) -> Reply: ...
 
 
+_VARYING = re.compile(r"\b\d+(?:\.\d+)? ?(?:ms|s|seconds?)\b|\b0x[0-9a-fA-F]+\b")
+
+
 def fingerprint(messages: Sequence[Message]) -> tuple[str, ...]:
-    """One short digest a message: enough to tell that a request is the recorded one, and where it is not."""
-    return tuple(
-        f"{message.role}:{hashlib.sha256(canonical_json(message).encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
-        for message in messages
-    )
+    """One short digest a message: enough to tell that a request is the recorded one, and where it is not.
+
+    Durations and memory addresses differ between two equal runs and are left out.
+    """
+    return tuple(f"{message.role}:{_digest(message)}" for message in messages)
+
+
+def _digest(message: Message) -> str:
+    steady = message.model_copy(update={"content": _VARYING.sub("~", message.content)})
+    return hashlib.sha256(canonical_json(steady).encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from codepilot.agents import RepairAgent
+from codepilot.core.artifacts import PatchCandidate
+from codepilot.core.events import EventDraft, EventType, SearchProgressed, State
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.repair import Candidate, Progress, SearchRequest, SearchResult
+
+if TYPE_CHECKING:
+    from conftest import Place
+
+PATH = "shop/price.py"
+
+
+class Crash(Exception):
+    """Stands for a killed worker."""
+
+
+def never(request: SearchRequest) -> SearchResult:
+    raise AssertionError("nothing should be searched")
+
+
+def finds(*replacements: tuple[str, str], tried: int = 3) -> object:
+    """A search that offers the file with these replacements, for what its own tests do not cover."""
+
+    def search(request: SearchRequest) -> SearchResult:
+        original = request.executor.read_file(request.workspace, PATH)
+        offered = [original.replace(old.encode(), new.encode()) for old, new in replacements]
+        kept = [patched for patched in offered if patched not in request.refused]
+        return SearchResult(
+            candidates=tuple(
+                Candidate(PATH, original, patched, "constant", f"candidate {place}", 0.5, place)
+                for place, patched in enumerate(kept)
+            ),
+            tried=tried,
+            exhausted=True,
+            seconds=1.0,
+        )
+
+    return search
+
+
+def test_the_search_repairs_a_bug_and_the_workspace_holds_it(place: Place) -> None:
+    patch = RepairAgent().perform(State.IMPLEMENT, place.sit())
+    assert isinstance(patch, PatchCandidate)
+    assert patch.touched_files == (PATH,)
+    assert patch.rationale
+    assert 0.0 <= patch.confidence <= 1.0
+    assert len(patch.alternatives) <= 5
+    assert place.passes()
+    assert place.patch().startswith("diff --git a/shop/price.py b/shop/price.py")
+    kinds = [event.type for event in place.events]
+    assert kinds[-2:] == [EventType.TURN_STARTED, EventType.TURN_FINISHED]
+    assert EventType.SEARCH_PROGRESSED in kinds
+    assert place.run.spent.turns == 1
+    first = place.patch()
+    place.rewind()
+    place.run = place.run.model_copy(update={"attempted": (patch.model_copy(update={"diff": first}),)})
+    place.events = []
+    try:
+        RepairAgent().perform(State.IMPLEMENT, place.sit())
+        assert place.patch() not in ("", first)
+    except CodePilotError as error:
+        assert error.kind is FailureKind.STUCK
+
+
+def test_what_was_turned_down_is_not_offered_again(place: Place) -> None:
+    first = ("// 10", "// 100")
+    agent = RepairAgent(search=finds(first, ("* discount", "* 0")))  # type: ignore[arg-type]
+    agent.perform(State.IMPLEMENT, place.sit())
+    offered = PatchCandidate(diff=place.patch(), touched_files=(PATH,), rationale="r")
+    place.rewind()
+    place.run = place.run.model_copy(update={"attempted": (offered,)})
+    place.events = []
+    second = agent.perform(State.IMPLEMENT, place.sit())
+    assert second.rationale == "candidate 0"
+    assert "// 100" not in place.text(PATH)
+    assert "* 0" in place.text(PATH)
+
+
+def test_a_search_that_ignores_refusals_is_held_to_them(place: Place) -> None:
+    stubborn = finds(("// 10", "// 100"))
+    agent = RepairAgent(search=lambda request: stubborn(replace(request, refused=())))  # type: ignore[operator]
+    agent.perform(State.IMPLEMENT, place.sit())
+    offered = PatchCandidate(diff=place.patch(), touched_files=(PATH,), rationale="r")
+    place.rewind()
+    place.run = place.run.model_copy(update={"attempted": (offered,)})
+    place.events = []
+    with pytest.raises(CodePilotError, match=r"1 earlier repair\(s\) were turned down"):
+        agent.perform(State.IMPLEMENT, place.sit())
+
+
+def test_nothing_found_says_how_far_the_search_came(place: Place) -> None:
+    with pytest.raises(CodePilotError, match="No repair found: 42 candidates tried in 1 s; nothing was left") as caught:
+        RepairAgent(search=finds(tried=42)).perform(State.IMPLEMENT, place.sit())  # type: ignore[arg-type]
+    assert caught.value.kind is FailureKind.STUCK
+    assert caught.value.failure.details == {"tried": 42, "exhausted": True}
+
+
+def test_alternatives_are_readable_diffs(place: Place) -> None:
+    agent = RepairAgent(search=finds(("// 10", "// 100"), ("amount = 0", "amount = 1")))  # type: ignore[arg-type]
+    patch = agent.perform(State.IMPLEMENT, place.sit())
+    assert len(patch.alternatives) == 1
+    assert "-    amount = 0\n+    amount = 1\n" in patch.alternatives[0]
+
+
+def test_bytes_are_written_exactly(place: Place) -> None:
+    odd = b"# caf\xe9\r\nx = 1\r\nno newline"
+
+    def search(request: SearchRequest) -> SearchResult:
+        original = request.executor.read_file(request.workspace, PATH)
+        return SearchResult((Candidate(PATH, original, odd, "t", "r", 7.0, 0),), 1, True, 0.1)
+
+    patch = RepairAgent(search=search).perform(State.IMPLEMENT, place.sit())
+    assert place.executor.read_file(place.workspace, PATH) == odd
+    assert patch.confidence == 1.0
+
+
+@pytest.mark.parametrize("lost", [EventType.TURN_STARTED, EventType.TURN_FINISHED])
+def test_a_choice_survives_a_crash_and_is_carried_out_once(place: Place, lost: EventType) -> None:
+    def die(draft: EventDraft) -> None:
+        if draft.type is lost:
+            raise Crash
+
+    found = finds(("// 10", "// 100"))
+    place.on_record = die
+    with pytest.raises(Crash):
+        RepairAgent(search=found).perform(State.IMPLEMENT, place.sit())  # type: ignore[arg-type]
+    place.on_record = lambda draft: None
+    place.rewind()
+    again = found if lost is EventType.TURN_STARTED else never
+    patch = RepairAgent(search=again).perform(State.IMPLEMENT, place.sit())  # type: ignore[arg-type]
+    assert patch.rationale == "candidate 0"
+    assert place.passes()
+    assert len(place.of(EventType.TURN_STARTED)) == len(place.of(EventType.TURN_FINISHED)) == 1
+
+
+def test_a_finished_turn_whose_files_were_put_back_is_written_again(place: Place) -> None:
+    RepairAgent(search=finds(("// 10", "// 100"))).perform(State.IMPLEMENT, place.sit())  # type: ignore[arg-type]
+    place.rewind()
+    RepairAgent(search=never).perform(State.IMPLEMENT, place.sit())
+    assert "// 100" in place.text(PATH)
+    assert len(place.of(EventType.TURN_FINISHED)) == 1
+
+
+def test_progress_is_recorded_for_each_new_find_and_the_search_goes_on_from_it(place: Place) -> None:
+    states: list[object] = []
+
+    def search(request: SearchRequest) -> SearchResult:
+        states.append(request.state)
+        for plausible in (0, 1, 1, 2):
+            request.on_progress(Progress(plausible, 10, plausible, 5.0, "best", "search", {"position": plausible}))
+        raise Crash
+
+    for _ in range(2):
+        with pytest.raises(Crash):
+            RepairAgent(search=search).perform(State.IMPLEMENT, place.sit())
+    seen = [event.data.plausible for event in place.events if isinstance(event.data, SearchProgressed)]
+    assert seen == [1, 2, 1, 2]
+    assert states == [{}, {"position": 2}]
+
+
+def test_a_request_to_stop_reaches_the_search(place: Place) -> None:
+    def checkpoint() -> None:
+        raise Crash
+
+    place.checkpoint = checkpoint
+    with pytest.raises(Crash):
+        RepairAgent().perform(State.IMPLEMENT, place.sit())
+    assert place.patch() == ""
