@@ -312,6 +312,15 @@ def test_no_content_breaks_the_review(before: bytes, after: bytes, path: str) ->
         refused({path: before}, {path: after})
 
 
+@pytest.mark.parametrize(
+    "source",
+    [b"x = " + b"a + " * 700 + b"a\n", b"x = " + b"-" * 100_000 + b"1\n", b"(" * 5000, b"# coding: undefined\nx = 1\n"],
+)
+def test_hostile_nesting_is_refused_and_not_fatal(source: bytes) -> None:
+    assert "tests_untouched_or_added" in edited_tests(source)
+    assert "tests_untouched_or_added" in edited_tests(TESTS, before=source)
+
+
 def test_names_that_are_no_text_can_still_be_recorded() -> None:
     path = "tests/test_\udcff.py"
     verdict = review(diff_of({path: TESTS}, {}), {path: TESTS}.get, {}.get, Budget())

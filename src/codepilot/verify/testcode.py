@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from threading import Lock
 
+MAX_SOURCE_BYTES = 4 << 20
 _WARNINGS = Lock()
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def parsed(content: bytes | None) -> ast.Module | None:
-    """The syntax tree, or None if there is none to be had. Hostile nesting counts as no tree."""
-    if content is None:
+    """The syntax tree, or None if there is none to be had. Hostile nesting or size counts as no tree."""
+    if content is None or len(content) > MAX_SOURCE_BYTES:
         return None
     with _WARNINGS, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -26,7 +27,7 @@ def parsed(content: bytes | None) -> ast.Module | None:
 
 def compile_warnings(content: bytes | None) -> Counter[str]:
     """The warnings that compiling gives, without running anything."""
-    if content is None:
+    if content is None or len(content) > MAX_SOURCE_BYTES:
         return Counter()
     with _WARNINGS, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -61,7 +62,10 @@ def is_empty(function: _Function) -> bool:
 
 def edits(before: ast.Module, after: ast.Module) -> list[str]:
     """Statements of `before` that `after` lacks, and names it binds anew; additions are no edits."""
-    return list(_scope_edits(before.body, after.body, ""))
+    try:
+        return list(_scope_edits(before.body, after.body, ""))
+    except RecursionError:
+        return ["it is nested too deeply to be compared"]
 
 
 def _scope_edits(before: Sequence[ast.stmt], after: Sequence[ast.stmt], prefix: str) -> Iterator[str]:
