@@ -78,6 +78,8 @@ class Kernel:
         self._buffer = bytearray()
         self._last_id = 0
         self._was_lost = False
+        self._stops = 0
+        self._asking = False
         self._interrupted = threading.Event()
         self._busy = threading.Lock()
 
@@ -90,25 +92,47 @@ class Kernel:
         with self._busy:
             started = time.monotonic()
             self._interrupted.clear()
-            process = self._ready()
+            stops = self._stops
+            result = self._run(code, timeout_sec, stops)
             restarted, self._was_lost = self._was_lost, False
-            try:
-                reply, status = self._ask(process, "run", code, timeout_sec)
-                result = _result(reply, status)
-            except _Lost as lost:
-                result = self._loss(process, str(lost))
             duration = (time.monotonic() - started) * 1000
             return replace(result, duration_ms=duration, kernel_restarted=restarted or result.kernel_restarted)
 
+    def _run(self, code: str, timeout_sec: float, stops: int) -> ActionResult:
+        try:
+            process = self._ready()
+        except CodePilotError:
+            if self._stops == stops:
+                raise
+            return ActionResult("interrupted", kernel_restarted=True)
+        if self._stops != stops:
+            self._end()
+            return ActionResult("interrupted", kernel_restarted=True)
+        if self._interrupted.is_set():
+            return ActionResult("interrupted")
+        try:
+            self._asking = True
+            reply, status = self._ask(process, "run", code, timeout_sec)
+            return _result(reply, status)
+        except _Lost as lost:
+            return self._loss(process, "stopped" if self._stops != stops else str(lost))
+        finally:
+            self._asking = False
+
     def interrupt(self) -> None:
-        """Stop the action that is running, if one is; its variables stay."""
+        """Stop the action that is running, or about to, if there is one; the variables stay."""
         process = self._process
-        if process is not None and self._busy.locked():
+        if self._busy.locked():
             self._interrupted.set()
-            process.interrupt()
+            if process is not None and self._asking:
+                process.interrupt()
 
     def stop(self, lost: bool = False) -> None:
-        """End the kernel. `lost` says that the next action should be told about it."""
+        """End the kernel, with the action that may be running. `lost` says that the next one should be told."""
+        self._stops += 1
+        self._end(lost)
+
+    def _end(self, lost: bool = False) -> None:
         process, self._process = self._process, None
         self._was_lost = self._was_lost or (lost and process is not None)
         if process is not None:
@@ -116,27 +140,28 @@ class Kernel:
 
     def _ready(self) -> Process:
         if self._process is not None and not self._process.running:
-            self.stop(lost=True)
+            self._end(lost=True)
         if self._process is None:
-            self._process = self._start()
+            self._process = self._sandbox.start(self._command, self._view, self._limits)
+            self._greet(self._process)
         return self._process
 
-    def _start(self) -> Process:
-        process = self._sandbox.start(self._command, self._view, self._limits)
+    def _greet(self, process: Process) -> None:
+        """Wait for a fresh kernel's first word, and define the skills in it."""
         self._buffer.clear()
         try:
-            self._read_reply(process, 0, time.monotonic() + _START_SECONDS)
+            self._read_reply(process, 0, time.monotonic() + _START_SECONDS, interruptible=False)
             if self._prelude:
                 reply, _ = self._ask(process, "define", self._prelude, _START_SECONDS)
                 if not reply.get("ok"):
                     raise _Lost(f"the skills could not be defined: {reply.get('error')}")
-        except _Lost as lost:
+        except (_Lost, TimeoutError) as lost:
             process.kill()
+            self._process = None
             said = process.stderr_tail().decode(errors="replace").strip()[-2000:]
             raise CodePilotError(
                 FailureKind.SANDBOX_UNAVAILABLE, f"the kernel cannot be started ({lost}): {said}", command=self._command
             ) from lost
-        return process
 
     def _ask(
         self, process: Process, op: str, source: str, timeout_sec: float
@@ -150,7 +175,7 @@ class Kernel:
         except (OSError, ValueError) as error:
             raise _Lost("it does not listen") from error
         try:
-            reply = self._read_reply(process, self._last_id, time.monotonic() + timeout_sec)
+            reply = self._read_reply(process, self._last_id, time.monotonic() + timeout_sec, op == "run")
             return reply, "interrupted" if self._interrupted.is_set() else None
         except TimeoutError:
             interrupted = self._interrupted.is_set()
@@ -161,7 +186,7 @@ class Kernel:
         except TimeoutError as error:
             raise _Lost("interrupted" if interrupted else "timeout") from error
 
-    def _read_reply(self, process: Process, wanted: int, deadline: float) -> dict[str, Any]:
+    def _read_reply(self, process: Process, wanted: int, deadline: float, interruptible: bool = True) -> dict[str, Any]:
         """The reply with this id. TimeoutError after the deadline, sooner if interrupted and not obeyed."""
         most = 16 * self._limits.output_bytes + _OVERHEAD_BYTES
         ready = select.poll()
@@ -180,17 +205,17 @@ class Kernel:
                 continue
             if len(self._buffer) > most:
                 raise _Lost("it says too much")
-            self._wait(process, ready, deadline)
+            self._wait(process, ready, deadline, interruptible)
             chunk = _read(process)
             if not chunk:
                 raise _Lost("it ended")
             self._buffer += chunk
 
-    def _wait(self, process: Process, ready: select.poll, deadline: float) -> None:
+    def _wait(self, process: Process, ready: select.poll, deadline: float, interruptible: bool) -> None:
         """Until there is something to read. A requested interrupt shortens the deadline."""
         while not process.stdout.closed:
             now = time.monotonic()
-            if self._interrupted.is_set():
+            if interruptible and self._interrupted.is_set():
                 deadline = min(deadline, now + _INTERRUPT_SECONDS)
             if now >= deadline:
                 raise TimeoutError
@@ -199,12 +224,16 @@ class Kernel:
 
     def _loss(self, process: Process, why: str) -> ActionResult:
         """What to say about a kernel that is gone; the next action gets a fresh one."""
-        self.stop()
+        self._end()
+        process.kill()
         stderr = process.stderr_tail().decode(errors="replace")
         limit = process.limit
         if why == "timeout":
             error = ActionError("Timeout", "the action did not stop when interrupted; the kernel was ended")
             return ActionResult("timeout", stderr=stderr, error=error, limit="wall", kernel_restarted=True)
+        if why == "stopped":
+            error = ActionError("Interrupted", "the kernel was stopped")
+            return ActionResult("interrupted", stderr=stderr, error=error, kernel_restarted=True)
         if why == "interrupted":
             error = ActionError("Interrupted", "the action did not stop when interrupted; the kernel was ended")
             return ActionResult("interrupted", stderr=stderr, error=error, kernel_restarted=True)

@@ -1,0 +1,95 @@
+"""Every test that takes `sandbox` runs at each level that confines; a machine without one may skip, CI may not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from codepilot.sandbox import Completed, Limits, Mount, Sandbox, View, choose, probe
+
+
+def level(name: str) -> Sandbox:
+    report = next((report for report in probe() if report.level == name), None)
+    if report is not None and not report.available:
+        message = f"{name} does not work here: {report.reason}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    return choose(name)  # type: ignore[arg-type]
+
+
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    return level(request.param)
+
+
+@pytest.fixture(params=["bubblewrap", "landlock", "none"])
+def any_sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    return level(request.param)
+
+
+@pytest.fixture
+def bubblewrap() -> Sandbox:
+    return level("bubblewrap")
+
+
+@pytest.fixture
+def landlock() -> Sandbox:
+    return level("landlock")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A workspace directory with a directory of its own around it."""
+    path = tmp_path.resolve() / "place" / "tree"
+    path.mkdir(parents=True)
+    return path
+
+
+@pytest.fixture
+def view(tree: Path) -> View:
+    return View(Mount(tree, tree, writable=True))
+
+
+@dataclass(frozen=True)
+class Runner:
+    sandbox: Sandbox
+    view: View
+
+    def __call__(self, *argv: str, limits: Limits | None = None, stdin: bytes = b"") -> Completed:
+        return self.sandbox.run(argv, self.view, limits or Limits(wall_sec=60), stdin)
+
+    def python(self, code: str, limits: Limits | None = None) -> Completed:
+        return self("/usr/bin/python3", "-I", "-c", code, limits=limits)
+
+
+@pytest.fixture
+def run(sandbox: Sandbox, view: View) -> Runner:
+    return Runner(sandbox, view)
+
+
+@pytest.fixture
+def run_any(any_sandbox: Sandbox, view: View) -> Runner:
+    return Runner(any_sandbox, view)
+
+
+@pytest.fixture
+def marked() -> Callable[[str], list[int]]:
+    """Finds the processes of the whole machine that carry a mark in their environment."""
+
+    def find(mark: str) -> list[int]:
+        found = []
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                content = environ.read_bytes()
+            except OSError:
+                continue
+            if f"MARK={mark}\0".encode() in content:
+                found.append(int(environ.parent.name))
+        return found
+
+    return find

@@ -1,0 +1,237 @@
+"""The kernel that runs code actions: what stays, what is said about failures, and what happens when it is lost."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from codepilot.core.failures import CodePilotError
+from codepilot.sandbox import Kernel, Limits, Mount, Sandbox, View
+
+SKILLS = "def double(x):\n    return 2 * x\n"
+
+
+@pytest.fixture
+def kernel(sandbox: Sandbox, view: View) -> Iterator[Kernel]:
+    kernel = Kernel(sandbox, view, Limits(memory_bytes=300 << 20, output_bytes=20_000), prelude=SKILLS)
+    yield kernel
+    kernel.stop()
+
+
+def test_variables_stay_and_the_last_expression_is_the_value(kernel):
+    assert kernel.run("x = 20\nx + 1").value == "21"
+    result = kernel.run("x += 1\ndouble(x)")
+    assert (result.status, result.value, result.kernel_restarted) == ("ok", "42", False)
+    assert kernel.run("x = 1").value is None
+
+
+def test_everything_written_is_caught_and_cannot_be_taken_for_a_reply(kernel):
+    code = 'import os, subprocess, sys\nprint("python"); sys.stdout.flush(); os.write(1, b"{\\"id\\": 2}\\n")\n'
+    code += 'subprocess.run(["sh", "-c", "echo child; echo oops >&2"]); None'
+    result = kernel.run(code)
+    assert result.stdout == 'python\n{"id": 2}\nchild\n'
+    assert result.stderr == "oops\n"
+    assert kernel.run("1").stdout == ""
+
+
+def test_output_is_capped(kernel):
+    result = kernel.run("print('first'); print('x' * 1_000_000); print('last')")
+    assert result.truncated
+    assert result.stdout.startswith("first\n") and result.stdout.endswith("last\n")
+    assert len(result.stdout) < 21_000
+
+
+def test_an_exception_tells_the_agents_own_line(kernel):
+    kernel.run("def risky():\n    return 1 / 0")
+    result = kernel.run("a = 1\n\nrisky()\n")
+    assert result.status == "error"
+    assert (result.error.type, result.error.message, result.error.line) == ("ZeroDivisionError", "division by zero", 3)
+    assert "return 1 / 0" in result.error.traceback
+    assert "kernel.py" not in result.error.traceback
+    assert kernel.run("a").value == "1"
+
+
+def test_a_syntax_error_tells_its_line(kernel):
+    result = kernel.run("a = 1\nb = = 2")
+    assert (result.error.type, result.error.line) == ("SyntaxError", 2)
+
+
+@pytest.mark.parametrize(("code", "status", "exit_code"), [("exit(3)", "error", 3), ("exit()", "ok", 0)])
+def test_exit_ends_the_action_and_not_the_kernel(kernel, code, status, exit_code):
+    kernel.run("x = 5")
+    result = kernel.run(code)
+    assert (result.status, result.exit_code) == (status, exit_code)
+    assert kernel.run("x").value == "5"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "class Bad(Exception):\n    def __str__(self): raise ValueError\nraise Bad",
+        "class Bad:\n    def __repr__(self): raise ValueError('no')\nBad()",
+        "import sys; sys.stdout.close()",
+        "import sys; sys.stdout = None",
+        "raise KeyboardInterrupt",
+        "import os; os.close(1); os.close(2)",
+        "import os; os.fork()",
+        "x = [1]; x.append(x); x",
+    ],
+)
+def test_odd_actions_do_not_disturb_the_next(kernel, code):
+    kernel.run("kept = 7")
+    kernel.run(code)
+    result = kernel.run("print('fine'); kept")
+    assert (result.status, result.stdout, result.value) == ("ok", "fine\n", "7")
+
+
+def test_a_timeout_interrupts_and_keeps_output_and_variables(kernel):
+    kernel.run("x = 9")
+    result = kernel.run("print('begun')\nwhile True: pass", timeout_sec=0.3)
+    assert (result.status, result.limit, result.stdout) == ("timeout", "wall", "begun\n")
+    after = kernel.run("x")
+    assert (after.value, after.kernel_restarted) == ("9", False)
+
+
+def test_a_timeout_reaches_a_program_that_the_action_waits_for(kernel):
+    result = kernel.run("import os\nos.system('sleep 600')", timeout_sec=0.3)
+    assert (result.status, result.kernel_restarted) == ("timeout", False)
+
+
+def test_an_action_that_ignores_interrupts_costs_the_kernel(kernel):
+    kernel.run("x = 9")
+    code = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(600)"
+    result = kernel.run(code, timeout_sec=0.2)
+    assert (result.status, result.kernel_restarted) == ("timeout", True)
+    assert kernel.run("'x' in globals()").value == "False"
+
+
+def test_interrupt_from_another_thread(kernel):
+    kernel.run("x = 9")
+    timer = threading.Timer(0.2, kernel.interrupt)
+    timer.start()
+    result = kernel.run("import time\ntime.sleep(600)")
+    timer.join()
+    assert result.status == "interrupted"
+    assert kernel.run("x").value == "9"
+
+
+def test_an_interrupt_while_the_kernel_starts_keeps_the_action_from_running(kernel, tree):
+    timer = threading.Timer(0.002, kernel.interrupt)
+    timer.start()
+    result = kernel.run("open('ran', 'w').close()\nimport time\ntime.sleep(600)")
+    timer.join()
+    assert result.status == "interrupted"
+    assert kernel.run("1").value == "1"
+
+
+def test_an_interrupt_while_nothing_runs_does_nothing(kernel):
+    kernel.run("x = 1")
+    kernel.interrupt()
+    assert kernel.run("x").value == "1"
+
+
+def test_a_crash_is_told_and_a_new_kernel_has_the_skills(kernel):
+    kernel.run("x = 9")
+    result = kernel.run("import ctypes; ctypes.string_at(0)")
+    assert (result.status, result.error.type, result.kernel_restarted) == ("error", "KernelLost", True)
+    assert "Segmentation fault" in result.stderr
+    after = kernel.run("double(4)")
+    assert (after.status, after.value) == ("ok", "8")
+
+
+def test_a_kernel_that_died_unseen_is_told_at_the_next_action(kernel):
+    kernel.run("import os, threading\nthreading.Timer(0.1, os._exit, (1,)).start()")
+    while kernel.running:
+        time.sleep(0.01)
+    assert kernel.run("1").kernel_restarted
+
+
+def test_a_memory_bomb_costs_the_kernel_only(kernel):
+    result = kernel.run("x = bytearray(450 << 20)\nimport time; time.sleep(60)")
+    assert (result.status, result.limit, result.kernel_restarted) == ("limit", "memory", True)
+    assert kernel.run("1 + 1").value == "2"
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.01, 0.4])
+def test_stop_from_another_thread_ends_what_runs(kernel, delay):
+    begun = threading.Event()
+
+    def stop() -> None:
+        begun.wait()
+        time.sleep(delay)
+        kernel.stop()
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    begun.set()
+    result = kernel.run("import time\ntime.sleep(2)\n'done'")
+    thread.join()
+    assert result.status in ("ok", "error", "interrupted")
+    assert kernel.run("1").value == "1"
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        b"not json\n",
+        b"[]\n",
+        b"[" * 100_000 + b"\n",
+        b'{"id": %d, "ok": true, "value": {"a": 1}, "stdout": 7, "error": "x", "exit_code": true}\n',
+        b"x" * 3_000_000,
+    ],
+)
+def test_forged_replies_harm_nobody(kernel, forged):
+    """An action can find the protocol's pipe and say anything on it; the next action is unharmed."""
+    kernel.run("1")
+    code = f"import os\nforged = {forged!r}\nforged = forged.replace(b'%d', b'3')\n"
+    code += "for fd in range(100, 110):\n    try: os.write(fd, forged)\n    except OSError: pass"
+    kernel.run(code, timeout_sec=20)
+    assert kernel.run("2 + 2", timeout_sec=20).status in ("ok", "error")
+    assert kernel.run("2 + 2", timeout_sec=20).value == "4"
+
+
+def test_stop_ends_a_running_action(kernel):
+    kernel.run("1")
+    timer = threading.Timer(0.2, kernel.stop)
+    timer.start()
+    result = kernel.run("import time\ntime.sleep(600)")
+    timer.join()
+    assert (result.status, result.kernel_restarted) == ("interrupted", True)
+
+
+def test_a_projects_own_interpreter_is_used_and_modules_of_the_workspace_import(sandbox, view, tree):
+    (tree / "mine.py").write_text("ANSWER = 42\n")
+    kernel = Kernel(sandbox, view, Limits(), python="/usr/bin/python3")
+    try:
+        assert kernel.run("import mine, sys; mine.ANSWER, sys.executable").value == "(42, '/usr/bin/python3')"
+    finally:
+        kernel.stop()
+
+
+def test_a_missing_interpreter_is_said(sandbox, view):
+    with pytest.raises(CodePilotError, match="kernel cannot be started"):
+        Kernel(sandbox, view, Limits(), python="/no/such/python").run("1")
+
+
+def test_skills_that_do_not_compile_are_said(sandbox, view):
+    with pytest.raises(CodePilotError, match="skills could not be defined"):
+        Kernel(sandbox, view, Limits(), prelude="def broken(").run("1")
+
+
+def test_stopping_leaves_nothing_open(sandbox, tree):
+    view = View(Mount(tree, tree))
+    Kernel(sandbox, view, Limits()).stop()
+    threads, files = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(2):
+        kernel = Kernel(sandbox, view, Limits())
+        assert kernel.run("import sys; sys.version_info[0]").value == str(sys.version_info[0])
+        kernel.stop()
+    assert threading.active_count() <= threads + 1
+    assert len(list(Path("/proc/self/fd").iterdir())) <= files + 1
+    assert os.getpid()
