@@ -59,6 +59,9 @@ def test_two_actions_are_none(one: str, two: str) -> None:
         ("<result>[1]</result>", "not an object: list"),
         ('<result>{"a": 1}', "</result> must follow"),
         ("<result>" + "[" * 100_000, "not JSON"),
+        ('<result>{"a": "\\ud800"}</result>', "surrogates not allowed"),
+        ('<result>{"a": NaN}</result>', "NaN is not a JSON number"),
+        ('<result>{"a": ' + "9" * 5000 + "}</result>", "not JSON"),
     ],
 )
 def test_the_answer_says_what_was_wrong(text: str, said: str) -> None:
@@ -82,6 +85,16 @@ def test_a_tool_call_is_the_action() -> None:
 )
 def test_other_calls_are_answered(calls: tuple[ToolCall, ...]) -> None:
     assert isinstance(read_reply(Reply(tool_calls=calls)), Malformed)
+
+
+@pytest.mark.parametrize("fence", ["```py", "```Python", "``` python", "```python title=fix.py", "```python\r"])
+def test_fences_are_written_in_many_ways(fence: str) -> None:
+    assert read_reply(Reply(text=f"So:\n{fence}\nprint(1)\n```\n")) == Code("print(1)\n")
+
+
+def test_a_block_in_a_list_loses_its_indentation() -> None:
+    text = "1. Look:\n   ```python\n   if True:\n       print(1)\n   ```\n"
+    assert read_reply(Reply(text=text)) == Code("if True:\n    print(1)\n")
 
 
 def test_a_reply_cut_by_length_is_told_so() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.models import Message, Reply, ScriptedModel
+from codepilot.models import Message, Reply, ScriptedModel, ToolCall
 
 HELLO = (Message(role="user", content="hello"),)
 
@@ -32,3 +32,9 @@ def test_a_function_sees_the_conversation() -> None:
     model = ScriptedModel(lambda messages: messages[-1].content.upper())
     assert ask(model).text == "HELLO"
     assert model.requests == [HELLO]
+
+
+def test_a_reply_can_always_be_stored() -> None:
+    call = ToolCall(id="c", name="python", arguments={"code": "print('\ud800')", "more": ["\udfff"]})
+    assert call.arguments == {"code": "print('?')", "more": ["?"]}
+    assert Reply(text="half \ud83d").text == "half ?"

@@ -7,7 +7,7 @@ observation. Turns are recorded before they are carried out.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from pydantic import ValidationError
@@ -118,7 +118,7 @@ class _Step:
             case Malformed(message):
                 observation, tree = {"status": FORMAT_ERROR, "message": message}, None
         self._record(EventType.TURN_FINISHED, TurnFinished(turn=turn.number, observation=observation, tree=tree))
-        self.turns[-1] = Turn(**{**vars(turn), "observation": observation})
+        self.turns[-1] = replace(turn, observation=observation)
 
     def _start(self, reply: Reply, meant: Code | Result | Malformed, request: tuple[str, ...]) -> Turn:
         """Record what is about to be done, with all that a replay needs."""

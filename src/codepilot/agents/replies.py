@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import textwrap
 from dataclasses import dataclass
 
 from codepilot.core.contract import JsonObject
@@ -12,7 +13,7 @@ from codepilot.models import Reply
 
 PYTHON_TOOL = "python"
 _PYTHON_TAGS = frozenset({"python", "py", "python3"})
-_FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[ \t]*$", re.MULTILINE)
+_FENCE = re.compile(r"^([ \t]*)```[ \t]*([\w+-]*)([^\n`]*)$", re.MULTILINE)
 _OPEN, _CLOSE = "<result>", "</result>"
 
 
@@ -82,7 +83,7 @@ def _found_in(text: str) -> tuple[list[Code | Result], str]:
             found.append(Result(value))
             continue
         body, at = _block_at(text, fence)
-        if fence.group(1).lower() not in _PYTHON_TAGS:
+        if not _is_python(fence):
             continue
         if body is None:
             return found, "Your ```python block is not closed and nothing was run. Close it with ``` on its own line."
@@ -94,14 +95,19 @@ def _found_in(text: str) -> tuple[list[Code | Result], str]:
 def _block_at(text: str, fence: re.Match[str]) -> tuple[str | None, int]:
     """A fenced block and where it ends. Python that itself holds fences ends where it is whole."""
     start = min(fence.end() + 1, len(text))
-    closings = [match for match in _FENCE.finditer(text, start) if not match.group(1)]
+    closings = [match for match in _FENCE.finditer(text, start) if not (match[2] or match[3].strip())]
     if not closings:
         return None, len(text)
-    if fence.group(1).lower() in _PYTHON_TAGS:
-        for closing in closings:
-            if _parses(text[start : closing.start()]):
-                return text[start : closing.start()], closing.end()
-    return text[start : closings[0].start()], closings[0].end()
+    bodies = [(text[start : closing.start()], closing.end()) for closing in closings]
+    if fence[1]:
+        bodies = [(textwrap.dedent(body), end) for body, end in bodies]
+    if _is_python(fence):
+        return next((found for found in bodies if _parses(found[0])), bodies[0])
+    return bodies[0]
+
+
+def _is_python(fence: re.Match[str]) -> bool:
+    return fence[2].lower() in _PYTHON_TAGS
 
 
 def _parses(code: str) -> bool:
@@ -118,8 +124,9 @@ def _result_at(text: str, start: int) -> tuple[JsonObject | None, int, str]:
     lead = re.match(r"\s*(?:```(?:json)?\s*)?", body)
     skipped = lead.end() if lead else 0
     try:
-        value, length = json.JSONDecoder().raw_decode(body[skipped:])
-    except (json.JSONDecodeError, RecursionError) as error:
+        value, length = json.JSONDecoder(parse_constant=_no_constant).raw_decode(body[skipped:])
+        json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
         return None, start, f"The text in {_OPEN} is not JSON: {error}. Give one JSON object, in double quotes."
     if not isinstance(value, dict):
         return None, start, f"The text in {_OPEN} is JSON but not an object: {type(value).__name__}."
@@ -127,3 +134,7 @@ def _result_at(text: str, start: int) -> tuple[JsonObject | None, int, str]:
     if close is None:
         return None, start, f"After the JSON object {_CLOSE} must follow."
     return value, start + skipped + length + close.end(), ""
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON number")

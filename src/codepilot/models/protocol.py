@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
+
+from pydantic import AfterValidator
 
 from codepilot.core.contract import Contract, JsonObject, canonical_json
 from codepilot.core.events import Usage
+
+
+def _sound(text: str) -> str:
+    """Half a surrogate pair cannot be stored or sent; a question mark can."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _sound_object(value: JsonObject) -> JsonObject:
+    sound: JsonObject = json.loads(_sound(json.dumps(value, ensure_ascii=False)))
+    return sound
 
 
 class ToolCall(Contract):
@@ -16,7 +29,7 @@ class ToolCall(Contract):
 
     id: str
     name: str
-    arguments: JsonObject = {}
+    arguments: Annotated[JsonObject, AfterValidator(_sound_object)] = {}
 
 
 class Message(Contract):
@@ -39,7 +52,7 @@ class Tool(Contract):
 class Reply(Contract):
     """What the model said, what it cost, and why it stopped."""
 
-    text: str = ""
+    text: Annotated[str, AfterValidator(_sound)] = ""
     tool_calls: tuple[ToolCall, ...] = ()
     usage: Usage = Usage(turns=1)
     stop_reason: Literal["end", "tool_use", "length", "refusal"] = "end"

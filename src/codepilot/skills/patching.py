@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from codepilot.skills.unified import FilePatch, Hunk, PatchError, parse_patch
 
 MAX_FUZZ = 2
+MAX_COMPARED = 2_000
 
 
 @dataclass
@@ -311,9 +312,10 @@ def _mismatch(lines: list[str], hunk: Hunk, expected: int | None, what: str) -> 
 
 def _closest(have: list[str], want: list[str], expected: int | None) -> tuple[int, int]:
     wanted = set(want) - {""}
-    rows = [place for place, line in enumerate(have) if line in wanted]
-    starts = {max(0, row - offset) for row in rows for offset, line in enumerate(want) if line == have[row]}
     near = 0 if expected is None else min(expected, len(have) - 1)
+    rows = [place for place, line in enumerate(have) if line in wanted]
+    rows = sorted(rows, key=lambda row: abs(row - near))[:MAX_COMPARED]
+    starts = {max(0, row - offset) for row in rows for offset, line in enumerate(want) if line == have[row]}
 
     def agreeing(start: int) -> int:
         return sum(line == there for line, there in zip(want, have[start:]))  # noqa: B905 (3.9 runs this too)
