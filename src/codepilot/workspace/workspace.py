@@ -27,7 +27,7 @@ from codepilot.workspace.objects import Change, ObjectStore
 from codepilot.workspace.paths import shown, split
 from codepilot.workspace.reference import Reference
 from codepilot.workspace.restore import Restorer, lay_down
-from codepilot.workspace.walk import GRANULARITY_NS, Known, Violation, Walk, Walked, WalkLimits
+from codepilot.workspace.walk import GRANULARITY_NS, Known, Memory, Violation, Walk, Walked, WalkLimits
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Workspace:
         self._lock = threading.RLock()
         self._store: ObjectStore | None = None
         self._reference: Reference | None = None
-        self._known: dict[str, Known] = {}
+        self._memory = Memory()
 
     @property
     def exists(self) -> bool:
@@ -100,7 +100,7 @@ class Workspace:
             _settle(known)
             self._write_index(tree, sorted(carried or {}), known)
             partial.rename(self.tree_path)
-            self._known = known
+            self._memory = Memory(known)
             return True
 
     def scan(self) -> Scan:
@@ -133,7 +133,7 @@ class Workspace:
             staging_path.mkdir(mode=0o700)
             with beneath.opened(self.path) as home:
                 with beneath.opened(staging_path.name, home) as staging:
-                    self._restore(home, Restorer(store, staging, self._known), record, asked)
+                    self._restore(home, Restorer(store, staging, self._memory.known), record, asked)
                 beneath.remove(home, staging_path.name)
 
     def diff(self, base_tree: str) -> WorkspaceDiff:
@@ -163,7 +163,7 @@ class Workspace:
         with self._lock:
             self.close()
             self._reference = None
-            self._known = {}
+            self._memory = Memory()
             remove_workspace(self.path)
 
     def close(self) -> None:
@@ -177,12 +177,12 @@ class Workspace:
         with self._lock, beneath.disk_full_is_typed():
             reference = self._load()
             with beneath.opened(self.tree_path) as root, self._objects().writer() as writer:
-                walked = Walk(reference, self._known, writer, self._limits).run(root)
+                walked = Walk(reference, self._memory, writer, self._limits).run(root)
                 name = ""
                 if snapshot and walked.complete:
                     mode = stat.S_IMODE(os.fstat(root).st_mode)
                     name = writer.add("blob", encode_record(SnapshotRecord(walked.tree, walked.manifest, mode)))
-            self._known = walked.known
+            self._memory = walked.memory
             return walked, name
 
     def _restore(self, home: int, restorer: Restorer, record: SnapshotRecord, asked: Sequence[list[str]]) -> None:
@@ -201,7 +201,7 @@ class Workspace:
         if self._store is None:
             if not self.exists:
                 raise CodePilotError(FailureKind.EXECUTOR_LOST, f"the workspace {self.path.name} is not there")
-            self._store = ObjectStore.open(self.path / "snapshots", [self._base_objects.path])
+            self._store = ObjectStore.open(self.path / "snapshots", [self._base_objects.path], durable=False)
         return self._store
 
     def _load(self) -> Reference:
@@ -210,8 +210,9 @@ class Workspace:
             store = self._objects()
             index = self._index()
             self._reference = Reference.of(self._base_objects, index["tree"], index["carried"])
-            if not self._known:
-                self._known = {path: Known(*row) for path, row in index["files"].items() if store.has(row[4])}
+            if not self._memory.known:
+                known = {path: Known(*row) for path, row in index["files"].items() if store.has(row[4])}
+                self._memory = Memory(known)
         return self._reference
 
     def _index(self) -> dict[str, Any]:
