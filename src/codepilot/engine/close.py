@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import os
+
 from codepilot.core.events import Event, FollowUpProposed, State
 from codepilot.core.failures import FailureKind, Origin
 from codepilot.core.run import Run
 from codepilot.store import Home, Store
+from codepilot.telemetry import RunLog
 from codepilot.verify import Report, report, write_record
 from codepilot.workspace import remove_workspace
 
 
+def open_log(store: Store, home: Home, run_id: str) -> RunLog:
+    """The run's log file, brought up to date; events of other processes are filled in as they are met."""
+    path = home.logs / f"{run_id}.jsonl"
+    log = RunLog(path, run_id, os.environ, missing=lambda after: store.events(run_id, after))
+    log.catch_up(store.events(run_id))
+    return log
+
+
 def close_run(run: Run, store: Store, home: Home) -> None:
     """Idempotent: a crash in here is repaired by calling it again."""
+    open_log(store, home, run.run_id).close()
     if not run.terminal:
         return
     if run.bundle is None:

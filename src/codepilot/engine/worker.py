@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 from codepilot.agents import Agent, make_agent
 from codepilot.core.events import Event, EventDraft, EventType, State, StepStarted
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Failed, Outcome, Paused, Run, decide, decide_start, evolve
 from codepilot.core.task import TaskSpec
-from codepilot.engine.close import close_run
+from codepilot.engine.close import close_run, open_log
 from codepilot.engine.steps import STEPS
 from codepilot.engine.watch import StopRequested, Watch, cancelled
 from codepilot.engine.work import Work
@@ -49,10 +50,9 @@ class Worker:
         self._store.register_worker(self.name)
         try:
             self._store.reclaim(run_id)
-            log = RunLog(self._home.logs / f"{run_id}.jsonl", run_id)
-            log.catch_up(self._store.events(run_id))
-            while (claim := self._store.claim(self.name, run_id)) is not None:
-                self._step(claim, log)
+            with closing(open_log(self._store, self._home, run_id)) as log:
+                while (claim := self._store.claim(self.name, run_id)) is not None:
+                    self._step(claim, log)
             run = self._store.load(run_id)
             close_run(run, self._store, self._home)
             return run

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.project.interpreter import find_interpreter
+from codepilot.project.interpreter import OWN, find_interpreter
 from codepilot.project.run import PLUGIN_DIR
 from codepilot.project.settings import ProjectSettings
 from codepilot.project.suite import Interpreter, Project
@@ -187,6 +187,9 @@ def _environment(interpreter: Interpreter, root: Path, inside: str) -> dict[str,
         "PYTHONNOUSERSITE": "1",
         "NO_COLOR": "1",
     }
+    if interpreter.origin == OWN:
+        # Hypothesis may be here for CodePilot's sake alone, and its plugin adds a second to every start of pytest.
+        env["PYTEST_ADDOPTS"] = "-p no:hypothesispytest"
     if interpreter.prefix != interpreter.base_prefix:
         env["VIRTUAL_ENV"] = interpreter.prefix
     if _has_source_layout(root, interpreter):

@@ -18,6 +18,8 @@ from codepilot.project.visible import environment_mounts, is_within, points_into
 
 _VENV_NAMES = (".venv", "venv")
 
+OWN = "CodePilot's own"
+
 
 def find_interpreter(
     root: Path, *, python: str | None, configured: str | None, environ: Mapping[str, str]
@@ -28,7 +30,7 @@ def find_interpreter(
             return _describe(_named(named, root, environ, origin), origin, root)
     for origin, home in _environments(root, environ):
         return _describe(_venv_python(home, origin), origin, root)
-    return _describe(Path(sys.executable), "CodePilot's own", root)
+    return _describe(Path(sys.executable), OWN, root)
 
 
 def _environments(root: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
