@@ -60,6 +60,13 @@ BASE: Files = {
 ADD, MUL = "tests/test_calc.py::test_add", "tests/test_calc.py::test_mul"
 
 
+@dataclass(frozen=True)
+class Measured:
+    mutants: int = 10
+    killed: int = 9
+    score: float = 0.9
+
+
 @dataclass
 class Lab:
     """A checkout, its objects, and an executor, all private to one test."""
@@ -103,7 +110,7 @@ class Lab:
 
         return run_gate(self.executor, "after", self.project, baseline, self.command_sec, base_workspace, narrowed)
 
-    def prove(self, baseline: Baseline, after: Files) -> ProofRecorded:
+    def prove(self, baseline: Baseline, after: Files, strength: Measured | None = None) -> ProofRecorded:
         tree = self.tree(after)
         return prove(
             self.executor,
@@ -117,6 +124,7 @@ class Lab:
             command_sec=self.command_sec,
             tree=tree,
             confidence=0.9,
+            measure=lambda workspace: strength,
         )
 
 
@@ -284,11 +292,15 @@ def test_a_patch_that_is_not_the_validated_one_passes_no_proof(make_lab: LabMake
     assert "applies_to_base" in proved(patch.replace(b"return a - b", b"return a / b"), tree).reason
 
 
-@dataclass(frozen=True)
-class Measured:
-    mutants: int = 10
-    killed: int = 9
-    score: float = 0.9
+def test_a_change_that_mends_only_one_of_two_failures_is_not_confirmed(make_lab: LabMaker) -> None:
+    both = TESTS.replace("add(1, 2) == 3", "add(0, 0) == 1") + "\n\ndef test_sum():\n    assert add(1, 2) == 3\n"
+    files = {**BASE, "tests/test_calc.py": both + "\n\ndef test_web():\n    raise ConnectionError\n"}
+    lab = make_lab(files)
+    baseline = lab.baseline(ADD)
+    half = {**files, "calc.py": CALC.replace("a - b", "1")}
+    whole = {**files, "calc.py": CALC.replace("a - b", "a + b or 1")}
+    assert "test_sum first" in lab.prove(baseline, half, Measured()).reason
+    assert lab.prove(baseline, whole, Measured()).verdict == "confirmed"
 
 
 def test_an_honest_change_is_proved_bundled_and_proved_again(

@@ -27,6 +27,27 @@ STRONG_MUTANTS = 5
 CONFIDENCE_FLOOR = 0.5
 """The agent's own confidence below which nothing is called confirmed."""
 
+ENVIRONMENTAL = frozenset(
+    [
+        "ModuleNotFoundError",
+        "ImportError",
+        "OSError",
+        "PermissionError",
+        "FileNotFoundError",
+        "ConnectionError",
+        "ConnectionRefusedError",
+        "ConnectionResetError",
+        "ConnectTimeout",
+        "TimeoutError",
+        "gaierror",
+        "URLError",
+        "HTTPError",
+        "ProxyError",
+        "SSLError",
+    ]
+)
+"""Errors by which a test fails for want of something outside the code, whatever the change does."""
+
 
 class Strength(Protocol):
     """How much the tests around a change notice: of `mutants` variations of the changed code they kill `killed`."""
@@ -55,9 +76,17 @@ class Worth(NamedTuple):
 
 
 def worth(
-    strength: Strength | None, suite: SuiteKind, targets: Sequence[str], flaky: Sequence[str], confidence: float
+    strength: Strength | None,
+    suite: SuiteKind,
+    targets: Sequence[str],
+    flaky: Sequence[str],
+    confidence: float,
+    unmended: Sequence[str] = (),
 ) -> Worth:
-    """`confirmed` if the tests around the change are strong and the agent is sure; otherwise `plausible`."""
+    """`confirmed` if the tests around the change are strong and the agent is sure; otherwise `plausible`.
+
+    `unmended` are other tests that failed before and still do: they may show that the cause is only half mended.
+    """
     if suite != "full":
         return Worth("plausible", "the suite could not be run to its end" if suite == "partial" else "no suite was run")
     if set(targets) & set(flaky):
@@ -65,6 +94,10 @@ def worth(
     if strength is None or strength.mutants < STRONG_MUTANTS:
         count = 0 if strength is None else strength.mutants
         return Worth("plausible", f"too little could be varied around the change to tell ({count} mutants)")
+    if unmended:
+        return Worth(
+            "plausible", f"{len(unmended)} other test(s) still fail, {unmended[0]} first: the cause may remain"
+        )
     noticed = f"the tests notice {strength.killed} of {strength.mutants} mutants of the changed code"
     if strength.score < STRONG_SCORE:
         return Worth("plausible", f"weak tests: {noticed}")
@@ -141,7 +174,9 @@ def _recorded(
     ]
     if not result.passed:
         return _refuted(checks, result)
-    value = worth(strength, result.suite, baseline.targets, result.summary.flaky, confidence)
+    value = worth(
+        strength, result.suite, baseline.targets, result.summary.flaky, confidence, _unmended(baseline, result)
+    )
     strong = PolicyCheck(name="tests_are_strong", ok=value.verdict == "confirmed", evidence=value.reason)
     return ProofRecorded(
         ok=True,
@@ -152,6 +187,13 @@ def _recorded(
         suite=result.suite,
         reason=value.reason,
     )
+
+
+def _unmended(baseline: Baseline, result: TestResult) -> tuple[str, ...]:
+    """Tests that fail before and after by what the code does, not by what the machine lacks."""
+    before = baseline.suite.cases
+    left = (test for test in result.failed_tests_after if test in before and test not in result.summary.flaky)
+    return tuple(test for test in left if before[test].error_type.rpartition(".")[2] not in ENVIRONMENTAL)
 
 
 def _suite_told(result: TestResult) -> str:
