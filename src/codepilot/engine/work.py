@@ -50,10 +50,7 @@ class Work:
 
     def record(self, kind: EventType, data: Contract, artifacts: tuple[ArtifactRef, ...] = ()) -> Event:
         """Append an event of this step durably."""
-        draft = EventDraft(
-            type=kind, data=data, step_id=self.claim.step_id, attempt=self.claim.attempt, artifacts=artifacts
-        )
-        return self.append([draft])[0]
+        return self.append([self._draft(kind, data, artifacts)])[0]
 
     def conclude(self, kind: EventType, data: Contract, artifacts: tuple[ArtifactRef, ...] = ()) -> Event:
         """Record a judgement, unless the step was told to stop: what was interrupted is not judged."""
@@ -66,6 +63,10 @@ class Work:
             self.run = evolve(self.run, event)
         self.publish(events)
         return events
+
+    def _draft(self, kind: EventType, data: Contract, artifacts: tuple[ArtifactRef, ...] = ()) -> EventDraft:
+        step, attempt = self.claim.step_id, self.claim.attempt
+        return EventDraft(type=kind, data=data, step_id=step, attempt=attempt, artifacts=artifacts)
 
     def history(self) -> list[Event]:
         """What this step has recorded so far, earlier crashed starts included."""
@@ -105,12 +106,14 @@ class Work:
 
     def desk(self, site: Site, baseline: Baseline) -> Desk:
         def record(draft: EventDraft) -> Event:
-            placed = draft.model_copy(update={"step_id": self.claim.step_id, "attempt": self.claim.attempt})
-            event = self.append([placed])[0]
-            if event.type is EventType.TURN_FINISHED:
+            """A finished turn and the snapshot it left are recorded together or not at all."""
+            drafts = [self._draft(draft.type, draft.data, draft.artifacts)]
+            if draft.type is EventType.TURN_FINISHED:
                 taken = site.executor.snapshot(self.workspace)
-                self.record(EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot=taken.snapshot, tree=taken.tree))
-            return event
+                drafts.append(
+                    self._draft(EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot=taken.snapshot, tree=taken.tree))
+                )
+            return self.append(drafts)[0]
 
         return Desk(
             run=self.run,
