@@ -6,13 +6,14 @@ import subprocess
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.workspace import Entry, ObjectStore
+from codepilot.workspace import Entry, ObjectStore, pin_base
 
 NAMES = st.sampled_from(
     ["a", "b.py", "with space", "ünï", "q\"uote'", "new\nline", "tab\t", "bad\udcff\udcfe", "-dash", "a-b", "a.b", "A"]
@@ -197,6 +198,21 @@ def test_a_patch_that_does_not_fit_names_the_file_and_the_line(objects: ObjectSt
             objects.apply(a, nonsense)
         assert caught.value.kind is FailureKind.PATCH_CONFLICT
     assert not list(objects.path.glob("tmp_index_*"))
+
+
+def test_a_patch_with_binary_files_fits_the_users_sha1_repository(repo: Any, objects: ObjectStore) -> None:
+    repo.write("bin", b"\0old")
+    repo.write("text", "old\n")
+    repo.commit()
+    before = pin_base(repo.path, objects).tree
+    repo.write("bin", b"\0new")
+    repo.write("text", "new\n")
+    repo.write("added", b"\0added")
+    after = pin_base(repo.path, objects).tree
+    repo.git("stash", "-q", "-u")
+    (repo.path.parent / "patch").write_bytes(objects.patch_for_sha1(before, after))
+    repo.git("apply", str(repo.path.parent / "patch"))
+    assert pin_base(repo.path, objects).tree == after
 
 
 @pytest.mark.parametrize("path", [".git/config", "a/.GIT", "../x", "/abs", "a//b", "", "a/./b", "nul\0"])

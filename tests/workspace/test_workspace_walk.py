@@ -216,6 +216,19 @@ def test_a_change_within_the_clocks_granularity_is_seen(tmp_path: Path, objects:
         )
 
 
+def test_what_cannot_be_read_is_reported_and_restored_over(tmp_path: Path, objects: ObjectStore) -> None:
+    workspace, tree = made(tmp_path, objects, {"a": b"a\n", "d/b": b"b\n"})
+    clean = workspace.snapshot()
+    (workspace.tree_path / "a").chmod(0o000)
+    (workspace.tree_path / "a").write_bytes(b"c\n") if os.geteuid() == 0 else None
+    (workspace.tree_path / "d").chmod(0o000)
+    found = rules(workspace, tree)
+    assert found == ([] if os.geteuid() == 0 else [("unreadable", "a"), ("unreadable", "d")])
+    assert workspace.diff(tree).patch
+    workspace.restore(clean.id)
+    assert workspace.snapshot() == clean
+
+
 def test_only_paths_inside_are_read(tmp_path: Path, objects: ObjectStore) -> None:
     workspace, _tree = made(tmp_path, objects, {"d/a": b"a\n"})
     (workspace.tree_path / ".git").mkdir()

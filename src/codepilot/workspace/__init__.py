@@ -7,9 +7,10 @@ The order of work: `find_root` or `clone` â†’ `pin_base` into an `ObjectStore` â
 from codepilot.workspace.base import Base, find_root, pin_base, resolve_commit
 from codepilot.workspace.clone import clone, is_url
 from codepilot.workspace.git import git_version
-from codepilot.workspace.objects import Change, Entry, ObjectStore, TreeDiff
+from codepilot.workspace.objects import Change, ObjectStore, TreeDiff
 from codepilot.workspace.paths import shown
 from codepilot.workspace.promote import promote
+from codepilot.workspace.trees import Entry
 from codepilot.workspace.walk import Violation, WalkLimits
 from codepilot.workspace.workspace import Scan, Snapshot, Workspace, WorkspaceDiff, remove_workspace
 

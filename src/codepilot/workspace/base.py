@@ -19,9 +19,10 @@ from pathlib import Path
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace import beneath
 from codepilot.workspace.git import last_line, must_git, run_git
-from codepilot.workspace.objects import EXECUTABLE, FILE, GITLINK, SYMLINK, Entry, ObjectStore, Writer
+from codepilot.workspace.objects import ObjectStore, Writer
 from codepilot.workspace.paths import is_git_name, shown
 from codepilot.workspace.submodules import keep_tree
+from codepilot.workspace.trees import EXECUTABLE, FILE, GITLINK, SYMLINK, Entry
 
 _BATCH_BYTES = 64 << 20
 
@@ -67,6 +68,8 @@ def find_repository(path: Path) -> Repository:
     if not start.is_dir():
         start = start.parent
     for directory in (start, *start.parents):
+        if not os.access(directory, os.X_OK):
+            raise _unreachable(f"{directory} may not be entered", "Ask for permission, or name another directory.")
         git_dir = _git_dir(directory / ".git")
         if git_dir is not None:
             return Repository(directory, git_dir)

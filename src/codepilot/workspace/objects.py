@@ -8,6 +8,7 @@ configuration, run a filter, or write into a repository it did not make.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import secrets
@@ -22,24 +23,15 @@ from typing import Literal, NamedTuple, Self
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace.git import last_line, must_git, run_git
 from codepilot.workspace.pack import Kind, PackReader, PackWriter, has_loose, object_id, read_loose, write_loose
-from codepilot.workspace.paths import is_git_name, shown
+from codepilot.workspace.trees import DIRECTORY, EXECUTABLE, FILE, GITLINK, Entry, decode_tree, encode_nested
 
 ChangeKind = Literal["added", "modified", "deleted", "mode"]
 
-FILE, EXECUTABLE, SYMLINK, GITLINK = "100644", "100755", "120000", "160000"
-_TREE = "40000"
 _CONFIG = (
     "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n"
     "[extensions]\n\tobjectformat = sha256\n[gc]\n\tauto = 0\n"
 )
 _LOOSE_OBJECTS, _LOOSE_BYTES = 16, 16 << 20
-
-
-class Entry(NamedTuple):
-    """One file of a tree. A gitlink's `oid` is the submodule's commit, padded with zeros to 64 digits."""
-
-    mode: str
-    oid: str
 
 
 class Change(NamedTuple):
@@ -140,7 +132,7 @@ class ObjectStore:
     def write_tree(self, entries: Mapping[str, Entry]) -> str:
         """Store a whole tree given by its files. The blobs must be there already."""
         with self.writer() as writer:
-            return _write_directory(writer, _nest(entries))
+            return encode_nested(entries, lambda data: writer.add("tree", data))
 
     def read_tree(self, tree: str) -> dict[str, Entry]:
         """Every file, symbolic link and gitlink of a tree."""
@@ -149,7 +141,7 @@ class ObjectStore:
         while pending:
             prefix, oid = pending.pop()
             for name, (mode, child) in self.read_directory(oid).items():
-                if mode == _TREE:
+                if mode == DIRECTORY:
                     pending.append((f"{prefix}{name}/", child))
                 else:
                     entries[prefix + name] = Entry(mode, child)
@@ -173,6 +165,20 @@ class ObjectStore:
         options = ["-r", "-p", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv"]
         patch = must_git(["diff-tree", *options, "--no-color", "-U3", a, b], self.path)
         return TreeDiff(patch, changes)
+
+    def patch_for_sha1(self, a: str, b: str) -> bytes:
+        """The same patch with the object names of a SHA-1 repository, so that `git apply` takes binary files there."""
+        names: dict[bytes, bytes] = {b"0" * 64: b"0" * 40}
+        for _, before, after in self.changes(a, b):
+            for side in (before, after):
+                if side and side.mode == GITLINK:
+                    names[side.oid.encode()] = side.oid[:40].encode()
+                elif side:
+                    data = self.read_blob(side.oid)
+                    digest = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False)
+                    names[side.oid.encode()] = digest.hexdigest().encode()
+        line = re.compile(rb"^index ([0-9a-f]{64})\.\.([0-9a-f]{64})", re.MULTILINE)
+        return line.sub(lambda found: b"index %s..%s" % (names[found[1]], names[found[2]]), self.diff(a, b).patch)
 
     def apply(self, tree: str, patch: bytes) -> str:
         """The tree that results from a patch. Nothing else changes; a patch that does not fit is refused whole."""
@@ -201,8 +207,8 @@ class ObjectStore:
             before, after = old.get(name), new.get(name)
             if before == after:
                 continue
-            tree_before = before.oid if before and before.mode == _TREE else None
-            tree_after = after.oid if after and after.mode == _TREE else None
+            tree_before = before.oid if before and before.mode == DIRECTORY else None
+            tree_after = after.oid if after and after.mode == DIRECTORY else None
             if tree_before or tree_after:
                 self._compare(f"{prefix}{name}/", tree_before, tree_after, found)
             file_before = None if tree_before else before
@@ -326,73 +332,6 @@ class Writer:
             self._pack.finish()
             self._store._refresh_packs()
         self._store._known.update(self._added)
-
-
-class _Directory(dict[str, "Entry | _Directory"]):
-    """Files and subdirectories by name."""
-
-
-def decode_tree(data: bytes) -> dict[str, Entry]:
-    """The entries of one tree object."""
-    entries: dict[str, Entry] = {}
-    position = 0
-    while position < len(data):
-        space = data.index(b" ", position)
-        end = data.index(b"\0", space)
-        oid = data[end + 1 : end + 33]
-        entries[os.fsdecode(data[space + 1 : end])] = Entry(data[position:space].decode(), oid.hex())
-        position = end + 33
-    return entries
-
-
-def encode_tree(entries: Iterable[tuple[str, str, str]]) -> bytes:
-    """One tree object from (name, mode, oid); directories have mode `40000`."""
-    rows = []
-    for name, mode, oid in entries:
-        raw = os.fsencode(name)
-        rows.append((raw + b"/" if mode == _TREE else raw, mode.encode() + b" " + raw + b"\0" + bytes.fromhex(oid)))
-    rows.sort()
-    return b"".join(row for _, row in rows)
-
-
-def _write_directory(writer: Writer, directory: _Directory) -> str:
-    rows = []
-    for name, child in directory.items():
-        if isinstance(child, _Directory):
-            rows.append((name, _TREE, _write_directory(writer, child)))
-        else:
-            rows.append((name, child.mode, child.oid))
-    return writer.add("tree", encode_tree(rows))
-
-
-def _nest(entries: Mapping[str, Entry]) -> _Directory:
-    root = _Directory()
-    directories: dict[str, _Directory] = {"": root}
-
-    def directory(path: str) -> _Directory:
-        found = directories.get(path)
-        if found is None:
-            parent, _, name = path.rpartition("/")
-            found = directories[path] = _Directory()
-            _place(directory(parent), name, found, path)
-        return found
-
-    for path, entry in entries.items():
-        parent, slash, name = path.rpartition("/")
-        if slash and not parent:
-            raise _unfit(path)
-        _place(directory(parent), name, entry, path)
-    return root
-
-
-def _place(directory: _Directory, name: str, child: Entry | _Directory, path: str) -> None:
-    if name in ("", ".", "..") or is_git_name(name) or "\0" in name or name in directory:
-        raise _unfit(path)
-    directory[name] = child
-
-
-def _unfit(path: str) -> CodePilotError:
-    return CodePilotError(FailureKind.POLICY_VIOLATION, f"a tree cannot hold the path {path!r}", path=shown(path))
 
 
 def _make(path: Path) -> None:

@@ -21,9 +21,10 @@ from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace import beneath
-from codepilot.workspace.objects import EXECUTABLE, FILE, GITLINK, SYMLINK, Entry, ObjectStore
+from codepilot.workspace.objects import ObjectStore
 from codepilot.workspace.pack import object_id
 from codepilot.workspace.paths import is_git_name, shown
+from codepilot.workspace.trees import EXECUTABLE, FILE, GITLINK, SYMLINK, Entry
 
 _OCCUPIED = Entry("occupied", "")
 """Something that no tree can hold, or a place that cannot be reached without following a link."""

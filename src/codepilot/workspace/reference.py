@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from codepilot.workspace.ignore import IgnoreRules
-from codepilot.workspace.objects import EXECUTABLE, FILE, GITLINK, Entry, ObjectStore
+from codepilot.workspace.objects import ObjectStore
 from codepilot.workspace.submodules import carried_tree
+from codepilot.workspace.trees import EXECUTABLE, FILE, GITLINK, Entry
 
 
 class Reference:

@@ -16,11 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace import beneath
 from codepilot.workspace.manifest import Item, decode
-from codepilot.workspace.objects import EXECUTABLE, GITLINK, SYMLINK, Entry, ObjectStore
+from codepilot.workspace.memory import Known
+from codepilot.workspace.objects import ObjectStore
 from codepilot.workspace.pack import object_id
 from codepilot.workspace.paths import is_git_name
 from codepilot.workspace.submodules import carried_tree
-from codepilot.workspace.walk import Known
+from codepilot.workspace.trees import EXECUTABLE, GITLINK, SYMLINK, Entry
 
 LAID_DOWN_NS = 1_000_000_000 * 1_000_000_000
 """The time of every file of a new workspace: a later edit is always newer, also for build tools and bytecode caches."""

@@ -13,21 +13,15 @@ import os
 import stat
 import time
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from codepilot.workspace import beneath
 from codepilot.workspace.manifest import Item, encode
-from codepilot.workspace.objects import EXECUTABLE, FILE, GITLINK, SYMLINK, Entry, Writer, encode_tree
+from codepilot.workspace.memory import COARSE_NS, GRANULARITY_NS, Encoded, Known, Memory, Plain, Row, is_coarse
+from codepilot.workspace.objects import Writer
 from codepilot.workspace.paths import is_git_name
 from codepilot.workspace.reference import Reference
-
-GRANULARITY_NS = 20_000_000
-"""A file whose status changed this shortly before it was read may change again without a trace."""
-_COARSE_NS = 2_000_000_000
-
-
-Row = tuple[str, str, str]
-"""Name, mode and object of one entry of a tree."""
+from codepilot.workspace.trees import EXECUTABLE, FILE, GITLINK, SYMLINK, Entry, encode_tree
 
 
 @dataclass(frozen=True)
@@ -49,16 +43,6 @@ class WalkLimits:
     depth: int = 200
 
 
-class Known(NamedTuple):
-    """The status a file had when its content was last read."""
-
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-    oid: str
-
-
 @dataclass(frozen=True)
 class Walked:
     """What a walk found. An incomplete one ran into a limit, and its tree and manifest are not the whole."""
@@ -69,35 +53,6 @@ class Walked:
     ignored: tuple[str, ...]
     memory: Memory
     complete: bool
-
-
-class _Encoded(NamedTuple):
-    """A directory as it was last written to the store."""
-
-    rows: list[Row]
-    items: list[tuple[str, Item]]
-    tree: str
-    manifest: str
-
-
-class _Plain(NamedTuple):
-    """The files of a directory, all of them ordinary and unchanged as long as `status` is."""
-
-    status: tuple[object, ...]
-    rows: list[Row]
-    items: list[tuple[str, Item]]
-    known: dict[str, Known]
-    files: int
-    size: int
-
-
-@dataclass
-class Memory:
-    """What a walk leaves to the next one, so that what did not change costs little. It is never trusted for content."""
-
-    known: dict[str, Known] = field(default_factory=dict)
-    plain: dict[str, _Plain] = field(default_factory=dict)
-    encoded: dict[str, _Encoded] = field(default_factory=dict)
 
 
 @dataclass
@@ -182,7 +137,7 @@ class Walk:
         last = self._memory.encoded.get(level.prefix)
         if last is None or last.rows != level.rows or last.items != level.items:
             tree = self._writer.add("tree", encode_tree(level.rows))
-            last = _Encoded(level.rows, level.items, tree, self._writer.add("blob", encode(level.items)))
+            last = Encoded(level.rows, level.items, tree, self._writer.add("blob", encode(level.items)))
         self._next.encoded[level.prefix] = last
         return last.tree, last.manifest
 
@@ -199,7 +154,7 @@ class Walk:
             quiet = before[:2] == (len(self._violations), len(self._ignored)) and not level.submodule
             if quiet and self._complete and len(known) == len(files):
                 files_added, bytes_added = self._files - before[2], self._bytes - before[3]
-                self._next.plain[level.prefix] = _Plain(
+                self._next.plain[level.prefix] = Plain(
                     status, list(level.rows), list(level.items), known, files_added, bytes_added
                 )
             return
@@ -320,8 +275,7 @@ class Walk:
 
     def _settled(self, ctime_ns: int) -> bool:
         """Whether any later change is bound to move the file's status time."""
-        coarse = ctime_ns % 1_000_000 == 0
-        return ctime_ns < self._started_ns - (_COARSE_NS if coarse else GRANULARITY_NS)
+        return ctime_ns < self._started_ns - (COARSE_NS if is_coarse(ctime_ns) else GRANULARITY_NS)
 
     def _link(
         self, fd: int, name: str, path: str, hidden: bool, tracked: Entry | None

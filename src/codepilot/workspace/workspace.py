@@ -23,11 +23,12 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace import beneath
 from codepilot.workspace.carry import carry
 from codepilot.workspace.manifest import SnapshotRecord, decode_record, encode_record
+from codepilot.workspace.memory import GRANULARITY_NS, Known, Memory, is_coarse
 from codepilot.workspace.objects import Change, ObjectStore
 from codepilot.workspace.paths import shown, split
 from codepilot.workspace.reference import Reference
 from codepilot.workspace.restore import Restorer, lay_down
-from codepilot.workspace.walk import GRANULARITY_NS, Known, Memory, Violation, Walk, Walked, WalkLimits
+from codepilot.workspace.walk import Violation, Walk, Walked, WalkLimits
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Workspace:
                 known = lay_down(self._base_objects, tree, root)
                 for target, source in sorted((carried or {}).items()):
                     carry(source, root, split(target))
-            _settle(known)
+            known = _settled(known)
             self._write_index(tree, sorted(carried or {}), known)
             partial.rename(self.tree_path)
             self._memory = Memory(known)
@@ -239,12 +240,13 @@ def remove_workspace(path: Path) -> None:
             beneath.remove(parent, path.name)
 
 
-def _settle(known: Mapping[str, Known]) -> None:
-    """Wait until any later change is bound to show in a file's status."""
+def _settled(known: Mapping[str, Known]) -> dict[str, Known]:
+    """Wait until any later change is bound to show in a file's status; leave out files for which none ever is."""
     latest = max((entry.ctime_ns for entry in known.values()), default=0)
     wait = latest + GRANULARITY_NS - time.time_ns()
     if 0 < wait <= GRANULARITY_NS:
         time.sleep(wait / 1e9)
+    return {path: entry for path, entry in known.items() if not is_coarse(entry.ctime_ns)}
 
 
 def _inside(path: str) -> list[str]:
