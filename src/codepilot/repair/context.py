@@ -6,17 +6,19 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 from codepilot.repair.binding import ATOM, demand, strength, text_strength
 from codepilot.repair.source import Edit, Function, Source, Unit
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_STRING_METHODS = frozenset(
-    "lower upper strip lstrip rstrip split rsplit join startswith endswith replace isdigit isalpha isupper islower "
-    "isalnum isspace title capitalize swapcase find rfind encode format zfill splitlines casefold".split()
+_STRING_METHODS = (
+    *("lower", "upper", "strip", "lstrip", "rstrip", "split", "rsplit", "join", "startswith", "endswith", "replace"),
+    *("isdigit", "isalpha", "isupper", "islower", "isalnum", "isspace", "title", "capitalize", "swapcase", "find"),
+    *("rfind", "encode", "format", "zfill", "splitlines", "casefold"),
 )
-_LIST_METHODS = frozenset("append extend insert sort reverse".split())
-_DICT_METHODS = frozenset("get items keys values setdefault update".split())
+_LIST_METHODS = ("append", "extend", "insert", "sort", "reverse")
+_DICT_METHODS = ("get", "items", "keys", "values", "setdefault", "update")
 NUMBER, STRING, LIST, DICT, BOOL = "number", "string", "list", "dict", "bool"
 _ANNOTATIONS = {
     "int": NUMBER,
@@ -256,9 +258,8 @@ class Context:
                     if isinstance(inner, Function):
                         plain = not inner.decorator_list
                         found.setdefault(inner.name, plain)
-                    elif isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name):
-                        if inner.value.id == "self" and isinstance(inner.ctx, ast.Store):
-                            found.setdefault(inner.attr, False)
+                    elif _sets_member(inner):
+                        found.setdefault(inner.attr, False)  # type: ignore[attr-defined]
         return tuple((name, method) for name, method in found.items() if not name.startswith("__"))
 
     @cached_property
@@ -332,6 +333,11 @@ class Context:
         return tuple(found)
 
 
+def _sets_member(node: ast.AST) -> bool:
+    stored = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    return stored and isinstance(node.value, ast.Name) and node.value.id == "self"  # type: ignore[attr-defined]
+
+
 def _kinds(node: ast.AST) -> Iterator[tuple[str, str]]:
     """What this one node says about the names in it."""
     if isinstance(node, ast.arg) and node.annotation is not None:
@@ -346,7 +352,7 @@ def _kinds(node: ast.AST) -> Iterator[tuple[str, str]]:
         yield from _kinds_of_arithmetic(node)
     elif isinstance(node, ast.Compare):
         sides = [node.left, *node.comparators]
-        for one, other in zip(sides, sides[1:], strict=False):
+        for one, other in pairwise(sides):
             for name, value in ((one, other), (other, one)):
                 kind = _kind_of_value(value)
                 if isinstance(name, ast.Name) and kind:
@@ -365,12 +371,12 @@ def _kinds(node: ast.AST) -> Iterator[tuple[str, str]]:
         ranged = isinstance(node.iter, ast.Call) and isinstance(node.iter.func, ast.Name) and node.iter.func.id
         if ranged == "range" and isinstance(node.target, ast.Name):
             yield node.target.id, NUMBER
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
-        if isinstance(node.args[0], ast.Name):
-            if node.func.id in ("len", "sorted", "sum", "enumerate", "reversed"):
-                yield node.args[0].id, LIST
-            elif node.func.id in ("range", "abs", "round", "chr"):
-                yield node.args[0].id, NUMBER
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        first = node.args[0] if node.args else None
+        if isinstance(first, ast.Name) and node.func.id in ("len", "sorted", "sum", "enumerate", "reversed"):
+            yield first.id, LIST
+        elif isinstance(first, ast.Name) and node.func.id in ("range", "abs", "round", "chr"):
+            yield first.id, NUMBER
 
 
 def _kinds_of_arithmetic(node: ast.AugAssign | ast.BinOp) -> Iterator[tuple[str, str]]:

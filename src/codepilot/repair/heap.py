@@ -1,4 +1,4 @@
-"""Candidates in order of suspicion × prior, made only when asked for.
+"""Candidates in order of suspicion and prior, made only when asked for.
 
 Three lazy levels: a function waits with the best score anything in it could have, then its statements do, then
 its templates at their nodes. The order depends on nothing but the files, the suspicion and the templates.
@@ -42,26 +42,81 @@ def candidates(
     """Every distinct edit that parses, best first."""
     seen: dict[bytes, None] = {}
     position = 0
-    for score, context, edit, line in _Heap(sources, suspicion, failure, templates):
-        unit = context.source.unit_at(edit.start)
-        unit = unit if unit is not None and unit.holds(edit) else None
-        key = _normal_form(context.source, unit, edit)
+    for score, context, edit, statement in _Heap(sources, suspicion, failure, templates):
+        key = _normal_form(context.source, statement, edit)
         if key is None or key in seen:
             continue
         seen[key] = None
-        yield Proposal(position, context.source, unit, edit, score, line)
+        unit = context.source.unit_at(edit.start)
+        unit = unit if unit is not None and unit.holds(edit) else None
+        yield Proposal(position, context.source, unit, edit, score, statement.lineno)
         position += 1
 
 
-def _normal_form(source: Source, unit: Unit | None, edit: Edit) -> bytes | None:
-    """Names the program that the edit gives, whatever its spelling; None if it is not one, or is the same."""
-    text = unit.segment(edit) if unit else source.text[: edit.start] + edit.replacement + source.text[edit.end :]
+def _normal_form(source: Source, statement: ast.stmt, edit: Edit) -> bytes | None:
+    """Names the program that the edit gives, whatever its spelling; None if it is not one, or says nothing new."""
+    start, end = _head(source, statement)
+    if start <= edit.start and edit.end <= end:
+        tree = _parse(_alone(source.text[start : edit.start] + edit.replacement + source.text[edit.end : end]))
+        if tree is not None and len(tree.body) == 1:
+            before = _parse(_alone(source.text[start:end]))
+            if before is not None and idle_operations(tree) > idle_operations(before):
+                return None
+            return _digest(source.path, start, ast.dump(tree))
+    text = source.text[: edit.start] + edit.replacement + source.text[edit.end :]
+    if _parse(text) is None:
+        return None
+    return _digest(source.path, -1, text)
+
+
+def _head(source: Source, statement: ast.stmt) -> tuple[int, int]:
+    """The span of a statement without the statements inside it."""
+    start, end = source.span(statement)
+    body = getattr(statement, "body", None)
+    if isinstance(statement, _COMPOUND) and isinstance(body, list) and body:
+        end = source.text.rfind(":", start, source.span(body[0])[0]) + 1
+    return start, max(start, end)
+
+
+def _alone(text: str) -> str:
+    text = text.removeprefix("el") if text.startswith("elif") else text
+    return f"{text} pass" if text.endswith(":") else text
+
+
+def _parse(text: str) -> ast.Module | None:
     try:
-        tree = ast.dump(ast.parse(text))
+        return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    place = f"{source.path}\0{unit.qualname if unit else ''}\0{unit.start if unit else 0}\0"
-    return hashlib.blake2b((place + tree).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _digest(path: str, start: int, form: str) -> bytes:
+    text = f"{path}\0{start}\0{form}"
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def idle_operations(tree: ast.AST) -> int:
+    """Operations that say nothing (`x * 1`, `x - 0`, `x - 1 + 1`, `x and x`): a plainer edit says the same."""
+    return sum(_idle(node) for node in ast.walk(tree) if isinstance(node, ast.BinOp | ast.BoolOp | ast.Compare))
+
+
+def _idle(node: ast.AST) -> bool:
+    if isinstance(node, ast.BoolOp):
+        dumps = [ast.dump(value) for value in node.values]
+        return len(set(dumps)) < len(dumps)
+    if isinstance(node, ast.Compare):
+        return len(node.ops) == 1 and ast.dump(node.left) == ast.dump(node.comparators[0])
+    if not isinstance(node, ast.BinOp):
+        return False
+    right = node.right.value if isinstance(node.right, ast.Constant) else None
+    if isinstance(node.op, ast.Mult | ast.FloorDiv | ast.Pow) and right == 1 and not isinstance(right, bool):
+        return True
+    if isinstance(node.op, ast.Add | ast.Sub):
+        inner = node.left
+        nested = isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Add | ast.Sub)
+        known = isinstance(right, int) and isinstance(inner, ast.BinOp) and isinstance(inner.right, ast.Constant)
+        return right == 0 or (nested and known)
+    return False
 
 
 @dataclass
@@ -113,14 +168,14 @@ class _Heap:
             if weight > 0:
                 self._push(weight * UNSEEN * _BEST_PRIOR, _Entry(context, statement, weight * UNSEEN))
 
-    def __iter__(self) -> Iterator[tuple[float, Context, Edit, int]]:
+    def __iter__(self) -> Iterator[tuple[float, Context, Edit, ast.stmt]]:
         while self._heap:
             bound, _, entry = heapq.heappop(self._heap)
             if entry.edits is not None:
                 edit = next(entry.edits, None)
                 if edit is not None:
                     assert entry.statement is not None
-                    yield -bound, entry.context, edit, entry.statement.lineno
+                    yield -bound, entry.context, edit, entry.statement
                     entry.count += 1
                     self._push(entry.weight * entry.prior / (1 + DECAY * entry.count), entry)
             elif entry.statement is not None:

@@ -92,7 +92,7 @@ class Related:
         """Those tests and all others, within a larger budget."""
         covering = self._covering(proposal)
         rest = [trace for trace in self._passing if trace not in covering]
-        return Selection(self._targets, _afford([*covering, *rest], ALL_SEC, MAX_TESTS))
+        return Selection(self._targets, _afford([*covering, *rest], ALL_SEC, MAX_TESTS), thorough=True)
 
     def witnesses(self, proposal: Proposal) -> int:
         return len(self._targets) + len(self._covering(proposal))

@@ -19,9 +19,10 @@ from codepilot.repair.templates import TEMPLATES
 from codepilot.repair.trial import Trial
 from codepilot.repair.worker import Job, Selection
 
-_MUTATIONS = frozenset(
-    "operator.compare operator.binary operator.boolean operator.augmented operator.drop_unary operator.drop_condition "
-    "value.number value.literal condition.negate statement.delete statement.return_other statement.jump".split()
+_MUTATIONS = (
+    *("operator.compare", "operator.binary", "operator.boolean", "operator.augmented", "operator.drop_unary"),
+    *("operator.drop_condition", "value.number", "value.literal", "condition.negate", "statement.delete"),
+    *("statement.return_other", "statement.jump"),
 )
 _POOL = 2000
 _MAX_TESTS = 200

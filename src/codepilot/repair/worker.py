@@ -17,8 +17,12 @@ from codepilot.project import Project, environment
 from codepilot.repair.localise import TestTrace
 from codepilot.sandbox import Limits, Process
 
-_SOURCE = Path(__file__).with_name("inside") / "codepilot_repair_worker.py"
-_BOOT = """import os
+_INSIDE = Path(__file__).with_name("inside")
+_PARTS = ("watch", "suites", "children", "worker")
+_BOOT = """import os, sys
+if "" in sys.path:
+    sys.path.remove("")
+import json, types
 def take(n):
     data = b""
     while len(data) < n:
@@ -27,10 +31,13 @@ def take(n):
             raise SystemExit(1)
         data += piece
     return data
-space = {"__name__": "codepilot_repair_worker"}
-exec(compile(take(int(take(8))), "<codepilot repair worker>", "exec"), space)
-space["main"]()
+for name, code in json.loads(take(int(take(8)))):
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(code, "<" + name + ">", "exec"), module.__dict__)
+sys.path.insert(0, os.getcwd())
+module.main()
 """
+"""Loads the worker's parts from standard input, before the project's own files can be taken for the library's."""
 _MAX_LINE = 32 << 20
 TICK = 0.2
 Mode = Literal["warm", "cold"]
@@ -48,6 +55,8 @@ class Selection:
 
     targets: tuple[str, ...]
     others: tuple[str, ...] = ()
+    thorough: bool = False
+    """Run them exactly as the project's runner would, even where a plain call gives the same sooner."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +123,8 @@ class Worker:
             )
         )
         threading.Thread(target=self._pump, args=(self._process.stdout, self._lines), daemon=True).start()
-        code = _SOURCE.read_bytes()
+        names = [f"codepilot_repair_{part}" for part in _PARTS]
+        code = json.dumps([(name, (_INSIDE / f"{name}.py").read_text("utf-8")) for name in names]).encode()
         header = {
             "mode": self.mode,
             "runner": self.project.runner,
@@ -183,7 +193,7 @@ class Worker:
     def attempt(self, jobs: Sequence[Job], deadline: float, chunk: int = 24) -> Iterator[Ruling]:
         """One ruling for each job, in order, as they come. `chunk` jobs share a child where their state allows it."""
         selections = {job.selection: str(index) for index, job in enumerate(jobs)}
-        suites = {key: {"targets": s.targets, "others": s.others} for s, key in selections.items()}
+        suites = {key: {"targets": s.targets, "others": s.others, "slow": s.thorough} for s, key in selections.items()}
         messages = [job.message(self.mode, selections[job.selection]) for job in jobs]
         self._write(json.dumps({"op": "try", "jobs": messages, "suites": suites, "chunk": chunk}).encode() + b"\n")
         known = {job.number for job in jobs}

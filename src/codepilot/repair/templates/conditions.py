@@ -61,9 +61,9 @@ def negate(node: ast.If | ast.While | ast.IfExp | ast.Assert, context: Context) 
 def negate_value(node: ast.expr, context: Context) -> Proposals:
     """`return c` → `return not c`, and the same in calls and filters."""
     parent = context.parent(node)
-    if isinstance(parent, ast.Return | ast.Assign | ast.comprehension | ast.keyword | ast.BoolOp):
-        if isinstance(getattr(node, "ctx", ast.Load()), ast.Load) and context.field_of(node) != "iter":
-            yield f"not {context.at(node, COMPARE)}"
+    used = isinstance(parent, ast.Return | ast.Assign | ast.comprehension | ast.keyword | ast.BoolOp)
+    if used and isinstance(getattr(node, "ctx", ast.Load()), ast.Load) and context.field_of(node) != "iter":
+        yield f"not {context.at(node, COMPARE)}"
 
 
 def force(node: ast.If | ast.While | ast.IfExp, context: Context) -> Proposals:

@@ -71,9 +71,9 @@ def to_member(node: ast.Name, context: Context) -> Proposals:
 
 def from_member(node: ast.Attribute, context: Context) -> Proposals:
     """The object's member where a local name was meant."""
-    if isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name) and node.value.id == "self":
-        if not _called(node, context):
-            yield from _closest(node.attr, context.names_at(node))
+    own = isinstance(node.value, ast.Name) and node.value.id == "self"
+    if own and isinstance(node.ctx, ast.Load) and not _called(node, context):
+        yield from _closest(node.attr, context.names_at(node))
 
 
 def take_attribute(node: ast.Name, context: Context) -> Proposals:
@@ -125,9 +125,9 @@ def far_donor(node: ast.expr, context: Context) -> Proposals:
     near = {context.text(other) for other in context.donors}
     for other in context.file_donors:
         text = context.text(other)
-        if text not in near and type(other) is type(node):
-            if all(n.id in reach for n in ast.walk(other) if isinstance(n, ast.Name)):
-                yield text
+        names = (n.id for n in ast.walk(other) if isinstance(n, ast.Name))
+        if text not in near and type(other) is type(node) and reach.issuperset(names):
+            yield text
 
 
 _VALUES = (ast.Name, ast.Constant, ast.Attribute, ast.Subscript, ast.Call, ast.BinOp, ast.Compare)

@@ -153,7 +153,7 @@ def accumulate(node: ast.Assign, context: Context) -> Proposals:
     """`total = x` → `total += x` and its kin."""
     if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name | ast.Attribute | ast.Subscript):
         target, value = context.text(node.targets[0]), context.text(node.value)
-        for sign in "+ - * |".split():
+        for sign in "+-*|":
             yield f"{target} {sign}= {value}"
         yield f"{target} = max({target}, {value})"
         yield f"{target} = min({target}, {value})"

@@ -24,8 +24,7 @@ def number(node: ast.Constant, context: Context) -> Proposals:
     near = [value + 1, value - 1, 0, 1, -value, 2, value * 2, value * 10, value / 10 if value % 10 else value // 10]
     for other in dict.fromkeys(near):
         yield repr(other)
-    for text in context.numbers:
-        yield text
+    yield from context.numbers
     if isinstance(value, int):
         yield repr(float(value))
         yield "float('inf')"
@@ -116,9 +115,7 @@ def bounds(node: ast.Subscript, context: Context) -> Proposals:
     options = [("", high, tail), (low, "", tail), (low, high, ":-1"), (low, high, "")]
     options += [(low, f"{high} + 1", tail), (low, f"{high} - 1", tail)] if high else [(low, "-1", tail)]
     options += [(f"{low} + 1", high, tail), (f"{low} - 1", high, tail)] if low else [("1", high, tail)]
-    if low and high:
-        options.append((high, low, tail))
-    elif low or high:
+    if low or high:
         options.append((high, low, tail))
     if low and high:
         options.append((low, f"{low} + {high}", tail))

@@ -1,0 +1,119 @@
+"""Forked children: each runs some jobs and says what came of them; none outlives its turn.
+
+Runs inside the sandbox; standard library alone, Python 3.8 or newer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import select
+import shutil
+import signal
+import tempfile
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    Say = Callable[..., None]
+
+MEMORY = 400 << 20
+FIRST_SEC = 10.0
+
+
+class Children:
+    """Starts one child at a time. `closed` are descriptors that belong to the worker alone."""
+
+    def __init__(self, closed: Sequence[int]) -> None:
+        self.closed = closed
+        self.renewed = False
+        self.killed = False
+
+    def run(self, body: Callable[[Say, str], None], take: Callable[[dict[str, Any]], None]) -> None:
+        """Call `body(say, folder)` in a child with a folder of its own, and hand what it says to `take`.
+
+        Afterwards `renewed` tells that the child asked to be replaced, `killed` that it had to be ended.
+        """
+        reader, writer = os.pipe()
+        folder = tempfile.mkdtemp(prefix="codepilot-")
+        pid = os.fork()
+        if pid == 0:
+            self._child(body, reader, writer, folder)
+        os.close(writer)
+        self.renewed, self.killed = False, False
+        try:
+            for message in self._listen(reader):
+                if "renew" in message:
+                    self.renewed = True
+                else:
+                    take(message)
+        finally:
+            os.close(reader)
+            _bury(pid)
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _child(self, body: Callable[[Say, str], None], reader: int, writer: int, folder: str) -> None:
+        status = 1
+        try:
+            os.setpgid(0, 0)
+            for descriptor in (reader, *self.closed):
+                os.close(descriptor)
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, 2)
+            tempfile.tempdir = folder
+            random.seed(0)
+            _limit_memory()
+
+            def say(**message: Any) -> None:
+                os.write(writer, json.dumps(message).encode() + b"\n")
+
+            body(say, folder)
+            status = 0
+        finally:
+            os._exit(status)
+
+    def _listen(self, reader: int) -> Iterator[dict[str, Any]]:
+        """The child's messages. Its own timer stops a test that overruns; one that cannot be stopped is ended."""
+        rest, deadline = b"", time.monotonic() + FIRST_SEC
+        while True:
+            ready, _, _ = select.select([reader], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                self.killed = True
+                return
+            data = os.read(reader, 1 << 16)
+            if not data:
+                return
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                message = json.loads(line)
+                if "begin" in message:
+                    deadline = time.monotonic() + message["begin"]
+                else:
+                    yield message
+
+
+def _limit_memory() -> None:
+    """A candidate that grows without end meets MemoryError before the whole sandbox meets its limit."""
+    with open("/proc/self/statm") as file:  # noqa: PTH123 - runs in every child
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, hard))
+
+
+def _bury(pid: int) -> None:
+    """The child, its group and whatever it left behind are ended and reaped."""
+    for end in (os.killpg, os.kill):
+        try:
+            end(pid, signal.SIGKILL)
+        except OSError:
+            continue
+    try:
+        os.waitpid(pid, 0)
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+    except OSError:
+        return

@@ -1,0 +1,140 @@
+"""What happens while tests run: which lines of the project they reach, and what they may not touch.
+
+Runs inside the sandbox; standard library alone, Python 3.8 or newer.
+"""
+
+# ruff: noqa: PTH109, PTH118, PTH120
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import Any
+
+ROOT = os.path.realpath(os.getcwd())
+MAX_EVENTS = 2000000
+WRITES = ("os.remove", "os.rename", "os.rmdir", "os.truncate", "os.chmod", "os.mkdir", "os.link", "os.symlink")
+OUTSIDE = (sys.prefix + os.sep, sys.base_prefix + os.sep)
+if ROOT.startswith(OUTSIDE):
+    OUTSIDE = ("\0", "\0")
+
+
+_KNOWN: dict[str, str | None] = {}
+
+
+def relative(filename: str) -> str | None:
+    """The path below the root, or None for files outside it and for installed packages."""
+    if filename not in _KNOWN:
+        path = os.path.realpath(filename)
+        inside = path.startswith(ROOT + os.sep) and path.endswith(".py")
+        inside = inside and "site-packages" not in path and not path.startswith(OUTSIDE)
+        _KNOWN[filename] = os.path.relpath(path, ROOT).replace(os.sep, "/") if inside else None
+    return _KNOWN[filename]
+
+
+class Lines:
+    """Which lines of the project run, or with `calls` which of its functions are entered."""
+
+    def __init__(self, calls: bool = False) -> None:
+        self.calls = calls
+        self.found: dict[str, set[Any]] = {}
+        self.left = MAX_EVENTS
+        self.monitoring: Any = getattr(sys, "monitoring", None)
+        self.tool: int | None = None
+
+    def __enter__(self) -> Lines:
+        if self.monitoring is not None:
+            self.tool = next((t for t in (4, 3, 2) if self.monitoring.get_tool(t) is None), None)
+        if self.tool is not None:
+            events = self.monitoring.events
+            wanted = events.PY_START if self.calls else events.LINE
+            self.monitoring.use_tool_id(self.tool, "codepilot")
+            self.monitoring.register_callback(self.tool, wanted, self._monitored)
+            self.monitoring.restart_events()
+            self.monitoring.set_events(self.tool, wanted)
+        else:
+            threading.settrace(self._traced)
+            sys.settrace(self._traced)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.tool is not None:
+            self.monitoring.set_events(self.tool, 0)
+            self.monitoring.free_tool_id(self.tool)
+        else:
+            sys.settrace(None)
+            threading.settrace(None)
+
+    def _monitored(self, code: Any, line: int) -> Any:
+        path = relative(code.co_filename)
+        if path is not None:
+            self.found.setdefault(path, set()).add((code.co_firstlineno, code.co_name) if self.calls else line)
+        return self.monitoring.DISABLE
+
+    def _traced(self, frame: Any, event: str, _: object) -> Any:
+        path = relative(frame.f_code.co_filename)
+        if path is None:
+            return None
+        lines = self.found.setdefault(path, set())
+        if self.calls:
+            lines.add((frame.f_code.co_firstlineno, frame.f_code.co_name))
+            return None
+
+        def line(frame: Any, event: str, _: object) -> Any:
+            if event == "line":
+                lines.add(frame.f_lineno)
+                self.left -= 1
+                if self.left < 0:
+                    sys.settrace(None)
+                    return None
+            return line
+
+        return line if self.left > 0 else None
+
+
+class Guard:
+    """Keeps candidates from spoiling the tree or killing the worker by accident. The sandbox is the wall, not this."""
+
+    def __init__(self) -> None:
+        self.written: set[str] = set()
+        self.forked = False
+        self.strict = False
+        self.parent = os.getpid()
+        self.on = False
+
+    def arm(self, strict: bool) -> None:
+        self.strict, self.on = strict, True
+        sys.addaudithook(self._hook)
+
+    def _hook(self, event: str, args: Any) -> None:
+        if not self.on:
+            return
+        if event == "open":
+            path, mode, flags = (*args, None, None)[:3]
+            writes = (isinstance(mode, str) and any(c in mode for c in "wax+")) or (
+                isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            )
+            if writes:
+                self._write(path)
+        elif event in WRITES or event.startswith("shutil."):
+            for path in args[:2]:
+                self._write(path)
+        elif event == "os.fork" and self.strict and not self.forked:
+            raise PermissionError("candidates may not fork")
+        elif event == "os.fork":
+            self.forked = True
+        elif event in ("os.kill", "os.killpg") and self.strict and args[0] in (self.parent, 0, 1, -1):
+            raise PermissionError("candidates may not signal the worker")
+
+    def _write(self, path: Any) -> None:
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return
+        path = os.path.realpath(os.path.join(os.getcwd(), os.fsdecode(path)))
+        if path != ROOT and not path.startswith(ROOT + os.sep):
+            return
+        folder = os.path.dirname(path)
+        if not self.strict:
+            self.written.add(folder)
+        elif folder not in self.written or path.endswith(".py") or path == ROOT:
+            raise PermissionError("candidates may not change the project's tree")
