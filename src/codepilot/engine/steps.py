@@ -197,7 +197,7 @@ def _check(work: Work, site: Site) -> Review:
                 return None
             raise
 
-    return review(diff, before, after, work.run.task.budget)
+    return review(diff, before, after, work.run.task.budget, work.run.task.kind)
 
 
 def _by_agent(

@@ -89,7 +89,7 @@ class Work:
     def site(self, project: Project) -> Iterator[Site]:
         """The run's execution plane, open for the length of a step."""
         site = open_site(self.home, self.sandbox, self.base, project)
-        self._interrupts.append(lambda: site.executor.interrupt(self.workspace))
+        self._interrupts.append(site.executor.interrupt_all)
         try:
             yield site
         finally:
@@ -126,3 +126,4 @@ class Work:
             checkpoint=self.watch.checkpoint,
             seconds_left=self.watch.seconds_left,
         )
+

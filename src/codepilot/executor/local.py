@@ -141,6 +141,13 @@ class LocalExecutor:
     def interrupt(self, workspace: str) -> None:
         self._place(workspace).interrupt()
 
+    def interrupt_all(self) -> None:
+        """Interrupt what runs in every workspace that is open here."""
+        with self._lock:
+            places = list(self._places.values())
+        for place in places:
+            place.interrupt()
+
     def delete(self, workspace: str) -> None:
         """End everything in a workspace and remove it; one that is not there is fine."""
         _check_name(workspace)

@@ -1,0 +1,186 @@
+"""A chat model drives a run through every state: scripted replies, everything else real."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from codepilot.agents import CodeActAgent
+from codepilot.core.events import Event, EventType, State
+from codepilot.core.failures import FailureKind
+from codepilot.core.run import Run
+from codepilot.engine import House, Request, Worker, submit
+from codepilot.models import ReplayModel, ScriptedModel, exchanges
+
+CODE = """def area(width, height):
+    return width + height
+
+
+def perimeter(width, height):
+    return 2 * (width + height)
+"""
+TESTS = """import unittest
+
+from shapes import area, perimeter
+
+
+class ShapesTest(unittest.TestCase):
+    def test_area(self):
+        self.assertEqual(area(3, 4), 12)
+        self.assertEqual(area(2, 2), 4)
+
+    def test_perimeter(self):
+        self.assertEqual(perimeter(3, 4), 14)
+"""
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with House.open({"CODEPILOT_HOME": str(tmp_path / "home")}) as opened:
+        yield opened
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    project = tmp_path / "shapes"
+    project.mkdir()
+    (project / "shapes.py").write_text(CODE, encoding="utf-8")
+    (project / "test_shapes.py").write_text(TESTS, encoding="utf-8")
+    identity = ["-c", "user.name=Someone", "-c", "user.email=someone@example.invalid"]
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run(["git", *identity, *arguments], cwd=project, check=True)
+    return project
+
+
+def result(**fields: object) -> str:
+    return f"<result>{json.dumps(fields)}</result>"
+
+
+def code(text: str) -> str:
+    return f"```python\n{text}\n```"
+
+
+MAP = result(build_system="python", test_cmd=["python", "-m", "unittest"])
+PLAN = result(nodes=[{"id": "one", "title": "mend area"}], root_cause="it adds", approach="multiply")
+DONE = result(rationale="multiply width and height", confidence=0.9)
+APPROVE = result(verdict="APPROVE", patch_loc=2, notes="fine")
+
+
+def replaced(old: str, new: str) -> str:
+    return code(
+        f"write_file('shapes.py', read_file('shapes.py').replace({old!r}, {new!r}, 1))\nprint(read_file('shapes.py'))"
+    )
+
+
+RIGHT = replaced("width + height", "width * height")
+
+
+def drive(house: House, checkout: Path, model: ScriptedModel | ReplayModel) -> tuple[Run, list[Event]]:
+    agent = CodeActAgent(model)
+    run = submit(house, Request(repo=str(checkout)), {})
+    ended = Worker(house.store, house.artifacts, house.home, agent_for=lambda task: agent).drive(run.run_id)
+    house.store.check(run.run_id)
+    return ended, house.store.events(run.run_id)
+
+
+def states(events: list[Event]) -> list[State]:
+    return [event.data.state for event in events if event.type is EventType.STEP_QUEUED]  # type: ignore[attr-defined]
+
+
+def test_a_model_goes_straight_to_a_proved_change(house: House, checkout: Path) -> None:
+    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE]))
+    assert (run.state, run.failure) == (State.DONE, None)
+    assert run.proposal is not None
+    assert "+    return width * height" in run.proposal.patch.diff
+    assert run.plan is not None
+    assert run.plan.root_cause == "it adds"
+    assert run.review is not None
+    assert run.review.verdict == "APPROVE"
+    assert all(check.ok for check in run.review.policy_checks)
+    assert State.REFLECT not in states(events)
+
+
+def test_a_wrong_change_is_reflected_on_and_starts_again_from_the_base(house: House, checkout: Path) -> None:
+    wrong = replaced("width + height", "width - height")
+    thought = result(root_cause="it subtracts now", fix_hypothesis="multiply")
+    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, wrong, DONE, thought, RIGHT, DONE, APPROVE]))
+    assert run.state is State.DONE
+    assert run.spent.iterations == 2
+    road = [s for s in states(events) if s in (State.IMPLEMENT, State.TEST, State.REFLECT)]
+    assert road == [State.IMPLEMENT, State.TEST, State.REFLECT, State.IMPLEMENT, State.TEST]
+    assert run.proposal is not None
+    assert "width - height" not in run.proposal.patch.diff
+
+
+def test_a_review_that_asks_for_changes_sends_the_work_back(house: House, checkout: Path) -> None:
+    refusal = result(verdict="REQUEST_CHANGES", patch_loc=2, reasons=["say why in a comment"])
+    script = [MAP, PLAN, RIGHT, DONE, refusal, RIGHT, DONE, APPROVE]
+    run, events = drive(house, checkout, ScriptedModel(script))
+    assert run.state is State.DONE
+    assert states(events).count(State.REVIEW) == 2
+
+
+def test_deleting_the_test_is_no_repair(house: House, checkout: Path) -> None:
+    cheat = code("import os\nos.remove('test_shapes.py')")
+    model = ScriptedModel(lambda messages: next(replies))
+    thought = result(root_cause="none", fix_hypothesis="none")
+    replies = iter([MAP, PLAN, *[cheat, DONE, thought] * 2, PLAN, *[cheat, DONE, thought] * 4])
+    run, _ = drive(house, checkout, model)
+    assert run.state is State.FAILED
+    assert run.verdict is None
+    assert run.failure is not None
+    assert run.failure.kind is FailureKind.REPEATED_FAILURE
+
+
+def test_a_nested_git_directory_is_a_violation_and_the_third_ends_the_run(house: House, checkout: Path) -> None:
+    plant = code(
+        "import os\nos.makedirs('sub/.git')\nwrite_file('sub/.git/config', '[core]\\nfsmonitor = touch /tmp/owned')"
+    )
+    thought = result(root_cause="none", fix_hypothesis="none")
+    replies = iter([MAP, PLAN, *[plant, DONE, thought] * 5])
+    run, events = drive(house, checkout, ScriptedModel(lambda messages: next(replies)))
+    assert run.state is State.FAILED
+    assert run.failure is not None
+    assert run.failure.kind in (FailureKind.POLICY_VIOLATION, FailureKind.REPEATED_FAILURE)
+    assert sum(event.type is EventType.GUARDRAIL_BLOCKED for event in events) >= 1
+    refused = [e.data.refused_by for e in events if e.type is EventType.PATCH_PROPOSED]  # type: ignore[attr-defined]
+    assert all("sub/.git" in rule for rule in refused)
+
+
+def test_a_recorded_run_replays_to_the_same_events(house: House, checkout: Path) -> None:
+    _, first = drive(house, checkout, ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE]))
+    run, second = drive(house, checkout, ReplayModel(exchanges(first)))
+    assert run.state is State.DONE
+    assert [event.type for event in second] == [event.type for event in first]
+
+
+def test_a_run_whose_agent_dies_mid_turn_goes_on_from_its_last_observation(house: House, checkout: Path) -> None:
+    class PowerCut(BaseException):
+        """The process is gone; nothing may be recorded by it any more."""
+
+    replies = iter([MAP, PLAN, RIGHT])
+
+    def first_life(messages: object) -> str:
+        try:
+            return next(replies)
+        except StopIteration:
+            raise PowerCut from None
+
+    run = submit(house, Request(repo=str(checkout)), {})
+    dying = Worker(
+        house.store, house.artifacts, house.home, agent_for=lambda task: CodeActAgent(ScriptedModel(first_life))
+    )
+    with pytest.raises(PowerCut):
+        dying.drive(run.run_id)
+    assert house.store.load(run.run_id).state is State.IMPLEMENT
+    second_life = ScriptedModel([DONE, APPROVE])
+    ended = Worker(house.store, house.artifacts, house.home, agent_for=lambda task: CodeActAgent(second_life)).drive(
+        run.run_id
+    )
+    assert ended.state is State.DONE
+    assert ended.proposal is not None
+    assert "+    return width * height" in ended.proposal.patch.diff
