@@ -180,3 +180,25 @@ def test_levels_without_namespaces_refuse_to_remap(landlock, tree):
         landlock.run(["/bin/true"], View(Mount(tree, Path("/elsewhere"))), Limits())
     assert caught.value.kind is FailureKind.SANDBOX_UNAVAILABLE
     assert landlock.level is Level.LANDLOCK
+
+
+@pytest.mark.parametrize(
+    ("argv", "env"),
+    [
+        ([], {}),
+        (["/bin/true", "a\0b"], {}),
+        (["/bin/true"], {"A": "1\0--bind\0/\0/host"}),
+        (["/bin/true"], {"A=B": "1"}),
+    ],
+)
+def test_what_no_command_line_can_hold_is_refused(any_sandbox, view, argv, env):
+    with pytest.raises(CodePilotError) as caught:
+        any_sandbox.run(argv, replace(view, env=env), Limits())
+    assert caught.value.kind is FailureKind.TOOL_INVALID_ARGS
+
+
+def test_a_working_directory_that_is_not_there_is_said(any_sandbox, view, tree):
+    with pytest.raises(CodePilotError, match="working directory") as caught:
+        any_sandbox.run(["/bin/true"], replace(view, cwd=tree / "gone"), Limits())
+    assert caught.value.kind is FailureKind.PATH_NOT_FOUND
+    assert [path.name for path in tree.parent.iterdir()] == ["tree"]

@@ -42,6 +42,7 @@ class Bubblewrap:
         return SupervisedProcess(self._launch(argv, view, limits), limits)
 
     def _launch(self, argv: Sequence[str], view: View, limits: Limits) -> Launch:
+        system.check(argv, view.env)
         binary, optional = executable()
         mountpoints.prepare(view)
         with ExitStack() as opened:
@@ -49,7 +50,7 @@ class Bubblewrap:
             hold, release = _pipe(opened)
             passwd = _memory_file(opened, system.PASSWD.encode())
             group = _memory_file(opened, system.GROUP.encode())
-            filter_fd = _memory_file(opened, seccomp.build(seccomp.NAMESPACED))
+            filter_fd = _memory_file(opened, _filter())
             options = [
                 *_namespaces(view, optional),
                 *("--json-status-fd", str(status_end), "--block-fd", str(hold), "--seccomp", str(filter_fd)),
@@ -85,6 +86,11 @@ def executable() -> tuple[str, frozenset[str]]:
     return binary, options
 
 
+@cache
+def _filter() -> bytes:
+    return seccomp.build(seccomp.NAMESPACED)
+
+
 def _pipe(opened: ExitStack) -> tuple[int, int]:
     ends = os.pipe()
     for end in ends:
@@ -116,6 +122,17 @@ def _system(view: View, passwd: int, group: int) -> list[str]:
 
     /proc is read-only because a sandbox started by root keeps root's rights over /proc/sys.
     """
+    options = [*_shown(view.network), "--perms", "0644", "--file", str(passwd), "/etc/passwd"]
+    options += ["--perms", "0644", "--file", str(group), "/etc/group"]
+    options += ["--proc", "/proc", "--dev", "/dev"]
+    options += ["--perms", "1777", "--size", str(_SHM_BYTES), "--tmpfs", "/dev/shm"]
+    options += ["--perms", "1777", "--size", str(_TMP_BYTES), "--tmpfs", "/tmp", "--dir", _HOME]
+    return [*options, "--remount-ro", "/proc", "--remount-ro", "/dev"]
+
+
+@cache
+def _shown(network: bool) -> tuple[str, ...]:
+    """The system's directories with their usual links, and what toolchains need of /etc."""
     options = ["--ro-bind", "/usr", "/usr"]
     for name in system.ROOT_LINKS:
         path = Path("/", name)
@@ -124,24 +141,25 @@ def _system(view: View, passwd: int, group: int) -> list[str]:
         elif path.is_dir():
             options += ["--ro-bind", os.fspath(path), os.fspath(path)]
     options += ["--perms", "0755", "--dir", "/etc"]
-    for path in system.etc_paths(view.network):
+    for path in system.etc_paths(network):
         options += ["--ro-bind", os.path.realpath(path), os.fspath(path)]
-    options += ["--perms", "0644", "--file", str(passwd), "/etc/passwd"]
-    options += ["--perms", "0644", "--file", str(group), "/etc/group"]
-    options += ["--proc", "/proc", "--dev", "/dev"]
-    options += ["--perms", "1777", "--size", str(_SHM_BYTES), "--tmpfs", "/dev/shm"]
-    options += ["--perms", "1777", "--size", str(_TMP_BYTES), "--tmpfs", "/tmp", "--dir", _HOME]
-    return [*options, "--remount-ro", "/proc", "--remount-ro", "/dev"]
+    return tuple(options)
 
 
 def _mounts(view: View) -> list[str]:
     """The workspace and the extras, outer targets first so that inner ones come to lie on top."""
     options: list[str] = []
     for mount in sorted((view.workspace, *view.mounts), key=lambda mount: len(mount.target.parts)):
+        if _shown_already(mount):
+            continue
         _check(mount, view)
         writable = mount is view.workspace or mount.writable
         options += ["--bind" if writable else "--ro-bind", os.path.realpath(mount.source), os.fspath(mount.target)]
     return options
+
+
+def _shown_already(mount: Mount) -> bool:
+    return mount.source == mount.target and not mount.writable and mount.target.is_relative_to("/usr")
 
 
 def _check(mount: Mount, view: View) -> None:

@@ -48,6 +48,7 @@ class Guarded(ABC):
         """What the guardian is to apply to the command; None leaves it unconfined."""
 
     def _launch(self, argv: Sequence[str], view: View, limits: Limits) -> Launch:
+        system.check(argv, view.env)
         _refuse_remapping(view, self.level)
         temp = Path(tempfile.mkdtemp(prefix=".codepilot-tmp-", dir=view.workspace.source.parent))
         (temp / "home").mkdir()

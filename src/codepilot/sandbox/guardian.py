@@ -8,11 +8,10 @@ confined like the command, which is the warden's child: because a confined proce
 `kill(-1)` of the warden's ends them all at once, where a fork bomb would outrun any loop.
 """
 
-# ruff: noqa: PTH123, PTH208  (pathlib costs more to import than the rest takes to run)
+# ruff: noqa: PTH123, PTH208  (importing pathlib or typing would take longer than all the rest)
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import ctypes
 import json
@@ -24,7 +23,10 @@ import stat
 import struct
 import sys
 import time
-from typing import Any, NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 LINUX = sys.platform == "linux"
 
@@ -162,7 +164,7 @@ def _confine(confinement: dict[str, Any] | None, guardian: int) -> bool:
     _drop_capabilities()
     _check(_prctl(_PR_SET_NO_NEW_PRIVS, 1), "no_new_privs")
     _restrict_files(confinement)
-    _filter_calls(base64.b64decode(confinement["seccomp"]))
+    _filter_calls(bytes.fromhex(confinement["seccomp"]))
     if not _cannot_signal(guardian):
         raise SetupError("landlock does not keep signals inside")
     return True
@@ -182,16 +184,35 @@ def _become(spec: dict[str, Any], news: int) -> NoReturn:
         os.setsid()
         if LINUX:
             _check(_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL), "death signal")
-        os.chdir(spec["cwd"])
+        _enter(spec["cwd"])
         _limit(spec["limits"])
     except (SetupError, OSError, ValueError) as error:
         _tell(news, {"setup-error": str(error)})
         os._exit(125)
+    error = _execute(spec["argv"], spec["env"])
+    os.write(2, os.fsencode(f"{spec['argv'][0]}: {error.strerror}\n"))
+    os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+
+
+def _execute(argv: list[str], env: dict[str, str]) -> OSError:
+    """Find and execute the command; returns only why it could not. (os.execvpe would import from a hidden place.)"""
+    directories = [""] if "/" in argv[0] else [f"{place}/" for place in env["PATH"].split(":")]
+    reason: OSError = FileNotFoundError(2, os.strerror(2))
+    for directory in directories:
+        try:
+            os.execve(directory + argv[0], argv, env)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            reason = error
+    return reason
+
+
+def _enter(directory: str) -> None:
     try:
-        os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
+        os.chdir(directory)
     except OSError as error:
-        os.write(2, f"{spec['argv'][0]}: {error.strerror}\n".encode())
-        os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+        raise SetupError(f"Can't chdir to {directory}: {error.strerror}") from error
 
 
 def _tell(fd: int, message: dict[str, Any]) -> None:

@@ -6,7 +6,6 @@ and there is no private network, so that not even loopback is left when the netw
 
 from __future__ import annotations
 
-import base64
 import os
 from functools import cache
 from pathlib import Path
@@ -46,7 +45,7 @@ class Landlock(Guarded):
             "network": view.network,
             "read": [*_system_paths(view.network), *(os.path.realpath(mount.source) for mount in extras)],
             "write": [*_existing(_WRITABLE), *map(os.fspath, writable), os.fspath(temp)],
-            "seccomp": base64.b64encode(seccomp.build(sockets)).decode(),
+            "seccomp": seccomp.build(sockets).hex(),
         }
 
 

@@ -23,7 +23,7 @@ _APPARMOR = (
     "If it is installed, user namespaces may be restricted: on Ubuntu 24.04 and later allow them for bwrap with an"
     " AppArmor profile, or `sysctl kernel.apparmor_restrict_unprivileged_userns=0`."
 )
-_KERNEL = "Use Linux 6.2 or later with Landlock enabled (`landlock` in /sys/kernel/security/lsm)."
+_KERNEL = "Use Linux 6.12 or later with Landlock enabled (`landlock` in /sys/kernel/security/lsm)."
 _MACOS = "no sandbox level exists for macOS yet"
 
 

@@ -120,7 +120,7 @@ class _Supervision:
 
     def watch(self) -> str | None:
         """Until the command ends (None), or the name of what must end it."""
-        next_check = time.monotonic()
+        next_check = time.monotonic() + TICK / 2
         while True:
             for key, _ in self._selector.select(max(0.0, next_check - time.monotonic())):
                 self._serve(str(key.data))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+
+from codepilot.core.failures import CodePilotError, FailureKind
 
 ROOT_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
@@ -47,14 +51,22 @@ GROUP = f"root:x:0:\n{USER}:x:{USER_ID}:\n"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def etc_paths(network: bool) -> list[Path]:
+@cache
+def etc_paths(network: bool) -> tuple[Path, ...]:
     """The readable entries of /etc that exist here, versioned toolchain directories included."""
     etc = Path("/etc")
     names = (*ETC, *ETC_ONLINE) if network else ETC
     found = [etc / name for name in names if (etc / name).exists()]
     for pattern in ("java-*", "python3*"):
         found.extend(sorted(etc.glob(pattern)))
-    return found
+    return tuple(found)
+
+
+def check(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Refuse what no command line can hold; a NUL would otherwise split an argument of the launcher's."""
+    named = [*env, *env.values()]
+    if not argv or any("\0" in os.fspath(text) for text in (*argv, *named)) or any("=" in name for name in env):
+        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, "the command or its environment cannot be passed on")
 
 
 def environment(home: str, temp: str, extra: Mapping[str, str]) -> dict[str, str]:

@@ -146,11 +146,16 @@ class Tree:
         """The launcher could not set the sandbox up."""
         said = [str(message["setup-error"]) for message in self._messages() if "setup-error" in message]
         reason = (said or stderr.decode(errors="replace").strip().splitlines()[-1:] or ["it ended without a word"])[0]
+        if "Can't chdir to" in reason:
+            return CodePilotError(FailureKind.PATH_NOT_FOUND, f"the working directory cannot be entered: {reason}")
         return CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, f"the sandbox could not be set up: {reason}")
 
     def exit_code(self, stderr: bytes) -> int:
         """How the command ended, after the launcher has. 127 and 126: it could not be executed."""
-        for message in self._messages():
+        messages = self._messages()
+        if any("setup-error" in message for message in messages):
+            raise self.refusal(stderr)
+        for message in messages:
             code = message.get("exit-code")
             if isinstance(code, int):
                 return code
