@@ -189,9 +189,9 @@ def _become(spec: dict[str, Any], news: int) -> NoReturn:
     except (SetupError, OSError, ValueError) as error:
         _tell(news, {"setup-error": str(error)})
         os._exit(125)
-    error = _execute(spec["argv"], spec["env"])
-    os.write(2, os.fsencode(f"{spec['argv'][0]}: {error.strerror}\n"))
-    os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+    reason = _execute(spec["argv"], spec["env"])
+    os.write(2, os.fsencode(f"{spec['argv'][0]}: {reason.strerror}\n"))
+    os._exit(127 if isinstance(reason, FileNotFoundError) else 126)
 
 
 def _execute(argv: list[str], env: dict[str, str]) -> OSError:

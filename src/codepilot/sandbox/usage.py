@@ -127,7 +127,10 @@ class DiskWatch:
         if self._free - free <= self._limit and self._inodes - inodes <= most_inodes:
             return False
         written, made = self._written(root)
-        return written > self._limit or made > most_inodes
+        if written > self._limit or made > most_inodes:
+            return True
+        self._free, self._inodes = free, inodes  # others wrote; look again when as much has gone again
+        return False
 
     def _space(self) -> tuple[int, int]:
         found = os.statvfs(self._directories[0])
