@@ -83,6 +83,21 @@ def test_the_dirty_tree_is_part_of_the_base(repo: Any, objects: ObjectStore) -> 
     assert objects.apply(base.commit_tree, objects.diff(base.commit_tree, base.tree).patch) == base.tree
 
 
+def test_leftovers_and_environments_that_nobody_committed_are_left_out(repo: Any, objects: ObjectStore) -> None:
+    repo.write("a.py", "a\n")
+    repo.write("committed/__pycache__/kept.pyc", b"k")
+    repo.commit()
+    repo.write("__pycache__/a.pyc", b"p")
+    repo.write("pkg/.pytest_cache/v", b"c")
+    repo.write("env dir/pyvenv.cfg", "home = /usr\n")
+    repo.write("env dir/lib/site.py", "s\n")
+    repo.write("web/node_modules/x/node_modules/y/index.js", "x\n")
+    repo.write("web/my_node_modules/z.js", "z\n")
+    base = pin_base(repo.path, objects)
+    assert set(objects.read_tree(base.tree)) == {"a.py", "committed/__pycache__/kept.pyc", "web/my_node_modules/z.js"}
+    assert base.left_out == ("env dir", "web/node_modules")
+
+
 def test_nothing_of_the_users_repository_changes(repo: Any, objects: ObjectStore, tmp_path: Path) -> None:
     marker = tmp_path / "executed"
     repo.write("a.txt", "1\n")
@@ -189,6 +204,7 @@ def test_submodules_stay_as_they_are_and_their_files_are_there(make_repo: MakeRe
     repo.write("main.py", "import lib\n")
     repo.git("submodule", "--quiet", "add", str(library.path), "vendor/lib")
     repo.commit()
+    repo.write("vendor/lib/__pycache__/lib.pyc", b"stale")
     base = pin_base(repo.path, objects)
     assert base.submodules == ("vendor/lib",) and not base.dirty
     assert objects.read_tree(base.tree)["vendor/lib"] == ("160000", commit.ljust(64, "0"))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -42,7 +42,7 @@ def store_files(objects: ObjectStore, files: dict[str, tuple[str, bytes]]) -> st
     return objects.write_tree({path: Entry(fits[path][0], oid) for path, oid in zip(fits, oids, strict=True)})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(FILES, FILES)
 def test_a_diff_applied_to_its_base_gives_the_other_tree(
     before: dict[str, tuple[str, bytes]], after: dict[str, tuple[str, bytes]]
@@ -56,7 +56,7 @@ def test_a_diff_applied_to_its_base_gives_the_other_tree(
             assert bool(difference.changes) == (old != new)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(FILES)
 def test_git_agrees_with_every_object_we_write(files: dict[str, tuple[str, bytes]]) -> None:
     with tempfile.TemporaryDirectory() as directory, ObjectStore.open(Path(directory, "s.git")) as objects:

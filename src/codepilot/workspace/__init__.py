@@ -4,12 +4,13 @@ The order of work: `find_root` or `clone` → `pin_base` into an `ObjectStore` �
 `snapshot`, `restore`, `diff` while an agent works → `promote` the accepted tree into the user's checkout.
 """
 
-from codepilot.workspace.base import Base, find_root, pin_base, resolve_commit
+from codepilot.workspace.base import Base, pin_base
 from codepilot.workspace.clone import clone, is_url
 from codepilot.workspace.git import git_version
 from codepilot.workspace.objects import Change, ObjectStore, TreeDiff
 from codepilot.workspace.paths import shown
 from codepilot.workspace.promote import promote
+from codepilot.workspace.repository import find_root, resolve_commit
 from codepilot.workspace.trees import Entry
 from codepilot.workspace.walk import Violation, WalkLimits
 from codepilot.workspace.workspace import Scan, Snapshot, Workspace, WorkspaceDiff, remove_workspace

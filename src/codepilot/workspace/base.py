@@ -2,40 +2,46 @@
 
 Without a ref the base is HEAD plus everything uncommitted that git does not ignore, read raw from disk; with one it is
 that commit exactly. Promises: the user's checkout, index, refs, reflog and configuration stay byte-identical; links
-are kept as links and never followed; submodules stay the commits they are recorded as. Only git commands that execute
-nothing from the repository's configuration are used, so a repository that someone else owns may be read as well.
+are kept as links and never followed; submodules stay the commits they are recorded as; bytecode, tool caches and
+installed environments (virtual environments, `node_modules`) that nobody committed are left out. Only git commands
+that execute nothing from the repository's configuration are used, so one that someone else owns may be read as well.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace import beneath
-from codepilot.workspace.git import last_line, must_git, run_git
+from codepilot.workspace.ignore import IgnoreRules
 from codepilot.workspace.objects import ObjectStore, Writer
 from codepilot.workspace.paths import is_git_name, shown
+from codepilot.workspace.repository import Repository, find_repository, resolve, unreachable
 from codepilot.workspace.submodules import keep_tree
 from codepilot.workspace.trees import EXECUTABLE, FILE, GITLINK, SYMLINK, Entry
 
 _BATCH_BYTES = 64 << 20
+_LEFTOVERS = IgnoreRules.read({})
+"""What tools leave behind: no part of a base even where the repository forgot to ignore it."""
 
 
 @dataclass(frozen=True)
 class Base:
-    """What a run starts from. `commit_tree` is the commit itself; `tree` adds what was not committed."""
+    """What a run starts from. `commit_tree` is the commit itself; `tree` adds what was not committed.
+
+    `left_out` names environments found in the checkout that are neither committed nor ignored.
+    """
 
     root: Path
     commit: str
     commit_tree: str
     tree: str
     submodules: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def dirty(self) -> bool:
@@ -43,55 +49,10 @@ class Base:
         return self.tree != self.commit_tree
 
 
-@dataclass(frozen=True)
-class Repository:
-    """A work tree and the git directory that belongs to it."""
-
-    root: Path
-    git_dir: Path
-
-    def git(self, *args: str, stdin: bytes = b"") -> bytes:
-        return must_git(args, self.git_dir, work_tree=self.root, stdin=stdin)
-
-
-def find_root(path: Path) -> Path:
-    """The top of the innermost work tree that contains `path`."""
-    return find_repository(path).root
-
-
-def find_repository(path: Path) -> Repository:
-    """The innermost repository around a path, or a refusal that says what is wrong."""
-    try:
-        start = path.resolve(strict=True)
-    except (OSError, RuntimeError) as error:
-        raise _unreachable(f"there is no {shown(str(path))}", "Check the path of the repository.") from error
-    if not start.is_dir():
-        start = start.parent
-    for directory in (start, *start.parents):
-        if not os.access(directory, os.X_OK):
-            raise _unreachable(f"{directory} may not be entered", "Ask for permission, or name another directory.")
-        git_dir = _git_dir(directory / ".git")
-        if git_dir is not None:
-            return Repository(directory, git_dir)
-        if _is_git_dir(directory):
-            raise _unreachable(
-                f"{directory} is a bare repository, without files to work on", "Clone it, and name the clone."
-            )
-    raise _unreachable(
-        f"{shown(str(path))} is not in a git repository",
-        "Run `git init` and commit the project, or name another directory.",
-    )
-
-
-def resolve_commit(checkout: Path, ref: str | None = None) -> str:
-    """The commit that a ref, or HEAD, names; refused as `pin_base` would refuse it, but at once."""
-    return _resolve(find_repository(checkout), ref)
-
-
 def pin_base(checkout: Path, objects: ObjectStore, ref: str | None = None) -> Base:
     """Store the base of a run and name it. Nothing in the checkout changes."""
     repository = find_repository(checkout)
-    commit = _resolve(repository, ref)
+    commit = resolve(repository, ref)
     committed = _listed(repository.git("ls-tree", "-r", "-z", "--full-tree", commit))
     with objects.writer() as writer, beneath.disk_full_is_typed():
         reader = _Reader(repository, writer)
@@ -105,7 +66,7 @@ def pin_base(checkout: Path, objects: ObjectStore, ref: str | None = None) -> Ba
     submodules = tuple(sorted(path for path, entry in tree_entries.items() if entry.mode == GITLINK))
     for path in submodules:
         _keep_submodule(repository.root, path, tree_entries[path].oid, objects)
-    return Base(repository.root, commit, commit_tree, tree, submodules)
+    return Base(repository.root, commit, commit_tree, tree, submodules, tuple(sorted(reader.left_out)))
 
 
 class _Reader:
@@ -114,12 +75,12 @@ class _Reader:
     def __init__(self, repository: Repository, writer: Writer) -> None:
         self._repository = repository
         self._writer = writer
+        self.left_out: frozenset[str] = frozenset()
 
     def on_disk(self, committed: Mapping[str, Entry]) -> tuple[dict[str, Entry], dict[str, str]]:
         """The files as they lie on disk, and for those equal to their commit's blob, our name for it."""
         tracked, kept_back = self._index()
-        others = self._repository.git("ls-files", "-o", "--exclude-standard", "-z")
-        paths = tracked.keys() | {os.fsdecode(raw) for raw in others.split(b"\0") if raw and not raw.endswith(b"/")}
+        paths = tracked.keys() | self._untracked()
         entries: dict[str, Entry] = {}
         same: dict[str, str] = {}
         with beneath.opened(self._repository.root) as root:
@@ -140,6 +101,17 @@ class _Reader:
                 descent.close()
         absent = {path: entry for path, entry in kept_back.items() if path not in entries}
         return entries | self.committed(absent, same), same
+
+    def _untracked(self) -> set[str]:
+        """What is neither tracked nor ignored, without nested repositories, environments and tools' leftovers."""
+        listed = self._repository.git("ls-files", "-o", "--exclude-standard", "-z").split(b"\0")
+        paths = {os.fsdecode(raw) for raw in listed if raw and not raw.endswith(b"/")}
+        self.left_out = _environments(paths)
+        return {
+            path
+            for path in paths
+            if not _LEFTOVERS.ignores(path) and not any(above in self.left_out for above in _directories_above(path))
+        }
 
     def committed(self, listed: Mapping[str, Entry], same: Mapping[str, str]) -> dict[str, Entry]:
         """Entries of the user's repository as entries of ours; blobs we do not have yet are copied."""
@@ -184,7 +156,7 @@ class _Reader:
         try:
             fd = beneath.open_regular(parent, name)
         except PermissionError as error:
-            raise _unreachable(
+            raise unreachable(
                 f"{shown(path)} cannot be read", "Make the file readable, or ignore it in git."
             ) from error
         if fd is None:
@@ -205,7 +177,7 @@ def _blobs(repository: Repository, oids: list[str]) -> Iterator[tuple[str, bytes
     for line in repository.git("cat-file", "--batch-check", stdin=asked).decode().splitlines():
         oid, _, rest = line.partition(" ")
         if not rest.startswith("blob "):
-            raise _unreachable(
+            raise unreachable(
                 f"the repository lacks object {oid} of this commit",
                 "Complete it with `git fetch` (`git fetch --refetch` for a partial clone), then try again.",
             )
@@ -255,34 +227,25 @@ def _native_id(data: bytes, like: str) -> str:
     return hashlib.new(name, b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
+def _environments(paths: Iterable[str]) -> frozenset[str]:
+    """The directories among these that tools installed into."""
+    found = {path.rpartition("/")[0] for path in paths if path.endswith("/pyvenv.cfg")}
+    for path in paths:
+        if "node_modules/" in path:
+            found.update(above for above in _directories_above(path) if above.rpartition("/")[2] == "node_modules")
+    return frozenset(place for place in found if not any(above in found for above in _directories_above(place)))
+
+
+def _directories_above(path: str) -> Iterator[str]:
+    end = path.find("/")
+    while end >= 0:
+        yield path[:end]
+        end = path.find("/", end + 1)
+
+
 def _by_directory(path: str) -> tuple[str, str]:
     directory, _, name = path.rpartition("/")
     return directory, name
-
-
-def _resolve(repository: Repository, ref: str | None) -> str:
-    if ref is None:
-        done = run_git(["rev-parse", "--verify", "-q", "HEAD^{commit}"], repository.git_dir, work_tree=repository.root)
-        if done.returncode == 0:
-            return done.stdout.decode().strip()
-        if done.stderr.strip():
-            raise _unreachable(f"git cannot read {repository.root}: {last_line(done.stderr)}")
-        raise _unreachable(
-            f"{repository.root} has no commit yet: run git commit",
-            "Commit the project once (`git add -A && git commit`), then try again.",
-        )
-    done = run_git(["rev-parse", "--verify", "-q", f"{ref}^{{commit}}"], repository.git_dir, work_tree=repository.root)
-    commit = done.stdout.decode("utf-8", "replace").strip()
-    if ref.startswith("-") or done.returncode != 0 or not re.fullmatch("[0-9a-f]{40,64}", commit):
-        shallow = (repository.git_dir / "shallow").exists()
-        hint = " This is a shallow clone: `git fetch --unshallow` brings the rest." if shallow else ""
-        raise CodePilotError(
-            FailureKind.REF_NOT_FOUND,
-            f"there is no commit, branch or tag {ref!r} in {repository.root}",
-            f"Name a commit, branch or tag that exists (see `git log --all`).{hint}",
-            ref=ref,
-        )
-    return commit
 
 
 def _keep_submodule(root: Path, path: str, gitlink: str, objects: ObjectStore) -> None:
@@ -304,7 +267,7 @@ def _keep_submodule(root: Path, path: str, gitlink: str, objects: ObjectStore) -
 def _collect(fd: int, prefix: str, writer: Writer, entries: dict[str, Entry]) -> None:
     for name in beneath.names(fd):
         status = beneath.status(fd, name)
-        if status is None or is_git_name(name):
+        if status is None or is_git_name(name) or _LEFTOVERS.matches(prefix + name, stat.S_ISDIR(status.st_mode)):
             continue
         if stat.S_ISDIR(status.st_mode):
             with beneath.opened(name, fd) as below:
@@ -321,31 +284,3 @@ def _collect(fd: int, prefix: str, writer: Writer, entries: dict[str, Entry]) ->
             finally:
                 os.close(opened)
             entries[prefix + name] = Entry(EXECUTABLE if status.st_mode & 0o100 else FILE, oid)
-
-
-def _git_dir(place: Path) -> Path | None:
-    """The git directory that a `.git` stands for: itself, or the one a `.git` file names."""
-    if place.is_dir():
-        return place if _is_git_dir(place) else None
-    if not place.is_file():
-        return None
-    content = place.read_bytes()[:4096]
-    if not content.startswith(b"gitdir: "):
-        return None
-    target = place.parent / os.fsdecode(content.removeprefix(b"gitdir: ").rstrip(b"\r\n"))
-    if not _is_git_dir(target):
-        raise _unreachable(
-            f"{place} points to {target}, which is not a git directory",
-            "Repair it (`git worktree repair`, `git submodule update`), or name another directory.",
-        )
-    return target.resolve()
-
-
-def _is_git_dir(place: Path) -> bool:
-    if not (place / "HEAD").is_file() and not (place / "HEAD").is_symlink():
-        return False
-    return (place / "commondir").is_file() or ((place / "objects").is_dir() and (place / "refs").is_dir())
-
-
-def _unreachable(message: str, next_action: str = "") -> CodePilotError:
-    return CodePilotError(FailureKind.REPO_UNREACHABLE, message, next_action)
