@@ -113,7 +113,7 @@ class Workspace:
         """Keep the workspace exactly as it is. Violations are reported; the offending entries are not kept."""
         walked, snapshot = self._walk(snapshot=True)
         if not walked.complete:
-            excess = walked.violations[-1]
+            excess = next(found for found in walked.violations if found.rule == "quota")
             raise CodePilotError(
                 FailureKind.POLICY_VIOLATION,
                 f"the workspace is too large to keep: {excess.detail}",
