@@ -23,6 +23,8 @@ from codepilot.repair.worker import Job
 
 ENOUGH = 6
 """Plausible candidates after which more would hardly change the order."""
+FAR_BELOW = 0.35
+"""What scores less than this share of a plausible candidate would not be preferred to it."""
 LINGER_SEC = 5.0
 LINGER_SHARE = 0.5
 BATCH_SEC = 0.4
@@ -97,6 +99,8 @@ class _Search:
             batch = self._pop(proposals, size, begun)
             if not batch:
                 self._exhausted = True
+                break
+            if batch[0].score < FAR_BELOW * max((one.proposal.score for one in self._found), default=0.0):
                 break
             passed = self._try(trial, batch, related)
             if passed is None:

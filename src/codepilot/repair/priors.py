@@ -17,6 +17,7 @@ PRIORS: dict[str, float] = {
     "operator.accumulate": 0.35,
     "operator.truth": 0.2,
     "operator.minus": 0.15,
+    "operator.combine": 0.2,
     "value.number": 0.8,
     "value.negative": 0.5,
     "value.literal": 0.6,

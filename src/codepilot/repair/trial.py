@@ -35,6 +35,7 @@ class Trial:
         self._workers: dict[Mode, Worker] = {}
         self._costs: dict[str, tuple[float, float]] = {}
         self._modules: tuple[str, ...] = ()
+        self._load_sec = 60.0
         self.collected: tuple[str, ...] = ()
         return self
 
@@ -53,6 +54,7 @@ class Trial:
             worker = Worker(self.executor, self.workspace, self.project, mode, self.tests)
             worker.overlay, worker.costs, worker.modules = self.overlay, self._costs, self._modules
             worker.green, worker.whole, worker.tick = self.green, self.whole, self.tick
+            worker.load_sec = self._load_sec
             self._workers[mode] = worker
             if not worker.start(self.deadline):
                 raise _cannot_start(worker)
@@ -60,6 +62,7 @@ class Trial:
 
     def start(self) -> None:
         """Import the project and collect its tests."""
+        begun = time.monotonic()
         try:
             worker = self._worker("warm")
         except WorkerLost as lost:
@@ -67,6 +70,7 @@ class Trial:
                 FailureKind.SUITE_CANNOT_START, f"The tests could not be loaded for the search: {lost}"
             ) from lost
         self.collected, self._modules = worker.collected, worker.loaded
+        self._load_sec = 3.0 + 2 * (time.monotonic() - begun)
 
     def trace(self, tests: Sequence[str]) -> list[TestTrace]:
         """What each test does on the base. A test that takes the worker with it is left out."""

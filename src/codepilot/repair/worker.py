@@ -100,6 +100,8 @@ class Worker:
     overlay: Mapping[str, bytes] = field(default_factory=dict)
     costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     modules: Sequence[str] = ()
+    load_sec: float = 60.0
+    """How long loading the project anew may take."""
     green: bool = False
     """Whether the targets pass on the base, as they do when the strength of tests is measured."""
     whole: bool = False
@@ -133,6 +135,7 @@ class Worker:
             "costs": {name: list(cost) for name, cost in self.costs.items()},
             "modules": list(self.modules),
             "green": self.green,
+            "load_sec": self.load_sec,
             "whole": self.whole,
         }
         self._write(b"%08d" % len(code) + code + json.dumps(header).encode() + b"\n")

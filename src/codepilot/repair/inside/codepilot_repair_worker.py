@@ -37,7 +37,6 @@ FLOOR_SEC = 0.15
 FACTOR = 10.0
 GRACE_SEC = 1.0
 TRACE_SEC = 20.0
-LOAD_SEC = 60.0
 MAX_FRAMES = 40
 MAX_MODULES = 400
 
@@ -335,7 +334,7 @@ class Worker:
 
     def _try_cold(self, job: dict[str, Any], say: Say, folder: str) -> None:
         """The project loaded anew with one file replaced; only what its tests need is collected."""
-        say(begin=LOAD_SEC)
+        say(begin=self.header["load_sec"])
         self.overlay.put(job["path"], base64.b64decode(job["content"]))
 
         def ready() -> None:

@@ -107,7 +107,7 @@ def donor(node: ast.expr, context: Context) -> Proposals:
     """An expression of the same function in place of this one, the same kind of node first."""
     if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or _called(node, context):
         return
-    if isinstance(context.parent(node), ast.Expr):
+    if isinstance(context.parent(node), ast.Expr | ast.MatchValue | ast.JoinedStr):
         return
     own = context.text(node)
     others = [other for other in context.donors if context.text(other) != own]

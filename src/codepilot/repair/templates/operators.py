@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from codepilot.repair.binding import AND, COMPARE, NOT, operator_strength
-from codepilot.repair.context import Context
+from codepilot.repair.context import NUMBER, Context
 from codepilot.repair.templates.template import Proposals, Template
 
 _SIGNS: dict[type[ast.operator], str] = {
@@ -165,6 +165,23 @@ def minus(node: ast.expr, context: Context) -> Proposals:
         yield f"-{context.atom(node)}"
 
 
+def combine(node: ast.expr, context: Context) -> Proposals:
+    """A value on its own where another one belongs to it: `price` → `price * count`."""
+    parent, field = context.parent(node), context.field_of(node)
+    loads = isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
+    places = (
+        ast.Return | ast.Assign | ast.AugAssign | ast.Call | ast.GeneratorExp | ast.ListComp | ast.BinOp | ast.Slice
+    )
+    if not loads or not isinstance(parent, places) or field in ("func", "targets", "target"):
+        return
+    own = context.text(node)
+    for sign in ("*", "+", "-", "//", "/", "%"):
+        level = operator_strength(_BY_SIGN[sign]())
+        for name in context.names_at(node):
+            if name != own and context.may_be(name, NUMBER):
+                yield f"{context.at(node, level)} {sign} {name}"
+
+
 FAMILY = (
     Template("operator.binary", (ast.BinOp,), swap_binary),
     Template("operator.operands", (ast.BinOp,), swap_operands),
@@ -179,5 +196,6 @@ FAMILY = (
     Template("operator.truth", (ast.Compare,), drop_not_inside),
     Template("operator.augmented", (ast.AugAssign,), augmented),
     Template("operator.accumulate", (ast.Assign,), accumulate),
+    Template("operator.combine", (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.BinOp), combine),
     Template("operator.minus", (ast.Name, ast.Call, ast.Attribute, ast.Subscript), minus),
 )

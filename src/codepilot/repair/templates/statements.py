@@ -153,7 +153,8 @@ def add_else_jump(node: ast.If, context: Context) -> Proposals:
 
 def return_value(node: ast.Expr, context: Context) -> Proposals:
     """A value computed and dropped, where it should be returned."""
-    if not _docstring(node) and context.function_of(node) is not None:
+    plain = not isinstance(node.value, ast.Constant | ast.Yield | ast.YieldFrom | ast.Await)
+    if plain and context.function_of(node) is not None:
         yield Edit(*context.source.span(node), f"return {context.text(node.value)}", "statement.return_value")
         for name in context.names_at(node):
             yield Edit(*context.source.span(node), f"{name} = {context.text(node.value)}", "statement.keep_value")

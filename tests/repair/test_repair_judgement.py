@@ -1,0 +1,72 @@
+"""Localising and ranking: pure functions over what was seen."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codepilot.repair.heap import Proposal
+from codepilot.repair.localise import TestTrace, localise
+from codepilot.repair.rank import Plausible, explain, rank
+from codepilot.repair.source import Edit, Source
+
+SOURCE = Source.read("m.py", b"def f(a, b):\n    c = a + b\n    return c < 100\n")
+
+
+def trace(test: str, outcome: str, lines: set[int], frames: tuple[tuple[str, int], ...] = ()) -> TestTrace:
+    return TestTrace(test, outcome, lines={"m.py": frozenset(lines)}, frames=frames)
+
+
+def test_lines_that_only_failing_tests_run_are_most_suspicious() -> None:
+    traces = [trace("t", "failed", {1, 2, 3}), trace("p", "passed", {1, 2}), trace("q", "passed", {1})]
+    scores = localise(traces, ["t"]).lines["m.py"]
+    assert scores[3] > scores[2] > scores[1] > 0
+
+
+def test_lines_of_the_failure_break_ties() -> None:
+    found = localise([trace("t", "failed", {1, 2}, (("m.py", 1), ("m.py", 2)))], ["t"])
+    assert found.of("m.py", [2]) > found.of("m.py", [1]) > 0
+    assert found.of("other.py", [1]) == 0
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.sets(st.integers(1, 20), max_size=8)), min_size=1, max_size=12),
+)
+def test_suspicion_is_a_share_and_only_of_lines_that_failed(runs: list[tuple[bool, set[int]]]) -> None:
+    traces = [trace(f"t{n}", "failed" if red else "passed", lines) for n, (red, lines) in enumerate(runs)]
+    red = [one.test for one in traces if not one.passed]
+    found = localise(traces, red)
+    reached = {line for one in traces if one.test in red for line in one.lines["m.py"]}
+    assert set(found.lines.get("m.py", {})) == reached
+    assert all(0 < score <= 1 for score in found.lines.get("m.py", {}).values())
+    assert found.digest == localise(list(reversed(traces)), red).digest
+
+
+def plausible(edit: Edit, score: float = 0.5, line: int = 2, position: int = 0, witnesses: int = 3) -> Plausible:
+    patched = SOURCE.apply(edit)
+    assert patched is not None
+    return Plausible(Proposal(position, SOURCE, SOURCE.units[0], edit, score, line), patched, witnesses)
+
+
+SMALL = plausible(Edit(21, 26, "a - b", "operator.binary"))
+DELETED = plausible(Edit(13, 27, "", "statement.delete"), position=1)
+SPECIAL = plausible(Edit(13, 13, "    if a == 4711:\n        return True\n", "guard.return"), position=2)
+
+
+def test_a_plain_edit_is_preferred_to_deletions_and_special_cases() -> None:
+    ordered = [one for one, _ in rank([SPECIAL, DELETED, SMALL])]
+    assert ordered == [SMALL, DELETED, SPECIAL]
+
+
+def test_confidence_grows_with_tests_and_falls_with_rivals() -> None:
+    def alone(witnesses: int) -> float:
+        return rank([plausible(SMALL.proposal.edit, witnesses=witnesses)])[0][1]
+
+    assert 0 < alone(1) < alone(6) <= 1
+    assert rank([SMALL, DELETED])[0][1] < rank([SMALL])[0][1]
+    assert rank([]) == []
+
+
+def test_explanations_name_the_place_and_the_change() -> None:
+    assert explain(SMALL.proposal) == "m.py:2 in `f`: `a + b` became `a - b`"
+    assert "removed" in explain(DELETED.proposal) and "added" in explain(SPECIAL.proposal)

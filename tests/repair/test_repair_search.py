@@ -1,0 +1,203 @@
+"""The whole search on small projects, in the sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+from repair_kit import Bench
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.repair import Progress, measure_strength
+
+Open = Callable[[Mapping[str, str | bytes]], Bench]
+
+SHOP = {
+    "src/shop/__init__.py": "",
+    "src/shop/prices.py": (
+        "from shop.rates import RATES\n\n\n"
+        "class Basket:\n"
+        '    """What a customer wants to buy."""\n\n'
+        "    def __init__(self, country):\n"
+        "        self.country = country\n"
+        "        self.lines = []\n\n"
+        "    def add(self, price, count=1):\n"
+        "        self.lines.append((price, count))\n"
+        "        return self\n\n"
+        "    def net(self):\n"
+        "        return sum(price for price, count in self.lines)  # in cents\n\n"
+        "    def gross(self):\n"
+        "        return self.net() * (100 + RATES[self.country]) // 100\n"
+    ),
+    "src/shop/rates.py": 'RATES = {"de": 19, "fr": 20}\n',
+    "tests/conftest.py": (
+        "import pytest\nfrom shop.prices import Basket\n\n\n@pytest.fixture\ndef basket():\n    return Basket('de')\n"
+    ),
+    "tests/test_prices.py": (
+        "import pytest\nfrom shop.prices import Basket\n\n\n"
+        "def test_empty(basket):\n    assert basket.net() == 0\n\n\n"
+        "def test_one(basket):\n    assert basket.add(100).gross() == 119\n\n\n"
+        "@pytest.mark.parametrize('count', [2, 3])\n"
+        "def test_many(basket, count):\n    assert basket.add(100, count).net() == 100 * count\n\n\n"
+        "def test_mixed():\n    assert Basket('fr').add(50, 2).add(10).net() == 110\n"
+    ),
+    "pyproject.toml": "[tool.pytest.ini_options]\ntestpaths = ['tests']\naddopts = '-q'\n",
+}
+
+
+def test_a_method_is_repaired_in_a_src_layout_with_fixtures_and_parameters(bench: Open) -> None:
+    shop = bench(SHOP)
+    assert len(shop.baseline.red) == 3
+    result = shop.search(seconds=60.0)
+    best = result.candidates[0]
+    assert best.path == "src/shop/prices.py"
+    assert b"sum(price * count for price, count in self.lines)  # in cents" in best.patched
+    assert best.original == shop.files[best.path]
+    assert 0 < best.confidence <= 1 and "net" in best.rationale
+    assert shop.unchanged()
+    assert [seen.phase for seen in shop.seen][-1] == "search"
+
+
+def test_a_unittest_project_with_crlf_and_latin_1_keeps_every_other_byte(bench: Open) -> None:
+    text = (
+        "# -*- coding: latin-1 -*-\r\n"
+        "def spread(values):  # Gr\xf6\xdfe\r\n"
+        "    if not values:\r\n"
+        "        return 0\r\n"
+        "    return max(values) + min(values)\r\n"
+    ).encode("latin-1")
+    tests = (
+        "import unittest\nfrom spread import spread\n\n\nclass SpreadTest(unittest.TestCase):\n"
+        "    def test_none(self):\n        self.assertEqual(spread([]), 0)\n\n"
+        "    def test_some(self):\n        self.assertEqual(spread([3, 9, 5]), 6)\n\n"
+        "    def test_negative(self):\n        self.assertEqual(spread([-3, 4]), 7)\n"
+    )
+    project = bench({"spread.py": text, "test_spread.py": tests})
+    result = project.search(seconds=60.0)
+    assert result.candidates[0].patched == text.replace(b"max(values) + min", b"max(values) - min")
+
+
+def test_a_module_level_table_is_repaired_by_loading_anew(bench: Open) -> None:
+    project = bench(
+        {
+            "roman.py": (
+                'VALUES = {"I": 1, "V": 5, "X": 11}\n\n\n'
+                "def value(text):\n    return sum(VALUES[letter] for letter in text)\n"
+            ),
+            "test_roman.py": (
+                "from roman import value\n\n\ndef test_small():\n    assert value('VI') == 6\n\n\n"
+                "def test_ten():\n    assert value('XX') == 20\n\n\ndef test_mixed():\n    assert value('XVI') == 16\n"
+            ),
+        }
+    )
+    result = project.search(seconds=60.0)
+    assert any(b'"X": 10' in found.patched for found in result.candidates)
+
+
+def test_a_mutable_default_is_repaired(bench: Open) -> None:
+    project = bench(
+        {
+            "log.py": "def collect(entry, into=[]):\n    into.append(entry)\n    return into\n",
+            "test_log.py": (
+                "from log import collect\n\n\ndef test_given():\n    assert collect(1, [0]) == [0, 1]\n\n\n"
+                "def test_fresh():\n    assert collect(1) == [1]\n    assert collect(2) == [2]\n"
+            ),
+        }
+    )
+    result = project.search(seconds=60.0)
+    assert any(b"into=None" in found.patched for found in result.candidates)
+    assert project.unchanged()
+
+
+UNFIXABLE = {
+    "unit.py": "def answer():\n    return 1\n",
+    "test_unit.py": "from unit import answer\n\n\ndef test_answer():\n    assert answer() == 'thirty-one pieces'\n",
+}
+
+
+def test_a_bug_that_no_template_fits_ends_by_itself_without_a_claim(bench: Open) -> None:
+    result = bench(UNFIXABLE).search(seconds=60.0)
+    assert result.candidates == ()
+    assert result.exhausted and result.reason
+    assert result.tried > 0 and result.seconds < 60.0
+
+
+COUNTER = {
+    "counter.py": (
+        "def count(words, limit):\n    found = {}\n    for word in words:\n        if len(word) > limit:\n"
+        "            found[word] = found.get(word, 1) + 1\n    return found\n"
+    ),
+    "test_counter.py": (
+        "from counter import count\n\n\ndef test_count():\n    assert count(['aa', 'b', 'aa'], 1) == {'aa': 2}\n\n\n"
+        "def test_none():\n    assert count([], 3) == {}\n"
+    ),
+}
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_a_search_stopped_on_the_way_continues_where_it_was(bench: Open) -> None:
+    project = bench(COUNTER)
+    whole = project.search(seconds=60.0)
+    stopped: list[Progress] = []
+
+    def stop(progress: Progress) -> None:
+        stopped.append(progress)
+        if progress.position > 0:
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        project.search(seconds=60.0, on_progress=stop)
+    assert project.unchanged()
+    state = stopped[-1].state
+    project.seen.clear()
+    rest = project.search(seconds=60.0, state=state)
+    positions = [seen.position for seen in project.seen if seen.phase == "search"]
+    assert min(positions) >= stopped[-1].position
+    assert rest.candidates[0].patched == whole.candidates[0].patched
+
+
+def test_a_state_of_other_files_is_not_continued(bench: Open) -> None:
+    project = bench(COUNTER)
+    result = project.search(seconds=60.0, state={"digest": "other", "position": 10**6, "plausible": []})
+    assert result.candidates
+
+
+def test_what_was_turned_down_is_not_offered_again(bench: Open) -> None:
+    project = bench(COUNTER)
+    first = project.search(seconds=60.0).candidates[0]
+    again = project.search(seconds=60.0, refused=(first.patched,))
+    assert first.patched not in [found.patched for found in again.candidates]
+
+
+def test_a_suite_that_cannot_load_any_more_is_said_plainly(bench: Open) -> None:
+    project = bench(COUNTER)
+    with pytest.raises(CodePilotError) as refused:
+        project.search(seconds=30.0, targets=("test_missing.py::test_gone",))
+    assert refused.value.kind in (FailureKind.TEST_NOT_FOUND, FailureKind.SUITE_CANNOT_START)
+
+
+@pytest.mark.parametrize(("strong", "low", "high"), [(True, 0.7, 1.0), (False, 0.0, 0.6)])
+def test_strength_tells_strong_tests_from_weak_ones(bench: Open, strong: bool, low: float, high: float) -> None:
+    checks = "assert grade(0) == 'F' and grade(49) == 'F' and grade(50) == 'C' and grade(79) == 'C'\n"
+    checks += "    assert grade(80) == 'A' and grade(100) == 'A'\n"
+    code = (
+        "def grade(points):\n    if points >= 80:\n        return 'A'\n    if points >= 50:\n        return 'C'\n"
+        "    return 'F'\n"
+    )
+    project = bench(
+        {
+            "grades.py": code,
+            "test_grades.py": f"from grades import grade\n\n\ndef test_grade():\n    {checks}"
+            if strong
+            else "from grades import grade\n\n\ndef test_grade():\n    assert grade(99)\n",
+        }
+    )
+    found = measure_strength(
+        project.executor, "w", project.project, ["grades.py"], ["test_grades.py::test_grade"], seconds=60.0
+    )
+    assert found is not None and found.mutants >= 5
+    assert low <= found.score <= high
+    assert project.unchanged()

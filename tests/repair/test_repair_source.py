@@ -1,0 +1,87 @@
+"""Edits touch their span and nothing else, whatever the encoding and the line ends."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codepilot.repair.source import Edit, Source, Unreadable
+
+ROWS = ("def f(x):", "    # Grüße, naïve", "    y = 'ä' + x", "    return y", "", "class C:", "    def m(self):")
+TEXT = "\n".join((*ROWS, "        return f('é')", ""))
+ENCODINGS = {
+    "utf-8": TEXT.encode(),
+    "bom": b"\xef\xbb\xbf" + TEXT.encode(),
+    "crlf": TEXT.replace("\n", "\r\n").encode(),
+    "latin-1": ("# -*- coding: latin-1 -*-\n" + TEXT).encode("latin-1"),
+    "shift_jis": "# coding: shift_jis\nx = '日本'\ny = x + '語'\n".encode("shift_jis"),
+}
+
+
+@pytest.mark.parametrize("data", ENCODINGS.values(), ids=ENCODINGS)
+@given(choice=st.data())
+def test_bytes_outside_the_edited_node_stay(data: bytes, choice: st.DataObject) -> None:
+    source = Source.read("m.py", data)
+    nodes = [node for node in ast.walk(source.tree) if isinstance(node, ast.expr)]
+    node = choice.draw(st.sampled_from(nodes))
+    start, end = source.span(node)
+    assert ast.dump(ast.parse(source.text[start:end], mode="eval").body) == ast.dump(
+        ast.parse(ast.unparse(node), mode="eval").body
+    )
+    patched = source.apply(Edit(start, end, "other", "t"))
+    assert patched is not None
+    old = source.text[start:end].encode(source.encoding)
+    at = patched.index(b"other")
+    assert patched[:at] + old + patched[at + 5 :] == data
+
+
+def test_text_the_encoding_lacks_is_no_edit() -> None:
+    source = Source.read("m.py", ENCODINGS["latin-1"])
+    assert source.apply(Edit(0, 0, "'日本'", "t")) is None
+
+
+@pytest.mark.parametrize("data", [b"def f(:", b"# coding: nonsense\n", b"x = '\xff'\n", b"x\0y"])
+def test_a_file_that_python_refuses_is_unreadable(data: bytes) -> None:
+    with pytest.raises(Unreadable):
+        Source.read("m.py", data)
+
+
+UNITS = """
+class A:
+    class B:
+        @staticmethod
+        def f(x):
+            return x
+
+if True:
+    def g():
+        def inner():
+            return 1
+        return inner
+try:
+    pass
+except E:
+    def h(): return 2
+"""
+
+
+def test_units_compile_alone_with_their_own_line_numbers() -> None:
+    source = Source.read("m.py", UNITS.encode())
+    assert [unit.qualname for unit in source.units] == ["A.B.f", "g", "h"]
+    for unit in source.units:
+        tree = ast.parse(unit.segment())
+        ast.increment_lineno(tree, unit.line_shift)
+        found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == unit.node.name]
+        assert found[0].lineno == unit.node.lineno
+        assert ast.dump(found[0].body[0]) == ast.dump(unit.node.body[0])
+    assert source.units[0].first_line == 4
+
+
+def test_only_edits_of_the_body_can_be_swapped() -> None:
+    source = Source.read("m.py", b"def f(x=[]):\n    return x\n")
+    (unit,) = source.units
+    assert unit.holds(Edit(24, 25, "y", "t"))
+    assert not unit.holds(Edit(8, 10, "None", "t"))

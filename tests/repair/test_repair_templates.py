@@ -1,0 +1,240 @@
+"""What the templates propose: each edit parses, stays in its span, and the well-known repairs are among them."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import textwrap
+
+import pytest
+
+from codepilot.repair.context import Context, Failure
+from codepilot.repair.heap import candidates
+from codepilot.repair.localise import Suspicion
+from codepilot.repair.priors import PRIORS
+from codepilot.repair.source import Edit, Source
+from codepilot.repair.templates import TEMPLATES
+
+CORPUS = '''
+"""A module."""
+from __future__ import annotations
+
+import copy
+
+LIMIT = 10
+NAMES = {"a": 1, "b": 2}
+
+
+class Stack:
+    shared = []
+
+    def __init__(self, items=[], *, size: int = 3):
+        self.items = items
+        self.size = size
+
+    @property
+    def top(self):
+        return self.items[-1] if self.items else None
+
+    def push(self, item, /, *rest):
+        if len(self.items) >= self.size and not rest: return False
+        self.items.append(item); self.size += 1
+        for other in rest:
+            try:
+                self.items.append(int(other))
+            except (ValueError, TypeError) as error:
+                raise KeyError(str(error)) from error
+        else:
+            pass
+        return True
+
+    async def drain(self):
+        async for x in self.source():
+            await x.close()
+        with open(self.name) as f, self.lock:
+            yield f
+
+
+def middle(values, key=None, *args, **kwargs):
+    """Docstring."""
+    total = 0
+    seen, best = set(), None
+    grid = [[0] * 3] * len(values)
+    while total < LIMIT or best is None:
+        for i in range(1, len(values) - 1):
+            if values[i] in seen:
+                continue
+            elif values[i - 1] > values[i + 1] and key is not None:
+                best = max(values[i:], key=lambda v: -v)
+                break
+            else:
+                total = total + values[i] * 2 ** i  # weight
+            seen.add(values[i])
+        total -= NAMES.get("a", 0) // 2 % 3
+    text = f"{total:>{LIMIT}} of {best!r}".strip().lower()
+    match text:
+        case "x" if total:
+            return {k: v for k, v in NAMES.items() if v}
+        case _:
+            del grid[0]
+    return [c.upper() for c in text if c.isalpha()][::-1] or sorted(seen, reverse=True)
+'''
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
+def test_edits_parse_and_keep_to_their_span(template: object, newline: str) -> None:
+    source = Source.read("m.py", CORPUS.replace("\n", newline).encode())
+    contexts = [Context(source, unit, Failure(("KeyError",))) for unit in source.units]
+    contexts.append(Context(source, None))
+    for context in contexts:
+        for node in ast.walk(context.root):
+            if isinstance(node, template.nodes):  # type: ignore[attr-defined]
+                for edit in itertools.islice(template.edits(node, context), 4):  # type: ignore[attr-defined]
+                    _check(source, edit, newline)
+
+
+def _check(source: Source, edit: Edit, newline: str) -> None:
+    patched = source.apply(edit)
+    assert patched is not None and patched != source.data
+    head, tail = source.data[: edit.start], source.data[edit.end :]
+    assert patched == head + edit.replacement.encode() + tail
+    assert b"\n" not in patched.replace(newline.encode(), b"") or newline == "\n"
+    ast.parse(patched)
+
+
+def test_every_template_has_a_prior_and_no_prior_is_left_over() -> None:
+    assert {template.name for template in TEMPLATES} == set(PRIORS)
+
+
+def proposals(text: str, limit: int = 3000, failure: Failure | None = None) -> list[str]:
+    source = Source.read("m.py", textwrap.dedent(text).encode())
+    lines = Suspicion({"m.py": dict.fromkeys(range(1, text.count("\n") + 2), 1.0)})
+    found = itertools.islice(candidates({"m.py": source}, lines, failure or Failure()), limit)
+    return [ast.unparse(ast.parse(source.apply(one.edit) or b"")) for one in found]
+
+
+REPAIRS = {
+    "boundary": ("def f(a, b):\n    return a < b\n", "def f(a, b):\n    return a <= b\n"),
+    "operator": ("def f(a, b):\n    return a + b * 2\n", "def f(a, b):\n    return a - b * 2\n"),
+    "grouping": ("def f(a, b):\n    return a + b / 2\n", "def f(a, b):\n    return (a + b) / 2\n"),
+    "boolean": ("def f(a, b):\n    return a and b\n", "def f(a, b):\n    return a or b\n"),
+    "augmented": ("def f(x):\n    x -= 2\n    return x\n", "def f(x):\n    x //= 2\n    return x\n"),
+    "accumulate": ("def f(t, x):\n    t = x\n    return t\n", "def f(t, x):\n    t += x\n    return t\n"),
+    "constant": ("def f(x):\n    return x % 3\n", "def f(x):\n    return x % 4\n"),
+    "off by one": ("def f(x):\n    return x[len(x)]\n", "def f(x):\n    return x[len(x) - 1]\n"),
+    "range": (
+        "def f(n):\n    for i in range(n):\n        g(i)\n",
+        "def f(n):\n    for i in range(1, n + 1):\n        g(i)\n",
+    ),
+    "slice": ("def f(x, n):\n    return x[:n]\n", "def f(x, n):\n    return x[n:]\n"),
+    "variable": ("def f(a, b):\n    return a[a]\n", "def f(a, b):\n    return a[b]\n"),
+    "attribute": (
+        "class C:\n    def g(self):\n        self.a = self.b = 1\n    def f(self):\n        return self.a\n",
+        "class C:\n    def g(self):\n        self.a = self.b = 1\n    def f(self):\n        return self.b\n",
+    ),
+    "negate": ("def f(a):\n    if a:\n        return 1\n", "def f(a):\n    if not a:\n        return 1\n"),
+    "strengthen": (
+        "def f(i, n):\n    while n > 1:\n        n -= i\n",
+        "def f(i, n):\n    while n > 1 and i > 0:\n        n -= i\n",
+    ),
+    "filter": ("def f(x):\n    return [v for v in x]\n", "def f(x):\n    return [v for v in x if v > 0]\n"),
+    "combine": ("def f(x, n):\n    return g(x)\n", "def f(x, n):\n    return g(x * n)\n"),
+    "guard": (
+        "def f(x):\n    return max(x)\n",
+        "def f(x):\n    if not x:\n        return None\n    return max(x)\n",
+    ),
+    "get": ("def f(d, k):\n    return d[k] + 1\n", "def f(d, k):\n    return d.get(k, 0) + 1\n"),
+    "presence": (
+        "def f(x):\n    if x:\n        return 1\n",
+        "def f(x):\n    if x is not None:\n        return 1\n",
+    ),
+    "fallback": (
+        "def f(x, y):\n    return x or y\n",
+        "def f(x, y):\n    return x if x is not None else y\n",
+    ),
+    "key in": (
+        "def f(d, k):\n    if d.get(k):\n        return 1\n",
+        "def f(d, k):\n    if k in d:\n        return 1\n",
+    ),
+    "delete": ("def f(x):\n    x.sort()\n    return x\n", "def f(x):\n    return x\n"),
+    "swap": ("def f(a):\n    b = a\n    a = 1\n    return b\n", "def f(a):\n    a = 1\n    b = a\n    return b\n"),
+    "dedent": (
+        "def f(x):\n    for v in x:\n        g(v)\n        return v\n",
+        "def f(x):\n    for v in x:\n        g(v)\n    return v\n",
+    ),
+    "indent": (
+        "def f(x):\n    for v in x:\n        g(v)\n    h(v)\n",
+        "def f(x):\n    for v in x:\n        g(v)\n        h(v)\n",
+    ),
+    "missing return": ("def f(x):\n    y = x + 1\n", "def f(x):\n    y = x + 1\n    return y\n"),
+    "returned": ("def f(x):\n    g(x)\n", "def f(x):\n    return g(x)\n"),
+    "function": ("def f(x):\n    return min(x)\n", "def f(x):\n    return max(x)\n"),
+    "method": ("def f(x):\n    return x.upper()\n", "def f(x):\n    return x.lower()\n"),
+    "arguments": ("def f(a, b):\n    return g(a, b)\n", "def f(a, b):\n    return g(b, a)\n"),
+    "wrap": ("def f(a, b):\n    return a - b\n", "def f(a, b):\n    return abs(a - b)\n"),
+    "keyword": ("def f(x):\n    return sorted(x)\n", "def f(x):\n    return sorted(x, reverse=True)\n"),
+    "jump": ("def f(x):\n    for v in x:\n        break\n", "def f(x):\n    for v in x:\n        continue\n"),
+    "copy": (
+        "class C:\n    def f(self):\n        return self.items\n",
+        "class C:\n    def f(self):\n        return list(self.items)\n",
+    ),
+    "rows": ("def f(n):\n    return [[0] * n] * n\n", "def f(n):\n    return [[0] * n for _ in range(n)]\n"),
+    "default": (
+        "def f(x, acc=[]):\n    acc.append(x)\n    return acc\n",
+        "def f(x, acc=None):\n    if acc is None:\n        acc = []\n    acc.append(x)\n    return acc\n",
+    ),
+    "shared": (
+        "class C:\n    items = []\n    def __init__(self):\n        self.n = 0\n    def f(self):\n"
+        "        return self.items\n",
+        "class C:\n    def __init__(self):\n        self.items = []\n        self.n = 0\n    def f(self):\n"
+        "        return self.items\n",
+    ),
+    "table": (
+        "T = {'a': 1}\ndef f(x):\n    return T[x]\n",
+        "T = {'a': 2}\ndef f(x):\n    return T[x]\n",
+    ),
+    "except": (
+        "def f(x):\n    try:\n        return int(x)\n    except ValueError:\n        return 0\n",
+        "def f(x):\n    try:\n        return int(x)\n    except (ValueError, TypeError):\n        return 0\n",
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), REPAIRS.values(), ids=REPAIRS)
+def test_known_repairs_are_proposed(before: str, after: str) -> None:
+    assert ast.unparse(ast.parse(after)) in proposals(before, failure=Failure(("TypeError",)))
+
+
+def test_no_program_is_proposed_twice_nor_the_base_itself() -> None:
+    base = "def f(a, b):\n    if a > b and b:\n        return a + b\n    return [x for x in a if x]\n"
+    found = proposals(base, limit=1500)
+    assert len(found) == len(set(found))
+    assert ast.unparse(ast.parse(base)) not in found
+
+
+def test_operations_that_say_nothing_are_left_out() -> None:
+    found = proposals("def f(x):\n    return x - 1\n")
+    assert "def f(x):\n    return x" in found
+    assert not any(text.endswith(("x - 0", "x * 1", "x // 1", "x - 1 + 1")) for text in found)
+
+
+def test_the_order_is_the_same_every_time() -> None:
+    source = Source.read("m.py", CORPUS.encode())
+    suspicion = Suspicion({"m.py": {line: 1.0 / (1 + line % 5) for line in range(1, 70)}})
+
+    def order() -> list[tuple[int, int, str]]:
+        found = itertools.islice(candidates({"m.py": source}, suspicion, Failure()), 800)
+        return [(one.edit.start, one.edit.end, one.edit.replacement) for one in found]
+
+    assert order() == order()
+
+
+def test_scores_fall_and_suspicious_lines_come_first() -> None:
+    text = "def f(a):\n    return a < 1\n\n\ndef g(a):\n    return a < 2\n"
+    source = Source.read("m.py", text.encode())
+    suspicion = Suspicion({"m.py": {2: 0.2, 6: 1.0}})
+    found = list(itertools.islice(candidates({"m.py": source}, suspicion, Failure()), 60))
+    assert found[0].line == 6
+    scores = [one.score for one in found]
+    assert scores == sorted(scores, reverse=True)
