@@ -114,17 +114,6 @@ def test_gc_removes_what_has_rested(codepilot: Command, shop: Path) -> None:
     assert list((codepilot.home / "workspaces").iterdir()) == []
 
 
-def test_a_spent_budget_is_granted_again_by_resume(codepilot: Command, shop: Path) -> None:
-    ended = codepilot("fix", str(shop), "--budget", "wall_sec=1", "--json")
-    assert ended.code == 1
-    run_id = ended.json["run_id"]
-    for _ in range(30):
-        ended = codepilot("resume", run_id, "--json")
-        if ended.code == 0:
-            break
-    assert ended.json["status"] == "DONE"
-
-
 def test_quit_at_once_loses_nothing(codepilot: Command, shop: Path) -> None:
     process = subprocess.Popen(
         codepilot.argv("fix", str(shop)),

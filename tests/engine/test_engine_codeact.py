@@ -13,7 +13,7 @@ from codepilot.agents import CodeActAgent
 from codepilot.core.events import Event, EventType, State
 from codepilot.core.failures import FailureKind
 from codepilot.core.run import Run
-from codepilot.engine import House, Request, Worker, submit
+from codepilot.engine import House, Request, Worker, resume, submit
 from codepilot.models import ReplayModel, ScriptedModel, exchanges
 
 CODE = """def area(width, height):
@@ -79,9 +79,9 @@ def replaced(old: str, new: str) -> str:
 RIGHT = replaced("width + height", "width * height")
 
 
-def drive(house: House, checkout: Path, model: ScriptedModel | ReplayModel) -> tuple[Run, list[Event]]:
+def drive(house: House, checkout: Path, model: ScriptedModel | ReplayModel, **budget: float) -> tuple[Run, list[Event]]:
     agent = CodeActAgent(model)
-    run = submit(house, Request(repo=str(checkout)), {})
+    run = submit(house, Request(repo=str(checkout), budget=budget), {})
     ended = Worker(house.store, house.artifacts, house.home, agent_for=lambda task: agent).drive(run.run_id)
     house.store.check(run.run_id)
     return ended, house.store.events(run.run_id)
@@ -149,6 +149,18 @@ def test_a_nested_git_directory_is_a_violation_and_the_third_ends_the_run(house:
     assert sum(event.type is EventType.GUARDRAIL_BLOCKED for event in events) >= 1
     refused = [e.data.refused_by for e in events if e.type is EventType.PATCH_PROPOSED]  # type: ignore[attr-defined]
     assert all("sub/.git" in rule for rule in refused)
+
+
+def test_spent_iterations_end_the_run_and_resume_grants_them_again(house: House, checkout: Path) -> None:
+    wrong = replaced("width + height", "width - height")
+    thought = result(root_cause="it subtracts now", fix_hypothesis="multiply")
+    model = ScriptedModel([MAP, PLAN, wrong, DONE, thought, thought, RIGHT, DONE, APPROVE])
+    run, _ = drive(house, checkout, model, iterations=1)
+    assert (run.state, run.failure and run.failure.kind) == (State.ABORTED, FailureKind.BUDGET_EXCEEDED)
+    resume(house, run.run_id)
+    worker = Worker(house.store, house.artifacts, house.home, agent_for=lambda task: CodeActAgent(model))
+    ended = worker.drive(run.run_id)
+    assert (ended.state, ended.spent.iterations) == (State.DONE, 2)
 
 
 def test_a_recorded_run_replays_to_the_same_events(house: House, checkout: Path) -> None:

@@ -109,8 +109,9 @@ def show(run_id: RunArg, as_json: JsonFlag = False) -> None:
             _print_json(house, found)
         else:
             from codepilot.cli.screens import run_screen
+            from codepilot.engine import patch_of
 
-            run_screen(_console(), found, _patch(house, found))
+            run_screen(_console(), found, patch_of(house, found))
 
 
 @app.command()
@@ -148,9 +149,11 @@ def logs(
 @app.command()
 def diff(run_id: RunArg) -> None:
     """Print the change a run found, as a patch for `git apply`."""
+    from codepilot.engine import patch_of
+
     with _house() as house:
         found = house.store.load(house.store.find(run_id))
-        sys.stdout.buffer.write(_patch(house, found))
+        sys.stdout.buffer.write(patch_of(house, found))
         sys.stdout.flush()
 
 
@@ -280,7 +283,7 @@ def _finish(
     """Drive the run to its end, show it, and exit with its code."""
     from codepilot.cli.drive import drive
     from codepilot.cli.screens import ending
-    from codepilot.engine import apply_run
+    from codepilot.engine import apply_run, patch_of
     from codepilot.verify import exit_code
 
     console = _console()
@@ -291,7 +294,7 @@ def _finish(
     if as_json:
         _print_json(house, found)
     else:
-        ending(console, found, _patch(house, found))
+        ending(console, found, patch_of(house, found))
         if applied is not None:
             _say_applied(applied.checkout, applied.files)
     raise typer.Exit(exit_code(found))
@@ -299,10 +302,6 @@ def _finish(
 
 def _say_applied(checkout: str, files: tuple[str, ...]) -> None:
     typer.echo(f"Applied to {checkout}: {', '.join(files) or 'it was already there'}.")
-
-
-def _patch(house: House, found: Run) -> bytes:
-    return house.artifacts.get(found.proposal.diff) if found.proposal else b""
 
 
 def _print_json(house: House, found: Run) -> None:

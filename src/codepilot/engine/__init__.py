@@ -1,6 +1,6 @@
 """The engine: drives a run from step to step, and answers the doors."""
 
-from codepilot.engine.apply import apply_run
+from codepilot.engine.apply import apply_run, patch_of
 from codepilot.engine.close import report_run
 from codepilot.engine.collect import collect
 from codepilot.engine.control import cancel, request_pause, resume
@@ -17,6 +17,7 @@ __all__ = [
     "cancel",
     "collect",
     "parse_budget",
+    "patch_of",
     "report_run",
     "request_pause",
     "resume",

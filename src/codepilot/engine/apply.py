@@ -12,6 +12,19 @@ from codepilot.engine.site import open_objects
 from codepilot.workspace import is_url, promote
 
 
+def patch_of(house: House, run: Run) -> bytes:
+    """The change of a run as any git can apply it; nothing if it has none."""
+    if run.base is None or run.proposal is None or run.proposal.refused_by:
+        return b""
+    if run.state is not State.DONE:
+        return house.artifacts.get(run.proposal.diff)
+    objects = open_objects(house.home, run.base.repo_id)
+    try:
+        return objects.patch_for_sha1(run.base.tree, run.proposal.tree)
+    finally:
+        objects.close()
+
+
 def apply_run(house: House, run_id: str, *, accept_plausible: bool) -> PatchApplied:
     """Refused unless the change was proved, is trusted, and every touched file is still as it was."""
     run = house.store.load(run_id)
@@ -37,6 +50,10 @@ def apply_run(house: House, run_id: str, *, accept_plausible: bool) -> PatchAppl
     try:
         journal = house.home.bundles / f"{run_id}.apply.json"
         files = promote(Path(run.base.checkout), objects, run.base.tree, run.proposal.tree, journal)
+    except CodePilotError as error:
+        if error.kind is not FailureKind.PATCH_CONFLICT:
+            raise
+        raise CodePilotError(FailureKind.INVALID_SPEC, error.failure.message, error.failure.advice) from error
     finally:
         objects.close()
     applied = PatchApplied(checkout=run.base.checkout, files=files)

@@ -126,4 +126,3 @@ class Work:
             checkpoint=self.watch.checkpoint,
             seconds_left=self.watch.seconds_left,
         )
-

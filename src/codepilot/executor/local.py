@@ -25,7 +25,7 @@ from codepilot.executor.protocol import (
     WorkspaceInfo,
 )
 from codepilot.sandbox import ActionResult, Level, Limits, Process, Sandbox
-from codepilot.workspace import ObjectStore, Workspace
+from codepilot.workspace import ObjectStore, Workspace, shown
 from codepilot.workspace import Violation as Found
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
@@ -118,7 +118,7 @@ class LocalExecutor:
             found = place.workspace.diff(base_tree)
         changes = (
             FileChange(
-                path=change.path,
+                path=shown(change.path),
                 change=change.kind,
                 old_mode=change.old_mode,
                 new_mode=change.new_mode,
@@ -132,7 +132,7 @@ class LocalExecutor:
             tree=found.tree,
             changes=tuple(changes),
             violations=_violations(found.violations),
-            ignored=found.ignored,
+            ignored=tuple(shown(path) for path in found.ignored),
         )
 
     def read_file(self, workspace: str, path: str) -> bytes:
@@ -188,7 +188,7 @@ def _check_name(workspace: str) -> None:
 
 
 def _violations(found: tuple[Found, ...]) -> tuple[Violation, ...]:
-    return tuple(Violation(rule=one.rule, path=one.path, detail=one.detail) for one in found)
+    return tuple(Violation(rule=one.rule, path=shown(one.path), detail=shown(one.detail)) for one in found)
 
 
 def _code_result(result: ActionResult) -> CodeResult:
