@@ -21,6 +21,7 @@ app = typer.Typer(
     name="codepilot",
     help="Coding agents whose changes are proved: the test failed before, passes after, and nothing else broke.",
     no_args_is_help=True,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -57,16 +58,18 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 @app.command()
 def fix(
-    repo: Annotated[str, typer.Argument(metavar="[REPO]", help="A checkout or a git URL.")] = ".",
-    test: Annotated[list[str] | None, typer.Option(help="A failing test, as the project's runner names it.")] = None,
-    prompt: Annotated[str, typer.Option(help="What should be true afterwards, in your words.")] = "",
-    ref: Annotated[str | None, typer.Option(help="Work on this commit instead of the checkout as it is.")] = None,
-    python: Annotated[str | None, typer.Option(help="The interpreter that has the project's dependencies.")] = None,
-    agent: Annotated[str, typer.Option(help="Who works on it.")] = "repair",
+    repo: Annotated[str, typer.Argument(metavar="REPO", help="A checkout or a git URL.")] = ".",
+    test: Annotated[
+        list[str] | None, typer.Option(metavar="TEST_ID", help="A failing test, as its runner names it.")
+    ] = None,
+    prompt: Annotated[str, typer.Option(metavar="TEXT", help="What should be true afterwards.")] = "",
+    ref: Annotated[str | None, typer.Option(metavar="REF", help="Work on this commit only, not the checkout.")] = None,
+    python: Annotated[str | None, typer.Option(metavar="PATH", help="The project's interpreter.")] = None,
+    agent: Annotated[str, typer.Option(metavar="NAME", help="Who works on it.")] = "repair",
     budget: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="For example wall_sec=600.")] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Write the proved change into the checkout.")] = False,
-    accept_plausible: Annotated[bool, typer.Option(help="Let --apply write a change that is only plausible.")] = False,
-    unsafe_no_sandbox: Annotated[bool, typer.Option(help="Run the project's code without any sandbox.")] = False,
+    accept_plausible: Annotated[bool, typer.Option("--accept-plausible", help="Apply even if only plausible.")] = False,
+    unsafe_no_sandbox: Annotated[bool, typer.Option("--unsafe-no-sandbox", help="Run code unconfined.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Repair a failing test and prove the change."""
@@ -160,7 +163,7 @@ def diff(run_id: RunArg) -> None:
 @app.command()
 def apply(
     run_id: RunArg,
-    accept_plausible: Annotated[bool, typer.Option(help="Apply it although the tests around it are weak.")] = False,
+    accept_plausible: Annotated[bool, typer.Option("--accept-plausible", help="Apply even if only plausible.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Write a proved change into the checkout it was made for."""
@@ -176,7 +179,7 @@ def apply(
 
 @app.command()
 def resume(run_id: RunArg, as_json: JsonFlag = False) -> None:
-    """Go on with a run that was paused, killed, or had spent its budget (it is granted once more)."""
+    """Go on with a run that was paused, killed, or had spent its budget."""
     from codepilot.engine import resume as reopen
 
     with _house() as house:
@@ -216,7 +219,7 @@ def verify(
 
 @app.command()
 def replay(run_id: RunArg, as_json: JsonFlag = False) -> None:
-    """Rebuild a run's view from its log and check it against the stored one."""
+    """Tell a run from its log and check the stored view against it."""
     from codepilot.cli.follow import story
 
     with _house() as house:

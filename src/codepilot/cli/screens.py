@@ -123,13 +123,12 @@ def when(us: int) -> str:
 
 
 def _verdict(run: Run) -> Text:
+    """What the change is worth, and why not more."""
+    reason = run.proof.reason if run.proof else ""
     if run.verdict == "confirmed":
-        worth = ("confirmed", "bold green")
-        meaning = "the tests around the change are strong enough to trust it"
-    else:
-        worth = ("plausible", "bold yellow")
-        meaning = "every test passes, but they are too weak to rule out a wrong change: read it"
-    return Text.assemble(("verdict  ", "dim"), worth, f" ({run.confidence:.2f}): {meaning}")
+        return Text.assemble(("verdict  ", "dim"), ("confirmed", "bold green"), f" ({run.confidence:.2f}): {reason}")
+    worth = f" ({run.confidence:.2f}): {reason}. Read the change before you trust it."
+    return Text.assemble(("verdict  ", "dim"), ("plausible", "bold yellow"), worth)
 
 
 def _printable(patch: bytes) -> str:
