@@ -109,6 +109,22 @@ def test_a_mutable_default_is_repaired(bench: Open) -> None:
     assert project.unchanged()
 
 
+def test_a_cached_function_is_tried_without_what_others_left_in_its_cache(bench: Open) -> None:
+    project = bench(
+        {
+            "fib.py": (
+                "from functools import lru_cache\n\n\n@lru_cache(maxsize=None)\ndef fib(n):\n    if n < 2:\n"
+                "        return n\n    return fib(n - 1) + fib(n - 3)\n"
+            ),
+            "test_fib.py": (
+                "from fib import fib\n\n\ndef test_fib():\n"
+                "    assert [fib(n) for n in range(8)] == [0, 1, 1, 2, 3, 5, 8, 13]\n"
+            ),
+        }
+    )
+    assert b"fib(n - 1) + fib(n - 2)" in project.search(seconds=60.0).candidates[0].patched
+
+
 UNFIXABLE = {
     "unit.py": "def answer():\n    return 1\n",
     "test_unit.py": "from unit import answer\n\n\ndef test_answer():\n    assert answer() == 'thirty-one pieces'\n",

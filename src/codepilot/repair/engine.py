@@ -16,14 +16,14 @@ from codepilot.repair.localise import Suspicion, TestTrace, localise
 from codepilot.repair.priors import PRIORS
 from codepilot.repair.protocol import Candidate, Progress, SearchRequest, SearchResult
 from codepilot.repair.rank import Plausible, explain, rank
-from codepilot.repair.related import Related, choose_tests, is_test_file, read_sources, resolve
+from codepilot.repair.related import Related, add_loading, choose_tests, is_test_file, read_sources, resolve
 from codepilot.repair.source import Edit, Source
 from codepilot.repair.trial import Trial
 from codepilot.repair.worker import Job
 
 ENOUGH = 6
 """Plausible candidates after which more would hardly change the order."""
-FAR_BELOW = 0.35
+FAR_BELOW = 0.25
 """What scores less than this share of a plausible candidate would not be preferred to it."""
 LINGER_SEC = 5.0
 LINGER_SHARE = 0.5
@@ -66,7 +66,9 @@ class _Search:
             if not failing:
                 return self._nothing_fails(traces, targets)
             suspicion = localise(_of_the_project(traces, request), targets)
-            sources = read_sources(request.executor, request.workspace, suspicion.lines)
+            loaded = {path: lines for path, lines in trial.entered.items() if not is_test_file(path, request.targets)}
+            sources = read_sources(request.executor, request.workspace, {**suspicion.lines, **loaded})
+            suspicion = add_loading(suspicion, sources, loaded)
             self._resume(suspicion, sources, targets)
             related = Related(targets, traces)
             self._walk(trial, candidates(sources, suspicion, _failure(failing)), related)
@@ -77,7 +79,7 @@ class _Search:
         missing = [test for test in targets if test not in trial.collected]
         if missing:
             raise CodePilotError(FailureKind.TEST_NOT_FOUND, f"The search could not load {missing[0]}.")
-        return trial.trace([*targets, *(test for test in others if test in trial.collected)])
+        return trial.trace([*targets, *(test for test in others if test in trial.collected)], alone=targets)
 
     def _nothing_fails(self, traces: Sequence[TestTrace], targets: Sequence[str]) -> SearchResult:
         if not any(trace.test in targets for trace in traces):

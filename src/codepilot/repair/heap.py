@@ -97,7 +97,7 @@ def _digest(path: str, start: int, form: str) -> bytes:
 
 def idle_operations(tree: ast.AST) -> int:
     """Operations that say nothing (`x * 1`, `x - 0`, `x - 1 + 1`, `x and x`): a plainer edit says the same."""
-    return sum(_idle(node) for node in ast.walk(tree) if isinstance(node, ast.BinOp | ast.BoolOp | ast.Compare))
+    return sum(_idle(node) for node in ast.walk(tree))
 
 
 def _idle(node: ast.AST) -> bool:
@@ -106,10 +106,12 @@ def _idle(node: ast.AST) -> bool:
         return len(set(dumps)) < len(dumps)
     if isinstance(node, ast.Compare):
         return len(node.ops) == 1 and ast.dump(node.left) == ast.dump(node.comparators[0])
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Name | ast.Attribute | ast.Subscript)
     if not isinstance(node, ast.BinOp):
         return False
     right = node.right.value if isinstance(node.right, ast.Constant) else None
-    if isinstance(node.op, ast.Mult | ast.FloorDiv | ast.Pow) and right == 1 and not isinstance(right, bool):
+    if isinstance(node.op, ast.Mult | ast.Div | ast.FloorDiv | ast.Pow) and right == 1 and not isinstance(right, bool):
         return True
     if isinstance(node.op, ast.Add | ast.Sub):
         inner = node.left

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from codepilot.core.artifacts import TestStatus
@@ -10,7 +10,7 @@ from codepilot.core.failures import CodePilotError
 from codepilot.executor import Executor
 from codepilot.project import SuiteRun
 from codepilot.repair.heap import Proposal
-from codepilot.repair.localise import TestTrace
+from codepilot.repair.localise import Suspicion, TestTrace
 from codepilot.repair.source import Source, Unreadable
 from codepilot.repair.worker import Selection
 
@@ -19,6 +19,7 @@ MAX_TEST_SEC = 60.0
 NEAR_TESTS, NEAR_SEC = 80, 2.0
 ALL_SEC = 10.0
 MAX_FILES = 400
+LOADING = 0.15
 
 
 def resolve(targets: Sequence[str], baseline: SuiteRun) -> tuple[str, ...]:
@@ -69,6 +70,21 @@ def read_sources(executor: Executor, workspace: str, paths: Iterable[str]) -> di
         except (Unreadable, CodePilotError):
             continue
     return sources
+
+
+def add_loading(
+    suspicion: Suspicion, sources: Mapping[str, Source], entered: Mapping[str, frozenset[int]]
+) -> Suspicion:
+    """Functions that ran while the project was loaded left their results behind: a little suspicious as well."""
+    weight = LOADING if suspicion.lines else 1.0
+    lines = {path: dict(known) for path, known in suspicion.lines.items()}
+    for path, source in sources.items():
+        for unit in source.units:
+            if unit.first_line in entered.get(path, ()):
+                known = lines.setdefault(path, {})
+                for line in unit.lines:
+                    known.setdefault(line, weight)
+    return Suspicion({path: dict(sorted(known.items())) for path, known in sorted(lines.items())})
 
 
 class Related:

@@ -55,6 +55,9 @@ def measure_strength(
     differ from them count. None means that there was nothing to mutate, or no time to find out.
     """
     sources = _read(executor, workspace, paths, patched or {})
+    if not sources or not tests:
+        return None
+    before = _read(executor, workspace, list(originals or {}), originals or {})
     deadline = time.monotonic() + seconds
     with Trial(
         executor,
@@ -70,7 +73,7 @@ def measure_strength(
         trial.start()
         chosen = [*tests, *(test for test in trial.collected if test not in tests)][:_MAX_TESTS]
         traces = [trace for trace in trial.trace(chosen) if trace.passed]
-        units = _touched(sources, originals or {}, traces)
+        units = _touched(sources, before, traces)
         mutants = _sample(_mutants(units), limit)
         jobs = [job for index, mutant in enumerate(mutants) if (job := _job(index, mutant, traces)) is not None]
         rulings = [ruling for ruling in trial.judge(jobs).values() if ruling.outcome not in ("invalid", "cold")]
@@ -90,7 +93,7 @@ def _read(executor: Executor, workspace: str, paths: Sequence[str], patched: Map
 
 
 def _touched(
-    sources: Mapping[str, Source], originals: Mapping[str, bytes], traces: Iterable[TestTrace]
+    sources: Mapping[str, Source], originals: Mapping[str, Source], traces: Iterable[TestTrace]
 ) -> dict[Source, list[Unit]]:
     """The functions that the change touched; without the originals, those that the tests run through."""
     covered: dict[str, set[int]] = defaultdict(set)
@@ -100,8 +103,7 @@ def _touched(
     found: dict[Source, list[Unit]] = {}
     for path, source in sources.items():
         if path in originals:
-            before = Source.read(path, originals[path])
-            known = {(unit.qualname, unit.segment()) for unit in before.units}
+            known = {(unit.qualname, unit.segment()) for unit in originals[path].units}
             units = [unit for unit in source.units if (unit.qualname, unit.segment()) not in known]
         else:
             units = [unit for unit in source.units if covered[path] & set(unit.lines)]

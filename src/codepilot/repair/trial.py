@@ -37,6 +37,7 @@ class Trial:
         self._modules: tuple[str, ...] = ()
         self._load_sec = 60.0
         self.collected: tuple[str, ...] = ()
+        self.entered: Mapping[str, frozenset[int]] = {}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -70,15 +71,16 @@ class Trial:
                 FailureKind.SUITE_CANNOT_START, f"The tests could not be loaded for the search: {lost}"
             ) from lost
         self.collected, self._modules = worker.collected, worker.loaded
+        self.entered = worker.entered
         self._load_sec = 3.0 + 2 * (time.monotonic() - begun)
 
-    def trace(self, tests: Sequence[str]) -> list[TestTrace]:
+    def trace(self, tests: Sequence[str], alone: Sequence[str] = ()) -> list[TestTrace]:
         """What each test does on the base. A test that takes the worker with it is left out."""
         traces: dict[str, TestTrace] = {}
         waiting = list(tests)
         while waiting and time.monotonic() < self.deadline:
             try:
-                for trace in self._worker("warm").trace(waiting, self.deadline):
+                for trace in self._worker("warm").trace(waiting, alone, self.deadline):
                     traces[trace.test] = trace
                 break
             except WorkerLost as lost:

@@ -111,6 +111,8 @@ class Worker:
     collected: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     loaded: tuple[str, ...] = ()
+    entered: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """First lines of the functions that ran while the project was loaded."""
 
     def start(self, deadline: float) -> bool:
         """Whether the tests could be collected."""
@@ -143,6 +145,7 @@ class Worker:
         self.collected = _strings(message.get("tests"))
         self.errors = _strings(message.get("errors"))
         self.loaded = _strings(message.get("modules"))
+        self.entered = _lines(message.get("entered"))
         return message.get("ready") is True
 
     @staticmethod
@@ -188,8 +191,9 @@ class Worker:
         tail = self._process.stderr_tail().decode("utf-8", "replace").strip()
         return f"it went over the {limit} limit" if limit else (tail[-2000:] or "it ended without a word")
 
-    def trace(self, tests: Sequence[str], deadline: float) -> Iterator[TestTrace]:
-        self._write(json.dumps({"op": "trace", "tests": list(tests)}).encode() + b"\n")
+    def trace(self, tests: Sequence[str], alone: Sequence[str], deadline: float) -> Iterator[TestTrace]:
+        """Run each test on the base; those named in `alone` in a process of their own."""
+        self._write(json.dumps({"op": "trace", "tests": list(tests), "alone": list(alone)}).encode() + b"\n")
         while "done" not in (message := self._read(deadline)):
             yield _trace(message)
 
@@ -220,12 +224,15 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _trace(message: Mapping[str, Any]) -> TestTrace:
-    lines = message.get("lines")
+def _lines(value: object) -> dict[str, frozenset[int]]:
     found: dict[str, frozenset[int]] = {}
-    for path, numbers in lines.items() if isinstance(lines, dict) else ():
+    for path, numbers in value.items() if isinstance(value, dict) else ():
         if isinstance(numbers, list):
             found[str(path)] = frozenset(number for number in numbers if isinstance(number, int))
+    return found
+
+
+def _trace(message: Mapping[str, Any]) -> TestTrace:
     frames = message.get("frames")
     places = [place for place in frames if isinstance(place, list) and len(place) == 2] if frames else []
     return TestTrace(
@@ -233,7 +240,7 @@ def _trace(message: Mapping[str, Any]) -> TestTrace:
         outcome=str(message.get("outcome")),
         cpu_sec=_number(message.get("cpu")),
         wall_sec=_number(message.get("wall")),
-        lines=found,
+        lines=_lines(message.get("lines")),
         exception=str(message.get("exception", "")),
         message=str(message.get("message", "")),
         frames=tuple((str(path), int(line)) for path, line in places if isinstance(line, int)),

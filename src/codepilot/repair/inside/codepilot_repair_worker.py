@@ -37,6 +37,7 @@ FLOOR_SEC = 0.15
 FACTOR = 10.0
 GRACE_SEC = 1.0
 TRACE_SEC = 20.0
+TRACE_COST = 15.0
 MAX_FRAMES = 40
 MAX_MODULES = 400
 
@@ -91,7 +92,7 @@ class Worker:
         if self.cold:
             for name in self.header["modules"]:
                 self._preload(name)
-            self._serve_ready([])
+            self._serve_ready()
         calls, collected = Lines(calls=True), []
 
         def ready() -> None:
@@ -99,7 +100,8 @@ class Worker:
             collected.append(True)
             self.entered = calls.found
             self._index()
-            self._serve_ready(self._foreign_modules())
+            entered = {path: sorted(line for line, _ in places) for path, places in calls.found.items()}
+            self._serve_ready(modules=self._foreign_modules(), entered=entered)
 
         calls.__enter__()
         try:
@@ -107,7 +109,7 @@ class Worker:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever keeps tests from loading is reported
             self.suite.broken.append("".join(traceback.format_exception_only(type(error), error)))
         if not collected:
-            self.channel.send(ready=False, tests=[], errors=self.suite.broken[:5], modules=[])
+            self.channel.send(ready=False, errors=self.suite.broken[:5])
 
     def _preload(self, name: str) -> None:
         try:
@@ -135,17 +137,17 @@ class Worker:
         calls = {name: self.suite.quick(name) for name in self.suite.items}
         self.quick = {name: call for name, call in calls.items() if call is not None}
 
-    def _serve_ready(self, modules: list[str]) -> None:
+    def _serve_ready(self, **facts: Any) -> None:
         gc.collect()
         gc.freeze()
-        self.channel.send(ready=True, tests=list(self.suite.items), errors=self.suite.broken[:5], modules=modules)
+        self.channel.send(ready=True, tests=list(self.suite.items), errors=self.suite.broken[:5], **facts)
         stamps = self._stamps()
         while True:
             message = self.channel.read()
             if message is None:
                 os._exit(0)
             if message["op"] == "trace":
-                self.trace(message["tests"])
+                self.trace(message["tests"], set(message["alone"]))
             else:
                 self.attempt(message["jobs"], message["suites"], message["chunk"])
             self.channel.send(done=True, damaged=self._stamps() != stamps)
@@ -190,8 +192,11 @@ class Worker:
             signal.setitimer(signal.ITIMER_PROF, 0)
         return ("timeout" if isinstance(error, Stop) else outcome), error
 
-    def trace(self, tests: list[str]) -> None:
-        """Each test on the base: how it ends, what it costs, which lines it runs, where it fails."""
+    def trace(self, tests: list[str], alone: set[str]) -> None:
+        """Each test on the base: how it ends, what it costs, which lines it runs, where it fails.
+
+        Those to be run `alone` get a child of their own: what others left in caches would hide lines.
+        """
         waiting = [name for name in tests if name in self.suite.items]
         while waiting:
             reported: list[str] = []
@@ -199,27 +204,32 @@ class Worker:
             def take(message: dict[str, Any], reported: list[str] = reported) -> None:
                 self.guard.written.update(message.pop("written"))
                 self.guard.forked = self.guard.forked or message.pop("forked")
+                self.leaked = self.leaked or message.pop("stateful")
                 self.costs[message["test"]] = (message["cpu"], message["wall"])
                 reported.append(message["test"])
                 self.channel.send(**message)
 
-            self.children.run(functools.partial(self._trace_all, waiting), take)
+            self.children.run(functools.partial(self._trace_all, waiting, alone), take)
             if len(reported) < len(waiting) and not self.children.renewed:
                 self.channel.send(test=waiting[len(reported)], outcome="died", cpu=0, wall=0, lines={}, frames=[])
                 reported.append("")
             waiting = waiting[len(reported) :]
 
-    def _trace_all(self, tests: list[str], say: Say, folder: str) -> None:
+    def _trace_all(self, tests: list[str], alone: set[str], say: Say, folder: str) -> None:
         self.suite.private(folder)
         self.guard.arm(strict=False)
         for name in tests:
             say(begin=3 * TRACE_SEC)
-            cpu, wall = time.process_time(), time.monotonic()
-            first, _ = self.run(name, limit=TRACE_SEC)
-            cpu, wall = time.process_time() - cpu, time.monotonic() - wall
-            say(begin=3 * TRACE_SEC)
+            begun = time.process_time()
             with Lines() as lines:
-                second, error = self.run(name, limit=TRACE_SEC)
+                first, error = self.run(name, limit=TRACE_SEC)
+            traced = time.process_time() - begun
+            say(begin=3 * TRACE_SEC)
+            cpu, wall = time.process_time(), time.monotonic()
+            second, _ = self.run(name, limit=TRACE_SEC)
+            cpu, wall = time.process_time() - cpu, time.monotonic() - wall
+            cpu, wall = max(cpu, traced / TRACE_COST), max(wall, traced / TRACE_COST)
+            stateful = name in alone and self._goes_another_way(name, lines.found, say)
             say(
                 test=name,
                 outcome=first if first == second else "unstable",
@@ -228,11 +238,19 @@ class Worker:
                 lines={path: sorted(numbers) for path, numbers in lines.found.items()},
                 written=sorted(self.guard.written),
                 forked=self.guard.forked,
+                stateful=stateful,
                 **_failure(error),
             )
-            if "timeout" in (first, second):
+            if "timeout" in (first, second) or name in alone:
                 say(renew=True)
                 return
+
+    def _goes_another_way(self, name: str, before: dict[str, set[Any]], say: Say) -> bool:
+        """Whether the test runs other lines when it is run again: then something remembers, a cache perhaps."""
+        say(begin=3 * TRACE_SEC)
+        with Lines() as lines:
+            self.run(name, limit=TRACE_SEC)
+        return lines.found != before
 
     # --- trying candidates ------------------------------------------------------------------------------------
 

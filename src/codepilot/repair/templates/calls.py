@@ -20,7 +20,7 @@ _FUNCTIONS = (
     "map filter",
     "dict list set",
     "chr ord",
-    "Exception ValueError TypeError KeyError IndexError RuntimeError",
+    "ValueError TypeError KeyError IndexError RuntimeError",
 )
 _METHODS = (
     "append extend add insert",

@@ -11,6 +11,18 @@ from codepilot.repair.source import Edit
 from codepilot.repair.templates.template import Proposals, Template
 
 _LIMIT = 8
+_OPPOSITES: dict[type[ast.cmpop], str] = {
+    ast.Lt: ">=",
+    ast.LtE: ">",
+    ast.Gt: "<=",
+    ast.GtE: "<",
+    ast.Eq: "!=",
+    ast.NotEq: "==",
+    ast.Is: "is not",
+    ast.IsNot: "is",
+    ast.In: "not in",
+    ast.NotIn: "in",
+}
 
 
 def atoms(node: ast.AST, context: Context) -> Iterator[str]:
@@ -18,7 +30,7 @@ def atoms(node: ast.AST, context: Context) -> Iterator[str]:
     for text in context.conditions:
         yield text
     for text in context.conditions:
-        yield f"not {_tight(text)}"
+        yield _opposite(text)
     names = context.names_at(node)[:_LIMIT]
     for name in names:
         yield from _about(name, context)
@@ -30,8 +42,12 @@ def atoms(node: ast.AST, context: Context) -> Iterator[str]:
                 yield from (f"{one} in {other}", f"{one} not in {other}")
 
 
-def _tight(text: str) -> str:
-    return text if text_strength(text) >= COMPARE else f"({text})"
+def _opposite(text: str) -> str:
+    test = ast.parse(text.strip(), mode="eval").body
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        sign = _OPPOSITES[type(test.ops[0])]
+        return f"{ast.unparse(test.left)} {sign} {ast.unparse(test.comparators[0])}"
+    return f"not {text if text_strength(text) >= COMPARE else f'({text})'}"
 
 
 def _comparable(one: str, other: str, context: Context) -> bool:
@@ -52,6 +68,8 @@ def _about(name: str, context: Context) -> Iterator[str]:
 
 def negate(node: ast.If | ast.While | ast.IfExp | ast.Assert, context: Context) -> Proposals:
     test = node.test
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        return
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yield context.replace(test, context.text(test.operand), "condition.negate")
     else:
@@ -62,6 +80,7 @@ def negate_value(node: ast.expr, context: Context) -> Proposals:
     """`return c` → `return not c`, and the same in calls and filters."""
     parent = context.parent(node)
     used = isinstance(parent, ast.Return | ast.Assign | ast.comprehension | ast.keyword | ast.BoolOp)
+    used = used and not (isinstance(node, ast.Compare) and len(node.ops) == 1)
     if used and isinstance(getattr(node, "ctx", ast.Load()), ast.Load) and context.field_of(node) != "iter":
         yield f"not {context.at(node, COMPARE)}"
 
@@ -124,6 +143,8 @@ def filter_comprehension(node: ast.comprehension, context: Context) -> Proposals
 
 def negate_filter(node: ast.comprehension, context: Context) -> Proposals:
     for condition in node.ifs:
+        if isinstance(condition, ast.Compare) and len(condition.ops) == 1:
+            continue
         yield context.replace(condition, f"not {context.at(condition, COMPARE)}", "condition.negate")
 
 

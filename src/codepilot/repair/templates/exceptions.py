@@ -18,7 +18,8 @@ def widen(node: ast.ExceptHandler, context: Context) -> Proposals:
     caught = [context.text(part) for part in (node.type.elts if isinstance(node.type, ast.Tuple) else [node.type])]
     for name in dict.fromkeys((*context.failure.exceptions, *_COMMON, "Exception")):
         if name not in caught and name.isidentifier():
-            yield context.replace(node.type, f"({', '.join([*caught, name])})", "exception.widen")
+            if name != "Exception":
+                yield context.replace(node.type, f"({', '.join([*caught, name])})", "exception.widen")
             yield context.replace(node.type, name, "exception.widen")
     if len(caught) > 1:
         for name in caught:

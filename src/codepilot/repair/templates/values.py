@@ -66,6 +66,8 @@ def off_by_one(node: ast.expr, context: Context) -> Proposals:
     parent, field = context.parent(node), context.field_of(node)
     if isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and field == "func"):
         return
+    if isinstance(parent, ast.BoolOp) or field in ("test", "ifs", "operand"):
+        return
     if isinstance(parent, ast.Subscript) and field == "value":
         return
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub) and _number(node.right) is not None:
