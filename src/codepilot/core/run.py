@@ -299,6 +299,8 @@ def _after_failure(run: Run, failure: Failure) -> list[EventDraft]:
     kind, handling = failure.kind, failure.handling
     if kind is FailureKind.BUDGET_EXCEEDED or kind is FailureKind.CANCELLED:
         return _finish(run, State.ABORTED, failure)
+    if (spent := exhausted(run)) is not None:
+        return _finish(run, State.ABORTED, spent)
     if kind is FailureKind.POLICY_VIOLATION and run.violations < VIOLATION_LIMIT:
         return _again(run, State.REFLECT, failure)
     if kind is FailureKind.TOOL_MISSING and run.state is not State.MAP_REPO:
