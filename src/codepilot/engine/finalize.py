@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pydantic import JsonValue
 
 from codepilot import __version__
@@ -60,9 +62,7 @@ def finalize(work: Work) -> Outcome:
 def _prove(work: Work, site: Site, baseline: Baseline, proposal: PatchProposed) -> ProofRecorded:
     def measure(workspace: str) -> Strength | None:
         seconds = min(STRENGTH_SEC, work.watch.seconds_left() / 2)
-        return measure_strength(
-            site.executor, workspace, site.project, proposal.patch.touched_files, baseline.targets, seconds=seconds
-        )
+        return strength_of(site, workspace, proposal.tree, baseline.targets, seconds)
 
     budget = work.run.task.budget
     return prove(
@@ -79,6 +79,18 @@ def _prove(work: Work, site: Site, baseline: Baseline, proposal: PatchProposed) 
         confidence=proposal.patch.confidence,
         narrowed=work.run.narrowed,
         measure=measure,
+    )
+
+
+def strength_of(
+    site: Site, workspace: str, tree: str, targets: Sequence[str], seconds: float = STRENGTH_SEC
+) -> Strength | None:
+    """How much the tests would notice of a wrong change to the functions that were touched."""
+    changed = {path: before for path, before, after in site.objects.changes(site.base.tree, tree) if after}
+    originals = {path: site.objects.read_blob(entry.oid) for path, entry in changed.items() if entry}
+    paths = tuple(changed)
+    return measure_strength(
+        site.executor, workspace, site.project, paths, targets, seconds=seconds, originals=originals
     )
 
 

@@ -6,14 +6,13 @@ from pathlib import Path
 
 from codepilot.core.events import BasePinned, BundleWritten, ProofRecorded
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.engine.finalize import strength_of
 from codepilot.engine.house import House
 from codepilot.engine.site import find_project, open_site, pin
-from codepilot.repair import Strength, measure_strength
+from codepilot.repair import Strength
 from codepilot.sandbox import choose
 from codepilot.store import new_id
 from codepilot.verify import Provenance, check_bundle, verify_bundle
-
-STRENGTH_SEC = 30.0
 
 
 def verify_again(house: House, directory: Path, repo: Path | None) -> ProofRecorded:
@@ -28,10 +27,7 @@ def verify_again(house: House, directory: Path, repo: Path | None) -> ProofRecor
     site = open_site(house.home, sandbox, base, project)
 
     def measure(workspace: str) -> Strength | None:
-        touched = tuple(
-            change.path for change in site.objects.diff(provenance.base_tree, provenance.patched_tree).changes
-        )
-        return measure_strength(site.executor, workspace, project, touched, provenance.targets, seconds=STRENGTH_SEC)
+        return strength_of(site, workspace, provenance.patched_tree, provenance.targets)
 
     try:
         return verify_bundle(

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from codepilot.core.contract import JsonObject, canonical_json
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -19,14 +19,17 @@ from codepilot.repair.rank import Plausible, explain, rank
 from codepilot.repair.related import Related, add_loading, choose_tests, is_test_file, read_sources, resolve
 from codepilot.repair.source import Edit, Source
 from codepilot.repair.trial import Trial
-from codepilot.repair.worker import Job
+from codepilot.repair.worker import Job, Selection
 
 ENOUGH = 6
 """Plausible candidates after which more would hardly change the order."""
 FAR_BELOW = 0.25
 """What scores less than this share of a plausible candidate would not be preferred to it."""
-LINGER_SEC = 5.0
-LINGER_SHARE = 0.5
+LINGER = 400
+"""How many more candidates are tried after the first plausible one, at least; as many again as led to it, at most."""
+LINGER_SEC = 15.0
+MAX_HOPEFUL = 40
+"""How many other failing tests are watched: a repair that mends those too is likelier to be the right one."""
 BATCH_SEC = 0.4
 BATCHES = (16, 512)
 REPORT_SEC = 0.2
@@ -49,6 +52,8 @@ class _Search:
         self._digest = ""
         self._found: list[Plausible] = []
         self._exhausted = False
+        self._satisfied = False
+        self._hopeful: tuple[str, ...] = ()
 
     # --- the corridor -----------------------------------------------------------------------------------------
 
@@ -56,9 +61,9 @@ class _Search:
         request = self._request
         targets = resolve(request.targets, request.baseline)
         others = choose_tests(targets, request.baseline)
-        with Trial(
-            request.executor, request.workspace, request.project, (*targets, *others), self._deadline, self._tick
-        ) as trial:
+        hopeful = tuple(test for test in request.baseline.red if test not in targets)[:MAX_HOPEFUL]
+        tests = (*targets, *others, *hopeful)
+        with Trial(request.executor, request.workspace, request.project, tests, self._deadline, self._tick) as trial:
             self._report()
             trial.start()
             traces = self._trace(trial, targets, others)
@@ -70,6 +75,7 @@ class _Search:
             sources = read_sources(request.executor, request.workspace, {**suspicion.lines, **loaded})
             suspicion = add_loading(suspicion, sources, loaded)
             self._resume(suspicion, sources, targets)
+            self._hopeful = tuple(test for test in hopeful if test in trial.collected)
             related = Related(targets, traces)
             self._walk(trial, candidates(sources, suspicion, _failure(failing)), related)
         return self._result()
@@ -96,27 +102,40 @@ class _Search:
         size, stop = BATCHES[0], self._deadline
         for _ in itertools.islice(proposals, self._position):
             self._tick()
-        while time.monotonic() < stop and len(self._found) < ENOUGH:
+        while time.monotonic() < stop and not self._satisfied:
             begun = time.monotonic()
             batch = self._pop(proposals, size, begun)
             if not batch:
                 self._exhausted = True
                 break
-            if batch[0].score < FAR_BELOW * max((one.proposal.score for one in self._found), default=0.0):
-                break
             passed = self._try(trial, batch, related)
             if passed is None:
                 break
-            for proposal in passed:
-                self._keep(trial, proposal, related)
-            self._position = batch[-1].position + 1
+            self._settle(trial, batch[-1], passed, related)
             self._tried += len(batch)
             self._report()
             if self._found:
-                waited = time.monotonic() - self._started
-                stop = min(self._deadline, stop, begun + max(LINGER_SEC, LINGER_SHARE * waited))
+                stop = min(stop, begun + max(LINGER_SEC, begun - self._started))
             took = time.monotonic() - begun
             size = min(BATCHES[1], size * 2) if took < BATCH_SEC / 2 else max(BATCHES[0], size // 2)
+
+    def _settle(self, trial: Trial, last: Proposal, passed: Sequence[Proposal], related: Related) -> None:
+        """Keep what deserves it, one by one in the search's order, so that the size of a batch changes nothing."""
+        for proposal in passed:
+            if self._enough(proposal):
+                break
+            self._keep(trial, proposal, related)
+        self._satisfied = self._satisfied or self._enough(last)
+        self._position = last.position + 1
+
+    def _enough(self, proposal: Proposal) -> bool:
+        """Whether the search would have ended before it came to this candidate."""
+        if not self._found:
+            return False
+        first = min(one.proposal.position for one in self._found)
+        best = max(one.proposal.score for one in self._found)
+        lingered = proposal.position > first + max(LINGER, first)
+        return lingered or len(self._found) >= ENOUGH or proposal.score < FAR_BELOW * best
 
     def _pop(self, proposals: Iterator[Proposal], size: int, begun: float) -> list[Proposal]:
         batch: list[Proposal] = []
@@ -142,8 +161,13 @@ class _Search:
             return
         ruling = trial.judge([job]).get(proposal.position)
         if ruling is not None and ruling.outcome == "passed":
-            witnesses = related.witnesses(proposal)
-            self._found.append(Plausible(proposal, job.content, witnesses))
+            mended = sum(self._mends(trial, job, test) for test in self._hopeful)
+            self._found.append(Plausible(proposal, job.content, related.witnesses(proposal), mended))
+
+    def _mends(self, trial: Trial, job: Job, test: str) -> bool:
+        """Whether the candidate also makes this other failing test pass."""
+        ruling = trial.judge([replace(job, selection=Selection((test,), thorough=True))]).get(job.number)
+        return ruling is not None and ruling.outcome == "passed"
 
     # --- what survives ----------------------------------------------------------------------------------------
 
@@ -256,6 +280,7 @@ class _Row:
     line: int
     score: float
     witnesses: int
+    mended: int
 
 
 def _remember(one: Plausible) -> JsonObject:
@@ -270,6 +295,7 @@ def _remember(one: Plausible) -> JsonObject:
         proposal.line,
         proposal.score,
         one.witnesses,
+        one.mended,
     )
     return dict(vars(row))
 
@@ -290,7 +316,9 @@ def _revive(row: object, sources: dict[str, Source]) -> Plausible | None:
     if patched is None:
         return None
     unit = source.unit_at(edit.start)
-    return Plausible(Proposal(kept.position, source, unit, edit, kept.score, kept.line), patched, kept.witnesses)
+    return Plausible(
+        Proposal(kept.position, source, unit, edit, kept.score, kept.line), patched, kept.witnesses, kept.mended
+    )
 
 
 def _candidate(one: Plausible, confidence: float) -> Candidate:

@@ -15,6 +15,7 @@ PRIORS: dict[str, float] = {
     "operator.regroup": 0.4,
     "operator.negate_part": 0.35,
     "operator.accumulate": 0.35,
+    "operator.extreme": 0.5,
     "operator.truth": 0.2,
     "operator.minus": 0.15,
     "operator.combine": 0.2,

@@ -31,17 +31,20 @@ _DOUBTS: dict[str, float] = {
     "call.clamp": 0.7,
 }
 """What a template that only makes tests pass is worth beside one that states an intention."""
+_MENDS = 4.0
+"""How much likelier each other failing test that passes too makes a candidate."""
 _LITERAL = re.compile(r"(?<![\w.])(?:\d+(?:\.\d+)?|'[^']+'|\"[^\"]+\")")
 _HARMLESS = frozenset({"0", "1", "-1", "2"})
 
 
 @dataclass(frozen=True)
 class Plausible:
-    """A candidate that passed, and how many tests that reach it agreed."""
+    """A candidate that passed, how many tests that reach it agreed, and how many other failing tests it mends."""
 
     proposal: Proposal
     patched: bytes
     witnesses: int
+    mended: int = 0
 
 
 def rank(found: Sequence[Plausible]) -> list[tuple[Plausible, float]]:
@@ -70,7 +73,7 @@ def _weight(one: Plausible, places: Counter[tuple[str, int]]) -> float:
     if _special_cases(source, new, old):
         weight *= 0.5
     agreeing = places[source.path, proposal.line] - 1
-    return weight * (1 + 0.15 * min(agreeing, 4))
+    return weight * (1 + 0.15 * min(agreeing, 4)) * _MENDS**one.mended
 
 
 def _special_cases(source: Source, new: str, old: str) -> bool:

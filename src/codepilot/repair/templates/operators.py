@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import itertools
 
 from codepilot.repair.binding import AND, COMPARE, NOT, operator_strength
 from codepilot.repair.context import NUMBER, Context
+from codepilot.repair.source import Function
 from codepilot.repair.templates.template import Proposals, Template
 
 _SIGNS: dict[type[ast.operator], str] = {
@@ -155,8 +157,21 @@ def accumulate(node: ast.Assign, context: Context) -> Proposals:
         target, value = context.text(node.targets[0]), context.text(node.value)
         for sign in "+-*|":
             yield f"{target} {sign}= {value}"
+
+
+def extreme(node: ast.Assign, context: Context) -> Proposals:
+    """A loop that overwrites what it should only raise or lower: `end = x` → `end = max(end, x)`."""
+    if len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name) or not _in_loop(node, context):
+        return
+    target, value = node.targets[0].id, context.text(node.value)
+    if not any(isinstance(part, ast.Name) and part.id == target for part in ast.walk(node.value)):
         yield f"{target} = max({target}, {value})"
         yield f"{target} = min({target}, {value})"
+
+
+def _in_loop(node: ast.AST, context: Context) -> bool:
+    inside = itertools.takewhile(lambda above: not isinstance(above, Function), context.ancestors(node))
+    return any(isinstance(above, ast.For | ast.AsyncFor | ast.While) for above in inside)
 
 
 def minus(node: ast.expr, context: Context) -> Proposals:
@@ -196,6 +211,7 @@ FAMILY = (
     Template("operator.truth", (ast.Compare,), drop_not_inside),
     Template("operator.augmented", (ast.AugAssign,), augmented),
     Template("operator.accumulate", (ast.Assign,), accumulate),
+    Template("operator.extreme", (ast.Assign,), extreme),
     Template("operator.combine", (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.BinOp), combine),
     Template("operator.minus", (ast.Name, ast.Call, ast.Attribute, ast.Subscript), minus),
 )
