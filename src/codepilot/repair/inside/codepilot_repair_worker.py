@@ -36,7 +36,7 @@ else:
 FLOOR_SEC = 0.15
 FACTOR = 10.0
 GRACE_SEC = 1.0
-TRACE_SEC = 20.0
+TRACE_SEC = 10.0
 TRACE_COST = 15.0
 MAX_FRAMES = 40
 MAX_MODULES = 400
@@ -205,6 +205,9 @@ class Worker:
                 self.guard.written.update(message.pop("written"))
                 self.guard.forked = self.guard.forked or message.pop("forked")
                 self.leaked = self.leaked or message.pop("stateful")
+                # What ran until something broke says nothing about what the mended test needs.
+                if message["exception"] in ("MemoryError", "RecursionError", "Stop"):
+                    message.update(cpu=0.0, wall=0.0)
                 self.costs[message["test"]] = (message["cpu"], message["wall"])
                 reported.append(message["test"])
                 self.channel.send(**message)
@@ -224,12 +227,14 @@ class Worker:
             with Lines() as lines:
                 first, error = self.run(name, limit=TRACE_SEC)
             traced = time.process_time() - begun
-            say(begin=3 * TRACE_SEC)
-            cpu, wall = time.process_time(), time.monotonic()
-            second, _ = self.run(name, limit=TRACE_SEC)
-            cpu, wall = time.process_time() - cpu, time.monotonic() - wall
-            cpu, wall = max(cpu, traced / TRACE_COST), max(wall, traced / TRACE_COST)
-            stateful = name in alone and self._goes_another_way(name, lines.found, say)
+            second, cpu, wall, stateful = first, 0.0, 0.0, False
+            if first != "timeout":
+                say(begin=3 * TRACE_SEC)
+                cpu, wall = time.process_time(), time.monotonic()
+                second, _ = self.run(name, limit=TRACE_SEC)
+                cpu, wall = time.process_time() - cpu, time.monotonic() - wall
+                stateful = name in alone and self._goes_another_way(name, lines.found, say)
+                cpu, wall = max(cpu, traced / TRACE_COST), max(wall, traced / TRACE_COST)
             say(
                 test=name,
                 outcome=first if first == second else "unstable",
