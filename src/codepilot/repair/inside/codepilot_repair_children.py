@@ -98,10 +98,16 @@ class Children:
 
 def _limit_memory() -> None:
     """A candidate that grows without end meets MemoryError before the whole sandbox meets its limit."""
-    with open("/proc/self/statm") as file:  # noqa: PTH123 - runs in every child
-        used = int(file.read().split()[0]) * resource.getpagesize()
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, hard))
+    kind, used = resource.RLIMIT_AS, 0
+    try:
+        with open("/proc/self/statm") as file:  # noqa: PTH123 - runs in every child
+            used = int(file.read().split()[0]) * resource.getpagesize()
+    except OSError:
+        # Landlock hides /proc. What is resident bounds the private memory, which this limit counts.
+        kind, used = resource.RLIMIT_DATA, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    hard = resource.getrlimit(kind)[1]
+    limit = used + MEMORY
+    resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
 def _bury(pid: int) -> None:
