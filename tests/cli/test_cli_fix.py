@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -162,8 +163,24 @@ def test_a_bug_that_no_template_mends_is_given_up_honestly(codepilot: Command, r
     assert (Path(report["bundle"]) / "transcript.jsonl").exists()
 
 
+def test_where_namespaces_are_missing_landlock_confines_the_same_repair(codepilot: Command, shop: Path) -> None:
+    ended = codepilot("fix", str(shop), "--json", CODEPILOT_SANDBOX_LEVEL="landlock")
+    assert ended.code == 0, ended.out + ended.err
+    bundle = Path(ended.json["bundle"])
+    assert json.loads((bundle / "provenance.json").read_text(encoding="utf-8"))["sandbox"]["level"] == "landlock"
+    assert codepilot("verify", str(bundle), CODEPILOT_SANDBOX_LEVEL="landlock").code == 0
+
+
+def test_without_a_sandbox_only_on_demand_and_the_bundle_says_so(codepilot: Command, shop: Path) -> None:
+    ended = codepilot("fix", str(shop), "--unsafe-no-sandbox", "--json")
+    assert ended.code == 0, ended.out + ended.err
+    provenance = json.loads((Path(ended.json["bundle"]) / "provenance.json").read_text(encoding="utf-8"))
+    assert provenance["sandbox"] == {"level": "none", "unsandboxed": True}
+
+
 def test_the_demo_repairs_its_example(codepilot: Command) -> None:
     ended = codepilot("demo")
     assert ended.code == 0, ended.out + ended.err
     for text in ("sandbox", "max(cursor, span.end)", "confirmed", "codepilot apply r-", "bundle"):
         assert text in ended.out, text
+    assert codepilot("apply", "last").code == 0, "a confirmed change needs no --accept-plausible"
