@@ -13,7 +13,7 @@ from codepilot.agents import CodeActAgent
 from codepilot.core.events import Event, EventType, State
 from codepilot.core.failures import FailureKind
 from codepilot.core.run import Run
-from codepilot.engine import House, Request, Worker, resume, submit
+from codepilot.engine import House, Request, Worker, make_task, resume, submit
 from codepilot.models import ReplayModel, ScriptedModel, exchanges
 
 CODE = """def area(width, height):
@@ -81,7 +81,7 @@ RIGHT = replaced("width + height", "width * height")
 
 def drive(house: House, checkout: Path, model: ScriptedModel | ReplayModel, **budget: float) -> tuple[Run, list[Event]]:
     agent = CodeActAgent(model)
-    run = submit(house, Request(repo=str(checkout), budget=budget), {})
+    run = submit(house, make_task(Request(repo=str(checkout), budget=budget), {}))
     ended = Worker(house.store, house.artifacts, house.home, agent_for=lambda task: agent).drive(run.run_id)
     house.store.check(run.run_id)
     return ended, house.store.events(run.run_id)
@@ -182,7 +182,7 @@ def test_a_run_whose_agent_dies_mid_turn_goes_on_from_its_last_observation(house
         except StopIteration:
             raise PowerCut from None
 
-    run = submit(house, Request(repo=str(checkout)), {})
+    run = submit(house, make_task(Request(repo=str(checkout)), {}))
     dying = Worker(
         house.store, house.artifacts, house.home, agent_for=lambda task: CodeActAgent(ScriptedModel(first_life))
     )

@@ -85,8 +85,7 @@ def fix(
         budget=parse_budget(tuple(budget or ())),
         unsafe_no_sandbox=unsafe_no_sandbox,
     )
-    with _house() as house:
-        _start(house, request, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
+    _start(request, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
 
 
 @app.command()
@@ -94,13 +93,13 @@ def demo(as_json: JsonFlag = False) -> None:
     """Repair a real bug in a small example project, offline."""
     from codepilot.cli.demo import prepare_example
     from codepilot.engine import Request
+    from codepilot.store import Home
 
-    with _house() as house:
-        checkout = prepare_example(house.home.path / "demo")
-        if not as_json:
-            _console().print(f"A small library with a suite of its own and one honest bug: {checkout}", soft_wrap=True)
-        request = Request(repo=str(checkout), prompt="Free slots must not overlap bookings that lie inside longer ones")
-        _start(house, request, apply=False, accept_plausible=False, as_json=as_json)
+    checkout = prepare_example(Home.default(os.environ).ensure().path / "demo")
+    if not as_json:
+        _console().print(f"A small library with a suite of its own and one honest bug: {checkout}", soft_wrap=True)
+    request = Request(repo=str(checkout), prompt="Free slots must not overlap bookings that lie inside longer ones")
+    _start(request, as_json=as_json)
 
 
 @app.command()
@@ -269,15 +268,19 @@ def _console() -> Console:
     return Console()
 
 
-def _start(house: House, request: Request, *, apply: bool, accept_plausible: bool, as_json: bool) -> None:
+def _start(request: Request, *, apply: bool = False, accept_plausible: bool = False, as_json: bool = False) -> None:
+    """Say what will run, where and how confined; then record the run and drive it."""
     from codepilot.cli.screens import opening
-    from codepilot.engine import submit
+    from codepilot.engine import make_task, submit
     from codepilot.sandbox import choose
+    from codepilot.store import Home, new_id
 
-    found = submit(house, request, os.environ)
+    task, run_id = make_task(request, os.environ), new_id("r-")
     if not as_json:
-        _console().print(opening(found, house.home, choose(found.task.sandbox_level).level))
-    _finish(house, found, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
+        _console().print(opening(task, run_id, Home.default(os.environ), choose(task.sandbox_level).level))
+    with _house() as house:
+        found = submit(house, task, run_id)
+        _finish(house, found, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
 
 
 def _finish(

@@ -15,6 +15,7 @@ from codepilot.core.artifacts import TestSummary
 from codepilot.core.events import State
 from codepilot.core.failures import Failure
 from codepilot.core.run import Run
+from codepilot.core.task import TaskSpec
 from codepilot.store import Home, RunRow
 
 COLOURS = {
@@ -26,17 +27,17 @@ COLOURS = {
 }
 
 
-def opening(run: Run, home: Home, level: str) -> RenderableType:
+def opening(task: TaskSpec, run_id: str, home: Home, level: str) -> RenderableType:
     """What will run, where, at which sandbox level."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_row("task", Text(run.task.goal.natural))
-    table.add_row("repository", Text(run.task.repo + (f" at {run.task.ref}" if run.task.ref else " as it is now")))
-    table.add_row("agent", Text(run.task.agent))
+    table.add_row("task", Text(task.goal.natural))
+    table.add_row("repository", Text(task.repo + (f" at {task.ref}" if task.ref else " as it is now")))
+    table.add_row("agent", Text(task.agent))
     table.add_row("sandbox", Text(level, "red" if level == "none" else "green"))
     table.add_row("kept in", Text(str(home.path)))
-    return Panel(table, title=f"codepilot · {run.run_id}", title_align="left", border_style="cyan")
+    return Panel(table, title=f"codepilot · {run_id}", title_align="left", border_style="cyan")
 
 
 def ending(console: Console, run: Run, patch: bytes) -> None:

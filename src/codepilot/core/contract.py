@@ -22,6 +22,7 @@ class Contract(BaseModel):
         ser_json_inf_nan="constants",
         ser_json_bytes="base64",
         val_json_bytes="base64",
+        defer_build=True,
     )
 
 

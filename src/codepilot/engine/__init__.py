@@ -1,13 +1,38 @@
-"""The engine: drives a run from step to step, and answers the doors."""
+"""The engine: drives a run from step to step, and answers the doors.
 
-from codepilot.engine.apply import apply_run, patch_of
-from codepilot.engine.close import report_run
-from codepilot.engine.collect import collect
-from codepilot.engine.control import cancel, request_pause, resume
-from codepilot.engine.house import House
-from codepilot.engine.reprove import verify_again
-from codepilot.engine.submit import Request, parse_budget, submit
-from codepilot.engine.worker import Worker
+Names are loaded when they are first asked for: a door can say what it is about to do before the database library,
+half of the start-up time, is in.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from codepilot.engine.apply import apply_run, patch_of
+    from codepilot.engine.close import report_run
+    from codepilot.engine.control import cancel, request_pause, resume
+    from codepilot.engine.garbage import collect
+    from codepilot.engine.house import House
+    from codepilot.engine.reprove import verify_again
+    from codepilot.engine.task import Request, make_task, parse_budget, submit
+    from codepilot.engine.worker import Worker
+
+_HOMES = {
+    "House": "house",
+    "Request": "task",
+    "Worker": "worker",
+    "apply_run": "apply",
+    "cancel": "control",
+    "collect": "garbage",
+    "make_task": "task",
+    "parse_budget": "task",
+    "patch_of": "apply",
+    "report_run": "close",
+    "request_pause": "control",
+    "resume": "control",
+    "submit": "task",
+    "verify_again": "reprove",
+}
 
 __all__ = [
     "House",
@@ -16,6 +41,7 @@ __all__ = [
     "apply_run",
     "cancel",
     "collect",
+    "make_task",
     "parse_budget",
     "patch_of",
     "report_run",
@@ -24,3 +50,9 @@ __all__ = [
     "submit",
     "verify_again",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"codepilot.engine.{_HOMES[name]}"), name)

@@ -1,4 +1,4 @@
-"""From a request to a recorded run: normalise, refuse what cannot work, write the first events."""
+"""From a request to a task, and from a task to a recorded run."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from codepilot.agents import make_agent
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run, start
 from codepilot.core.task import Goal, TaskKind, TaskSpec
-from codepilot.engine.house import House
 from codepilot.engine.settings import load_settings, make_budget
 from codepilot.store import new_id
 from codepilot.workspace import find_root, is_url, resolve_commit
+
+if TYPE_CHECKING:
+    from codepilot.engine.house import House
 
 
 @dataclass(frozen=True)
@@ -32,16 +34,15 @@ class Request:
     unsafe_no_sandbox: bool = False
 
 
-def submit(house: House, request: Request, environ: Mapping[str, str]) -> Run:
-    """Record a run for the request; nothing is written when the request cannot work."""
-    task = make_task(request, environ)
-    run_id = new_id("r-")
+def submit(house: House, task: TaskSpec, run_id: str | None = None) -> Run:
+    """Record a run of the task; doing so again under the same id changes nothing."""
+    run_id = run_id or new_id("r-")
     house.store.create_run(run_id, start(task, run_id))
     return house.store.load(run_id)
 
 
 def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
-    """The request as a contract, with the configuration chain applied."""
+    """The request as a contract, with the configuration chain applied; what cannot work is refused here."""
     make_agent(request.agent)
     root = None if is_url(request.repo) else _local_root(request.repo, request.ref)
     settings = load_settings(root, environ)
