@@ -74,6 +74,8 @@ def test_the_whole_round(codepilot: Command, shop: Path) -> None:
     report = codepilot("show", "last", "--json").json
     verified = codepilot("verify", report["bundle"])
     assert (verified.code, "holds" in verified.out) == (0, True), verified.err
+    _refuses_a_tampered_bundle(codepilot, Path(report["patch"]))
+    _refuses_a_file_that_changed_since(codepilot, shop / "shop.py")
     applied = codepilot("apply", "last", "--accept-plausible")
     assert (applied.code, "shop.py" in applied.out) == (0, True), applied.err
     assert git(shop, "status", "--porcelain") == " M shop.py\n"
@@ -83,21 +85,30 @@ def test_the_whole_round(codepilot: Command, shop: Path) -> None:
     assert (again.code, "already" in again.out) == (0, True)
 
 
-def test_a_tampered_bundle_is_told(codepilot: Command, shop: Path) -> None:
-    report = codepilot("fix", str(shop), "--json").json
-    patch = Path(report["patch"])
-    patch.write_bytes(patch.read_bytes().replace(b">=", b"> "))
-    ended = codepilot("verify", report["bundle"])
-    assert ended.code == 1
-    assert "patch.diff" in ended.err
+def _refuses_a_tampered_bundle(codepilot: Command, patch: Path) -> None:
+    whole = patch.read_bytes()
+    patch.write_bytes(whole.replace(b">=", b"> "))
+    ended = codepilot("verify", str(patch.parent))
+    assert (ended.code, "patch.diff" in ended.err) == (1, True)
+    patch.write_bytes(whole)
 
 
-def test_the_failing_test_may_be_uncommitted_and_the_checkout_dirty(codepilot: Command, repo: Repo) -> None:
-    checkout = repo({"shop.py": SHOP, "notes.txt": "old"})
+def _refuses_a_file_that_changed_since(codepilot: Command, file: Path) -> None:
+    before = file.read_text(encoding="utf-8")
+    file.write_text("# mine\n" + before, encoding="utf-8")
+    ended = codepilot("apply", "last", "--accept-plausible")
+    assert (ended.code, file.name in ended.err) == (2, True)
+    assert file.read_text(encoding="utf-8") == "# mine\n" + before
+    file.write_text(before, encoding="utf-8")
+
+
+def test_a_dirty_detached_repository_inside_another_one_without_an_author(codepilot: Command, repo: Repo) -> None:
+    outer = repo({"a.txt": "x"}, name="outer")
+    checkout = repo({"shop.py": SHOP, "notes.txt": "old"}, name="outer/inner")
     (checkout / "test_shop.py").write_text(SHOP_TESTS, encoding="utf-8")
     (checkout / "notes.txt").unlink()
     git(checkout, "checkout", "-q", "--detach")
-    report = codepilot("fix", str(checkout), "--json").json
+    report = codepilot("fix", str(checkout), "--json", HOME=str(outer), GIT_CONFIG_GLOBAL=os.devnull).json
     assert (report["status"], report["base_dirty"]) == ("DONE", True)
     assert codepilot("verify", report["bundle"]).code == 0
 
@@ -117,14 +128,6 @@ def test_odd_paths_encodings_and_line_ends_survive(codepilot: Command, repo: Rep
     assert (checkout / "shop.py").read_bytes() == before.replace(b"amount > limit", b"amount >= limit")
 
 
-def test_a_repository_inside_another_one_and_no_author_configured(codepilot: Command, repo: Repo, shop: Path) -> None:
-    outer = repo({"a.txt": "x"}, name="outer")
-    inner = outer / "inner"
-    shop.rename(inner)
-    ended = codepilot("fix", str(inner), "--json", HOME=str(outer), GIT_CONFIG_GLOBAL=os.devnull)
-    assert ended.code == 0, ended.err
-
-
 def test_a_url_is_cloned_and_a_ref_means_that_commit_only(codepilot: Command, shop: Path) -> None:
     (shop / "shop.py").write_text("raise SystemExit\n", encoding="utf-8")
     git(shop, "commit", "-q", "-a", "-m", "break it")
@@ -135,15 +138,6 @@ def test_a_url_is_cloned_and_a_ref_means_that_commit_only(codepilot: Command, sh
     assert by_url.code == 0, by_url.err
     refused = codepilot("apply", by_url.json["run_id"], "--accept-plausible")
     assert (refused.code, "git apply" in refused.err) == (2, True)
-
-
-def test_apply_refuses_a_file_that_changed_since(codepilot: Command, shop: Path) -> None:
-    assert codepilot("fix", str(shop), "--json").code == 0
-    (shop / "shop.py").write_text("# mine\n" + SHOP, encoding="utf-8")
-    ended = codepilot("apply", "last", "--accept-plausible")
-    assert ended.code == 2
-    assert "shop.py" in ended.err
-    assert (shop / "shop.py").read_text(encoding="utf-8") == "# mine\n" + SHOP
 
 
 def test_a_bug_that_no_template_mends_is_given_up_honestly(codepilot: Command, repo: Repo) -> None:

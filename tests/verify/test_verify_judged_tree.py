@@ -113,7 +113,7 @@ def test_only_strong_evidence_is_called_confirmed() -> None:
     assert verdict(Measured(10, 9), suite="none") == "plausible"
     assert verdict(Measured(10, 9), flaky=("t",)) == "plausible"
     assert verdict(Measured(10, 9), flaky=("other",)) == "confirmed"
-    assert verdict(Measured(10, 9), confidence=0.4) == "plausible"
+    assert verdict(Measured(10, 9), confidence=CONFIDENCE_FLOOR - 0.01) == "plausible"
     assert worth(Measured(10, 9), "full", ("t",), (), 1.0, unmended=("other",)).verdict == "plausible"
 
 
