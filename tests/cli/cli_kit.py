@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from codepilot.engine import House
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -52,6 +54,17 @@ class Command:
             check=False,
         )
         return Ended(done.returncode, done.stdout, done.stderr)
+
+    def house(self) -> House:
+        """The same home, opened here: quicker than a command where only reading is meant."""
+        return House.open(self.environ)
+
+    def newest(self) -> str | None:
+        if not (self.home / "codepilot.db").exists():
+            return None
+        with self.house() as house:
+            rows = house.store.history(1)
+        return rows[0].run_id if rows else None
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

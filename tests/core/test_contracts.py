@@ -104,11 +104,13 @@ def test_walking_ready_nodes_visits_every_node_after_its_dependencies(edges: lis
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda x: st.lists(x, max_size=3) | st.dictionaries(st.text(max_size=5), x, max_size=3),
+    max_leaves=5,
 )
 
 
-@given(st.dictionaries(st.text(), JSON))
+@given(st.dictionaries(st.text(max_size=5), JSON, max_size=5))
 def test_canonical_json_does_not_depend_on_the_order_of_keys(value: dict[str, object]) -> None:
     assert canonical_json(value) == canonical_json(dict(reversed(value.items())))
 
