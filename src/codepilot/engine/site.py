@@ -66,11 +66,25 @@ class Site:
             return ()
         root = Path(self.base.checkout)
         wanted = load_settings(root, os.environ).project.carry
-        return tuple(MountSpec(source=str(root / path), target=path) for path in wanted if (root / path).exists())
+        return tuple(
+            MountSpec(source=str(_within(root, path)), target=path) for path in wanted if (root / path).exists()
+        )
 
     def close(self) -> None:
         self.executor.close()
         self.objects.close()
+
+
+def _within(root: Path, path: str) -> Path:
+    """A repository may ask to carry its own files, never others of the host's."""
+    place = root / path
+    if not place.parent.resolve().is_relative_to(root.resolve()) or ".." in Path(path).parts:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"[project] carry names {path!r}, which is not in the repository.",
+            next_action="Name files inside the checkout, relative to its top.",
+        )
+    return place
 
 
 def inside_path(base: BasePinned, level: Level) -> str | None:
