@@ -44,18 +44,18 @@ def finalize(work: Work) -> Outcome:
     proposal = work.run.proposal
     if proposal is None:
         raise CodePilotError(FailureKind.INTERNAL, f"Run {work.run.run_id} has nothing to finalize.")
-    with work.settled() as (site, baseline):
-        proof = work.recorded(ProofRecorded)
-        if proof is None:
-            proof = _prove(work, site, baseline, proposal)
-            work.conclude(EventType.PROOF_RECORDED, proof)
-        if not proof.ok:
-            return Refused(Failure(kind=FailureKind.PROOF_FAILED, message=proof.reason))
-        if work.recorded(FollowUpProposed) is None:
-            for follow_up in _follow_ups(work.run):
-                work.record(EventType.FOLLOW_UP_PROPOSED, FollowUpProposed(follow_up=follow_up))
-        if work.recorded(BundleWritten) is None:
-            _hand_over(work, site, baseline, proposal)
+    site, baseline = work.settled()
+    proof = work.recorded(ProofRecorded)
+    if proof is None:
+        proof = _prove(work, site, baseline, proposal)
+        work.conclude(EventType.PROOF_RECORDED, proof)
+    if not proof.ok:
+        return Refused(Failure(kind=FailureKind.PROOF_FAILED, message=proof.reason))
+    if work.recorded(FollowUpProposed) is None:
+        for follow_up in _follow_ups(work.run):
+            work.record(EventType.FOLLOW_UP_PROPOSED, FollowUpProposed(follow_up=follow_up))
+    if work.recorded(BundleWritten) is None:
+        _hand_over(work, site, baseline, proposal)
     return Succeeded(f"{proof.verdict}: {proof.reason}")
 
 

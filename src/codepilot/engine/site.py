@@ -152,3 +152,26 @@ def recall_baseline(artifacts: Artifacts, run: Run) -> tuple[Project, Baseline]:
         suite_kind=run.baseline.suite,
     )
     return _PROJECT.validate_python(document["project"]), baseline
+
+
+class KeptSite:
+    """The run's site, kept open from step to step: what it knows of the files is dear to find out again."""
+
+    def __init__(self) -> None:
+        self._site: Site | None = None
+
+    def get(self, home: Home, sandbox: Sandbox, base: BasePinned, project: Project) -> Site:
+        kept = self._site
+        if kept is None or (kept.base, kept.project, kept.executor.level) != (base, project, sandbox.level):
+            self.close()
+            kept = self._site = open_site(home, sandbox, base, project)
+        return kept
+
+    def interrupt(self) -> None:
+        if self._site is not None:
+            self._site.executor.interrupt_all()
+
+    def close(self) -> None:
+        if self._site is not None:
+            self._site.close()
+            self._site = None

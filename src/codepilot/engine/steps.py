@@ -49,24 +49,24 @@ def initialise(work: Work) -> Outcome:
     work.record(EventType.SANDBOX_CHOSEN, SandboxChosen(level=work.sandbox.level))
     real_path = work.home.workspaces / work.workspace / "tree"
     project = find_project(task, work.base, work.sandbox, lambda: str(real_path))
-    with work.site(project) as site:
-        site.executor.delete(work.workspace)
-        path = site.create(work.workspace, work.base.tree)
-        work.record(EventType.WORKSPACE_CREATED, WorkspaceCreated(workspace=work.workspace, path=path))
-        clean = site.executor.snapshot(work.workspace)
-        work.record(EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot=clean.snapshot, tree=clean.tree))
-        baseline = run_baseline(
-            site.executor, work.workspace, project, task.tests, task.budget.command_sec, narrowed=work.run.narrowed
-        )
-        report = keep_baseline(work.artifacts, project, baseline)
-        recorded = BaselineRecorded(
-            targets=baseline.targets,
-            signature=baseline.signature,
-            before=baseline.summary,
-            suite=baseline.suite_kind,
-            report=report,
-        )
-        work.conclude(EventType.BASELINE_RECORDED, recorded, (report,))
+    site = work.site(project)
+    site.executor.delete(work.workspace)
+    path = site.create(work.workspace, work.base.tree)
+    work.record(EventType.WORKSPACE_CREATED, WorkspaceCreated(workspace=work.workspace, path=path))
+    clean = site.executor.snapshot(work.workspace)
+    work.record(EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot=clean.snapshot, tree=clean.tree))
+    baseline = run_baseline(
+        site.executor, work.workspace, project, task.tests, task.budget.command_sec, narrowed=work.run.narrowed
+    )
+    report = keep_baseline(work.artifacts, project, baseline)
+    recorded = BaselineRecorded(
+        targets=baseline.targets,
+        signature=baseline.signature,
+        before=baseline.summary,
+        suite=baseline.suite_kind,
+        report=report,
+    )
+    work.conclude(EventType.BASELINE_RECORDED, recorded, (report,))
     return Succeeded(f"{len(baseline.targets)} failing test(s) to repair")
 
 
@@ -91,12 +91,12 @@ def implement(work: Work) -> Outcome:
     """Let the agent change the workspace, then take the exact difference as its proposal."""
     if done := work.recorded(PatchProposed):
         return _outcome_of(done)
-    with work.settled() as (site, baseline):
-        _restore(work, site, _resume_point(work))
-        offered = _expect(work.agent.perform(State.IMPLEMENT, work.desk(site, baseline)), PatchCandidate)
-        diff = site.executor.diff(work.workspace, work.base.tree)
-        taken = site.executor.snapshot(work.workspace)
-        return _propose(work, offered, diff, taken.snapshot)
+    site, baseline = work.settled()
+    _restore(work, site, _resume_point(work))
+    offered = _expect(work.agent.perform(State.IMPLEMENT, work.desk(site, baseline)), PatchCandidate)
+    diff = site.executor.diff(work.workspace, work.base.tree)
+    taken = site.executor.snapshot(work.workspace)
+    return _propose(work, offered, diff, taken.snapshot)
 
 
 def _propose(work: Work, offered: PatchCandidate, diff: DiffResult, snapshot: str) -> Outcome:
@@ -128,29 +128,29 @@ def test(work: Work) -> Outcome:
     """Run the gates on the proposal; the platform judges, never the agent."""
     if done := work.recorded(TestsJudged):
         return _outcome_of_tests(done.result)
-    with work.settled() as (site, baseline):
-        _restore(work, site, _proposal(work).snapshot)
-        budget = work.run.task.budget
+    site, baseline = work.settled()
+    _restore(work, site, _proposal(work).snapshot)
+    budget = work.run.task.budget
 
-        def base_workspace() -> str:
-            name = f"{work.workspace}-base"
-            site.executor.delete(name)
-            site.create(name, work.base.tree)
-            return name
+    def base_workspace() -> str:
+        name = f"{work.workspace}-base"
+        site.executor.delete(name)
+        site.create(name, work.base.tree)
+        return name
 
-        try:
-            result = run_gate(
-                site.executor,
-                work.workspace,
-                site.project,
-                baseline,
-                budget.command_sec,
-                base_workspace=base_workspace,
-                narrowed=work.run.narrowed,
-            )
-        finally:
-            site.executor.delete(f"{work.workspace}-base")
-        work.conclude(EventType.TESTS_JUDGED, TestsJudged(result=result))
+    try:
+        result = run_gate(
+            site.executor,
+            work.workspace,
+            site.project,
+            baseline,
+            budget.command_sec,
+            base_workspace=base_workspace,
+            narrowed=work.run.narrowed,
+        )
+    finally:
+        site.executor.delete(f"{work.workspace}-base")
+    work.conclude(EventType.TESTS_JUDGED, TestsJudged(result=result))
     return _outcome_of_tests(result)
 
 
@@ -162,15 +162,15 @@ def review_change(work: Work) -> Outcome:
     """Deterministic checks first: no agent can overrule them. Then the agent's reviewer, if it has one."""
     if done := work.recorded(ReviewRecorded):
         return _outcome_of_review(done.review)
-    with work.settled() as (site, baseline):
-        _restore(work, site, _proposal(work).snapshot)
-        verdict = _check(work, site)
-        if State.REVIEW not in work.agent.roles:
-            verdict = verdict.model_copy(update={"notes": f"the agent {work.agent.name!r} has no reviewer"})
-        if verdict.verdict == "APPROVE" and State.REVIEW in work.agent.roles:
-            seen = _expect(work.agent.perform(State.REVIEW, work.desk(site, baseline)), Review)
-            verdict = seen.model_copy(update={"policy_checks": verdict.policy_checks, "patch_loc": verdict.patch_loc})
-        work.conclude(EventType.REVIEW_RECORDED, ReviewRecorded(review=verdict))
+    site, baseline = work.settled()
+    _restore(work, site, _proposal(work).snapshot)
+    verdict = _check(work, site)
+    if State.REVIEW not in work.agent.roles:
+        verdict = verdict.model_copy(update={"notes": f"the agent {work.agent.name!r} has no reviewer"})
+    if verdict.verdict == "APPROVE" and State.REVIEW in work.agent.roles:
+        seen = _expect(work.agent.perform(State.REVIEW, work.desk(site, baseline)), Review)
+        verdict = seen.model_copy(update={"policy_checks": verdict.policy_checks, "patch_loc": verdict.patch_loc})
+    work.conclude(EventType.REVIEW_RECORDED, ReviewRecorded(review=verdict))
     return _outcome_of_review(verdict)
 
 
@@ -208,12 +208,12 @@ def _by_agent(
         return Skipped(f"the agent {work.agent.name!r} has no such role")
     if work.recorded(RepoMapped, PlanCreated, ReflectionRecorded):
         return Succeeded()
-    with work.settled() as (site, baseline):
-        start = work.run.proposal.snapshot if work.run.proposal else work.run.base_snapshot
-        _restore(work, site, start)
-        made = _expect(work.agent.perform(role, work.desk(site, baseline)), kind)
-        event_type, data = to_event(made)
-        work.record(event_type, data)
+    site, baseline = work.settled()
+    start = work.run.proposal.snapshot if work.run.proposal else work.run.base_snapshot
+    _restore(work, site, start)
+    made = _expect(work.agent.perform(role, work.desk(site, baseline)), kind)
+    event_type, data = to_event(made)
+    work.record(event_type, data)
     return Succeeded()
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from codepilot.agents import Agent, Desk
@@ -13,7 +12,7 @@ from codepilot.core.contract import Contract
 from codepilot.core.events import BasePinned, Event, EventDraft, EventType, SnapshotTaken
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run, evolve
-from codepilot.engine.site import Site, open_site, recall_baseline
+from codepilot.engine.site import KeptSite, Site, recall_baseline
 from codepilot.engine.watch import Watch
 from codepilot.project import Project
 from codepilot.sandbox import Sandbox
@@ -35,8 +34,8 @@ class Work:
     sandbox: Sandbox
     agent: Agent
     watch: Watch
+    kept: KeptSite
     publish: Callable[[Sequence[Event]], None]
-    _interrupts: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def workspace(self) -> str:
@@ -81,28 +80,16 @@ class Work:
                     return event.data
         return None
 
-    def interrupt(self) -> None:
-        for action in self._interrupts:
-            action()
+    def site(self, project: Project) -> Site:
+        """The run's execution plane."""
+        return self.kept.get(self.home, self.sandbox, self.base, project)
 
-    @contextmanager
-    def site(self, project: Project) -> Iterator[Site]:
-        """The run's execution plane, open for the length of a step."""
-        site = open_site(self.home, self.sandbox, self.base, project)
-        self._interrupts.append(site.executor.interrupt_all)
-        try:
-            yield site
-        finally:
-            self._interrupts.clear()
-            site.close()
-
-    @contextmanager
-    def settled(self) -> Iterator[tuple[Site, Baseline]]:
+    def settled(self) -> tuple[Site, Baseline]:
         """The site of a run whose baseline is recorded, with its workspace in place."""
         project, baseline = recall_baseline(self.artifacts, self.run)
-        with self.site(project) as site:
-            site.create(self.workspace, self.base.tree)
-            yield site, baseline
+        site = self.site(project)
+        site.create(self.workspace, self.base.tree)
+        return site, baseline
 
     def desk(self, site: Site, baseline: Baseline) -> Desk:
         def record(draft: EventDraft) -> Event:

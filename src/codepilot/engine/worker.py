@@ -16,6 +16,7 @@ from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Failed, Outcome, Paused, Run, decide, decide_start, evolve
 from codepilot.core.task import TaskSpec
 from codepilot.engine.close import close_run, open_log
+from codepilot.engine.site import KeptSite
 from codepilot.engine.steps import STEPS
 from codepilot.engine.watch import StopRequested, Watch, cancelled
 from codepilot.engine.work import Work
@@ -50,16 +51,16 @@ class Worker:
         self._store.register_worker(self.name)
         try:
             self._store.reclaim(run_id)
-            with closing(open_log(self._store, self._home, run_id)) as log:
+            with closing(open_log(self._store, self._home, run_id)) as log, closing(KeptSite()) as kept:
                 while (claim := self._store.claim(self.name, run_id)) is not None:
-                    self._step(claim, log)
+                    self._step(claim, log, kept)
             run = self._store.load(run_id)
             close_run(run, self._store, self._home)
             return run
         finally:
             self._store.release_worker(self.name)
 
-    def _step(self, claim: Claim, log: RunLog) -> None:
+    def _step(self, claim: Claim, log: RunLog, kept: KeptSite) -> None:
         def publish(events: Sequence[Event]) -> None:
             log.write(events)
             for event in events:
@@ -77,26 +78,19 @@ class Worker:
             events = self._store.append(claim, [started])
             publish(events)
             run = evolve(run, events[-1])
-            outcome = Failed(may_not) if may_not else self._perform(run, claim, publish)
+            outcome = Failed(may_not) if may_not else self._perform(run, claim, kept, publish)
             publish(self._store.commit(claim, lambda current: decide(current, outcome, now_us())))
         except LostLease:
             # Another worker holds the step now; whatever was done here has no effect.
             return
 
-    def _perform(self, run: Run, claim: Claim, publish: Callable[[Sequence[Event]], None]) -> Outcome:
-        works: list[Work] = []
-
-        def interrupt() -> None:
-            for work in works:
-                work.interrupt()
-
-        with Watch(self._store, run, interrupt, pause_interrupts=run.state not in AGENT_STATES) as watch:
+    def _perform(self, run: Run, claim: Claim, kept: KeptSite, publish: Callable[[Sequence[Event]], None]) -> Outcome:
+        with Watch(self._store, run, kept.interrupt, pause_interrupts=run.state not in AGENT_STATES) as watch:
             try:
                 sandbox = choose(run.task.sandbox_level)
                 agent = self._agent_for(run.task)
-                work = Work(run, claim, self._store, self._artifacts, self._home, sandbox, agent, watch, publish)
-                works.append(work)
-                outcome = STEPS[run.state](work)
+                stores = (self._store, self._artifacts, self._home)
+                outcome = STEPS[run.state](Work(run, claim, *stores, sandbox, agent, watch, kept, publish))
             except StopRequested:
                 outcome = _stopped(watch)
             except LostLease:
