@@ -140,6 +140,18 @@ def test_a_url_is_cloned_and_a_ref_means_that_commit_only(codepilot: Command, sh
     assert (refused.code, "git apply" in refused.err) == (2, True)
 
 
+def test_apply_refuses_what_is_only_plausible_and_still_tells_the_result(codepilot: Command, repo: Repo) -> None:
+    weak = "import unittest\nfrom shop import shipping\n\n\nclass T(unittest.TestCase):\n"
+    weak += "    def test_it(self):\n        self.assertEqual(shipping(50), 0)\n"
+    checkout = repo({"shop.py": SHOP, "test_shop.py": weak})
+    ended = codepilot("fix", str(checkout), "--apply", "--json")
+    report = ended.json
+    assert (ended.code, report["failure"]["kind"]) == (3, "denied"), ended.out
+    assert (report["status"], report["verdict"]) == ("DONE", "plausible")
+    assert Path(report["patch"]).exists()
+    assert (checkout / "shop.py").read_text(encoding="utf-8") == SHOP
+
+
 def test_a_bug_that_no_template_mends_is_given_up_honestly(codepilot: Command, repo: Repo) -> None:
     checkout = repo(
         {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,11 +10,14 @@ from codepilot.core.artifacts import TestResult
 from codepilot.core.events import (
     TERMINAL,
     WAITING,
+    BundleWritten,
     Event,
     EventDraft,
     EventType,
     GuardrailBlocked,
     Requested,
+    SandboxChosen,
+    SnapshotTaken,
     State,
     StepQueued,
     StepStarted,
@@ -278,6 +282,8 @@ def test_a_worker_that_dies_ten_times_without_progress_is_stopped() -> None:
     for _ in range(CRASH_LIMIT):
         assert decide_start(log.now) is None
         log.started()
+        log.record(EventType.SANDBOX_CHOSEN, SandboxChosen(level="bubblewrap"))
+        log.record(EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot="s", tree="t"))
     refusal = decide_start(log.now)
     assert refusal is not None
     assert refusal.kind is FailureKind.CRASH_LOOP
@@ -303,6 +309,42 @@ def test_cancel_wins_over_whatever_the_step_reports() -> None:
     assert log.now.failure.kind is FailureKind.CANCELLED
     assert decide_cancel(log.now) == []
     assert decide_resume(log.now) == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FailureKind if "resume" in HANDLING[kind].next_action])
+def test_a_failure_that_advises_to_resume_can_be_resumed(kind: FailureKind) -> None:
+    log = Log()
+    log.reach(State.TEST)
+    log.ends(failed(kind))
+    if not log.now.terminal and log.now.state is State.TEST:
+        log.ends(failed(kind))
+    assert log.now.terminal or log.now.state is State.BLOCKED
+    log.add(decide_resume(log.now))
+    assert log.now.state is State.TEST
+    assert log.now.failure is None
+
+
+def test_a_failure_before_the_baseline_ends_the_run() -> None:
+    for kind in (FailureKind.POLICY_VIOLATION, FailureKind.TOOL_MISSING):
+        log = Log()
+        log.ends(failed(kind))
+        assert log.now.state is State.FAILED
+
+
+def test_a_cancel_after_the_bundle_comes_too_late() -> None:
+    log = Log()
+    log.reach(State.FINALIZE)
+    log.record(EventType.BUNDLE_WRITTEN, BundleWritten(path="/b", sha256="0"))
+    log.record(EventType.CANCEL_REQUESTED, Requested())
+    log.ends(Succeeded())
+    assert log.now.state is State.DONE
+
+
+def test_nothing_may_be_spent_where_the_budget_is_zero() -> None:
+    log = Log(budget=Budget(cost_usd=0))
+    assert exhausted(log.now) is None
+    log.record(EventType.TURN_STARTED, TurnStarted(turn=1, action={}, usage=Usage(turns=1, cost_usd=0.01)))
+    assert exhausted(log.now) is not None
 
 
 def test_what_a_person_must_mend_blocks_instead_of_failing() -> None:

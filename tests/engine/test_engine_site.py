@@ -8,6 +8,7 @@ import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import TaskKind
+from codepilot.engine import Request, make_task
 from codepilot.engine.settings import load_settings, make_budget
 from codepilot.engine.site import _within
 
@@ -41,3 +42,16 @@ def test_a_repository_cannot_switch_its_sandbox_off(tmp_path: Path) -> None:
     (tmp_path / "codepilot.toml").write_text('[sandbox]\nlevel = "none"\n', encoding="utf-8")
     with pytest.raises(CodePilotError, match="level"):
         load_settings(tmp_path, {})
+
+
+def test_a_repository_cannot_raise_what_may_be_paid(tmp_path: Path) -> None:
+    (tmp_path / "codepilot.toml").write_text("[budget]\ncost_usd = 500\ntokens = 10\n", encoding="utf-8")
+    budget = make_budget(TaskKind.BUGFIX, load_settings(tmp_path, {}).budget)
+    assert (budget.cost_usd, budget.tokens) == (5.0, 10)
+
+
+@pytest.mark.parametrize("url", ["https://u:secret@host/x.git", "https://token@host/x", "ssh://git:pw@host/x"])
+def test_a_url_with_a_secret_is_refused_before_anything_is_kept(url: str) -> None:
+    with pytest.raises(CodePilotError, match="password"):
+        make_task(Request(repo=url), {})
+    assert make_task(Request(repo="ssh://git@host/x.git"), {}).repo == "ssh://git@host/x.git"

@@ -37,6 +37,8 @@ class Desk:
     checkpoint: Callable[[], None]
     """A safe point: raises when the run is paused, cancelled or out of budget."""
     seconds_left: Callable[[], float]
+    earlier: Sequence[Event] = ()
+    """The whole run's events when the step began."""
 
 
 class Agent(Protocol):

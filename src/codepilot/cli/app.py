@@ -28,7 +28,18 @@ app = typer.Typer(
 )
 
 RunArg = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or 'last'.")]
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
+
+
+def _remember_json(wanted: bool) -> bool:
+    """A failure that ends the command is told in the form that was asked for."""
+    _told_as_json.append(wanted)
+    return wanted
+
+
+_told_as_json = [False]
+JsonFlag = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document instead.", callback=_remember_json, is_eager=True)
+]
 
 
 def run() -> None:
@@ -151,11 +162,16 @@ def logs(
 @app.command()
 def diff(run_id: RunArg) -> None:
     """Print the change a run found, as a patch for `git apply`."""
+    from codepilot.cli.screens import printable
     from codepilot.engine import patch_of
 
     with _house() as house:
         found = house.store.load(house.store.find(run_id))
-        sys.stdout.buffer.write(patch_of(house, found))
+        patch = patch_of(house, found)
+    if sys.stdout.isatty():
+        typer.echo(printable(patch))
+    else:
+        sys.stdout.buffer.write(patch)
         sys.stdout.flush()
 
 
@@ -200,13 +216,16 @@ def cancel(run_id: RunArg) -> None:
 def verify(
     bundle: Annotated[Path, typer.Argument(help="A bundle's directory.")],
     repo: Annotated[Path | None, typer.Option(help="Where the base commit is, if not where it was.")] = None,
+    python: Annotated[str | None, typer.Option(metavar="PATH", help="The project's interpreter.")] = None,
+    unsafe_no_sandbox: Annotated[bool, typer.Option("--unsafe-no-sandbox", help="Run code unconfined.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Prove a bundle again from nothing, and detect any changed byte."""
-    from codepilot.engine import verify_again
+    from codepilot.engine import Checking, verify_again
 
+    checking = Checking(repo=repo, python=python, unsafe_no_sandbox=unsafe_no_sandbox)
     with _house() as house:
-        proof = verify_again(house, bundle, repo)
+        proof = verify_again(house, bundle, checking, os.environ)
         if as_json:
             typer.echo(proof.model_dump_json())
         elif proof.ok:
@@ -237,7 +256,7 @@ def replay(run_id: RunArg, as_json: JsonFlag = False) -> None:
 def gc(
     days: Annotated[float, typer.Option(min=0, help="Remove what is older.")] = 7.0, as_json: JsonFlag = False
 ) -> None:
-    """Remove old workspaces and temporaries that nothing needs."""
+    """Remove old workspaces that nothing needs."""
     from codepilot.engine import collect
 
     with _house() as house:
@@ -286,44 +305,53 @@ def _start(request: Request, *, apply: bool = False, accept_plausible: bool = Fa
 def _finish(
     house: House, found: Run, *, apply: bool = False, accept_plausible: bool = False, as_json: bool = False
 ) -> None:
-    """Drive the run to its end, show it, and exit with its code."""
+    """Drive the run to its end, show it, apply it if that was asked for, and exit with the code that follows."""
     from codepilot.cli.drive import drive
-    from codepilot.cli.screens import ending
+    from codepilot.cli.screens import ending, failure
+    from codepilot.core.failures import CodePilotError
     from codepilot.engine import apply_run, patch_of
-    from codepilot.verify import exit_code
+    from codepilot.verify import exit_code, exit_code_of
 
     console = _console()
     found = drive(house, found, console, quiet=as_json)
-    applied = None
-    if apply and exit_code(found) == 0:
-        applied = apply_run(house, found.run_id, accept_plausible=accept_plausible)
+    code, applied, refused = exit_code(found), None, None
+    if apply and code == 0:
+        try:
+            applied = apply_run(house, found.run_id, accept_plausible=accept_plausible)
+        except CodePilotError as error:
+            refused, code = error.failure, exit_code_of(error.failure)
     if as_json:
-        _print_json(house, found)
+        _print_json(house, found, refused)
     else:
         ending(console, found, patch_of(house, found))
-        if applied is not None:
-            _say_applied(applied.checkout, applied.files)
-    raise typer.Exit(exit_code(found))
+    if applied is not None and not as_json:
+        _say_applied(applied.checkout, applied.files)
+    if refused is not None and not as_json:
+        failure(console, refused)
+    raise typer.Exit(code)
 
 
 def _say_applied(checkout: str, files: tuple[str, ...]) -> None:
     typer.echo(f"Applied to {checkout}: {', '.join(files) or 'it was already there'}.")
 
 
-def _print_json(house: House, found: Run) -> None:
+def _print_json(house: House, found: Run, refused: Failure | None = None) -> None:
     from codepilot.engine import report_run
+    from codepilot.verify import reported
 
-    typer.echo(report_run(found, house.store.events(found.run_id), house.home).model_dump_json())
+    document = report_run(found, house.store.events(found.run_id), house.home)
+    if refused is not None:
+        document = document.model_copy(update={"failure": reported(refused)})
+    typer.echo(document.model_dump_json())
 
 
 def _fail(problem: Failure) -> int:
     """Show a failure that ended the command itself; returns the exit code."""
     from codepilot.cli.screens import failure
-    from codepilot.verify import exit_code_of
+    from codepilot.verify import exit_code_of, refusal
 
-    if "--json" in sys.argv:
-        document = {"kind": problem.kind, "message": problem.message, "next_action": problem.advice}
-        typer.echo(json.dumps({"schema_version": 1, "status": "FAILED", "run_id": None, "failure": document}))
+    if _told_as_json[-1]:
+        typer.echo(refusal(problem).model_dump_json())
     else:
         from rich.console import Console
 

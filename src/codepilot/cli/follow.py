@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from codepilot.cli.progress import describe
 from codepilot.cli.screens import when
+from codepilot.cli.text import plain
 from codepilot.core.events import Event, State
 from codepilot.engine import House
 
@@ -35,7 +36,7 @@ def lines(house: House, run_id: str, *, follow: bool) -> Iterator[str]:
 def story(events: Sequence[Event]) -> Iterator[str]:
     """One line an event: when, where, what."""
     for event in events:
-        note = describe(event)
+        note = plain(describe(event))
         yield f"{event.seq:>5}  {when(event.at)}  {event.type:<20}  {note}".rstrip()
 
 

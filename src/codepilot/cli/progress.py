@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
+from codepilot.cli.text import plain
 from codepilot.core.events import (
     BaselineRecorded,
     BasePinned,
@@ -46,7 +47,6 @@ class Progress:
     turns: int = 0
     sandbox: str = ""
     finished: RunFinished | None = None
-    notes: tuple[str, ...] = field(default=())
 
     @property
     def upcoming(self) -> tuple[State, ...]:
@@ -113,13 +113,13 @@ def describe(event: Event) -> str:
 
 
 def _note(progress: Progress, note: str) -> Progress:
-    return _newest(progress, note=note)
+    return _newest(progress, note=plain(note))
 
 
 def _close(progress: Progress, event: Event, mark: str, note: str) -> Progress:
     newest = progress.steps[-1] if progress.steps else None
     kept = newest.note if newest and newest.note and newest.note != "working" else note
-    return _newest(progress, mark=mark, ended_at=event.at, note=note if mark == "failed" else kept)
+    return _newest(progress, mark=mark, ended_at=event.at, note=plain(note if mark == "failed" else kept))
 
 
 def _newest(progress: Progress, **changes: object) -> Progress:

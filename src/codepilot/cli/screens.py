@@ -11,6 +11,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
+from codepilot.cli.text import plain, plain_lines
 from codepilot.core.artifacts import TestSummary
 from codepilot.core.events import State
 from codepilot.core.failures import Failure
@@ -32,7 +33,7 @@ def opening(task: TaskSpec, run_id: str, home: Home, level: str) -> RenderableTy
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_row("task", Text(task.goal.natural))
+    table.add_row("task", Text(plain(task.goal.natural)))
     table.add_row("repository", Text(task.repo + (f" at {task.ref}" if task.ref else " as it is now")))
     table.add_row("agent", Text(task.agent))
     table.add_row("sandbox", Text(level, "red" if level == "none" else "green"))
@@ -43,7 +44,7 @@ def opening(task: TaskSpec, run_id: str, home: Home, level: str) -> RenderableTy
 def ending(console: Console, run: Run, patch: bytes) -> None:
     """The diff, before and after, the verdict, the bundle, and what to do next."""
     if run.state is State.DONE:
-        console.print(Syntax(_printable(patch), "diff", background_color="default", word_wrap=True))
+        console.print(Syntax(printable(patch), "diff", background_color="default", word_wrap=True))
         console.print(before_and_after(run))
         console.print(_verdict(run))
         console.print(Text.assemble(("bundle   ", "dim"), str(run.bundle)), soft_wrap=True)
@@ -58,8 +59,8 @@ def ending(console: Console, run: Run, patch: bytes) -> None:
 
 def failure(console: Console, problem: Failure, run_id: str | None = None) -> None:
     """What went wrong and what to do, in two lines."""
-    console.print(Text.assemble((problem.kind, "bold red"), ": ", problem.message), soft_wrap=True)
-    console.print(Text.assemble(("→ ", "cyan"), problem.advice), soft_wrap=True)
+    console.print(Text.assemble((problem.kind, "bold red"), ": ", plain(problem.message)), soft_wrap=True)
+    console.print(Text.assemble(("→ ", "cyan"), plain(problem.advice)), soft_wrap=True)
     if run_id is not None:
         console.print(Text.assemble(("  more: ", "dim"), f"codepilot show {run_id}"), soft_wrap=True)
 
@@ -95,7 +96,7 @@ def history_table(rows: list[RunRow]) -> RenderableType:
     for row in rows:
         state = Text(row.state, COLOURS.get(State(row.state), "cyan"))
         worth = row.verdict or row.failure_kind or ""
-        table.add_row(row.run_id, when(row.created_at), state, worth, escape(row.goal))
+        table.add_row(row.run_id, when(row.created_at), state, worth, escape(plain(row.goal)))
     return table
 
 
@@ -105,8 +106,8 @@ def run_screen(console: Console, run: Run, patch: bytes) -> None:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row("state", Text(run.state, COLOURS.get(run.state, "cyan")))
-    table.add_row("task", Text(run.task.goal.natural))
-    table.add_row("repository", Text(run.task.repo))
+    table.add_row("task", Text(plain(run.task.goal.natural)))
+    table.add_row("repository", Text(plain(run.task.repo)))
     if run.base is not None:
         dirty = " with uncommitted changes" if run.base.dirty else ""
         table.add_row("base", Text(f"{run.base.commit[:12]}{dirty}"))
@@ -125,15 +126,14 @@ def when(us: int) -> str:
 
 def _verdict(run: Run) -> Text:
     """What the change is worth, and why not more."""
-    reason = run.proof.reason if run.proof else ""
+    reason = plain(run.proof.reason) if run.proof else ""
     if run.verdict == "confirmed":
         return Text.assemble(("verdict  ", "dim"), ("confirmed", "bold green"), f" ({run.confidence:.2f}): {reason}")
     worth = f" ({run.confidence:.2f}): {reason}. Read the change before you trust it."
     return Text.assemble(("verdict  ", "dim"), ("plausible", "bold yellow"), worth)
 
 
-def _printable(patch: bytes) -> str:
+def printable(patch: bytes) -> str:
     """A diff for reading: without blob ids, and with control characters shown, not sent to the terminal."""
     lines = patch.decode("utf-8", "backslashreplace").replace("\r\n", "\n").split("\n")
-    text = "\n".join(line for line in lines if not line.startswith("index "))
-    return "".join(char if char in "\n\t" or char.isprintable() else repr(char)[1:-1] for char in text).rstrip("\n")
+    return plain_lines("\n".join(line for line in lines if not line.startswith("index "))).rstrip("\n")

@@ -44,7 +44,7 @@ from codepilot.core.events import (
     Usage,
     Verdict,
 )
-from codepilot.core.failures import Failure, FailureKind, Origin
+from codepilot.core.failures import HANDLING, Failure, FailureKind, Origin
 from codepilot.core.plan import Plan
 from codepilot.core.task import TaskKind, TaskSpec
 
@@ -54,6 +54,24 @@ SAME_FAILURE_LIMIT = 3
 VIOLATION_LIMIT = 3
 CRASH_LIMIT = 10
 BUILD_WARNING_ITERATION = 12
+RESUMABLE = frozenset(
+    kind
+    for kind, handling in HANDLING.items()
+    if handling.origin is Origin.PLATFORM and kind is not FailureKind.CRASH_LOOP
+) | {FailureKind.MODEL_BAD_REPLY}
+"""Failures of surroundings that may be well again when someone asks for the run to go on."""
+
+BOOKKEEPING = frozenset(
+    {
+        EventType.STEP_STARTED,
+        EventType.SNAPSHOT_RESTORED,
+        EventType.SANDBOX_CHOSEN,
+        EventType.WORKSPACE_CREATED,
+        EventType.PAUSE_REQUESTED,
+        EventType.CANCEL_REQUESTED,
+    }
+)
+"""Events that every start of a step records again: they are no progress."""
 
 NEXT: dict[State, State] = {
     State.INIT: State.MAP_REPO,
@@ -189,8 +207,8 @@ def decide(run: Run, outcome: Outcome, now: int) -> list[EventDraft]:
     if run.terminal:
         return []
     run = run.model_copy(update=_close_step(run, now))
-    if run.cancel_requested:
-        return _finish(run, State.ABORTED, _cancelled())
+    if run.cancel_requested and run.bundle is None:
+        return _finish(run, State.ABORTED, cancelled())
     match outcome:
         case Paused(reason):
             return [_draft(run, EventType.RUN_PAUSED, RunPaused(reason=reason))]
@@ -222,16 +240,21 @@ def decide_start(run: Run) -> Failure | None:
 
 def decide_cancel(run: Run) -> list[EventDraft]:
     """Cancel a run that no worker holds."""
-    return [] if run.terminal else _finish(run, State.ABORTED, _cancelled())
+    return [] if run.terminal else _finish(run, State.ABORTED, cancelled())
 
 
 def decide_resume(run: Run) -> list[EventDraft]:
-    """Reopen a run that waits, or one that ended because its budget was spent."""
+    """Reopen a run that waits, has spent its budget, or met a platform that may be well again."""
     if run.state in WAITING:
         return [_draft(run, EventType.RUN_RESUMED, RunResumed())]
-    if run.state is State.ABORTED and run.failure and run.failure.kind is FailureKind.BUDGET_EXCEEDED:
+    if run.failure is None or run.resume_state is None:
+        return []
+    if run.failure.kind is FailureKind.BUDGET_EXCEEDED:
         resumed = _draft(run, EventType.RUN_RESUMED, RunResumed(granted=True))
-        return [resumed, _queue(run, run.resume_state or State.IMPLEMENT, "another budget was granted")]
+        return [resumed, _queue(run, run.resume_state, "another budget was granted")]
+    if run.failure.kind in RESUMABLE:
+        resumed = _draft(run, EventType.RUN_RESUMED, RunResumed())
+        return [resumed, _queue(run, run.resume_state, "tried again")]
     return []
 
 
@@ -245,10 +268,10 @@ def exhausted(run: Run, now: int | None = None) -> Failure | None:
         ("wall_sec", wall_us / 1e6, budget.wall_sec * run.grants),
         ("turns", spent.turns, None if budget.turns is None else budget.turns * run.grants),
         ("tokens", spent.tokens, budget.tokens * run.grants),
-        ("cost_usd", spent.cost_usd, budget.cost_usd * run.grants if budget.cost_usd else None),
+        ("cost_usd", spent.cost_usd, budget.cost_usd * run.grants),
     )
     for name, used, limit in limits:
-        if limit is not None and used >= limit:
+        if limit is not None and (used > limit or used == limit > 0):
             return over_budget(name, used, limit)
     return None
 
@@ -301,9 +324,9 @@ def _after_failure(run: Run, failure: Failure) -> list[EventDraft]:
         return _finish(run, State.ABORTED, failure)
     if (spent := exhausted(run)) is not None:
         return _finish(run, State.ABORTED, spent)
-    if kind is FailureKind.POLICY_VIOLATION and run.violations < VIOLATION_LIMIT:
+    if kind is FailureKind.POLICY_VIOLATION and run.violations < VIOLATION_LIMIT and run.state is not State.INIT:
         return _again(run, State.REFLECT, failure)
-    if kind is FailureKind.TOOL_MISSING and run.state is not State.MAP_REPO:
+    if kind is FailureKind.TOOL_MISSING and run.state not in (State.INIT, State.MAP_REPO):
         return _again(run, State.MAP_REPO, failure)
     if kind is FailureKind.SUITE_TIMEOUT and not run.narrowed:
         return [_queue(run, run.state, "the suite took too long: only the named tests from here", narrowed=True)]
@@ -366,7 +389,8 @@ def _finish(run: Run, state: State, failure: Failure | None) -> list[EventDraft]
     return [_draft(run, EventType.RUN_FINISHED, RunFinished(state=state, failure=failure))]
 
 
-def _cancelled() -> Failure:
+def cancelled() -> Failure:
+    """The failure of a run that someone ended."""
     return Failure(kind=FailureKind.CANCELLED, message="The run was cancelled.")
 
 
@@ -387,7 +411,7 @@ def begin(event: Event) -> Run:
 def evolve(run: Run, event: Event) -> Run:
     """The run after `event`."""
     changes: dict[str, object] = {"updated_at": event.at, "last_seq": event.seq}
-    if event.type is not EventType.STEP_STARTED:
+    if event.type not in BOOKKEEPING and not (run.state is State.INIT and event.type is EventType.SNAPSHOT_TAKEN):
         changes["idle_starts"] = 0
     changes.update(_changes(run, event))
     return run.model_copy(update=changes)

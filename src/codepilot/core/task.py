@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import AliasChoices, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import AliasChoices, Field, PositiveInt, model_validator
 
 from codepilot.core.contract import Contract, JsonObject
 
@@ -49,25 +49,29 @@ class Goal(Contract):
     machine: MachineGoal = MachineGoal()
 
 
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 class Budget(Contract):
     """What a run may spend. Paused, blocked and parked time is free."""
 
     iterations: PositiveInt = Field(
         default=6, validation_alias=AliasChoices("iterations", "maxIterations", "max_iterations")
     )
-    wall_sec: PositiveFloat = Field(
+    wall_sec: Seconds = Field(
         default=1800.0, validation_alias=AliasChoices("wall_sec", "wallSec", "maxWallSec", "max_wall_time_sec")
     )
-    step_wall_sec: PositiveFloat = 600.0
+    step_wall_sec: Seconds = 600.0
     turns_per_step: PositiveInt = Field(
         default=10, validation_alias=AliasChoices("turns_per_step", "turnsPerStep", "maxToolCallsPerStep")
     )
     turns: PositiveInt | None = Field(default=None, validation_alias=AliasChoices("turns", "max_steps", "maxSteps"))
-    command_sec: PositiveFloat = Field(
+    command_sec: Seconds = Field(
         default=300.0, validation_alias=AliasChoices("command_sec", "commandSec", "commandTimeoutSec")
     )
     tokens: PositiveInt = 2_000_000
-    cost_usd: NonNegativeFloat = 5.0
+    cost_usd: Dollars = 5.0
     patch_lines: PositiveInt = Field(
         default=300, validation_alias=AliasChoices("patch_lines", "patchLines", "maxPatchLOC")
     )

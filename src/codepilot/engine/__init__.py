@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from codepilot.engine.control import cancel, request_pause, resume
     from codepilot.engine.garbage import collect
     from codepilot.engine.house import House
-    from codepilot.engine.reprove import verify_again
+    from codepilot.engine.reprove import Checking, verify_again
     from codepilot.engine.task import Request, make_task, parse_budget, submit
     from codepilot.engine.worker import Worker
 
 _HOMES = {
+    "Checking": "reprove",
     "House": "house",
     "Request": "task",
     "Worker": "worker",
@@ -35,6 +36,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Checking",
     "House",
     "Request",
     "Worker",

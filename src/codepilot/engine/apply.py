@@ -7,6 +7,7 @@ from pathlib import Path
 from codepilot.core.events import EventDraft, EventType, PatchApplied, State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
+from codepilot.engine.close import open_log
 from codepilot.engine.house import House
 from codepilot.engine.site import open_objects
 from codepilot.workspace import is_url, promote
@@ -56,13 +57,14 @@ def apply_run(house: House, run_id: str, *, accept_plausible: bool) -> PatchAppl
         raise CodePilotError(FailureKind.INVALID_SPEC, error.failure.message, error.failure.advice) from error
     finally:
         objects.close()
-    applied = PatchApplied(checkout=run.base.checkout, files=files)
+    applied = PatchApplied(checkout=run.base.checkout, files=run.proposal.patch.touched_files)
 
     def record(current: Run) -> list[EventDraft]:
         return [
             EventDraft(type=EventType.PATCH_APPLIED, data=applied, step_id=current.step_id, attempt=current.attempt)
         ]
 
-    if files:
+    if not any(isinstance(event.data, PatchApplied) for event in house.store.events(run_id)):
         house.store.control(run_id, record)
-    return applied
+        open_log(house.store, house.home, run_id).close()
+    return applied.model_copy(update={"files": files})

@@ -52,8 +52,7 @@ def finalize(work: Work) -> Outcome:
     if not proof.ok:
         return Refused(Failure(kind=FailureKind.PROOF_FAILED, message=proof.reason))
     if work.recorded(FollowUpProposed) is None:
-        for follow_up in _follow_ups(work.run):
-            work.record(EventType.FOLLOW_UP_PROPOSED, FollowUpProposed(follow_up=follow_up))
+        work.propose(_follow_ups(work.run))
     if work.recorded(BundleWritten) is None:
         _hand_over(work, site, baseline, proposal)
     return Succeeded(f"{proof.verdict}: {proof.reason}")

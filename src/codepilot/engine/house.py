@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 
-from codepilot.core.task import TaskSpec
 from codepilot.store import Artifacts, FileArtifacts, Home, Store
 
 
@@ -21,9 +20,6 @@ class House:
         home = Home.default(environ)
         home.ensure()
         return cls(home, Store.open(home.database, locks=home.locks), FileArtifacts(home.artifacts))
-
-    def task_of(self, run_id: str) -> TaskSpec:
-        return self.store.load(run_id).task
 
     def close(self) -> None:
         self.store.close()

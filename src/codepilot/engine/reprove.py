@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from codepilot.core.events import BasePinned, BundleWritten, ProofRecorded
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.engine.finalize import strength_of
 from codepilot.engine.house import House
+from codepilot.engine.settings import load_settings
 from codepilot.engine.site import find_project, open_site, pin
+from codepilot.engine.task import absolute
 from codepilot.repair import Strength
 from codepilot.sandbox import choose
 from codepilot.store import new_id
 from codepilot.verify import Provenance, check_bundle, verify_bundle
+from codepilot.workspace import is_url
 
 
-def verify_again(house: House, directory: Path, repo: Path | None) -> ProofRecorded:
+@dataclass(frozen=True)
+class Checking:
+    """What the one who checks decides. A bundle may come from anywhere, so nothing of this is taken from it."""
+
+    repo: Path | None = None
+    python: str | None = None
+    unsafe_no_sandbox: bool = False
+
+
+def verify_again(house: House, directory: Path, checking: Checking, environ: Mapping[str, str]) -> ProofRecorded:
     """The proof as it comes out here and now; altered bytes and an unreachable base are errors."""
     expected = _recorded_digest(house, directory)
     provenance = check_bundle(directory, expected)
-    base = _commit(house, provenance, repo)
-    task = provenance.task.model_copy(update={"ref": provenance.base_commit})
-    sandbox = choose(task.sandbox_level)
+    base = _commit(house, provenance, checking.repo)
+    task = provenance.task.model_copy(update={"python": absolute(checking.python)})
+    sandbox = choose("none" if checking.unsafe_no_sandbox else load_settings(None, environ).sandbox.level)
     name = new_id("v-")
     project = find_project(task, base, sandbox, lambda: str(house.home.workspaces / f"{name}-proof" / "tree"))
     site = open_site(house.home, sandbox, base, project)
@@ -48,6 +62,12 @@ def verify_again(house: House, directory: Path, repo: Path | None) -> ProofRecor
 def _commit(house: House, provenance: Provenance, repo: Path | None) -> BasePinned:
     """The base commit's own tree, from the repository named, or the one the run worked on."""
     where = str(repo.resolve()) if repo is not None else provenance.task.repo
+    if is_url(where) and repo is None:
+        raise CodePilotError(
+            FailureKind.REPO_UNREACHABLE,
+            f"The bundle was made from {where}, which is not fetched on a bundle's word alone.",
+            next_action="Clone it yourself, and name the clone with --repo.",
+        )
     task = provenance.task.model_copy(update={"repo": where, "ref": provenance.base_commit})
     try:
         return pin(task, house.home)

@@ -36,12 +36,14 @@ class Settings(Contract):
 def load_settings(repo: Path | None, environ: Mapping[str, str]) -> Settings:
     """Read the chain; a mistake in a file is an error that names the file and the key."""
     merged: dict[str, dict[str, Any]] = {}
-    sources = [_user_file(environ)]
+    own = _user_file(environ)
+    sources = [own]
     if repo is not None:
         sources.append(repo / FILE_NAME)
     for source in sources:
         if source is not None and source.is_file():
-            _merge(merged, _read(source))
+            layer = _read(source)
+            _merge(merged, layer if source is own else _tightened(layer, merged))
             _validate(merged, str(source))
     _merge(merged, _from_environment(environ))
     return _validate(merged, "the environment")
@@ -100,6 +102,18 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
             if name.startswith(prefix):
                 found.setdefault(section, {})[name.removeprefix(prefix).lower()] = value
     return found
+
+
+def _tightened(layer: dict[str, Any], so_far: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """A repository's file may lower what may be spent on a model; raising it is for the one who pays."""
+    budget = layer.get("budget")
+    if not isinstance(budget, dict):
+        return layer
+    limits = {**Budget().model_dump(), **so_far.get("budget", {})}
+    lowered = {
+        key: min(budget[key], limits[key]) for key in ("tokens", "cost_usd") if isinstance(budget.get(key), int | float)
+    }
+    return {**layer, "budget": {**budget, **lowered}}
 
 
 def _merge(into: dict[str, dict[str, Any]], layer: Mapping[str, Any]) -> None:

@@ -92,10 +92,12 @@ def implement(work: Work) -> Outcome:
     if done := work.recorded(PatchProposed):
         return _outcome_of(done)
     site, baseline = work.settled()
-    _restore(work, site, _resume_point(work))
+    _restore(work, site, _resume_point(work, work.run.base_snapshot))
     offered = _expect(work.agent.perform(State.IMPLEMENT, work.desk(site, baseline)), PatchCandidate)
-    diff = site.executor.diff(work.workspace, work.base.tree)
     taken = site.executor.snapshot(work.workspace)
+    diff = site.executor.diff(work.workspace, work.base.tree)
+    if diff.tree != taken.tree:
+        raise CodePilotError(FailureKind.TOOL_FAILED, "The workspace changed while it was being examined.")
     return _propose(work, offered, diff, taken.snapshot)
 
 
@@ -108,10 +110,11 @@ def _propose(work: Work, offered: PatchCandidate, diff: DiffResult, snapshot: st
         }
     )
     refused_by = "; ".join(f"{broken.rule} at {broken.path}" for broken in diff.violations)
-    if diff.violations and not work.recorded(GuardrailBlocked):
+    if diff.violations:
         first = diff.violations[0]
         blocked = GuardrailBlocked(skill=work.agent.name, rule=first.rule, attempt=first.path)
-        work.record(EventType.GUARDRAIL_BLOCKED, blocked)
+        if blocked not in [event.data for event in work.history()]:
+            work.record(EventType.GUARDRAIL_BLOCKED, blocked)
     proposed = PatchProposed(patch=patch, diff=stored, tree=diff.tree, snapshot=snapshot, refused_by=refused_by)
     work.record(EventType.PATCH_PROPOSED, proposed, (stored,))
     return _outcome_of(proposed)
@@ -210,23 +213,32 @@ def _by_agent(
         return Succeeded()
     site, baseline = work.settled()
     start = work.run.proposal.snapshot if work.run.proposal else work.run.base_snapshot
-    _restore(work, site, start)
+    _restore(work, site, _resume_point(work, start))
     made = _expect(work.agent.perform(role, work.desk(site, baseline)), kind)
     event_type, data = to_event(made)
     work.record(event_type, data)
     return Succeeded()
 
 
-def _resume_point(work: Work) -> str | None:
-    """The last turn's snapshot if this very step was interrupted, else the base."""
+def _resume_point(work: Work, start: str | None) -> str | None:
+    """The last turn's snapshot if this very step was interrupted, else where it starts."""
     taken = [event.data for event in work.history() if isinstance(event.data, SnapshotTaken)]
-    return taken[-1].snapshot if taken else work.run.base_snapshot
+    return taken[-1].snapshot if taken else start
 
 
 def _restore(work: Work, site: Site, snapshot: str | None) -> None:
     if snapshot is None:
         raise CodePilotError(FailureKind.INTERNAL, f"Run {work.run.run_id} has no snapshot to start from.")
-    site.executor.restore(work.workspace, snapshot)
+    try:
+        site.executor.restore(work.workspace, snapshot)
+    except CodePilotError as error:
+        if error.kind is not FailureKind.PATH_NOT_FOUND:
+            raise
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"The workspace of {work.run.run_id} has been removed (`codepilot gc`), and with it what the run had done.",
+            next_action="Start the task again.",
+        ) from error
     work.record(EventType.SNAPSHOT_RESTORED, SnapshotRestored(snapshot=snapshot))
 
 

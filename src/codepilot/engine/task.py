@@ -14,7 +14,7 @@ from codepilot.core.run import Run, start
 from codepilot.core.task import Goal, TaskKind, TaskSpec
 from codepilot.engine.settings import load_settings, make_budget
 from codepilot.store import new_id
-from codepilot.workspace import find_root, is_url, resolve_commit
+from codepilot.workspace import find_root, has_password, is_url, resolve_commit
 
 if TYPE_CHECKING:
     from codepilot.engine.house import House
@@ -44,6 +44,12 @@ def submit(house: House, task: TaskSpec, run_id: str | None = None) -> Run:
 def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
     """The request as a contract, with the configuration chain applied; what cannot work is refused here."""
     make_agent(request.agent)
+    if is_url(request.repo) and has_password(request.repo):
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            "The URL holds a password, which would be kept with the run.",
+            next_action="Leave it out and let a git credential helper or an SSH key supply it.",
+        )
     root = None if is_url(request.repo) else _local_root(request.repo, request.ref)
     settings = load_settings(root, environ)
     level: Literal["best", "bubblewrap", "landlock", "none"] = settings.sandbox.level
@@ -56,7 +62,7 @@ def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
         tests=request.tests,
         budget=make_budget(TaskKind.BUGFIX, settings.budget, request.budget),
         agent=request.agent,
-        python=_absolute(request.python),
+        python=absolute(request.python),
         sandbox_level="none" if request.unsafe_no_sandbox else level,
     )
 
@@ -85,7 +91,7 @@ def _local_root(repo: str, ref: str | None) -> Path:
     return root
 
 
-def _absolute(python: str | None) -> str | None:
+def absolute(python: str | None) -> str | None:
     """A path stays a path (symlinks kept: they lead into virtual environments); a bare name is looked up later."""
     if python is None or os.sep not in python:
         return python

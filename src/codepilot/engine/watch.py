@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-from codepilot.core.failures import CodePilotError, Failure, FailureKind
+from codepilot.core.failures import CodePilotError, Failure
 from codepilot.core.run import Run, exhausted, over_budget
 from codepilot.store import Store
 from codepilot.telemetry import now_us
@@ -21,7 +21,8 @@ class StopRequested(Exception):
 class Watch:
     """Polls for pause, cancel and spent budgets while a step is open, and interrupts what is in flight.
 
-    A pause lets an agent's action finish; a cancel and a spent budget do not.
+    A pause lets an agent's action finish; a cancel and a spent budget do not. Whatever is started after that is
+    interrupted as well, so that a step which goes on regardless comes to its end.
     """
 
     def __init__(self, store: Store, run: Run, interrupt: Callable[[], None], *, pause_interrupts: bool) -> None:
@@ -29,7 +30,6 @@ class Watch:
         self._run = run
         self._interrupt = interrupt
         self._pause_interrupts = pause_interrupts
-        self._opened_at = now_us()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._poll, name=f"watch-{run.run_id}", daemon=True)
         self._lost: CodePilotError | None = None
@@ -47,6 +47,10 @@ class Watch:
         self._done.set()
         self._thread.join()
 
+    def follow(self, run: Run) -> None:
+        """Budgets are counted on the run as its events leave it."""
+        self._run = run
+
     @property
     def stopped(self) -> bool:
         return self.paused or self.cancelled or self.spent is not None
@@ -62,12 +66,11 @@ class Watch:
     def seconds_left(self) -> float:
         """What remains of the step's and the run's wall clock, whichever is less."""
         budget = self._run.task.budget
-        open_sec = (now_us() - self._opened_at) / 1e6
+        open_sec = self._open_sec()
         run_left = budget.wall_sec * self._run.grants - self._run.spent.wall_us / 1e6 - open_sec
         return max(0.0, min(run_left, budget.step_wall_sec - open_sec))
 
     def _poll(self) -> None:
-        interrupted = False
         while not self._done.wait(POLL_SEC):
             try:
                 self._look()
@@ -75,8 +78,7 @@ class Watch:
                 self._lost = error
                 return
             urgent = self.cancelled or self.spent is not None or (self.paused and self._pause_interrupts)
-            if urgent and not interrupted:
-                interrupted = True
+            if urgent:
                 self._interrupt()
 
     def _look(self) -> None:
@@ -84,12 +86,8 @@ class Watch:
         self.spent = self.spent or self._over()
 
     def _over(self) -> Failure | None:
-        now = now_us()
-        opened = self._run.model_copy(update={"step_open_since": self._opened_at})
-        limit = self._run.task.budget.step_wall_sec
-        used = (now - self._opened_at) / 1e6
-        return exhausted(opened, now) or (over_budget("step_wall_sec", used, limit) if used >= limit else None)
+        limit, used = self._run.task.budget.step_wall_sec, self._open_sec()
+        return exhausted(self._run, now_us()) or (over_budget("step_wall_sec", used, limit) if used >= limit else None)
 
-
-def cancelled() -> Failure:
-    return Failure(kind=FailureKind.CANCELLED, message="The run was cancelled.")
+    def _open_sec(self) -> float:
+        return (now_us() - (self._run.step_open_since or now_us())) / 1e6

@@ -9,9 +9,10 @@ from typing import TypeVar
 from codepilot.agents import Agent, Desk
 from codepilot.core.artifacts import ArtifactRef
 from codepilot.core.contract import Contract
-from codepilot.core.events import BasePinned, Event, EventDraft, EventType, SnapshotTaken
+from codepilot.core.events import BasePinned, Event, EventDraft, EventType, FollowUpProposed, SnapshotTaken
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run, evolve
+from codepilot.core.task import FollowUp
 from codepilot.engine.site import KeptSite, Site, recall_baseline
 from codepilot.engine.watch import Watch
 from codepilot.project import Project
@@ -56,10 +57,16 @@ class Work:
         self.watch.checkpoint()
         return self.record(kind, data, artifacts)
 
+    def propose(self, follow_ups: Sequence[FollowUp]) -> None:
+        """Record what is worth doing next, all of it or nothing."""
+        kind = EventType.FOLLOW_UP_PROPOSED
+        self.append([self._draft(kind, FollowUpProposed(follow_up=follow_up)) for follow_up in follow_ups])
+
     def append(self, drafts: Sequence[EventDraft]) -> list[Event]:
         events = self.store.append(self.claim, drafts)
         for event in events:
             self.run = evolve(self.run, event)
+        self.watch.follow(self.run)
         self.publish(events)
         return events
 
@@ -109,6 +116,7 @@ class Work:
             project=site.project,
             baseline=baseline.suite,
             history=self.history(),
+            earlier=self.store.events(self.run.run_id),
             record=record,
             checkpoint=self.watch.checkpoint,
             seconds_left=self.watch.seconds_left,

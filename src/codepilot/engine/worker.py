@@ -11,20 +11,20 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from codepilot.agents import Agent, make_agent
-from codepilot.core.events import Event, EventDraft, EventType, State, StepStarted
+from codepilot.core.events import TERMINAL, WAITING, Event, EventDraft, EventType, State, StepStarted
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
-from codepilot.core.run import Failed, Outcome, Paused, Run, decide, decide_start, evolve
+from codepilot.core.run import Failed, Outcome, Paused, Run, cancelled, decide, decide_start, evolve
 from codepilot.core.task import TaskSpec
 from codepilot.engine.close import close_run, open_log
 from codepilot.engine.site import KeptSite
 from codepilot.engine.steps import STEPS
-from codepilot.engine.watch import StopRequested, Watch, cancelled
+from codepilot.engine.watch import StopRequested, Watch
 from codepilot.engine.work import Work
 from codepilot.sandbox import choose
 from codepilot.store import Artifacts, Claim, Home, LostLease, Store, new_id
 from codepilot.telemetry import RunLog, now_us
 
-AGENT_STATES = frozenset({State.MAP_REPO, State.PLAN, State.IMPLEMENT, State.REFLECT})
+AGENT_STATES = frozenset({State.MAP_REPO, State.PLAN, State.IMPLEMENT, State.REFLECT, State.REVIEW})
 """States in which an agent may be in the middle of an action that a pause should let finish."""
 
 
@@ -51,10 +51,19 @@ class Worker:
         self._store.register_worker(self.name)
         try:
             self._store.reclaim(run_id)
-            with closing(open_log(self._store, self._home, run_id)) as log, closing(KeptSite()) as kept:
-                while (claim := self._store.claim(self.name, run_id)) is not None:
-                    self._step(claim, log, kept)
+            claim = self._store.claim(self.name, run_id)
+            if claim is not None:
+                with closing(open_log(self._store, self._home, run_id)) as log, closing(KeptSite()) as kept:
+                    while claim is not None:
+                        self._step(claim, log, kept)
+                        claim = self._store.claim(self.name, run_id)
             run = self._store.load(run_id)
+            if run.state not in TERMINAL | WAITING:
+                raise CodePilotError(
+                    FailureKind.INVALID_SPEC,
+                    f"Run {run_id} is being worked on by another process.",
+                    next_action=f"Follow it with `codepilot logs {run_id} --follow`.",
+                )
             close_run(run, self._store, self._home)
             return run
         finally:
@@ -98,7 +107,7 @@ class Worker:
             except CodePilotError as error:
                 outcome = _stopped(watch) if watch.stopped else Failed(error.failure)
             except Exception as error:  # noqa: BLE001 - the step's boundary: recorded as a defect, never lost
-                outcome = Failed(_defect(error))
+                outcome = _stopped(watch) if watch.stopped else Failed(_defect(error))
         return outcome
 
 

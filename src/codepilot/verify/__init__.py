@@ -19,7 +19,16 @@ from codepilot.verify.checks import review
 from codepilot.verify.gate import Baseline, run_baseline, run_gate
 from codepilot.verify.proof import Create, Measure, Strength, judged_tree, prove, worth
 from codepilot.verify.record import write_record
-from codepilot.verify.report import Report, ReportedFailure, exit_code, exit_code_of, report, report_json
+from codepilot.verify.report import (
+    Report,
+    ReportedFailure,
+    exit_code,
+    exit_code_of,
+    refusal,
+    report,
+    report_json,
+    reported,
+)
 from codepilot.verify.reprove import rebuild_base, verify_bundle
 from codepilot.verify.verdict import Comparison, Failing, baseline_verdict, compare, judge, settle
 
@@ -48,8 +57,10 @@ __all__ = [
     "prove",
     "read_payload",
     "rebuild_base",
+    "refusal",
     "report",
     "report_json",
+    "reported",
     "review",
     "run_baseline",
     "run_gate",

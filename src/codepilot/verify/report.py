@@ -32,7 +32,7 @@ class Report(Contract):
     """Names and meaning are settled: programs read this. Paths are absolute; null where there is no such thing."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
-    run_id: str
+    run_id: str | None
     status: State
     verdict: Verdict | None
     confidence: float
@@ -70,11 +70,9 @@ def report(
     return Report(
         run_id=run.run_id,
         status=status or run.state,
-        verdict=run.verdict,
+        verdict=run.verdict if State.DONE in (status, run.state) else None,
         confidence=run.confidence,
-        failure=None
-        if failure is None
-        else ReportedFailure(kind=failure.kind, message=failure.message, next_action=failure.advice),
+        failure=None if failure is None else reported(failure),
         patch=patch,
         bundle=bundle or run.bundle,
         workspace=workspace,
@@ -90,6 +88,35 @@ def report(
         cost_usd=run.spent.cost_usd,
         duration_sec=round(run.spent.wall_us / 1e6, 3),
         next_steps=tuple(next_steps),
+    )
+
+
+def reported(failure: Failure) -> ReportedFailure:
+    return ReportedFailure(kind=failure.kind, message=failure.message, next_action=failure.advice)
+
+
+def refusal(failure: Failure) -> Report:
+    """The document of a command that ended before there was a run, or beside one."""
+    return Report(
+        run_id=None,
+        status=State.FAILED,
+        verdict=None,
+        confidence=0.0,
+        failure=reported(failure),
+        patch=None,
+        bundle=None,
+        workspace=None,
+        log=None,
+        base_commit=None,
+        base_dirty=False,
+        tests_before=None,
+        tests_after=None,
+        suite="none",
+        iterations=0,
+        turns=0,
+        tokens=0,
+        cost_usd=0.0,
+        duration_sec=0.0,
     )
 
 
@@ -121,5 +148,7 @@ def exit_code_of(failure: Failure) -> int:
             return EXIT_INPUT
         case Origin.PLATFORM:
             return EXIT_PLATFORM
+        case Origin.PERSON if failure.kind is not FailureKind.CANCELLED:
+            return EXIT_BLOCKED
         case Origin.WORK | Origin.PERSON:
             return EXIT_NOT_FOUND

@@ -5,7 +5,7 @@ The order of work: `find_root` or `clone` â†’ `pin_base` into an `ObjectStore` â
 """
 
 from codepilot.workspace.base import Base, pin_base
-from codepilot.workspace.clone import clone, is_url
+from codepilot.workspace.clone import clone, has_password, is_url
 from codepilot.workspace.git import git_version
 from codepilot.workspace.objects import Change, ObjectStore, TreeDiff
 from codepilot.workspace.paths import shown
@@ -30,6 +30,7 @@ __all__ = [
     "clone",
     "find_root",
     "git_version",
+    "has_password",
     "is_url",
     "pin_base",
     "promote",

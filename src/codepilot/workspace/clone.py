@@ -11,6 +11,7 @@ import re
 import secrets
 import subprocess
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace import beneath
@@ -34,6 +35,14 @@ _KEPT = {
 def is_url(text: str) -> bool:
     """Whether this names a repository elsewhere, not a path."""
     return bool(_SCHEMES.fullmatch(text) or _SCP.fullmatch(text))
+
+
+def has_password(url: str) -> bool:
+    """Whether the URL itself carries a secret: a password, or over HTTP any user part, since that may be a token."""
+    parts = urlsplit(url) if "://" in url else None
+    return parts is not None and (
+        parts.password is not None or (parts.scheme.startswith("http") and "@" in parts.netloc)
+    )
 
 
 def clone(url: str, destination: Path, ref: str | None = None, timeout_sec: float = 1800.0) -> Path:

@@ -1,0 +1,44 @@
+"""Nothing that a project, an agent or git says can drive the terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from codepilot.cli.progress import Progress, advance
+from codepilot.cli.screens import failure, printable
+from codepilot.cli.text import plain, plain_lines
+from codepilot.core.events import Event, EventType, State, StepFailed, StepQueued
+from codepilot.core.failures import Failure, FailureKind
+
+EVIL = "test[\x1b]0;owned\x07\x1b[2J\x9b31m\u202e]"
+
+
+@given(st.text())
+def test_plain_text_has_no_control_characters(text: str) -> None:
+    assert all(char.isprintable() for char in plain(text))
+    assert all(char.isprintable() or char in "\n\t" for char in plain_lines(text))
+
+
+def test_failures_steps_and_diffs_are_shown_harmless() -> None:
+    told = io.StringIO()
+    problem = Failure(kind=FailureKind.TESTS_FAILED, message=EVIL, next_action=EVIL)
+    failure(Console(file=told, width=300), problem)
+    queued = Event(type=EventType.STEP_QUEUED, data=StepQueued(state=State.TEST), event_id="e", seq=1, run_id="r", at=1)
+    ended = queued.model_copy(
+        update={"type": EventType.STEP_FAILED, "data": StepFailed(state=State.TEST, failure=problem)}
+    )
+    step = advance(advance(Progress(), queued), ended).steps[-1]
+    for text in (told.getvalue(), step.note, printable(f"+{EVIL}\n".encode())):
+        assert "\x1b" not in text
+        assert "\x9b" not in text
+        assert "owned" in text
+
+
+@pytest.mark.parametrize("patch", [b"", b"\xff\xfe", b"diff --git a/x b/x\nindex 1..2\n+a\r\n"])
+def test_a_diff_of_any_bytes_can_be_shown(patch: bytes) -> None:
+    assert "index 1" not in printable(patch)
