@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from cli_kit import Command
+from cli_kit import Command, Repo
 
 from codepilot.core.events import EventType
 
@@ -94,6 +94,27 @@ def test_cancel_from_another_process_ends_a_run_and_cleans_up(codepilot: Command
         return
     assert (report["status"], report["failure"]["kind"], process.returncode) == ("ABORTED", "cancelled", 1)
     assert list((codepilot.home / "workspaces").iterdir()) == []
+
+
+SLOW = "import time, unittest\n\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        time.sleep(60)\n"
+
+
+@pytest.mark.parametrize(("how", "state"), [("cancel", "ABORTED"), ("pause", "PAUSED")])
+def test_a_slow_suite_is_not_waited_for(codepilot: Command, repo: Repo, how: str, state: str) -> None:
+    process = codepilot.start("fix", str(repo({"test_slow.py": SLOW})), "--json")
+    log = codepilot.home / "logs"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if any(b"workspace_created" in path.read_bytes() for path in log.glob("*.jsonl")):
+            break
+        time.sleep(0.05)
+    if how == "cancel":
+        assert codepilot("cancel", "last").code == 0
+    else:
+        process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert json.loads(out)["status"] == state, out + err
+    assert survivors(str(codepilot.home)) == []
 
 
 def test_a_paused_run_is_cancelled_without_a_worker(codepilot: Command, shop: Path) -> None:
