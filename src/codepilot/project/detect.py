@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Literal
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.project.boundary import is_within
 from codepilot.project.interpreter import OWN, find_interpreter
 from codepilot.project.run import PLUGIN_DIR
 from codepilot.project.settings import ProjectSettings
 from codepilot.project.suite import Interpreter, Project
-from codepilot.project.visible import is_within
 
 MAX_FILES = 100_000
 MAX_READ = 400

@@ -1,6 +1,7 @@
 """Finds the Python that runs a project's tests, and what of the host it needs to be seen inside.
 
 A virtual environment is read, not run: its files may be the repository's own. Only its base interpreter is asked.
+What an environment in the repository names is followed only as far as `Boundary` lets it.
 """
 
 from __future__ import annotations
@@ -12,35 +13,41 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.project.boundary import Boundary, is_within, points_into
 from codepilot.project.probe import Answer, probe
 from codepilot.project.suite import Interpreter
-from codepilot.project.visible import environment_mounts, is_within, points_into, prune, site_targets
+from codepilot.project.visible import environment_mounts, prune, site_targets
 
 _VENV_NAMES = (".venv", "venv")
 
 OWN = "CodePilot's own"
+_FLAG = "--python"
+_CONFIGURED = "[project] python"
 
 
 def find_interpreter(
     root: Path, *, python: str | None, configured: str | None, environ: Mapping[str, str]
 ) -> Interpreter:
     """The first of: the flag, the configuration, $VIRTUAL_ENV, the checkout's own, CodePilot's."""
-    for origin, named in (("--python", python), ("[project] python", configured)):
+    boundary = Boundary.around(root.absolute(), environ)
+    for origin, named in ((_FLAG, python), (_CONFIGURED, configured)):
         if named:
-            return _describe(_named(named, root, environ, origin), origin, root)
-    for origin, home in _environments(root, environ):
-        return _describe(_venv_python(home, origin), origin, root)
-    return _describe(Path(sys.executable), OWN, root)
+            return _describe(_named(named, boundary.root, environ, origin), origin, boundary)
+    for origin, home in _environments(boundary, environ):
+        return _describe(_venv_python(home, origin), origin, boundary)
+    return _describe(Path(sys.executable), OWN, boundary)
 
 
-def _environments(root: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Environments that exist. CodePilot's own being active says nothing about the project."""
+def _environments(boundary: Boundary, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    """Environments that exist, none of a clone's. CodePilot's own being active says nothing about the project."""
     active = environ.get("VIRTUAL_ENV", "")
     if active and Path(active).is_dir() and Path(active).resolve() != Path(sys.prefix).resolve():
-        yield "$VIRTUAL_ENV", Path(active).absolute()
-    for name in _VENV_NAMES:
-        if (root / name / "pyvenv.cfg").is_file():
-            yield name, (root / name).absolute()
+        home = Path(active).absolute()
+        if not (boundary.is_clone and points_into(home, boundary.root)):
+            yield "$VIRTUAL_ENV", home
+    for name in () if boundary.is_clone else _VENV_NAMES:
+        if (boundary.root / name / "pyvenv.cfg").is_file():
+            yield name, boundary.root / name
 
 
 def _venv_python(home: Path, origin: str) -> Path:
@@ -55,17 +62,19 @@ def _venv_python(home: Path, origin: str) -> Path:
 
 
 def _named(named: str, root: Path, environ: Mapping[str, str], origin: str) -> Path:
-    """A path, a directory of an environment, or a command on the PATH."""
+    """A path, a directory of an environment, or a command on the PATH. Only the flag counts from where one is."""
     if os.sep not in named:
-        found = shutil.which(named, path=environ.get("PATH", os.defpath))
+        folders = environ.get("PATH", os.defpath).split(os.pathsep)
+        found = shutil.which(named, path=os.pathsep.join(folder for folder in folders if folder.startswith(os.sep)))
         candidates = [Path(found)] if found else []
     else:
-        candidates = [_expanded(Path(named)).absolute(), root / named]
-    for candidate in candidates:
+        path = _expanded(Path(named))
+        candidates = [path.absolute(), root / path] if origin == _FLAG else [root / path]
+    for candidate in (Path(os.path.normpath(one)) for one in candidates):
         if candidate.is_dir() and (candidate / "bin").is_dir():
             return _venv_python(candidate, origin)
         if candidate.is_file() and os.access(candidate, os.X_OK):
-            return Path(os.path.normpath(candidate))
+            return candidate
     raise CodePilotError(
         FailureKind.INVALID_SPEC,
         f"There is no interpreter {named!r} ({origin}).",
@@ -80,33 +89,50 @@ def _expanded(path: Path) -> Path:
         return path
 
 
-def _describe(python: Path, origin: str, root: Path) -> Interpreter:
+def _describe(python: Path, origin: str, boundary: Boundary) -> Interpreter:
     venv = _venv_of(python)
-    base = _base_of(python, venv)
-    if venv is not None and not base.name.startswith(("python", "pypy", "graalpy")):
-        raise CodePilotError(
-            FailureKind.ENVIRONMENT_MISSING,
-            f"The environment {venv} ({origin}) names {base} as its interpreter, which is no Python.",
-        )
-    if is_within(base.resolve(), root.resolve()):
-        raise CodePilotError(
-            FailureKind.ENVIRONMENT_MISSING,
-            f"The interpreter {base} ({origin}) is a file inside the repository, which is never run on the host.",
-            next_action="Name an interpreter or a virtual environment whose base lies outside with --python.",
-        )
+    base = boundary.out_of_tree(_base_of(python, venv))
+    _check(base, venv, origin, boundary)
     answer = probe(base)
     if venv is None:
         venv = _venv_of(Path(answer.executable))
         python = Path(answer.executable)
         if venv is not None:
-            return _describe(python, origin, root)
-    return _assemble(python, venv, answer, origin, root)
+            return _describe(python, origin, boundary)
+    return _assemble(python, venv, answer, origin, boundary)
 
 
-def _assemble(python: Path, venv: Path | None, answer: Answer, origin: str, root: Path) -> Interpreter:
+def _check(base: Path, venv: Path | None, origin: str, boundary: Boundary) -> None:
+    """Refuse to start what is no Python by its name, and what the repository or an agent may have written."""
+    if not base.name.startswith(("python", "pypy", "graalpy")):
+        named = f"The environment {venv} ({origin}) names {base}" if venv else f"{origin} names {base}"
+        raise CodePilotError(
+            FailureKind.ENVIRONMENT_MISSING,
+            f"{named} as the interpreter, which is no Python by its name.",
+            next_action="Name an interpreter called python, or a virtual environment of one, with --python.",
+        )
+    if origin != OWN and venv is not None and boundary.is_kept(venv):
+        raise CodePilotError(
+            FailureKind.ENVIRONMENT_MISSING,
+            f"The environment {venv} ({origin}) lies where CodePilot keeps clones and workspaces, and is not used.",
+            next_action="Name an environment outside the clone with --python.",
+        )
+    inside = "the repository" if is_within(base.resolve(), boundary.root.resolve()) else ""
+    if origin != OWN and boundary.is_own(base):
+        inside = inside or "CodePilot's home"
+    if inside:
+        raise CodePilotError(
+            FailureKind.ENVIRONMENT_MISSING,
+            f"The interpreter {base} ({origin}) is a file inside {inside}, which is never run on the host.",
+            next_action="Name an interpreter or a virtual environment whose base lies outside with --python.",
+        )
+
+
+def _assemble(python: Path, venv: Path | None, answer: Answer, origin: str, boundary: Boundary) -> Interpreter:
+    root = boundary.root
     sites = _sites(venv, answer) if venv else tuple(Path(site) for site in answer.sites)
     shared = answer.has_pytest and (venv is None or _sees_system(venv))
-    targets = site_targets(sites)
+    targets = _targets(sites, venv, answer, origin, boundary)
     own = tuple(str(path) for path in targets if points_into(path, root))
     needed = [*environment_mounts(python, venv, answer), *targets]
     wanted = [path for path in needed if not points_into(path, root) or (venv is not None and is_within(path, venv))]
@@ -116,11 +142,24 @@ def _assemble(python: Path, venv: Path | None, answer: Answer, origin: str, root
         prefix=str(venv) if venv else answer.prefix,
         base_prefix=answer.base_prefix,
         origin=origin,
-        mounts=prune(wanted, root),
+        mounts=prune(wanted, boundary),
         sites=tuple(str(site) for site in sites),
         editable=own,
         has_pytest=shared or any((site / "pytest" / "__init__.py").is_file() for site in (*sites, *targets)),
     )
+
+
+def _targets(
+    sites: tuple[Path, ...], venv: Path | None, answer: Answer, origin: str, boundary: Boundary
+) -> tuple[Path, ...]:
+    """What the sites point at: all of it if the user chose them, else what a repository may name."""
+    if venv is None or not (origin == _CONFIGURED or points_into(venv, boundary.root)):
+        return site_targets(sites)
+    base = Path(answer.base_prefix)
+    brought = [site for site in sites if is_within(site, venv)]
+    allowed = [path for path in site_targets(brought) if boundary.may_name(path, base)]
+    chosen = site_targets(site for site in sites if site not in brought)
+    return tuple(dict.fromkeys([*allowed, *chosen]))
 
 
 def _venv_of(python: Path) -> Path | None:
@@ -140,8 +179,8 @@ def _base_of(python: Path, venv: Path | None) -> Path:
         return target
     settings = _read_cfg(venv)
     if named := settings.get("base-executable"):
-        return Path(named)
-    home = Path(settings.get("home", "/nonexistent"))
+        return venv / named
+    home = venv / settings.get("home", "/nonexistent")
     version = settings.get("version") or settings.get("version_info") or ""
     names = ("python" + ".".join(version.split(".")[:2]), "python3", "python")
     return next((home / name for name in names if (home / name).is_file()), home / "python3")

@@ -7,23 +7,11 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from codepilot.project.boundary import SYSTEM, Boundary, is_within
 from codepilot.project.probe import Answer
-
-SYSTEM = tuple(Path(name) for name in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"))
-"""What every sandbox shows anyway."""
 
 MAX_LINK_BYTES = 1 << 20
 _MAX_HOPS = 40
-
-
-def is_within(path: Path, folder: Path) -> bool:
-    """By names alone: no link is followed."""
-    return path == folder or folder in path.parents
-
-
-def points_into(path: Path, root: Path) -> bool:
-    """Whether a path leads into the checkout, by its own spelling or after following links."""
-    return any(is_within(one, other) for one in (path, path.resolve()) for other in (root, root.resolve()))
 
 
 def environment_mounts(python: Path, venv: Path | None, answer: Answer) -> list[Path]:
@@ -40,7 +28,10 @@ def environment_mounts(python: Path, venv: Path | None, answer: Answer) -> list[
 
 def _hops(python: Path, covered: Sequence[Path]) -> Iterator[Path]:
     """Each spelling on a chain of links, by the interpreter's directory where it is one, else by the file alone."""
+    end = python.resolve()
     for _ in range(_MAX_HOPS):
+        if python.resolve() != end:
+            return  # read by names, a link whose directory is itself a link may name another file
         prefix = python.parent.parent
         yield prefix if any(prefix.resolve() == other for other in covered) else python
         if not python.is_symlink():
@@ -55,7 +46,7 @@ def site_targets(sites: Iterable[Path]) -> tuple[Path, ...]:
         links = sorted([*site.glob("*.pth"), *site.glob("*.egg-link")]) if site.is_dir() else []
         for link in links:
             for path in _link_targets(site, link):
-                if path.exists() and not is_within(path, site):
+                if not is_within(path, site):
                     found[path] = None
     return tuple(found)
 
@@ -66,7 +57,7 @@ def _link_targets(site: Path, link: Path) -> Iterator[Path]:
         if line.startswith(("import ", "import\t")):
             yield from _finder_targets(site, line)
         elif line and not line.startswith("#"):
-            yield Path(os.path.normpath(site / line))
+            yield from _existing(str(site / line))
 
 
 def _finder_targets(site: Path, line: str) -> Iterator[Path]:
@@ -85,37 +76,29 @@ def _finder_targets(site: Path, line: str) -> Iterator[Path]:
 
 
 def _existing(name: str) -> Iterator[Path]:
-    """A path if it is one: the directory itself, or the file of a single module."""
-    if "\0" not in name and len(name) < 4096 and name.strip("/"):
+    """A path if it is one that can be reached: the directory itself, or the file of a single module."""
+    if "\0" not in name and name.strip("/"):
         path = Path(os.path.normpath(name))
-        if path.exists():
+        if os.access(path, os.F_OK):
             yield path
 
 
 def _read(path: Path) -> str:
+    """The head of a regular file; nothing for what is missing, special or unreadable."""
     try:
+        if not path.is_file():
+            return ""
         with path.open("rb") as file:
             return file.read(MAX_LINK_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""
 
 
-def prune(paths: Iterable[Path], root: Path) -> tuple[str, ...]:
-    """Each place once, outermost first. Never the system's, never the checkout, never what holds the user's home."""
-    homes = _homes()
+def prune(paths: Iterable[Path], boundary: Boundary) -> tuple[str, ...]:
+    """Each place once, outermost first. Never the system's, never the checkout, never what holds a home."""
     kept: list[Path] = []
     for path in sorted(set(paths), key=lambda one: (len(one.parts), str(one))):
         useless = not path.exists() or any(is_within(path, place) for place in (*SYSTEM, *kept))
-        too_much = any(is_within(home, path) for home in homes) or path in (root, Path("/"))
-        if not useless and not too_much:
+        if not useless and not boundary.holds_too_much(path):
             kept.append(path)
     return tuple(str(path) for path in kept)
-
-
-def _homes() -> tuple[Path, ...]:
-    """The user's home by both spellings; a user without an account has none."""
-    try:
-        home = Path.home()
-    except RuntimeError:
-        return ()
-    return home, home.resolve()

@@ -1,0 +1,127 @@
+"""How far a repository reaches: what an environment it brings along may show of the host, and what is never shown."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from codepilot.store import Home
+
+SYSTEM = tuple(Path(name) for name in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"))
+"""What every sandbox shows anyway."""
+
+_WHOLE = tuple(Path(name) for name in ("/", "/etc", "/var", "/home", "/root", "/tmp"))
+"""Never shown as a whole, whoever asks."""
+
+_CLOSED = tuple(Path(name) for name in ("/etc", "/var", "/proc", "/sys", "/dev", "/run", "/boot"))
+"""Nothing in them is a project's source."""
+
+_MARKERS = ("pyproject.toml", "setup.py", "setup.cfg")
+_CODE = ("*.py", "*/__init__.py", "*/*/__init__.py")
+_MARKER_LEVELS = 3
+
+
+def is_within(path: Path, folder: Path) -> bool:
+    """By names alone: no link is followed."""
+    return path == folder or folder in path.parents
+
+
+def points_into(path: Path, root: Path) -> bool:
+    """Whether a path leads into a directory, by its own spelling or after following links."""
+    return any(is_within(one, other) for one in (path, path.resolve()) for other in (root, root.resolve()))
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """One checkout, the user's home by every spelling, and CodePilot's own home."""
+
+    root: Path
+    homes: tuple[Path, ...]
+    own: Home | None
+
+    @classmethod
+    def around(cls, root: Path, environ: Mapping[str, str]) -> Boundary:
+        return cls(root, _user_homes(environ), _own_home(environ))
+
+    @property
+    def is_clone(self) -> bool:
+        """Whether the checkout is CodePilot's clone of a URL, of which the user wrote nothing."""
+        return self.own is not None and points_into(self.root, self.own.repos)
+
+    def is_kept(self, path: Path) -> bool:
+        """Whether a path leads to where CodePilot keeps clones and agents' trees."""
+        return self.own is not None and any(points_into(path, room) for room in (self.own.repos, self.own.workspaces))
+
+    def is_own(self, path: Path) -> bool:
+        """Whether a path leads into CodePilot's home."""
+        return self.own is not None and points_into(path, self.own.path)
+
+    def out_of_tree(self, program: Path) -> Path:
+        """Where a link in the checkout leads. Elsewhere a link's own name counts: some tools go by it."""
+        return program.resolve() if points_into(program.parent, self.root) else program
+
+    def holds_too_much(self, path: Path) -> bool:
+        """Whether showing it would show the checkout's own files, or all of the user's, the system's or CodePilot's."""
+        own = (self.own.path, self.own.path.resolve()) if self.own else ()
+        spellings = (path, path.resolve())
+        if any(spelling in (self.root, self.root.resolve()) for spelling in spellings):
+            return True
+        return any(is_within(place, one) for place in (*_WHOLE, *self.homes, *own) for one in spellings)
+
+    def may_name(self, target: Path, base_prefix: Path) -> bool:
+        """Whether an environment the repository brings or chooses may have this shown.
+
+        The checkout, the base interpreter's files, packages of another environment, and source of another project
+        that is in no hidden or system directory.
+        """
+        real = target.resolve()
+        if is_within(real, self.root.resolve()):
+            return True
+        if self.is_own(real) or self.holds_too_much(real):
+            return False
+        base = base_prefix.resolve()
+        if any(is_within(real, place) for place in SYSTEM) or (is_within(real, base) and not self.holds_too_much(base)):
+            return True
+        if (environment := _environment_of(real)) is not None:
+            return self._is_open(environment.parent)
+        return self._is_open(real) and self._is_source(real)
+
+    def _is_open(self, path: Path) -> bool:
+        """In no system directory, and in no hidden one: below a home, its own name does not count."""
+        home = next((home for home in self.homes if is_within(path, home)), None)
+        parts = (path.relative_to(home) if home else path).parts
+        return not any(is_within(path, place) for place in _CLOSED) and not any(part[0] == "." for part in parts)
+
+    def _is_source(self, path: Path) -> bool:
+        """A package, or Python code near the file that makes a directory a project, as an editable install has it."""
+        if (path / "__init__.py").is_file():
+            return True
+        near = [place for place in (path, *path.parents)[:_MARKER_LEVELS] if not self.holds_too_much(place)]
+        if not any((place / marker).is_file() for place in near for marker in _MARKERS):
+            return False
+        if path.is_file():
+            return path.suffix in (".py", ".so")
+        return any(next(path.glob(pattern), None) is not None for pattern in _CODE)
+
+
+def _environment_of(site: Path) -> Path | None:
+    """The virtual environment a directory holds the packages of."""
+    environment = site.parent.parent.parent
+    return environment if site.name == "site-packages" and (environment / "pyvenv.cfg").is_file() else None
+
+
+def _user_homes(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """The user's home by every spelling; a user without an account may have none."""
+    found = [Path(environ.get("HOME", ""))]
+    with contextlib.suppress(RuntimeError):
+        found.append(Path.home())
+    return tuple(dict.fromkeys(one for home in found if home.is_absolute() for one in (home, home.resolve())))
+
+
+def _own_home(environ: Mapping[str, str]) -> Home | None:
+    try:
+        return Home.default(environ)
+    except RuntimeError:
+        return None

@@ -1,0 +1,286 @@
+"""What a repository cannot reach by bringing an environment, or by naming an interpreter."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from project_kit import ENVIRON, make_venv, run, site_of, statuses, write
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.project import Interpreter, detect, find_interpreter
+
+T = "tests/test_a.py"
+PLAIN = {T: "def test_a(): pass\n"}
+
+
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's home, with what lies in one."""
+    home = tmp_path / "home" / "user"
+    write(
+        home,
+        {
+            ".ssh/id_rsa": "secret",
+            ".ssh/pyproject.toml": "",
+            ".ssh/__init__.py": "",
+            ".config/app/setup.py": "",
+            ".aws/credentials": "secret",
+            ".local/share/codepilot/repos/other.checkout/pyproject.toml": "",
+            ".local/share/codepilot/repos/other.checkout/other/__init__.py": "",
+            "Documents/letter.txt": "dear",
+            "Documents/script.py": "",
+            "code/other/pyproject.toml": "",
+            "code/other/src/other/__init__.py": "x = 1\n",
+            "code/single/setup.py": "",
+            "code/single/single.py": "",
+            "code/spaces/pyproject.toml": "",
+            "code/spaces/src/company/part/__init__.py": "",
+        },
+    )
+    monkeypatch.setenv("HOME", str(home))
+    return home
+
+
+def environ_of(user: Path, **more: str) -> dict[str, str]:
+    return {**ENVIRON, "HOME": str(user), **more}
+
+
+def interpreter(
+    root: Path,
+    user: Path,
+    *,
+    python: str | None = None,
+    configured: str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Interpreter:
+    return find_interpreter(root, python=python, configured=configured, environ=environ or environ_of(user))
+
+
+def refusal(root: Path, user: Path, **choice: str) -> CodePilotError:
+    with pytest.raises(CodePilotError) as caught:
+        interpreter(root, user, **choice)  # type: ignore[arg-type]
+    return caught.value
+
+
+def shows(found: Interpreter, path: Path) -> bool:
+    """Whether anything at or below a path, or anything that holds it, is mounted, by any spelling."""
+    mounts = [Path(mount).resolve() for mount in found.mounts]
+    return any(path.is_relative_to(mount) or mount.is_relative_to(path) for mount in mounts)
+
+
+def program(path: Path, ran: Path) -> Path:
+    """A program that leaves a trace and says nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\ntouch '{ran}'\n")
+    path.chmod(0o755)
+    return path
+
+
+HIDDEN = (".ssh", ".config", ".config/app", ".aws", ".local/share/codepilot", ".ssh/id_rsa", ".ssh/__init__.py")
+TOO_WIDE = (".", "..", "Documents", "Documents/script.py", "code")
+
+
+@pytest.mark.parametrize("place", [*HIDDEN, *TOO_WIDE])
+def test_an_environment_in_the_repository_cannot_name_what_is_private(user: Path, place: str) -> None:
+    root = write(user / "code" / "repo", PLAIN)
+    site = site_of(make_venv(root / ".venv"))
+    target = user / place
+    finder = "__editable___x_1_0_finder"
+    write(
+        site,
+        {
+            "plain.pth": f"{target}\n",
+            "relative.pth": f"{os.path.relpath(target, site)}\n",
+            "old.egg-link": f"{target}\n.\n",
+            "finder.pth": f"import {finder}; {finder}.install()\n",
+            f"{finder}.py": f"MAPPING = {{'x': {str(target)!r}}}\n",
+        },
+    )
+    found = interpreter(root, user)
+    assert found.origin == ".venv"
+    mounts = [Path(mount) for mount in found.mounts]
+    assert not any(target.resolve().is_relative_to(mount) for mount in mounts)
+    assert {mount.relative_to(user).parts[:3] for mount in mounts if mount.is_relative_to(user)} == {
+        ("code", "repo", ".venv")
+    }
+
+
+@pytest.mark.parametrize("place", ["/", "/etc", "/etc/ssl", "/var", "/var/lib", "/proc/self", "/home", "/root", "/tmp"])
+def test_an_environment_in_the_repository_cannot_name_the_systems_places(user: Path, place: str) -> None:
+    root = write(user / "code" / "repo", PLAIN)
+    (site_of(make_venv(root / ".venv")) / "x.pth").write_text(f"{place}\n")
+    assert place not in interpreter(root, user).mounts
+
+
+@pytest.mark.parametrize("place", ["/", "/etc", "/var", "/home", "/root", "/tmp", "~", "~/.."])
+def test_no_environment_at_all_shows_what_holds_everything(user: Path, place: str, tmp_path: Path) -> None:
+    root = write(user / "code" / "repo", PLAIN)
+    target = Path(place).expanduser().resolve()
+    link = tmp_path / "link"
+    link.symlink_to(target)
+    home = make_venv(tmp_path / "env")
+    (site_of(home) / "x.pth").write_text(f"{target}\n{link}\n")
+    mounts = interpreter(root, user, python=str(home)).mounts
+    assert str(target) not in mounts
+    assert str(link) not in mounts
+
+
+def test_a_link_in_the_repository_does_not_lead_out_of_it(user: Path) -> None:
+    root = write(user / "code" / "repo", PLAIN)
+    home = make_venv(root / ".venv")
+    (root / "inner").symlink_to(user / ".ssh")
+    (home / "inner").symlink_to(user / ".ssh")
+    (user / "code/other/keys").symlink_to(user / ".ssh")
+    names = (root / "inner", home / "inner", user / "code/other/keys")
+    (site_of(home) / "x.pth").write_text("".join(f"{name}\n" for name in names))
+    found = interpreter(root, user)
+    assert not shows(found, user / ".ssh")
+    assert not shows(found, user / "code/other")
+
+
+@pytest.mark.parametrize(
+    "place", ["code/other", "code/other/src", "code/other/src/other", "code/single/single.py", "code/spaces/src"]
+)
+def test_a_sibling_project_installed_in_place_is_still_shown(user: Path, place: str) -> None:
+    root = write(user / "code" / "repo", PLAIN)
+    (site_of(make_venv(root / ".venv")) / "x.pth").write_text(f"{user / place}\n")
+    assert str(user / place) in interpreter(root, user).mounts
+
+
+def test_a_sibling_project_is_imported_by_the_tests(user: Path) -> None:
+    root = write(user / "code" / "repo", {T: "import other\ndef test_a(): assert other.x == 1\n"})
+    (site_of(make_venv(root / ".venv")) / "x.pth").write_text(f"{user}/code/other/src\n")
+    project = detect(root, python=None, environ=environ_of(user), inside=str(root))
+    assert statuses(run(root, project=project)) == {f"{T}::test_a": "passed"}
+
+
+def test_packages_of_another_environment_are_still_shared(user: Path) -> None:
+    root = write(user / "code" / "repo", PLAIN)
+    other = site_of(make_venv(user / "code" / "tool" / ".venv"))
+    (site_of(make_venv(root / ".venv", pytest_too=False)) / "x.pth").write_text(f"{other}\n")
+    assert str(other) in interpreter(root, user).mounts
+
+
+def test_an_environment_the_configuration_names_is_judged_alike(user: Path) -> None:
+    root = write(user / "code" / "repo", PLAIN)
+    home = make_venv(user / "code" / "prepared")
+    (site_of(home) / "x.pth").write_text(f"{user}/.ssh\n{user}/code/other/src\n")
+    found = interpreter(root, user, configured=str(home))
+    assert not shows(found, user / ".ssh")
+    assert shows(found, user / "code/other/src")
+
+
+def test_the_chain_of_links_to_the_interpreter_shows_nothing_else(user: Path) -> None:
+    """Read by names alone, this chain passes through a key; the kernel follows it elsewhere."""
+    root = write(user / "repo", PLAIN)
+    home = make_venv(root / ".venv")
+    base = (home / "bin/python").resolve()
+    (root / ".ssh").mkdir()
+    (root / ".ssh/id_rsa").symlink_to(base)
+    (root / "a/b/bin").mkdir(parents=True)
+    (root / "a/b/bin/python").symlink_to("../../../.ssh/id_rsa")
+    for entry in (home / "bin").iterdir():
+        entry.unlink()
+    (home / "bin").rmdir()
+    (home / "bin").symlink_to(root / "a/b/bin")
+    assert not shows(interpreter(root, user), user / ".ssh")
+
+
+def test_links_that_cannot_be_read_or_followed_are_passed_over(user: Path) -> None:
+    root = write(user / "code" / "repo", PLAIN)
+    site = site_of(make_venv(root / ".venv"))
+    (site / "x.pth").write_bytes(b"a\0b\n" + b"x" * 5000 + b"\n" + b"\xff\n/loop\n")
+    (site / "loop.pth").symlink_to("loop.pth")
+    os.mkfifo(site / "pipe.pth")
+    assert interpreter(root, user).has_pytest
+
+
+@pytest.mark.parametrize("name", [".venv", "venv"])
+def test_an_environment_in_a_clone_is_not_used(user: Path, name: str, tmp_path: Path) -> None:
+    for number, environ in enumerate(
+        (
+            environ_of(user, CODEPILOT_HOME=str(tmp_path / "cp")),
+            environ_of(user, XDG_DATA_HOME=str(tmp_path / "xdg")),
+            environ_of(user),
+        )
+    ):
+        own = (tmp_path / "cp", tmp_path / "xdg/codepilot", user / ".local/share/codepilot")[number]
+        root = write(own / "repos" / "abc.checkout", PLAIN)
+        home = make_venv(root / name)
+        assert interpreter(root, user, environ=environ).origin == "CodePilot's own"
+        active = {**environ, "VIRTUAL_ENV": str(home)}
+        assert interpreter(root, user, environ=active).origin == "CodePilot's own"
+        for choice in ({"python": str(home)}, {"configured": f"{name}/bin/python"}):
+            with pytest.raises(CodePilotError, match="CodePilot keeps"):
+                interpreter(root, user, environ=environ, **choice)  # type: ignore[arg-type]
+
+
+def test_a_configured_path_starts_at_the_repository_alone(
+    user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write(user / "code" / "repo", PLAIN)
+    make_venv(tmp_path / "elsewhere" / "env")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert refusal(root, user, configured="env/bin/python").kind is FailureKind.INVALID_SPEC
+    assert interpreter(root, user, python="env/bin/python").prefix == str(tmp_path / "elsewhere/env")
+    make_venv(root / "env")
+    assert interpreter(root, user, configured="env/bin/python").prefix == str(root / "env")
+
+
+def test_a_search_path_relative_to_the_process_finds_nothing(
+    user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path / "here" / "python-here", tmp_path / "ran")
+    monkeypatch.chdir(tmp_path / "here")
+    environ = environ_of(user, PATH=f".:{ENVIRON['PATH']}")
+    with pytest.raises(CodePilotError) as caught:
+        interpreter(write(user / "repo", PLAIN), user, configured="python-here", environ=environ)
+    assert caught.value.kind is FailureKind.INVALID_SPEC
+    assert not (tmp_path / "ran").exists()
+
+
+def test_what_is_not_called_python_is_not_run(user: Path, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    tool = program(tmp_path / "bin" / "reboot", ran)
+    root = write(user / "repo", {**PLAIN, "copied/pyvenv.cfg": f"base-executable = {user}/repo/tools/python\n"})
+    (root / "tools").mkdir()
+    (root / "tools/python").symlink_to(tool)
+    program(root / "copied/bin/python", ran)
+    environ = environ_of(user, PATH=f"{tool.parent}:{ENVIRON['PATH']}")
+    for named in (
+        str(tool),
+        "reboot",
+        "tools/python",
+        "/proc/self/root" + str(root / "tools/python"),
+        "copied/bin/python",
+    ):
+        for choice in ({"python": named}, {"configured": named}):
+            with pytest.raises(CodePilotError, match="no Python") as caught:
+                interpreter(root, user, environ=environ, **choice)  # type: ignore[arg-type]
+            assert caught.value.kind is FailureKind.ENVIRONMENT_MISSING
+    assert not ran.exists()
+
+
+def test_a_file_in_codepilots_home_is_not_run(user: Path, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    written = program(tmp_path / "cp/workspaces/w/tree/python3", ran)
+    root = write(user / "repo", PLAIN)
+    link = tmp_path / "python3"
+    link.symlink_to(written)
+    environ = environ_of(user, CODEPILOT_HOME=str(tmp_path / "cp"))
+    for named in (written, link):
+        with pytest.raises(CodePilotError, match="never run on the host") as caught:
+            interpreter(root, user, python=str(named), environ=environ)
+        assert caught.value.kind is FailureKind.ENVIRONMENT_MISSING
+    assert not ran.exists()
+
+
+def test_a_prefix_that_holds_codepilots_home_is_not_shown(user: Path, tmp_path: Path) -> None:
+    home = make_venv(tmp_path / "env")
+    root = write(user / "repo", PLAIN)
+    environ = environ_of(user, CODEPILOT_HOME=str(home / "state" / "codepilot"))
+    (home / "state" / "codepilot").mkdir(parents=True)
+    assert str(home) not in interpreter(root, user, python=str(home), environ=environ).mounts
