@@ -188,6 +188,61 @@ def test_snapshot_diff_and_restore(ready, base):
     assert (after.value, after.kernel_restarted) == ("False", True)
 
 
+FOREVER = "touch {name}; while :; do echo {name} > README; done"
+
+
+def test_restore_first_ends_whatever_could_still_write(ready):
+    clean = ready.snapshot(NAME).snapshot
+    tree = Path(ready.create(ready._place(NAME).request).path)
+    process = ready.start_process(StartProcess(workspace=NAME, argv=("/bin/sh", "-c", FOREVER.format(name="process"))))
+    ended: list[str] = []
+    sleep = "open('action', 'w')\nimport time\nwhile True:\n    time.sleep(600)"
+    calls = (
+        lambda: ended.append(ready.run_command(shell(FOREVER.format(name="command"))).status),
+        lambda: ended.append(ready.run_code(code(sleep)).status),
+        lambda: ended.append(ready.run_code(code(sleep)).status),
+    )
+    threads = [threading.Thread(target=call) for call in calls]
+    for thread in threads:
+        thread.start()
+    while not all((tree / name).exists() for name in ("process", "command", "action")):
+        time.sleep(0.01)
+    ready.restore(NAME, clean)
+    assert not process.running
+    for thread in threads:
+        thread.join()
+    assert ended.count("interrupted") >= 1 and "ok" not in ended
+    assert ready.read_file(NAME, "README") == b"hello\n"
+    assert sorted(path.name for path in tree.iterdir()) == ["README", "pkg"]
+
+
+def test_nothing_starts_while_files_are_put_back(ready, monkeypatch):
+    clean = ready.snapshot(NAME).snapshot
+    workspace = ready._place(NAME).workspace
+    tree, put_back = workspace.tree_path, workspace.restore
+    seen: list[set[str]] = []
+    calls = (
+        lambda: ready.run_command(shell("touch command")),
+        lambda: ready.run_code(code("open('action', 'w')")),
+        lambda: ready.start_process(StartProcess(workspace=NAME, argv=("/bin/touch", "process"))).wait(),
+    )
+    threads = [threading.Thread(target=call) for call in calls]
+
+    def restore(snapshot: str, paths: tuple[str, ...] = ()) -> None:
+        for thread in threads:
+            thread.start()
+        threads[0].join(0.5)
+        seen.append({path.name for path in tree.iterdir()})
+        put_back(snapshot, paths)
+
+    monkeypatch.setattr(workspace, "restore", restore)
+    ready.restore(NAME, clean)
+    for thread in threads:
+        thread.join()
+    assert seen == [{"README", "pkg"}]
+    assert {"command", "action", "process"} < {path.name for path in tree.iterdir()}
+
+
 def test_reading_does_not_follow_links_out(ready, tmp_path):
     (tmp_path / "secret").write_text("hunter2")
     ready.run_command(shell(f"ln -s '{tmp_path}/secret' link"))

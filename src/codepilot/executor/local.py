@@ -68,7 +68,9 @@ class LocalExecutor:
         known = place.recall(request.idempotency_key)
         if isinstance(known, CodeResult):
             return known
-        result = _code_result(place.kernel().run(request.code, request.timeout_sec))
+        kernel = place.kernel()
+        with place.running():
+            result = _code_result(kernel.run(request.code, request.timeout_sec))
         place.remember(request.idempotency_key, result)
         return result
 
@@ -79,7 +81,7 @@ class LocalExecutor:
             return known
         limits = replace(request.limits or self._limits, wall_sec=request.timeout_sec)
         view = place.view(request.env, request.cwd, request.network)
-        with place.command() as cancel:
+        with place.running() as cancel:
             done = self._sandbox.run(request.argv, view, limits, request.stdin, cancel)
         result = CommandResult(
             status=done.status,
@@ -94,10 +96,10 @@ class LocalExecutor:
         return result
 
     def start_process(self, request: StartProcess) -> Process:
-        """A process without a wall clock unless its limits set one; it is ended with the workspace at the latest."""
+        """A process without a wall clock unless its limits set one; it is ended by a restore, or with the workspace."""
         place = self._place(request.workspace)
         limits = request.limits or replace(self._limits, wall_sec=math.inf)
-        return place.adopt(self._sandbox.start(request.argv, place.view(request.env), limits))
+        return place.adopt(lambda: self._sandbox.start(request.argv, place.view(request.env), limits))
 
     def snapshot(self, workspace: str) -> SnapshotInfo:
         place = self._place(workspace)
@@ -106,10 +108,9 @@ class LocalExecutor:
         return SnapshotInfo(snapshot=taken.id, tree=taken.tree, violations=_violations(taken.violations))
 
     def restore(self, workspace: str, snapshot: str, paths: tuple[str, ...] = ()) -> None:
-        """Put files back. The kernel is ended first, so that nothing in it remembers what is no longer there."""
+        """Put files back. All that runs is ended first, so that nothing writes on, or remembers what is gone."""
         place = self._place(workspace)
-        with place.lock:
-            place.stop_kernel()
+        with place.stilled():
             place.workspace.restore(snapshot, paths)
 
     def diff(self, workspace: str, base_tree: str) -> DiffResult:

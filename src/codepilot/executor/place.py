@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
@@ -14,6 +14,7 @@ from codepilot.sandbox import Kernel, Limits, Mount, Process, Sandbox, View
 from codepilot.workspace import ObjectStore, Workspace
 
 _REMEMBERED = 64
+_ASK_AGAIN_SEC = 0.05
 
 
 class Place:
@@ -29,7 +30,8 @@ class Place:
         self._prelude = prelude
         self._kernel: Kernel | None = None
         self._processes: list[Process] = []
-        self._commands: set[threading.Event] = set()
+        self._running: set[threading.Event] = set()
+        self._stilled = False
         self._quiet = threading.Condition()
         self._answers: OrderedDict[str, CodeResult | CommandResult] = OrderedDict()
 
@@ -77,43 +79,66 @@ class Place:
         if self._kernel is not None:
             self._kernel.stop(lost=True)
 
-    def adopt(self, process: Process) -> Process:
+    def adopt(self, start: Callable[[], Process]) -> Process:
+        """Start a process that ends with the workspace at the latest."""
         with self.lock:
+            process = start()
             self._processes = [known for known in self._processes if known.running]
             self._processes.append(process)
         return process
 
     @contextmanager
-    def command(self) -> Iterator[threading.Event]:
-        """The event that interrupts the command which runs in this block."""
+    def running(self) -> Iterator[threading.Event]:
+        """A command or an action runs in this block, which never takes the lock; the event asks a command to stop."""
         cancel = threading.Event()
         with self._quiet:
-            self._commands.add(cancel)
+            self._quiet.wait_for(lambda: not self._stilled)
+            self._running.add(cancel)
         try:
             yield cancel
         finally:
             with self._quiet:
-                self._commands.discard(cancel)
+                self._running.discard(cancel)
                 self._quiet.notify_all()
+
+    @contextmanager
+    def stilled(self) -> Iterator[None]:
+        """All that ran in the workspace is ended, and nothing starts in it until the block is left."""
+        with self.lock:
+            with self._quiet:
+                self._stilled = True
+            try:
+                self.end()
+                yield
+            finally:
+                with self._quiet:
+                    self._stilled = False
+                    self._quiet.notify_all()
 
     def interrupt(self) -> None:
         """Stop the code action and the commands that are running. Processes belong to whoever started them."""
-        with self._quiet:
-            for cancel in self._commands:
-                cancel.set()
+        self._cancel()
         if self._kernel is not None:
             self._kernel.interrupt()
 
     def end(self) -> None:
         """Nothing runs in the workspace any more when this returns."""
-        self.interrupt()
-        with self._quiet:
-            self._quiet.wait_for(lambda: not self._commands)
         with self.lock:
-            self.stop_kernel()
             for process in self._processes:
                 process.kill()
             self._processes.clear()
+            ended = False
+            while not ended:  # Actions wait for one another: each time the kernel is stopped, the next may start it.
+                self._cancel()
+                self.stop_kernel()
+                with self._quiet:
+                    ended = self._quiet.wait_for(lambda: not self._running, _ASK_AGAIN_SEC)
+            self.stop_kernel()
+
+    def _cancel(self) -> None:
+        with self._quiet:
+            for cancel in self._running:
+                cancel.set()
 
     def close(self) -> None:
         self.end()
