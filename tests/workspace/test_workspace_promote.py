@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.workspace import Entry, ObjectStore, pin_base, promote
+from codepilot.workspace import Entry, ObjectStore, pin_base, promote, shown
 
 Files = dict[str, tuple[str, bytes]]
 
@@ -174,6 +174,67 @@ def test_a_crash_at_any_write_is_completed_by_the_same_call(
         crashes += 1
         fatal += step if fatal > 40 else 1
     assert crashes > 40
+
+
+def lay(top: Path, files: Files) -> None:
+    for path, (_, data) in files.items():
+        (top / path).parent.mkdir(parents=True, exist_ok=True)
+        (top / path).write_bytes(data)
+        (top / path).chmod(0o644)
+
+
+def edit(place: Path) -> tuple[bytes, int] | None:
+    """The user's own change of a file, and what must be found there ever after; None if nothing can be there."""
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+    except NotADirectoryError:
+        return None
+    if place.name != "script":
+        place.write_bytes(b"mine")
+    place.chmod(0o711)
+    return place.read_bytes(), place.stat().st_mode
+
+
+@pytest.mark.parametrize("path", ["edited.py", "script", "moved/away.py", "new dir/deep/bin\udcff", "dir_to_file/a/b"])
+def test_an_edit_made_meanwhile_is_never_overwritten(
+    objects: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    base, new = tree_of(objects, BEFORE), tree_of(objects, AFTER | {"script": ("100644", b"#!/bin/bash\n")})
+    sync, when, refused = os.fsync, 0, 0
+    while True:
+        when += 1
+        top, journal = tmp_path / f"checkout{when}", tmp_path / f"journal{when}"
+        lay(top, BEFORE)
+        edits: list[tuple[bytes, int] | None] = []
+        calls: list[int] = []
+
+        def fsync(fd: int, when: int = when, place: Path = top / path, edits: Any = edits, calls: Any = calls) -> None:
+            calls.append(fd)
+            if len(calls) == when:
+                edits.append(edit(place))
+            sync(fd)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", fsync)
+            try:
+                promote(top, objects, base, new, journal)
+            except CodePilotError as error:
+                assert error.kind is FailureKind.PATCH_CONFLICT and journal.exists()
+                assert error.failure.details["files"] in ([shown(path)], [path.split("/")[0]])
+                refused += 1
+        if not edits or edits[0] is None:
+            break
+        assert ((top / path).read_bytes(), (top / path).stat().st_mode) == edits[0], f"edited at call {when}"
+        assert not [found for found in top.rglob("*") if found.name.startswith(".codepilot-tmp-")]
+        with pytest.raises(CodePilotError) as caught:
+            promote(top, objects, base, new, journal)
+        assert caught.value.kind is FailureKind.PATCH_CONFLICT
+        (top / path).unlink()
+        lay(top, {path: BEFORE[path]} if path in BEFORE else {})
+        promote(top, objects, base, new, journal)
+        assert (top / "edited.py").read_bytes() == b"new\r\n" and (top / "dir_to_file").is_file()
+        assert promote(top, objects, base, new, journal) == ()
+    assert refused >= 2
 
 
 def test_git_and_submodules_are_never_touched(checkout: Any, objects: ObjectStore, tmp_path: Path) -> None:

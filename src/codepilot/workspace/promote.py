@@ -2,9 +2,10 @@
 
 Promises: only files that the change touches are written, and only if each of them still is exactly what it was in the
 base (or already what the change makes of it); otherwise nothing is written and every file in the way is named. What
-will be done is journalled with the hashes before and after, and synced, before the first write; every file is replaced
-in one step. Interrupted anywhere, the same call completes the work; when all is done it does nothing. Never does:
-follow a link, touch `.git`, or change a file's permissions beyond its executable bit.
+will be done is journalled with the hashes before and after, and synced, before the first write; every file is looked at
+again right before it is replaced in one step, and one that was edited meanwhile stops the work there. Interrupted
+anywhere, the same call completes the work; when all is done it does nothing. Never does: follow a link, touch `.git`,
+or change a file's permissions beyond its executable bit.
 """
 
 from __future__ import annotations
@@ -55,14 +56,44 @@ def promote(checkout: Path, objects: ObjectStore, base_tree: str, new_tree: str,
             _write_journal(journal, base_tree, new_tree, writes)
         for write in ready:
             if write.after is None:
-                _delete(root, write)
+                with _edits_are_conflicts(write):
+                    _delete(root, write)
         for write in reversed(writes):
             if write.after is None:
                 _prune(root, write.parts[:-1])
         for write in ready:
             if write.after is not None:
-                _put(root, write, objects)
+                data = objects.read_blob(write.after.oid)
+                with _edits_are_conflicts(write):
+                    _put(root, write, write.after.mode, data)
         return tuple(write.path for write in ready)
+
+
+class _EditedError(Exception):
+    """A file is no longer what it was a moment ago."""
+
+
+@contextlib.contextmanager
+def _edits_are_conflicts(write: _Write) -> Iterator[None]:
+    """Refuse to go on where the user was quicker; a directory that came or went says the same as a file."""
+    try:
+        yield
+    except (_EditedError, FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise _edited(write) from error
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.ELOOP):
+            raise
+        raise _edited(write) from error
+
+
+def _edited(write: _Write) -> CodePilotError:
+    path = shown(write.path)
+    return CodePilotError(
+        FailureKind.PATCH_CONFLICT,
+        f"{path} was changed while the change was being written; files before it may be written already",
+        "Undo your own edit of this file and apply again: what is missing is then written.",
+        files=[path],
+    )
 
 
 def _refuse_unfit(writes: Sequence[_Write]) -> None:
@@ -104,18 +135,7 @@ def _current(root: int, write: _Write, touched: Mapping[str, _Write]) -> Entry |
     """What is at a path now. Directories that the change itself makes or empties count as nothing."""
     try:
         with beneath.descended(root, write.parts[:-1]) as parent:
-            name = write.parts[-1]
-            status = beneath.status(parent, name)
-            if status is None:
-                return _ABSENT
-            if stat.S_ISLNK(status.st_mode):
-                return Entry(SYMLINK, object_id("blob", os.fsencode(os.readlink(name, dir_fd=parent))))
-            if stat.S_ISREG(status.st_mode):
-                return _regular(parent, name)
-            if stat.S_ISDIR(status.st_mode):
-                with beneath.opened(name, parent) as below:
-                    return _ABSENT if _only_holds(below, write.path + "/", touched) else _OCCUPIED
-            return _OCCUPIED
+            return _found(parent, write, touched)
     except FileNotFoundError:
         return _ABSENT
     except OSError as error:
@@ -123,6 +143,22 @@ def _current(root: int, write: _Write, touched: Mapping[str, _Write]) -> Entry |
             raise
         above = ("/".join(write.parts[:end]) for end in range(1, len(write.parts)))
         return _ABSENT if any(path in touched for path in above) else _OCCUPIED
+
+
+def _found(parent: int, write: _Write, touched: Mapping[str, _Write]) -> Entry | None:
+    """What is at a path whose directory is open."""
+    name = write.parts[-1]
+    status = beneath.status(parent, name)
+    if status is None:
+        return _ABSENT
+    if stat.S_ISLNK(status.st_mode):
+        return Entry(SYMLINK, object_id("blob", os.fsencode(os.readlink(name, dir_fd=parent))))
+    if stat.S_ISREG(status.st_mode):
+        return _regular(parent, name)
+    if stat.S_ISDIR(status.st_mode):
+        with beneath.opened(name, parent) as below:
+            return _ABSENT if _only_holds(below, write.path + "/", touched) else _OCCUPIED
+    return _OCCUPIED
 
 
 def _regular(parent: int, name: str) -> Entry:
@@ -166,7 +202,9 @@ def _write_journal(journal: Path, base_tree: str, new_tree: str, writes: Sequenc
 
 
 def _delete(root: int, write: _Write) -> None:
-    with beneath.descended(root, write.parts[:-1]) as parent, contextlib.suppress(FileNotFoundError):
+    with beneath.descended(root, write.parts[:-1]) as parent:
+        if _found(parent, write, {}) != write.before:
+            raise _EditedError
         os.unlink(write.parts[-1], dir_fd=parent)
         os.fsync(parent)
 
@@ -185,23 +223,24 @@ def _prune(root: int, directory: Sequence[str]) -> None:
             return
 
 
-def _put(root: int, write: _Write, objects: ObjectStore) -> None:
+def _put(root: int, write: _Write, mode: str, data: bytes) -> None:
     """Write a file under a temporary name beside its place, then rename."""
-    after = write.after
-    if after is None:
-        return
-    data = objects.read_blob(after.oid)
     name = write.parts[-1]
     temporary = f"{_TEMPORARY}{hashlib.sha256(os.fsencode(write.path)).hexdigest()[:16]}"
     with _directories(root, write.parts[:-1]) as parent:
         beneath.remove(parent, temporary)
-        if after.mode == SYMLINK:
-            os.symlink(data, os.fsencode(temporary), dir_fd=parent)
-        else:
-            _write_file(parent, temporary, data, after.mode == EXECUTABLE, beneath.status(parent, name))
-        _own(parent, temporary, beneath.status(parent, name) or os.fstat(parent))
-        _remove_empty(parent, name)
-        os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+        try:
+            if mode == SYMLINK:
+                os.symlink(data, os.fsencode(temporary), dir_fd=parent)
+            else:
+                _write_file(parent, temporary, data, mode == EXECUTABLE, beneath.status(parent, name))
+            _own(parent, temporary, beneath.status(parent, name) or os.fstat(parent))
+            if _found(parent, write, {}) != write.before:
+                raise _EditedError
+            _remove_empty(parent, name)
+            os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+        finally:
+            beneath.remove(parent, temporary)
         os.fsync(parent)
 
 
