@@ -5,13 +5,14 @@ The order of work: `find_root` or `clone` â†’ `pin_base` into an `ObjectStore` â
 """
 
 from codepilot.workspace.base import Base, pin_base
-from codepilot.workspace.clone import clone, has_password, is_url
+from codepilot.workspace.clone import clone
 from codepilot.workspace.git import git_version
 from codepilot.workspace.objects import Change, ObjectStore, TreeDiff
 from codepilot.workspace.paths import shown
 from codepilot.workspace.promote import promote
 from codepilot.workspace.repository import find_root, resolve_commit
 from codepilot.workspace.trees import Entry
+from codepilot.workspace.url import has_password, is_url
 from codepilot.workspace.walk import Violation, WalkLimits
 from codepilot.workspace.workspace import Scan, Snapshot, Workspace, WorkspaceDiff, remove_workspace
 

@@ -20,6 +20,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _REGULAR = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _HANDLE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+_RENAME_EXCHANGE = 2
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -152,6 +153,23 @@ def open_for_change(parent: int, name: str) -> int:
     if mode & 0o700 != 0o700:
         os.fchmod(fd, mode | 0o700)
     return fd
+
+
+def exchange(parent: int, one: str, other: str) -> None:
+    """Swap what is at two names: in one step if the file system can, else by way of a third name."""
+    import ctypes
+
+    swap = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if swap is not None:
+        if swap(parent, os.fsencode(one), parent, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+            return
+        code = ctypes.get_errno()
+        if code not in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+            raise OSError(code, os.strerror(code), other)
+    third = f"{one}.{secrets.token_hex(6)}"
+    os.rename(other, third, src_dir_fd=parent, dst_dir_fd=parent)
+    os.rename(one, other, src_dir_fd=parent, dst_dir_fd=parent)
+    os.rename(third, one, src_dir_fd=parent, dst_dir_fd=parent)
 
 
 def remove(parent: int, name: str) -> None:

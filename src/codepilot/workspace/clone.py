@@ -1,24 +1,29 @@
 """Bringing a repository here from a URL.
 
-Promises: a full clone appears at its destination complete or not at all; nothing prompts; no hook, template or
-external transport runs. The user's own credentials and git configuration are used, as for any clone of theirs.
+Promises: a full clone appears at its destination complete or not at all, and takes the place of an earlier clone of the
+same URL only when it is complete; clones to one destination take turns; nothing prompts; no hook, template or external
+transport runs; no message holds the URL's user or password. The user's own credentials and git configuration are used,
+as for any clone of theirs. Never does: remove anything but a clone of the same URL.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import secrets
 import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace import beneath
 from codepilot.workspace.git import last_line, start
+from codepilot.workspace.url import is_url, shown_url, without_user
 
-_SCHEMES = re.compile(r"(?:https?|ssh|git|git\+ssh|file)://[^\s]+", re.IGNORECASE)
-_SCP = re.compile(r"[A-Za-z0-9_][\w.-]*@[A-Za-z0-9][\w.-]*:(?!//)\S+")
+_POLL_SEC = 0.05
 _OPTIONS = (
     *("-c", "core.hooksPath=/dev/null"),
     *("-c", "core.fsmonitor=false"),
@@ -32,63 +37,130 @@ _KEPT = {
 }
 
 
-def is_url(text: str) -> bool:
-    """Whether this names a repository elsewhere, not a path."""
-    return bool(_SCHEMES.fullmatch(text) or _SCP.fullmatch(text))
-
-
-def has_password(url: str) -> bool:
-    """Whether the URL itself carries a secret: a password, or over HTTP any user part, since that may be a token."""
-    parts = urlsplit(url) if "://" in url else None
-    return parts is not None and (
-        parts.password is not None or (parts.scheme.startswith("http") and "@" in parts.netloc)
-    )
-
-
 def clone(url: str, destination: Path, ref: str | None = None, timeout_sec: float = 1800.0) -> Path:
-    """Clone `url`, with `ref` (a branch, tag or commit) checked out if given. The clone's root."""
+    """Clone `url`, with `ref` (a branch, tag or commit) checked out if given. The clone's root.
+
+    A clone of the same URL that is there already, finished or not, is replaced with all that is in it.
+    """
     if url.startswith("-") or not is_url(url):
         raise CodePilotError(
             FailureKind.REPO_UNREACHABLE,
-            f"{url!r} is not a git URL",
+            f"{shown_url(url)!r} is not a git URL",
             "Use https://, ssh://, git@host:path or file://.",
         )
     destination = destination.absolute()
-    if destination.exists():
-        raise CodePilotError(FailureKind.REPO_UNREACHABLE, f"{destination} is already there", "Choose another place.")
     destination.parent.mkdir(parents=True, exist_ok=True)
     temporary = destination.with_name(f"{destination.name}.tmp-{secrets.token_hex(6)}")
-    try:
-        options = ["--quiet", "--template=", "--no-recurse-submodules", "--no-checkout"]
-        done = _git(["clone", *options, "--", url, str(temporary)], temporary.parent, timeout_sec)
-        if done.returncode != 0:
+    with (
+        _taking_turns(destination, timeout_sec),
+        beneath.opened(destination.parent.resolve()) as parent,
+        beneath.disk_full_is_typed(),
+    ):
+        _discard_leftovers(parent, destination.name)
+        if beneath.status(parent, destination.name) is not None and not _replaceable(destination, url, timeout_sec):
             raise CodePilotError(
                 FailureKind.REPO_UNREACHABLE,
-                f"cannot clone {_without_password(url)}: {_without_password(last_line(done.stderr))}",
-                "Check the URL, the network and your credentials (`git ls-remote URL` must work).",
+                f"{destination} is already there and is no clone of {shown_url(url)}",
+                "Move it away, or choose another place.",
             )
-        _check_out(temporary, url, ref, timeout_sec)
-        temporary.rename(destination)
-    finally:
-        with beneath.opened(destination.parent) as parent:
+        try:
+            _download(url, temporary, timeout_sec)
+            _check_out(temporary, url, ref, timeout_sec)
+            _put_in_place(parent, temporary.name, destination.name)
+        finally:
             beneath.remove(parent, temporary.name)
     return destination
+
+
+@contextlib.contextmanager
+def _taking_turns(destination: Path, timeout_sec: float) -> Iterator[None]:
+    """Hold the lock file beside a destination; it is removed by whoever holds it, so one that is gone is no lock."""
+    path = destination.with_name(f"{destination.name}.lock")
+    deadline = time.monotonic() + timeout_sec
+    while (fd := _locked(path)) is None:
+        if time.monotonic() >= deadline:
+            raise CodePilotError(
+                FailureKind.TOOL_TIMEOUT, f"another clone to {destination} did not end within {timeout_sec:.0f} s"
+            )
+        time.sleep(_POLL_SEC)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(fd)
+
+
+def _locked(path: Path) -> int | None:
+    """The lock file, open and ours; None if someone else has it or just removed it."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(fd), path.lstat()):
+            return fd
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(fd)
+        raise
+    os.close(fd)
+    return None
+
+
+def _discard_leftovers(parent: int, name: str) -> None:
+    """Remove what a killed clone to the same place left beside it."""
+    leftover = re.compile(re.escape(name) + r"\.tmp-[0-9a-f]{12}(\.[0-9a-f]{12})?")
+    for found in beneath.names(parent):
+        if leftover.fullmatch(found):
+            beneath.remove(parent, found)
+
+
+def _replaceable(place: Path, url: str, timeout_sec: float) -> bool:
+    """Whether this is a clone of the URL, or one that was begun and holds nothing yet."""
+    if place.is_symlink() or not place.is_dir():
+        return False
+    git_dir = place / ".git"
+    done = _git(["config", "--file", str(git_dir / "config"), "-z", "remote.origin.url"], place.parent, timeout_sec)
+    if done.returncode == 0:
+        return done.stdout == os.fsencode(url) + b"\0"
+    if not {path.name for path in place.iterdir()} <= {".git"} or git_dir.is_symlink() or git_dir.is_file():
+        return False
+    return not any(path.is_file() for kept in ("objects", "refs") for path in (git_dir / kept).rglob("*"))
+
+
+def _put_in_place(parent: int, made: str, name: str) -> None:
+    """Give a finished clone its name. The one that had it is left under the other's name, to be removed."""
+    if beneath.status(parent, name) is None:
+        os.rename(made, name, src_dir_fd=parent, dst_dir_fd=parent)
+    else:
+        beneath.exchange(parent, made, name)
+
+
+def _download(url: str, place: Path, timeout_sec: float) -> None:
+    options = ["--quiet", "--template=", "--origin=origin", "--no-recurse-submodules", "--no-checkout"]
+    done = _git(["clone", *options, "--", url, str(place)], place.parent, timeout_sec)
+    if done.returncode != 0:
+        raise CodePilotError(
+            FailureKind.REPO_UNREACHABLE,
+            f"cannot clone {shown_url(url)}: {without_user(last_line(done.stderr), url)}",
+            "Check the URL, the network and your credentials (`git ls-remote URL` must work).",
+        )
 
 
 def _check_out(clone_path: Path, url: str, ref: str | None, timeout_sec: float) -> None:
     commit = _commit(clone_path, ref, timeout_sec) if ref is not None else _parsed(clone_path, "HEAD", timeout_sec)
     if commit is None and ref is None:
         raise CodePilotError(
-            FailureKind.REPO_UNREACHABLE, f"{_without_password(url)} has no commit yet", "Push a commit to it first."
+            FailureKind.REPO_UNREACHABLE, f"{shown_url(url)} has no commit yet", "Push a commit to it first."
         )
     if commit is None:
         raise CodePilotError(
-            FailureKind.REF_NOT_FOUND, f"there is no commit, branch or tag {ref!r} at {_without_password(url)}"
+            FailureKind.REF_NOT_FOUND, f"there is no commit, branch or tag {ref!r} at {shown_url(url)}"
         )
     where = ["--detach", commit] if ref is not None else []
     done = _git(["checkout", "--quiet", *where], clone_path, timeout_sec)
     if done.returncode != 0:
-        raise CodePilotError(FailureKind.REPO_UNREACHABLE, f"cannot check out the clone: {last_line(done.stderr)}")
+        said = without_user(last_line(done.stderr), url)
+        raise CodePilotError(FailureKind.REPO_UNREACHABLE, f"cannot check out the clone: {said}")
 
 
 def _commit(clone_path: Path, ref: str, timeout_sec: float) -> str | None:
@@ -119,8 +191,3 @@ def _git(args: list[str], cwd: Path, timeout_sec: float) -> subprocess.Completed
     }
     env.setdefault("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
     return start(["git", *_OPTIONS, *args], env, cwd=cwd, stdin=b"", timeout_sec=timeout_sec)
-
-
-def _without_password(text: str) -> str:
-    """A URL may hold a password; messages must not."""
-    return re.sub(r"(://[^/:@\s]*):[^/@\s]*@", r"\1:***@", text)
