@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from codepilot.agents import RepairAgent
-from codepilot.core.artifacts import PatchCandidate
-from codepilot.core.events import EventDraft, EventType, SearchProgressed, State
+from codepilot.core.artifacts import ArtifactRef, ArtifactType, PatchCandidate
+from codepilot.core.events import Event, EventDraft, EventType, PatchProposed, SearchProgressed, State
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.run import over_budget
 from codepilot.repair import Candidate, Progress, SearchRequest, SearchResult
 
 if TYPE_CHECKING:
@@ -102,6 +103,36 @@ def test_nothing_found_says_how_far_the_search_came(place: Place) -> None:
     assert caught.value.failure.details == {"tried": 42, "exhausted": True}
 
 
+def out_of_time(request: SearchRequest) -> SearchResult:
+    return SearchResult((), tried=42, exhausted=False, seconds=51.0, reason="the time was used up")
+
+
+@pytest.mark.parametrize(
+    ("budget", "name", "limit"),
+    [
+        ({"wall_sec": 1000.0, "step_wall_sec": 90.0}, "step_wall_sec", 90.0),
+        ({"wall_sec": 80.0, "step_wall_sec": 90.0}, "wall_sec", 80.0),
+    ],
+)
+def test_time_that_ran_out_is_a_spent_budget(place: Place, budget: dict[str, float], name: str, limit: float) -> None:
+    with pytest.raises(CodePilotError) as caught:
+        RepairAgent(search=out_of_time).perform(State.IMPLEMENT, place.sit(**budget))
+    failure = caught.value.failure
+    expected = over_budget(name, limit - 60.0, limit)
+    assert (failure.kind, failure.message) == (FailureKind.BUDGET_EXCEEDED, expected.message)
+    assert failure.details == expected.details
+    assert "42 candidates" in failure.advice and "codepilot resume" in failure.advice
+
+
+def test_a_granted_budget_counts_for_the_run_and_not_for_the_step(place: Place) -> None:
+    spent = place.run.spent.model_copy(update={"wall_us": 100_000_000})
+    place.run = place.run.model_copy(update={"grants": 2, "spent": spent})
+    for step, name, limit in ((150.0, "wall_sec", 200.0), (95.0, "step_wall_sec", 95.0)):
+        with pytest.raises(CodePilotError) as caught:
+            RepairAgent(search=out_of_time).perform(State.IMPLEMENT, place.sit(wall_sec=100.0, step_wall_sec=step))
+        assert caught.value.failure.details == {"budget": name, "used": limit - 60.0, "limit": limit}
+
+
 def test_alternatives_are_readable_diffs(place: Place) -> None:
     agent = RepairAgent(search=finds(("// 10", "// 100"), ("amount = 0", "amount = 1")))  # type: ignore[arg-type]
     patch = agent.perform(State.IMPLEMENT, place.sit())
@@ -163,6 +194,51 @@ def test_progress_is_recorded_for_each_new_find_and_the_search_goes_on_from_it(p
     seen = [event.data.plausible for event in place.events if isinstance(event.data, SearchProgressed)]
     assert seen == [1, 2, 1, 2]
     assert states == [{}, {"position": 2}]
+
+
+@pytest.mark.parametrize(
+    ("own", "earlier", "expected"),
+    [
+        ([], [], {}),
+        ([], [1, 2], {"position": 2}),
+        ([3], [1, 2], {"position": 3}),
+        ([], [1, "patch"], {}),
+        ([], [1, "patch", 2], {"position": 2}),
+        ([3], [1, "patch"], {"position": 3}),
+    ],
+)
+def test_a_resumed_search_goes_on_where_an_earlier_step_left_it(
+    place: Place, own: list[int | str], earlier: list[int | str], expected: dict[str, int]
+) -> None:
+    def logged(marks: list[int | str]) -> tuple[Event, ...]:
+        place.events = []
+        for mark in marks:
+            place.record(proposal() if isinstance(mark, str) else progress(mark))
+        return tuple(place.events)
+
+    states: list[object] = []
+
+    def search(request: SearchRequest) -> SearchResult:
+        states.append(request.state)
+        raise Crash
+
+    before = logged(earlier)
+    logged(own)
+    with pytest.raises(Crash):
+        RepairAgent(search=search).perform(State.IMPLEMENT, replace(place.sit(), earlier=before))
+    assert states == [expected]
+
+
+def progress(position: int) -> EventDraft:
+    data = SearchProgressed(position=position, tried=position, plausible=0, state={"position": position})
+    return EventDraft(type=EventType.SEARCH_PROGRESSED, data=data)
+
+
+def proposal() -> EventDraft:
+    patch = PatchCandidate(diff="", touched_files=(PATH,), rationale="r")
+    diff = ArtifactRef(type=ArtifactType.PATCH, sha256="0" * 64, size_bytes=0)
+    data = PatchProposed(patch=patch, diff=diff, tree="0" * 64, snapshot="s")
+    return EventDraft(type=EventType.PATCH_PROPOSED, data=data)
 
 
 def test_a_request_to_stop_reaches_the_search(place: Place) -> None:

@@ -14,6 +14,7 @@ from codepilot.core.events import (
     Event,
     EventDraft,
     EventType,
+    PatchProposed,
     SearchProgressed,
     State,
     TurnFinished,
@@ -21,6 +22,7 @@ from codepilot.core.events import (
     Usage,
 )
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.run import over_budget
 from codepilot.executor import RunCommand
 from codepilot.repair import Candidate, Progress, SearchRequest, SearchResult, search
 from codepilot.skills import PatchError, patch_tree
@@ -70,14 +72,15 @@ class RepairAgent:
                 seconds=max(1.0, desk.seconds_left() * SHARE_OF_TIME),
                 on_progress=_Reporter(desk),
                 refused=tuple(content for diff in attempted for content in _contents(desk, diff)),
-                state=_last_state(desk.history),
+                state=_last_state(desk),
                 workers=self._workers,
             )
         )
         known = {_changed_lines(diff) for diff in attempted}
         offered = [found for found in result.candidates if _changed_lines(_diff(found)) not in known]
         if not offered:
-            raise _nothing_found(result, len(attempted))
+            out_of_time = not result.exhausted and not result.candidates
+            raise _out_of_time(desk, result) if out_of_time else _nothing_found(result, len(attempted))
         best, others = offered[0], offered[1 : 1 + ALTERNATIVES]
         candidate = PatchCandidate(
             diff="",
@@ -125,9 +128,14 @@ def _chosen_before(history: Sequence[Event]) -> JsonObject | None:
     return next((event.data.action for event in reversed(history) if isinstance(event.data, TurnStarted)), None)
 
 
-def _last_state(history: Sequence[Event]) -> JsonObject:
-    seen = (event.data.state for event in reversed(history) if isinstance(event.data, SearchProgressed))
-    return next(seen, {})
+def _last_state(desk: Desk) -> JsonObject:
+    """Where this step's search stood, or that of an earlier step if nothing was proposed since."""
+    for event in (*reversed(desk.history), *reversed(desk.earlier)):
+        if isinstance(event.data, SearchProgressed):
+            return event.data.state
+        if isinstance(event.data, PatchProposed):
+            break
+    return {}
 
 
 def _write(desk: Desk, path: str, patched: bytes) -> None:
@@ -180,6 +188,17 @@ def _changed_lines(diff: str) -> tuple[str, ...]:
     body = [line for line in diff.split("\n") if line[:1] in ("+", "-")]
     headers = ("--- a/", "+++ b/", "--- /dev/null", "+++ /dev/null")
     return tuple(line.rstrip("\r") for line in body if not line.startswith(headers))
+
+
+def _out_of_time(desk: Desk, result: SearchResult) -> CodePilotError:
+    """Whichever clock leaves less is spent: a search keeps a part of it back for what follows."""
+    run, budget = desk.run, desk.run.task.budget
+    of_run = budget.wall_sec * run.grants
+    by_run = of_run - run.spent.wall_us / 1e6 < budget.step_wall_sec
+    name, limit = ("wall_sec", of_run) if by_run else ("step_wall_sec", budget.step_wall_sec)
+    spent = over_budget(name, limit - desk.seconds_left(), limit)
+    advice = f"Run `codepilot resume` to grant another budget: the search goes on after {result.tried} candidates."
+    return CodePilotError(spent.kind, spent.message, advice, **spent.details)
 
 
 def _nothing_found(result: SearchResult, refused: int) -> CodePilotError:
