@@ -38,7 +38,8 @@ class Command:
     @property
     def environ(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-        return {**kept, "CODEPILOT_HOME": str(self.home), "COLUMNS": "200"}
+        # unittest starts in a third of pytest's time, and these suites are its own.
+        return {**kept, "CODEPILOT_HOME": str(self.home), "CODEPILOT_PROJECT_RUNNER": "unittest", "COLUMNS": "200"}
 
     def argv(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "codepilot", *arguments]

@@ -47,7 +47,7 @@ def digest(directory: Path) -> dict[str, str]:
 
 def test_a_bug_is_repaired_proved_and_the_checkout_left_alone(codepilot: Command, shop: Path) -> None:
     before = digest(shop)
-    ended = codepilot("fix", str(shop), "--json")
+    ended = codepilot("fix", str(shop), "--json", CODEPILOT_PROJECT_RUNNER="pytest")
     assert ended.code == 0, ended.err
     report = ended.json
     assert list(report) == KEYS
@@ -185,7 +185,7 @@ def test_without_a_sandbox_only_on_demand_and_the_bundle_says_so(codepilot: Comm
 
 
 def test_the_demo_repairs_its_example(codepilot: Command) -> None:
-    ended = codepilot("demo")
+    ended = codepilot("demo", CODEPILOT_PROJECT_RUNNER="auto")
     assert ended.code == 0, ended.out + ended.err
     for text in ("sandbox", "max(cursor, span.end)", "confirmed", "codepilot apply r-", "bundle"):
         assert text in ended.out, text

@@ -43,7 +43,7 @@ def test_unreachable_url(codepilot: Command, tmp_path: Path) -> None:
 
 
 def test_no_test_runner(codepilot: Command, repo: Repo) -> None:
-    refused(codepilot, str(repo({"a.py": "x = 1\n"})), saying="test")
+    refused(codepilot, str(repo({"a.py": "x = 1\n"})), saying="test", CODEPILOT_PROJECT_RUNNER="auto")
 
 
 def test_no_such_test(codepilot: Command, shop: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_flaky_test(codepilot: Command, repo: Repo) -> None:
 
 def test_a_missing_module_is_named(codepilot: Command, repo: Repo) -> None:
     files = {"test_x.py": "import nosuchthing\n\n\ndef test_it():\n    assert nosuchthing\n"}
-    refused(codepilot, str(repo(files)), saying="nosuchthing")
+    refused(codepilot, str(repo(files)), saying="nosuchthing", CODEPILOT_PROJECT_RUNNER="pytest")
 
 
 @pytest.mark.parametrize(

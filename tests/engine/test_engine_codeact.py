@@ -39,7 +39,8 @@ class ShapesTest(unittest.TestCase):
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
     with House.open({"CODEPILOT_HOME": str(tmp_path / "home")}) as opened:
         yield opened
 
