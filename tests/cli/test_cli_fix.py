@@ -134,7 +134,8 @@ def test_a_url_is_cloned_and_a_ref_means_that_commit_only(codepilot: Command, sh
     git(shop, "tag", "broken")
     by_ref = codepilot("fix", str(shop), "--ref", "HEAD~1", "--json")
     assert (by_ref.code, by_ref.json["base_dirty"]) == (0, False), by_ref.err
-    by_url = codepilot("fix", f"file://{shop}", "--ref", "broken~1", "--json")
+    git(shop, "branch", "works", "HEAD~1")
+    by_url = codepilot("fix", f"file://{shop}", "--ref", "works", "--json")
     assert by_url.code == 0, by_url.err
     refused = codepilot("apply", by_url.json["run_id"], "--accept-plausible")
     assert (refused.code, "git apply" in refused.err) == (2, True)

@@ -99,13 +99,14 @@ def open_objects(home: Home, identity: str) -> ObjectStore:
 def pin(task: TaskSpec, home: Home) -> BasePinned:
     """Clone if the task names a URL, then pin the exact base."""
     identity = repo_id(task.repo)
+    ref = task.ref
     if is_url(task.repo):
-        checkout = clone(task.repo, home.repos / f"{identity}.checkout", task.ref)
+        checkout, ref = clone(task.repo, home.repos / f"{identity}.checkout", task.ref), "HEAD"
     else:
         checkout = find_root(Path(task.repo))
     objects = open_objects(home, identity)
     try:
-        base = pin_base(checkout, objects, ref=task.ref)
+        base = pin_base(checkout, objects, ref=ref)
     finally:
         objects.close()
     return BasePinned(

@@ -139,12 +139,14 @@ class Kernel:
             process.kill()
 
     def _ready(self) -> Process:
-        if self._process is not None and not self._process.running:
+        process = self._process
+        if process is not None and not process.running:
             self._end(lost=True)
-        if self._process is None:
-            self._process = self._sandbox.start(self._command, self._view, self._limits)
-            self._greet(self._process)
-        return self._process
+            process = None
+        if process is None:
+            process = self._process = self._sandbox.start(self._command, self._view, self._limits)
+            self._greet(process)
+        return process
 
     def _greet(self, process: Process) -> None:
         """Wait for a fresh kernel's first word, and define the skills in it."""
