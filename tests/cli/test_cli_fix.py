@@ -11,29 +11,7 @@ from pathlib import Path
 
 from cli_kit import SHOP, SHOP_TESTS, Command, Repo, git
 
-KEYS = [
-    "schema_version",
-    "run_id",
-    "status",
-    "verdict",
-    "confidence",
-    "failure",
-    "patch",
-    "bundle",
-    "workspace",
-    "log",
-    "base_commit",
-    "base_dirty",
-    "tests_before",
-    "tests_after",
-    "suite",
-    "iterations",
-    "turns",
-    "tokens",
-    "cost_usd",
-    "duration_sec",
-    "next_steps",
-]
+from codepilot.verify import Report
 
 
 def digest(directory: Path) -> dict[str, str]:
@@ -50,7 +28,7 @@ def test_a_bug_is_repaired_proved_and_the_checkout_left_alone(codepilot: Command
     ended = codepilot("fix", str(shop), "--json", CODEPILOT_PROJECT_RUNNER="pytest")
     assert ended.code == 0, ended.err
     report = ended.json
-    assert list(report) == KEYS
+    assert list(report) == list(Report.model_fields)
     assert (report["status"], report["failure"], report["base_dirty"]) == ("DONE", None, False)
     assert report["verdict"] == "confirmed"
     assert report["tests_before"]["failed"] == ["test_shop.py::ShopTest::test_shipping_is_free_at_the_limit"]

@@ -65,11 +65,9 @@ def make_budget(kind: TaskKind, *layers: Mapping[str, Any]) -> Budget:
     try:
         return Budget.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
-            f"The budget {name}={first['input']!r} is not usable: {first['msg']}.",
+            f"The budget cannot be used: {_first_mistake(error)}.",
             next_action="Give a positive number, for example --budget wall_sec=600.",
         ) from error
 
@@ -128,10 +126,13 @@ def _validate(merged: Mapping[str, Any], source: str) -> Settings:
     try:
         return Settings.model_validate(merged)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
-            f"{source}: {name}: {first['msg']}.",
+            f"{source}: {_first_mistake(error)}.",
             next_action="Correct that setting and try again.",
         ) from error
+
+
+def _first_mistake(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"

@@ -36,12 +36,17 @@ from codepilot.engine.work import Work
 from codepilot.executor import DiffResult
 from codepilot.verify import review, run_baseline, run_gate
 
+GATES = frozenset({"tests_pass", "compiles"})
+"""What `evaluation.success` may ask for: the gates of TEST, and the review's syntax check."""
+
 Made = TypeVar("Made", RepoMap, Plan, Reflection, PatchCandidate, Review)
 
 
 def initialise(work: Work) -> Outcome:
     """Pin the base, lay out the workspace, and record what fails before anything is changed."""
     task = work.run.task
+    if unknown := set(task.evaluation.success) - GATES:
+        raise CodePilotError(FailureKind.INVALID_SPEC, f"No gate exists yet for {', '.join(sorted(unknown))}.")
     if done := work.recorded(BaselineRecorded):
         return Succeeded(f"{len(done.targets)} failing test(s) to repair")
     if work.run.base is None:
@@ -90,7 +95,7 @@ def reflect(work: Work) -> Outcome:
 def implement(work: Work) -> Outcome:
     """Let the agent change the workspace, then take the exact difference as its proposal."""
     if done := work.recorded(PatchProposed):
-        return _outcome_of(done)
+        return _outcome_of_patch(done)
     site, baseline = work.settled()
     _restore(work, site, _resume_point(work, work.run.base_snapshot))
     offered = _expect(work.agent.perform(State.IMPLEMENT, work.desk(site, baseline)), PatchCandidate)
@@ -117,10 +122,10 @@ def _propose(work: Work, offered: PatchCandidate, diff: DiffResult, snapshot: st
             work.record(EventType.GUARDRAIL_BLOCKED, blocked)
     proposed = PatchProposed(patch=patch, diff=stored, tree=diff.tree, snapshot=snapshot, refused_by=refused_by)
     work.record(EventType.PATCH_PROPOSED, proposed, (stored,))
-    return _outcome_of(proposed)
+    return _outcome_of_patch(proposed)
 
 
-def _outcome_of(proposed: PatchProposed) -> Outcome:
+def _outcome_of_patch(proposed: PatchProposed) -> Outcome:
     if not proposed.refused_by:
         return Succeeded(proposed.patch.rationale)
     message = f"The change breaks a rule: {proposed.refused_by}."
