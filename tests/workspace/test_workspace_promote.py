@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -116,6 +117,27 @@ def test_any_change_since_refuses_the_whole_and_names_the_files(
     caught.value.failure.model_dump_json()
     assert {path: path.read_bytes() for path in top.rglob("*") if path.is_file()} == state
     assert not (tmp_path / "journal").exists() and list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_checkout_that_may_not_be_written_is_refused_with_a_sentence_and_completed_later(
+    checkout: Any, objects: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    base, new = trees(objects, checkout)
+    real = os.open
+
+    def refused(path: Any, flags: int, *args: Any, **options: Any) -> int:
+        if str(path).startswith(".codepilot-tmp-") and flags & os.O_CREAT:
+            raise OSError(error, os.strerror(error), path)
+        return real(path, flags, *args, **options)
+
+    with monkeypatch.context() as patched, pytest.raises(CodePilotError) as caught:
+        patched.setattr(os, "open", refused)
+        promote(checkout.path, objects, base, new, tmp_path / "journal")
+    assert caught.value.kind is FailureKind.REPO_UNREACHABLE
+    assert str(checkout.path) in caught.value.failure.message and "writable" in caught.value.failure.advice
+    promote(checkout.path, objects, base, new, tmp_path / "journal")
+    assert pin_base(checkout.path, objects).tree == new
 
 
 WRITING = ("open", "write", "rename", "unlink", "rmdir", "mkdir", "symlink", "fchmod", "fsync")

@@ -50,10 +50,13 @@ def promote(checkout: Path, objects: ObjectStore, base_tree: str, new_tree: str,
     """Bring the checkout from the base to the new tree; the paths that this call wrote."""
     writes = [_Write(*change) for change in objects.changes(base_tree, new_tree)]
     _refuse_unfit(writes)
-    with beneath.opened(checkout.resolve()) as root, beneath.disk_full_is_typed():
+    again = "Make the checkout writable and apply again: what is missing is then written."
+    typed = _refusal_is(FailureKind.REPO_UNREACHABLE, f"the change cannot be written to {checkout}", again)
+    with typed, beneath.opened(checkout.resolve()) as root, beneath.disk_full_is_typed():
         ready = _check(root, writes)
         if ready:
-            _write_journal(journal, base_tree, new_tree, writes)
+            with _refusal_is(FailureKind.STORE_UNAVAILABLE, f"{journal} cannot be written", "Make it writable."):
+                _write_journal(journal, base_tree, new_tree, writes)
         for write in ready:
             if write.after is None:
                 with _edits_are_conflicts(write):
@@ -67,6 +70,17 @@ def promote(checkout: Path, objects: ObjectStore, base_tree: str, new_tree: str,
                 with _edits_are_conflicts(write):
                     _put(root, write, write.after.mode, data)
         return tuple(write.path for write in ready)
+
+
+@contextlib.contextmanager
+def _refusal_is(kind: FailureKind, message: str, next_action: str) -> Iterator[None]:
+    """What the system does not let us write is for the user to open: no defect."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise CodePilotError(kind, f"{message}: {os.strerror(error.errno)}", next_action) from error
 
 
 class _EditedError(Exception):
@@ -125,7 +139,7 @@ def _check(root: int, writes: Sequence[_Write]) -> list[_Write]:
         raise CodePilotError(
             FailureKind.PATCH_CONFLICT,
             f"{len(conflicts)} file(s) changed since the run began: {', '.join(conflicts[:20])}; nothing was written",
-            "Undo or commit your own edits of these files, or apply the patch by hand.",
+            "Undo your own edits of these files, or merge the change by hand: codepilot diff RUN | git apply --3way",
             files=conflicts,
         )
     return ready
