@@ -58,7 +58,8 @@ def test_failures_leave_nothing_behind(make_repo: Any, tmp_path: Path) -> None:
     place = tmp_path / "clones"
     with pytest.raises(CodePilotError) as caught:
         clone(f"file://{tmp_path}/nowhere", place / "c")
-    assert caught.value.kind is FailureKind.REPO_UNREACHABLE and "nowhere" in caught.value.failure.message
+    assert caught.value.kind is FailureKind.REPO_UNREACHABLE
+    assert caught.value.failure.message.endswith(f"'{tmp_path}/nowhere' does not appear to be a git repository")
     with pytest.raises(CodePilotError) as caught:
         clone("https://user:secret@127.0.0.1:9/x.git", place / "c")
     assert caught.value.kind is FailureKind.REPO_UNREACHABLE

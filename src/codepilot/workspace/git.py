@@ -16,6 +16,12 @@ from pathlib import Path
 from codepilot.core.failures import CodePilotError, FailureKind
 
 _QUIET = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.untrackedCache=false")
+_ADVICE = (
+    "fatal: Could not read from remote repository.",
+    "Please make sure you have the correct access rights",
+    "and the repository exists.",
+)
+"""What git says after the reason that a remote cannot be read."""
 
 
 def scrubbed_environment(git_dir: Path, work_tree: Path | None = None) -> dict[str, str]:
@@ -99,9 +105,10 @@ def must_git(
 
 
 def last_line(output: bytes) -> str:
-    """The last thing git said, without its `fatal:` prefix."""
+    """The last telling thing git said, without its `fatal:` prefix."""
     lines = [line.strip() for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
-    return lines[-1].removeprefix("fatal:").removeprefix("error:").strip() if lines else ""
+    telling = [line for line in lines if line not in _ADVICE] or lines
+    return telling[-1].removeprefix("fatal:").removeprefix("error:").strip() if telling else ""
 
 
 def git_version() -> str:
