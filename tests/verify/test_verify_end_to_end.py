@@ -199,6 +199,13 @@ def test_a_missing_module_is_named_with_where_to_install_it(make_lab: LabMaker) 
     assert f"{lab.project.interpreter.executable} -m pip install no_such_module" in problem.failure.advice
 
 
+def test_a_suite_that_cannot_be_loaded_is_refused_with_a_command_the_user_can_run(make_lab: LabMaker) -> None:
+    lab = make_lab({**BASE, "calc.py": "def add(a, b)\n    return a + b\n"})
+    problem = lab.refused()
+    assert problem.kind is FailureKind.SUITE_CANNOT_START and "SyntaxError" in problem.failure.message
+    assert f"`{lab.project.interpreter.executable} -m pytest`" in problem.failure.advice
+
+
 COUNTER = """from pathlib import Path
 
 

@@ -184,7 +184,7 @@ def _cannot_start(run: SuiteRun, project: Project) -> CodePilotError:
         return CodePilotError(
             FailureKind.SUITE_CANNOT_START,
             f"The suite cannot start: {last}",
-            f"Make `{' '.join(run.cmd)}` start by itself, then try again; --python chooses another interpreter.",
+            f"Make `{python} -m {project.runner}` start by itself, then try again; --python chooses another Python.",
             log_tail=run.log_tail[-2000:],
         )
     package = run.missing_module.split(".")[0]
