@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,14 +13,15 @@ from codepilot.core.artifacts import TestResult
 from codepilot.core.events import ProofRecorded
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Budget, Goal, TaskSpec
-from codepilot.executor import CreateWorkspace, LocalExecutor, MountSpec
-from codepilot.project import Project, detect
+from codepilot.executor import CreateWorkspace, Executor, LocalExecutor, MountSpec
+from codepilot.project import Project, SuiteRun, detect, run_tests
 from codepilot.sandbox import Level, choose
 from codepilot.verify import (
     Baseline,
     BundleContents,
     Provenance,
     Versions,
+    gate,
     prove,
     run_baseline,
     run_gate,
@@ -206,6 +207,12 @@ def test_a_suite_that_cannot_be_loaded_is_refused_with_a_command_the_user_can_ru
     assert f"`{lab.project.interpreter.executable} -m pytest`" in problem.failure.advice
 
 
+def test_why_a_suite_cannot_start_is_said_once(make_lab: LabMaker) -> None:
+    problem = make_lab({**BASE, "pytest.ini": "[pytest]\naddopts = --no-such-option\n"}).refused()
+    assert problem.kind is FailureKind.SUITE_CANNOT_START and "--no-such-option" in problem.failure.message
+    assert problem.failure.message.count("cannot start") == 1
+
+
 COUNTER = """from pathlib import Path
 
 
@@ -268,6 +275,35 @@ def test_a_test_that_hangs_is_repaired_and_the_suite_called_partial(make_lab: La
     mended = lab.gate(baseline, {**files, "slow.py": slow.replace("!= 0", "> 0")})
     assert mended.passed
     assert mended.suite != "full"
+
+
+ENDLESS = {**BASE, "calc.py": MENDED, "tests/test_hang.py": "def test_hang():\n    while True:\n        pass\n"}
+HANG = "tests/test_hang.py::test_hang"
+
+
+@pytest.mark.parametrize("named", [(HANG,), ()])
+def test_a_hanging_test_is_the_failure_to_repair_and_is_waited_for_once(
+    make_lab: LabMaker, monkeypatch: pytest.MonkeyPatch, named: tuple[str, ...]
+) -> None:
+    limits: list[float] = []
+
+    def recorded(executor: Executor, workspace: str, project: Project, tests: Sequence[str], limit: float) -> SuiteRun:
+        limits.append(limit)
+        return run_tests(executor, workspace, project, tests, limit)
+
+    monkeypatch.setattr(gate, "run_tests", recorded)
+    monkeypatch.setattr(gate, "HUNG_SEC", 2.0)
+    baseline = make_lab(ENDLESS, command_sec=6.0).baseline(*named)
+    assert baseline.targets == (HANG,)
+    assert baseline.summary.errors == (HANG,)
+    assert limits == ([6.0, 2.0, 2.0] if named else [6.0, 2.0])
+
+
+def test_a_suite_that_is_only_slow_is_refused_naming_where_it_stood(make_lab: LabMaker) -> None:
+    slow = "import time, pytest\n\n\n@pytest.mark.parametrize('n', range(60))\ndef test_n(n):\n    time.sleep(0.2)\n"
+    problem = make_lab({**BASE, "calc.py": MENDED, "tests/test_slow.py": slow}, command_sec=5.0).refused()
+    assert problem.kind is FailureKind.SUITE_TIMEOUT
+    assert "running tests/test_slow.py::test_n[" in problem.failure.message
 
 
 # The proof ------------------------------------------------------------------------------------------

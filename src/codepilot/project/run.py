@@ -141,21 +141,21 @@ def _contradictions(result: CommandResult, report: Report) -> tuple[SuiteStatus,
 
 def _why_not_started(result: CommandResult, report: Report) -> str:
     if report.startup is not None:
-        return _sentence("The suite cannot start", report.startup.error_type, report.startup.message)
+        return _sentence(report.startup.error_type, report.startup.message)
     lines = [line.strip() for line in _tail(result.stderr).splitlines() if line.strip()]
     telling = [line for line in lines if "rror" in line] or lines
     said = telling[-1] if telling else "it said nothing"
-    return f"The suite cannot start (exit code {result.exit_code}): {said[:500]}"
+    return f"{said[:500]} (exit code {result.exit_code})"
 
 
 def _why_not_collected(report: Report) -> str:
     trouble = next((one for one in report.collect_errors if one.missing_module), report.collect_errors[0])
-    return _sentence(f"{trouble.where} cannot be loaded", trouble.error_type, trouble.message)
+    return f"{trouble.where} cannot be loaded: {_sentence(trouble.error_type, trouble.message)}"
 
 
-def _sentence(what: str, error_type: str, message: str) -> str:
+def _sentence(error_type: str, message: str) -> str:
     first = next(iter(message.splitlines()), "")
-    return f"{what}: {error_type}: {first[:500]}" if first else f"{what}: {error_type}"
+    return f"{error_type}: {first[:500]}" if first else error_type
 
 
 def _tail(data: bytes) -> str:

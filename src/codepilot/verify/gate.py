@@ -38,6 +38,8 @@ CLOSE_MATCHES = 3
 RERUNS = 3
 """How often a suspect is run again on either tree; when there are many, chance has no part in it and once will do."""
 MANY_SUSPECTS = 20
+HUNG_SEC = 60.0
+"""How long the base is run again once a test of it hung: another whole limit would say no more."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,8 @@ def run_baseline(
     named = tuple(dict.fromkeys(_as_collected(target, project) for target in targets))
     failing, first = _confirm(bench, named)
     if narrowed:
-        return Baseline(failing.tests, failing.signature, first, summary(first), "none")
-    return _with_suite(failing, bench.suite())
+        return Baseline(failing.tests, failing.signature, first, _before(failing, first), "none")
+    return _with_suite(failing, bench.after(first).suite())
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,10 @@ class _Bench:
     def suite(self) -> SuiteRun:
         return self.run(())
 
+    def after(self, run: SuiteRun) -> _Bench:
+        """The bench for what is run on this tree after a run of it."""
+        return replace(self, command_sec=min(self.command_sec, HUNG_SEC)) if run.status == "timeout" else self
+
 
 def _as_collected(target: str, project: Project) -> str:
     """A target as the runner's own ids begin: relative to the project's root."""
@@ -97,7 +103,7 @@ def _as_collected(target: str, project: Project) -> str:
 def _confirm(bench: _Bench, named: Sequence[str]) -> tuple[Failing, SuiteRun]:
     first = bench.run(named)
     _require_start(first, bench, named)
-    second = bench.run(named)
+    second = bench.after(first).run(named)
     verdict = baseline_verdict(first, second, named)
     if isinstance(verdict, Failing):
         return verdict, first
@@ -107,18 +113,13 @@ def _confirm(bench: _Bench, named: Sequence[str]) -> tuple[Failing, SuiteRun]:
 
 
 def _first_failure(bench: _Bench, narrowed: bool) -> Baseline:
-    too_slow = CodePilotError(
-        FailureKind.SUITE_TIMEOUT,
-        f"The suite did not end within {bench.command_sec:g} s and showed no failing test by then.",
-        "Name the failing test with --test, or raise --budget command_sec=SECONDS.",
-    )
     if narrowed:
-        raise too_slow
+        raise _too_slow(bench)
     suite = bench.suite()
     _require_start(suite, bench, ())
     if not suite.red:
         if suite.status in CUT_SHORT:
-            raise too_slow
+            return _hanging(bench, suite)
         passed = len(suite.having(TestStatus.PASSED))
         raise CodePilotError(
             FailureKind.TEST_ALREADY_PASSES,
@@ -139,6 +140,27 @@ def _first_failure(bench: _Bench, narrowed: bool) -> Baseline:
     raise _unreliable(suite)
 
 
+def _hanging(bench: _Bench, suite: SuiteRun) -> Baseline:
+    """A test that took most of a suite's time and does not end by itself either is the suite's first failure."""
+    running = next((test for test in suite.collected if test not in suite.cases), None)
+    spent = suite.duration_sec - sum(case.duration_sec for case in suite.cases.values())
+    if suite.status != "timeout" or running is None or spent < bench.command_sec / 2:
+        raise _too_slow(bench, running)
+    verdict = baseline_verdict(suite, bench.after(suite).run((running,)), (running,))
+    if not isinstance(verdict, Failing):
+        raise _too_slow(bench, running)
+    return _with_suite(verdict, suite)
+
+
+def _too_slow(bench: _Bench, running: str | None = None) -> CodePilotError:
+    then = f": it was running {running}" if running else ""
+    return CodePilotError(
+        FailureKind.SUITE_TIMEOUT,
+        f"The suite did not end within {bench.command_sec:g} s and showed no failing test by then{then}.",
+        "Name the failing test with --test, or raise --budget command_sec=SECONDS.",
+    )
+
+
 def _unreliable(suite: SuiteRun) -> CodePilotError:
     shown = ", ".join(_in_order(suite)[:CLOSE_MATCHES])
     return CodePilotError(
@@ -155,7 +177,14 @@ def _in_order(suite: SuiteRun) -> list[str]:
 
 
 def _with_suite(failing: Failing, suite: SuiteRun) -> Baseline:
-    return Baseline(failing.tests, failing.signature, suite, summary(suite), suite_kind(suite, suite))
+    return Baseline(failing.tests, failing.signature, suite, _before(failing, suite), suite_kind(suite, suite))
+
+
+def _before(failing: Failing, run: SuiteRun) -> TestSummary:
+    """What the tests gave. One that was stopped in mid-run has no result of its own, yet it failed."""
+    found = summary(run)
+    stopped = tuple(test for test in failing.tests if test not in run.cases)
+    return found.model_copy(update={"errors": (*found.errors, *stopped)})
 
 
 # What is refused ------------------------------------------------------------------------------------
