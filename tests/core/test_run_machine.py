@@ -230,7 +230,7 @@ def test_a_missing_tool_maps_the_repository_again() -> None:
 
 
 def test_a_suite_that_takes_too_long_is_narrowed_once() -> None:
-    log = Log()
+    log = Log(tests=("t",))
     log.reach(State.TEST)
     log.ends(failed(FailureKind.SUITE_TIMEOUT))
     assert (log.now.state, log.now.narrowed) == (State.TEST, True)

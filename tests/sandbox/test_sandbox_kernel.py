@@ -122,10 +122,17 @@ def test_interrupt_from_another_thread(kernel):
 
 
 def test_an_interrupt_while_the_kernel_starts_keeps_the_action_from_running(kernel, tree):
-    timer = threading.Timer(0.002, kernel.interrupt)
-    timer.start()
+    ended = threading.Event()
+
+    def insist() -> None:
+        while not ended.wait(0.002):
+            kernel.interrupt()
+
+    insisting = threading.Thread(target=insist)
+    insisting.start()
     result = kernel.run("open('ran', 'w').close()\nimport time\ntime.sleep(600)")
-    timer.join()
+    ended.set()
+    insisting.join()
     assert result.status == "interrupted"
     assert kernel.run("1").value == "1"
 

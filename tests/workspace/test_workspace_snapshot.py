@@ -54,7 +54,9 @@ def mutate(root: Path, rng: random.Random, steps: int) -> None:
         target = rng.choice(directories) / name
         action = rng.randrange(9)
         if action == 0 and files:
-            rng.choice(files).write_bytes(rng.randbytes(rng.randrange(30)))
+            file = rng.choice(files)
+            file.chmod(file.stat().st_mode | 0o200)
+            file.write_bytes(rng.randbytes(rng.randrange(30)))
         elif action == 1 and not target.exists() and not target.is_symlink():
             target.write_bytes(rng.randbytes(rng.randrange(30)))
         elif action == 2 and paths:

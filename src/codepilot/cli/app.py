@@ -193,7 +193,7 @@ def apply(
 
 
 @app.command()
-def resume(run_id: RunArg, as_json: JsonFlag = False) -> None:
+def resume(run_id: RunArg = "last", as_json: JsonFlag = False) -> None:
     """Go on with a run that was paused, killed, or had spent its budget."""
     from codepilot.engine import resume as reopen
 

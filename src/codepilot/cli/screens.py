@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 from rich.console import Console, RenderableType
 from rich.markup import escape
@@ -66,8 +70,16 @@ def failure(console: Console, problem: Failure, run_id: str | None = None) -> No
 
 
 def apply_command(run: Run) -> str:
-    accept = " --accept-plausible" if run.verdict == "plausible" else ""
-    return f"codepilot apply {run.run_id}{accept}"
+    """What to type or paste, with the program's whole path where it is not on PATH."""
+    accept = ["--accept-plausible"] if run.verdict == "plausible" else []
+    return shlex.join([*_program(), "apply", run.run_id, *accept])
+
+
+def _program() -> list[str]:
+    if shutil.which("codepilot"):
+        return ["codepilot"]
+    started = Path(sys.argv[0])
+    return [str(started.absolute())] if started.name == "codepilot" else [sys.executable, "-m", "codepilot"]
 
 
 def before_and_after(run: Run) -> RenderableType:
@@ -90,8 +102,10 @@ def before_and_after(run: Run) -> RenderableType:
 
 def history_table(rows: list[RunRow]) -> RenderableType:
     table = Table(show_edge=False, pad_edge=False)
-    for name in ("run", "when", "state", "verdict"):
-        table.add_column(name, no_wrap=True)
+    table.add_column("run", no_wrap=True, min_width=22)
+    table.add_column("when", no_wrap=True, min_width=19)
+    table.add_column("state", no_wrap=True, min_width=7)
+    table.add_column("verdict", no_wrap=True, min_width=9)
     table.add_column("task", overflow="ellipsis", no_wrap=True, ratio=1)
     for row in rows:
         state = Text(row.state, COLOURS.get(State(row.state), "cyan"))

@@ -328,7 +328,7 @@ def _after_failure(run: Run, failure: Failure) -> list[EventDraft]:
         return _again(run, State.REFLECT, failure)
     if kind is FailureKind.TOOL_MISSING and run.state not in (State.INIT, State.MAP_REPO):
         return _again(run, State.MAP_REPO, failure)
-    if kind is FailureKind.SUITE_TIMEOUT and not run.narrowed:
+    if kind is FailureKind.SUITE_TIMEOUT and not run.narrowed and (run.task.tests or run.baseline):
         return [_queue(run, run.state, "the suite took too long: only the named tests from here", narrowed=True)]
     if handling.origin is Origin.PERSON:
         return [_draft(run, EventType.RUN_BLOCKED, RunBlocked(failure=failure))]

@@ -61,14 +61,12 @@ class Site:
         )
 
     def _carried(self) -> tuple[MountSpec, ...]:
-        """The generated, ignored files that `[project] carry` asks for, as far as the checkout has them."""
+        """The generated, ignored files that `[project] carry` asks for."""
         if self.base.checkout is None:
             return ()
         root = Path(self.base.checkout)
         wanted = load_settings(root, os.environ).project.carry
-        return tuple(
-            MountSpec(source=str(_within(root, path)), target=path) for path in wanted if (root / path).exists()
-        )
+        return tuple(MountSpec(source=str(_within(root, path)), target=path) for path in wanted)
 
     def close(self) -> None:
         self.executor.close()
