@@ -24,7 +24,7 @@ schemas:  ## Write the contracts' JSON Schemas to docs/schemas
 
 requirements:  ## Pin the dependency set again (needs uv)
 	uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
-	    --python-version 3.11 --group dev pyproject.toml -o requirements.txt
+	    --python-version 3.11 --all-extras --group dev pyproject.toml -o requirements.txt
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -20,7 +20,7 @@ from codepilot.agents.transcript import ACCEPTED, FORMAT_ERROR, Turn, conversati
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.events import EventDraft, EventType, GuardrailBlocked, State, TurnFinished, TurnStarted
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.run import VIOLATION_LIMIT, over_budget
+from codepilot.core.run import over_budget
 from codepilot.core.task import Capability
 from codepilot.executor import CodeResult, RunCode
 from codepilot.models import Message, Model, Reply, Tool, fingerprint
@@ -85,7 +85,7 @@ class _Step:
             self._take_turn(conversation(first, self.turns, limit))
 
     def _stop_if_hopeless(self, limit: int) -> None:
-        if self.violations >= VIOLATION_LIMIT:
+        if self.violations >= self.desk.run.task.policy.violations:
             last = self.turns[-1].observed if self.turns else ""
             raise CodePilotError(FailureKind.POLICY_VIOLATION, f"{self.violations} forbidden actions, the last: {last}")
         tail = self.turns[-FORMAT_ERRORS:]

@@ -68,6 +68,8 @@ class EventType(StrEnum):
     TURN_FINISHED = "turn_finished"
     SEARCH_PROGRESSED = "search_progressed"
     GUARDRAIL_BLOCKED = "guardrail_blocked"
+    FILES_FLAGGED = "files_flagged"
+    NETWORK_ALLOWED = "network_allowed"
     PATCH_PROPOSED = "patch_proposed"
     TESTS_JUDGED = "tests_judged"
     REFLECTION_RECORDED = "reflection_recorded"
@@ -190,12 +192,21 @@ class TurnStarted(Contract):
     usage: Usage = Usage()
 
 
+class SkillCall(Contract):
+    """One call of a skill by an action, as the kernel tells it."""
+
+    skill: str
+    status: Literal["success", "error", "timeout", "policy_violation"]
+    duration_ms: float = 0.0
+
+
 class TurnFinished(Contract):
     """What the action gave. `tree` is the workspace after it."""
 
     turn: int
     observation: JsonObject
     tree: str | None = None
+    calls: tuple[SkillCall, ...] = ()
 
 
 class SearchProgressed(Contract):
@@ -214,6 +225,22 @@ class GuardrailBlocked(Contract):
     rule: str
     attempt: str
     violations: int = Field(default=1, ge=1)
+
+
+class FilesFlagged(Contract):
+    """Files of a change that a reader should look at first: allowed, yet able to run where nobody expects it."""
+
+    rule: Literal["new_executable", "tool_configuration"]
+    paths: tuple[str, ...]
+
+
+class NetworkAllowed(Contract):
+    """From here on code inside can reach these hosts: for the whole run, or for one command."""
+
+    scope: Literal["run", "command"]
+    hosts: tuple[str, ...]
+    by: Literal["policy", "person"]
+    command: tuple[str, ...] = ()
 
 
 class PatchProposed(Contract):
@@ -331,6 +358,8 @@ DATA: dict[EventType, type[Contract]] = {
     EventType.TURN_FINISHED: TurnFinished,
     EventType.SEARCH_PROGRESSED: SearchProgressed,
     EventType.GUARDRAIL_BLOCKED: GuardrailBlocked,
+    EventType.FILES_FLAGGED: FilesFlagged,
+    EventType.NETWORK_ALLOWED: NetworkAllowed,
     EventType.PATCH_PROPOSED: PatchProposed,
     EventType.TESTS_JUDGED: TestsJudged,
     EventType.REFLECTION_RECORDED: ReflectionRecorded,

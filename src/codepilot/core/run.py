@@ -51,7 +51,6 @@ from codepilot.core.task import TaskKind, TaskSpec
 MAX_ATTEMPTS = 2
 RED_CYCLES_BEFORE_REPLAN = 2
 SAME_FAILURE_LIMIT = 3
-VIOLATION_LIMIT = 3
 CRASH_LIMIT = 10
 BUILD_WARNING_ITERATION = 12
 RESUMABLE = frozenset(
@@ -66,6 +65,7 @@ BOOKKEEPING = frozenset(
         EventType.STEP_STARTED,
         EventType.SNAPSHOT_RESTORED,
         EventType.SANDBOX_CHOSEN,
+        EventType.NETWORK_ALLOWED,
         EventType.WORKSPACE_CREATED,
         EventType.PAUSE_REQUESTED,
         EventType.CANCEL_REQUESTED,
@@ -324,7 +324,7 @@ def _after_failure(run: Run, failure: Failure) -> list[EventDraft]:
         return _finish(run, State.ABORTED, failure)
     if (spent := exhausted(run)) is not None:
         return _finish(run, State.ABORTED, spent)
-    if kind is FailureKind.POLICY_VIOLATION and run.violations < VIOLATION_LIMIT and run.state is not State.INIT:
+    if kind is FailureKind.POLICY_VIOLATION and run.violations < run.task.policy.violations and run.state is not State.INIT:
         return _again(run, State.REFLECT, failure)
     if kind is FailureKind.TOOL_MISSING and run.state not in (State.INIT, State.MAP_REPO):
         return _again(run, State.MAP_REPO, failure)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, Field, PositiveInt, model_validator
 
 from codepilot.core.contract import Contract, JsonObject
+from codepilot.core.policy import Policy
 
 
 class TaskKind(StrEnum):
@@ -114,6 +115,7 @@ class TaskSpec(Contract):
     constraints: tuple[str, ...] = ()
     budget: Budget = Budget()
     risk_profile: RiskProfile = RiskProfile()
+    policy: Policy = Policy()
     evaluation: Evaluation = Evaluation()
     agent: str = "repair"
     python: str | None = None

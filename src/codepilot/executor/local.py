@@ -80,7 +80,7 @@ class LocalExecutor:
         if isinstance(known, CommandResult):
             return known
         limits = replace(request.limits or self._limits, wall_sec=request.timeout_sec)
-        view = place.view(request.env, request.cwd, request.network)
+        view = place.view(request.env, request.cwd)
         with place.running() as cancel:
             done = self._sandbox.run(request.argv, view, limits, request.stdin, cancel)
         result = CommandResult(

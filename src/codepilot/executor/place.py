@@ -58,13 +58,12 @@ class Place:
                 self.stop_kernel()
                 self.request = request
 
-    def view(self, env: Mapping[str, str] | None = None, cwd: str = ".", network: bool = False) -> View:
+    def view(self, env: Mapping[str, str] | None = None, cwd: str = ".") -> View:
         return View(
             workspace=Mount(self.workspace.tree_path, self.inside, writable=True),
             mounts=tuple(Mount(Path(mount.source), Path(mount.target)) for mount in self.request.mounts),
             cwd=self.inside / _relative(cwd),
             env={**self.request.env, **(env or {})},
-            network=network,
         )
 
     def kernel(self) -> Kernel:

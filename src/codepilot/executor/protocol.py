@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Literal, Protocol
 
 from codepilot.core.contract import Contract
+from codepilot.core.events import SkillCall
 from codepilot.sandbox import Level, Limits, Process
 
 Status = Literal["ok", "error", "timeout", "limit", "violation", "interrupted"]
@@ -34,6 +35,8 @@ class CreateWorkspace(Contract):
     """Host files copied in when the workspace is made; they are no part of its tree. Targets are relative to it."""
     env: Mapping[str, str] = {}
     kernel_python: str | None = None
+    hosts: tuple[str, ...] = ()
+    """What code inside may reach, through the executor's proxy; none by default."""
 
 
 class WorkspaceInfo(Contract):
@@ -71,6 +74,7 @@ class CodeResult(Contract):
     duration_ms: float = 0.0
     tree: str | None = None
     kernel_restarted: bool = False
+    calls: tuple[SkillCall, ...] = ()
 
 
 class RunCommand(Contract):
@@ -82,7 +86,8 @@ class RunCommand(Contract):
     stdin: bytes = b""
     env: Mapping[str, str] = {}
     cwd: str = "."
-    network: bool = False
+    hosts: tuple[str, ...] = ()
+    """Hosts that this one command may reach through the proxy, beside the workspace's own."""
     limits: Limits | None = None
     idempotency_key: str = ""
 

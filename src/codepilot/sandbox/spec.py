@@ -32,6 +32,7 @@ class Limits:
     """What one command may use. A breach kills the whole process tree and is named in the result."""
 
     wall_sec: float = 300.0
+    cpus: float = 1.0
     memory_bytes: int = 1 << 30
     processes: int = 100
     file_bytes: int = 512 << 20
@@ -48,6 +49,9 @@ class View:
     cwd: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     network: bool = False
+    """The host's own network. Code inside then reaches whatever the host reaches."""
+    proxy: Path | None = None
+    """A Unix socket of a host-side proxy, the only way out while `network` is off."""
 
 
 @dataclass(frozen=True)
