@@ -80,6 +80,9 @@ def fix(
     budget: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="For example wall_sec=600.")] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Write the proved change into the checkout.")] = False,
     accept_plausible: Annotated[bool, typer.Option("--accept-plausible", help="Apply even if only plausible.")] = False,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(metavar="HOST", help="Let code inside reach this host; none by default.")
+    ] = None,
     unsafe_no_sandbox: Annotated[bool, typer.Option("--unsafe-no-sandbox", help="Run code unconfined.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -95,6 +98,7 @@ def fix(
         agent=agent,
         budget=parse_budget(tuple(budget or ())),
         unsafe_no_sandbox=unsafe_no_sandbox,
+        hosts=tuple(allow_host or ()),
     )
     _start(request, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
 

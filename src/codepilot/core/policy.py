@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, field_validator
 
 from codepilot.core.contract import Contract
 
@@ -27,3 +27,25 @@ class Policy(Contract):
     """The least severity of a static finding that refuses generated code."""
     hosts: tuple[Host, ...] = ()
     """Hosts that code inside may reach, through a proxy that sees every request. None means no network at all."""
+
+    @field_validator("hosts", mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        """The environment gives them in one text, separated by commas."""
+        return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
+
+
+_LEVELS = (None, "landlock", "bubblewrap")
+_IMPORTS = ("off", "advise", "strict")
+_SEVERITIES = ("off", "high", "medium", "low")
+
+
+def tightened(policy: Policy, wish: Policy) -> Policy:
+    """`policy` with whatever `wish` forbids beyond it; nothing that `policy` forbids becomes allowed."""
+    return Policy(
+        violations=min(policy.violations, wish.violations),
+        least_level=max(policy.least_level, wish.least_level, key=_LEVELS.index),
+        imports=max(policy.imports, wish.imports, key=_IMPORTS.index),
+        generated_code=max(policy.generated_code, wish.generated_code, key=_SEVERITIES.index),
+        hosts=tuple(host for host in policy.hosts if host in wish.hosts),
+    )

@@ -324,7 +324,11 @@ def _after_failure(run: Run, failure: Failure) -> list[EventDraft]:
         return _finish(run, State.ABORTED, failure)
     if (spent := exhausted(run)) is not None:
         return _finish(run, State.ABORTED, spent)
-    if kind is FailureKind.POLICY_VIOLATION and run.violations < run.task.policy.violations and run.state is not State.INIT:
+    if (
+        kind is FailureKind.POLICY_VIOLATION
+        and run.violations < run.task.policy.violations
+        and run.state is not State.INIT
+    ):
         return _again(run, State.REFLECT, failure)
     if kind is FailureKind.TOOL_MISSING and run.state not in (State.INIT, State.MAP_REPO):
         return _again(run, State.MAP_REPO, failure)

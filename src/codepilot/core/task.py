@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, Field, PositiveInt, model_validator
 
 from codepilot.core.contract import Contract, JsonObject
-from codepilot.core.policy import Policy
+from codepilot.core.policy import Host, Policy
 
 
 class TaskKind(StrEnum):
@@ -116,6 +116,8 @@ class TaskSpec(Contract):
     budget: Budget = Budget()
     risk_profile: RiskProfile = RiskProfile()
     policy: Policy = Policy()
+    approved_hosts: tuple[Host, ...] = ()
+    """Hosts that a person opened for this run, beyond its policy."""
     evaluation: Evaluation = Evaluation()
     agent: str = "repair"
     python: str | None = None

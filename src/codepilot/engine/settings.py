@@ -1,6 +1,7 @@
 """One chain of configuration: user file, repository file, environment, flags; later ones win.
 
-A repository may tighten what protects its reader, never loosen it: `[sandbox] level = "none"` counts only as a flag.
+A repository may tighten what protects its reader, never loosen it: no weaker level, no longer list of hosts, no
+executor elsewhere, no more money. `level = "none"` counts only as a flag.
 """
 
 from __future__ import annotations
@@ -14,15 +15,23 @@ from pydantic import ValidationError
 
 from codepilot.core.contract import Contract
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.policy import Policy, tightened
 from codepilot.core.task import Budget, TaskKind, default_budget
 from codepilot.project import ProjectSettings
 
 FILE_NAME = "codepilot.toml"
 ENV_PREFIX = "CODEPILOT_"
+TOKEN_VARIABLE = "CODEPILOT_EXECUTOR_TOKEN"
 
 
 class SandboxSection(Contract):
     level: Literal["best", "bubblewrap", "landlock"] = "best"
+
+
+class ExecutorSection(Contract):
+    """Where code runs; in this process unless an executor is named. Its token comes from the environment alone."""
+
+    url: str | None = None
 
 
 class Settings(Contract):
@@ -31,6 +40,8 @@ class Settings(Contract):
     project: ProjectSettings = ProjectSettings()
     sandbox: SandboxSection = SandboxSection()
     budget: Mapping[str, int | float] = {}
+    policy: Policy = Policy()
+    executor: ExecutorSection = ExecutorSection()
 
 
 def load_settings(repo: Path | None, environ: Mapping[str, str]) -> Settings:
@@ -43,7 +54,7 @@ def load_settings(repo: Path | None, environ: Mapping[str, str]) -> Settings:
     for source in sources:
         if source is not None and source.is_file():
             layer = _read(source)
-            _merge(merged, layer if source is own else _tightened(layer, merged))
+            _merge(merged, layer if source is own else _tightened(layer, merged, str(source)))
             _validate(merged, str(source))
     _merge(merged, _from_environment(environ))
     return _validate(merged, "the environment")
@@ -97,21 +108,37 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     for section in Settings.model_fields:
         prefix = f"{ENV_PREFIX}{section.upper()}_"
         for name, value in environ.items():
-            if name.startswith(prefix):
+            if name.startswith(prefix) and name != TOKEN_VARIABLE:
                 found.setdefault(section, {})[name.removeprefix(prefix).lower()] = value
     return found
 
 
-def _tightened(layer: dict[str, Any], so_far: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """A repository's file may lower what may be spent on a model; raising it is for the one who pays."""
-    budget = layer.get("budget")
-    if not isinstance(budget, dict):
-        return layer
-    limits = {**Budget().model_dump(), **so_far.get("budget", {})}
-    lowered = {
-        key: min(budget[key], limits[key]) for key in ("tokens", "cost_usd") if isinstance(budget.get(key), int | float)
-    }
-    return {**layer, "budget": {**budget, **lowered}}
+def _tightened(layer: dict[str, Any], so_far: Mapping[str, Mapping[str, Any]], source: str) -> dict[str, Any]:
+    """What a repository's file may say, given what its reader said before."""
+    if "executor" in layer:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"{source}: a repository may not choose where its code is sent.",
+            next_action="Move [executor] to your own configuration, or set CODEPILOT_EXECUTOR_URL.",
+        )
+    layer = {name: dict(values) if isinstance(values, dict) else values for name, values in layer.items()}
+    if isinstance(layer.get("budget"), dict):
+        layer["budget"] |= _cheaper(layer["budget"], so_far.get("budget", {}))
+    if isinstance(layer.get("policy"), dict):
+        _validate({"policy": layer["policy"]}, source)
+        mine = Policy.model_validate(so_far.get("policy", {}))
+        wish = Policy.model_validate({**mine.model_dump(), **layer["policy"]})
+        layer["policy"] = tightened(mine, wish).model_dump()
+    if isinstance(layer.get("sandbox"), dict) and layer["sandbox"].get("level") == "landlock":
+        del layer["sandbox"]["level"]  # never stronger than what the reader would have got
+    return layer
+
+
+def _cheaper(budget: Mapping[str, Any], so_far: Mapping[str, Any]) -> dict[str, Any]:
+    """A repository may lower what is spent on a model; raising it is for the one who pays."""
+    limits = {**Budget().model_dump(), **so_far}
+    paid = ("tokens", "cost_usd")
+    return {key: min(budget[key], limits[key]) for key in paid if isinstance(budget.get(key), int | float)}
 
 
 def _merge(into: dict[str, dict[str, Any]], layer: Mapping[str, Any]) -> None:

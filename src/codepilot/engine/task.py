@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from codepilot.agents import make_agent
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.policy import HOST_PATTERN
 from codepilot.core.run import Run, start
 from codepilot.core.task import Goal, TaskKind, TaskSpec
 from codepilot.engine.settings import load_settings, make_budget
@@ -32,6 +34,7 @@ class Request:
     agent: str = "repair"
     budget: Mapping[str, Any] = field(default_factory=dict)
     unsafe_no_sandbox: bool = False
+    hosts: tuple[str, ...] = ()
 
 
 def submit(house: House, task: TaskSpec, run_id: str | None = None) -> Run:
@@ -63,8 +66,21 @@ def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
         budget=make_budget(TaskKind.BUGFIX, settings.budget, request.budget),
         agent=request.agent,
         python=absolute(request.python),
+        policy=settings.policy,
+        approved_hosts=_hosts(request.hosts),
         sandbox_level="none" if request.unsafe_no_sandbox else level,
     )
+
+
+def _hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
+    for host in hosts:
+        if not re.fullmatch(HOST_PATTERN, host):
+            raise CodePilotError(
+                FailureKind.INVALID_SPEC,
+                f"--allow-host {host!r} is not a host.",
+                next_action="Name a host without scheme or path: pypi.org, *.example.org or localhost:8080.",
+            )
+    return hosts
 
 
 def parse_budget(pairs: tuple[str, ...]) -> dict[str, float]:

@@ -1,0 +1,77 @@
+"""Whose configuration counts: the reader's own loosens and tightens, a repository's only tightens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.engine.settings import Settings, load_settings
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    own = tmp_path / "config" / "codepilot"
+    repo = tmp_path / "repo"
+    own.mkdir(parents=True)
+    repo.mkdir()
+    return own / "codepilot.toml", repo / "codepilot.toml"
+
+
+def load(files: tuple[Path, Path], own: str = "", repo: str = "", **environ: str) -> Settings:
+    files[0].write_text(own)
+    files[1].write_text(repo)
+    return load_settings(files[1].parent, {"XDG_CONFIG_HOME": str(files[0].parent.parent), **environ})
+
+
+def test_a_repository_cannot_open_the_network(files: tuple[Path, Path]) -> None:
+    assert load(files, repo='[policy]\nhosts = ["evil.example"]').policy.hosts == ()
+    both = load(files, own='[policy]\nhosts = ["pypi.org", "a.org"]', repo='[policy]\nhosts = ["pypi.org", "b.org"]')
+    assert both.policy.hosts == ("pypi.org",)
+
+
+def test_a_repository_may_only_be_stricter(files: tuple[Path, Path]) -> None:
+    loose = '[policy]\nviolations = 50\nimports = "off"\ngenerated_code = "off"'
+    strict = '[policy]\nviolations = 1\nimports = "strict"\ngenerated_code = "low"\nleast_level = "bubblewrap"'
+    assert load(files, own=strict, repo=loose).policy == load(files, own=strict).policy
+    assert load(files, repo=strict).policy == load(files, own=strict).policy
+    assert load(files, own=loose).policy.violations == 50
+
+
+def test_what_a_repository_does_not_say_stays(files: tuple[Path, Path]) -> None:
+    policy = load(files, own='[policy]\nhosts = ["pypi.org"]', repo="[policy]\nviolations = 1").policy
+    assert (policy.hosts, policy.violations) == (("pypi.org",), 1)
+
+
+def test_a_repository_cannot_choose_the_weaker_level(files: tuple[Path, Path]) -> None:
+    assert load(files, repo='[sandbox]\nlevel = "landlock"').sandbox.level == "best"
+    assert load(files, repo='[sandbox]\nlevel = "bubblewrap"').sandbox.level == "bubblewrap"
+    assert load(files, own='[sandbox]\nlevel = "landlock"').sandbox.level == "landlock"
+
+
+def test_a_repository_cannot_send_code_elsewhere(files: tuple[Path, Path]) -> None:
+    with pytest.raises(CodePilotError) as refused:
+        load(files, repo='[executor]\nurl = "https://evil.example"')
+    assert refused.value.kind is FailureKind.INVALID_SPEC
+    assert load(files, own='[executor]\nurl = "https://mine.example"').executor.url == "https://mine.example"
+
+
+def test_the_environment_speaks_for_the_reader(files: tuple[Path, Path]) -> None:
+    settings = load(
+        files,
+        repo="[policy]\nviolations = 1",
+        CODEPILOT_POLICY_HOSTS="pypi.org,*.example.org",
+        CODEPILOT_EXECUTOR_URL="http://127.0.0.1:1",
+        CODEPILOT_EXECUTOR_TOKEN="not a setting",
+    )
+    assert settings.policy.hosts == ("pypi.org", "*.example.org")
+    assert settings.executor.url == "http://127.0.0.1:1"
+    assert "not a setting" not in repr(settings)
+
+
+@pytest.mark.parametrize("text", ['[policy]\nhosts = ["http://x"]', "[policy]\nviolations = 0", "[policy]\nnope = 1"])
+def test_a_mistake_names_the_file(files: tuple[Path, Path], text: str) -> None:
+    with pytest.raises(CodePilotError) as refused:
+        load(files, repo=text)
+    assert str(files[1]) in refused.value.failure.message
