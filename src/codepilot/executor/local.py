@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.executor.own_python import with_own_python
 from codepilot.executor.place import Place
 from codepilot.executor.protocol import (
     CodeError,
@@ -80,9 +81,11 @@ class LocalExecutor:
         if isinstance(known, CommandResult):
             return known
         limits = replace(request.limits or self._limits, wall_sec=request.timeout_sec)
-        view = place.view(request.env, request.cwd)
+        argv, view = list(request.argv), place.view(request.env, request.cwd)
+        if request.packages:
+            argv, view = with_own_python(self._sandbox, view, argv, request.packages)
         with place.running() as cancel:
-            done = self._sandbox.run(request.argv, view, limits, request.stdin, cancel)
+            done = self._sandbox.run(argv, view, limits, request.stdin, cancel)
         result = CommandResult(
             status=done.status,
             exit_code=done.exit_code,

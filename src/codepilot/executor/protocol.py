@@ -88,6 +88,8 @@ class RunCommand(Contract):
     cwd: str = "."
     hosts: tuple[str, ...] = ()
     """Hosts that this one command may reach through the proxy, beside the workspace's own."""
+    packages: tuple[str, ...] = ()
+    """Packages beside CodePilot's own. With any, `argv` is Python source and its arguments for CodePilot's interpreter."""
     limits: Limits | None = None
     idempotency_key: str = ""
 
