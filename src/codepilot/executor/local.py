@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 import threading
 from dataclasses import replace
 from pathlib import Path
 
-from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.executor.errors import UnknownWorkspace
+from codepilot.executor.fields import check_name, check_object
 from codepilot.executor.own_python import with_own_python
 from codepilot.executor.place import Place
 from codepilot.executor.protocol import (
@@ -29,7 +29,7 @@ from codepilot.sandbox import ActionResult, Level, Limits, Process, Sandbox
 from codepilot.workspace import ObjectStore, Workspace, shown
 from codepilot.workspace import Violation as Found
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+_REQUEST = "request.json"
 _GIT = (
     "git init -q . && git add -A -f && "
     "git -c user.name=codepilot -c user.email=codepilot@localhost -c commit.gpgsign=false "
@@ -38,13 +38,24 @@ _GIT = (
 
 
 class LocalExecutor:
-    """See the protocol. `home` holds the workspaces; after a restart `create` attaches to one that is there."""
+    """See the protocol. `home` holds the workspaces; after a restart `create` attaches to one that is there.
 
-    def __init__(self, home: Path, sandbox: Sandbox, limits: Limits | None = None, prelude: str = "") -> None:
+    A `durable` executor finds its workspaces again by itself, with the answers it gave.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        sandbox: Sandbox,
+        limits: Limits | None = None,
+        prelude: str = "",
+        durable: bool = False,
+    ) -> None:
         self._home = home
         self._sandbox = sandbox
         self._limits = limits or Limits()
         self._prelude = prelude
+        self._durable = durable
         self._places: dict[str, Place] = {}
         self._lock = threading.Lock()
 
@@ -53,40 +64,45 @@ class LocalExecutor:
         return self._sandbox.level
 
     def create(self, request: CreateWorkspace) -> WorkspaceInfo:
-        _check_name(request.workspace)
         with self._lock:
             place = self._places.get(request.workspace)
             if place is None:
-                place = Place(self._home, request, self._sandbox, self._limits, self._prelude)
-                self._places[request.workspace] = place
+                place = self._places[request.workspace] = self._make(request)
         with place.lock:
             place.attach(request)
             carried = {spec.target: Path(spec.source) for spec in request.carried}
-            return place.info(created=place.workspace.create(request.tree, carried))
+            try:
+                created = place.workspace.create(request.tree, carried)
+            finally:
+                self._forget_unmade(request.workspace, place)
+            if self._durable:
+                _write(self._home / request.workspace / _REQUEST, request.model_dump_json())
+            with self._lock:
+                self._places.setdefault(request.workspace, place)
+            return place.info(created)
 
     def run_code(self, request: RunCode) -> CodeResult:
         place = self._place(request.workspace)
-        known = place.recall(request.idempotency_key)
-        if isinstance(known, CodeResult):
-            return known
+        return place.answers.give(request, CodeResult, lambda: self._run_code(place, request))
+
+    def _run_code(self, place: Place, request: RunCode) -> CodeResult:
         kernel = place.kernel()
         with place.running():
             result = _code_result(kernel.run(request.code, request.timeout_sec))
-        place.remember(request.idempotency_key, result)
-        return result
+        return result.model_copy(update={"kernel_restarted": True}) if place.was_reopened() else result
 
     def run_command(self, request: RunCommand) -> CommandResult:
         place = self._place(request.workspace)
-        known = place.recall(request.idempotency_key)
-        if isinstance(known, CommandResult):
-            return known
+        return place.answers.give(request, CommandResult, lambda: self._run_command(place, request))
+
+    def _run_command(self, place: Place, request: RunCommand) -> CommandResult:
         limits = replace(request.limits or self._limits, wall_sec=request.timeout_sec)
         argv, view = list(request.argv), place.view(request.env, request.cwd)
         if request.packages:
             argv, view = with_own_python(self._sandbox, view, argv, request.packages)
         with place.running() as cancel:
             done = self._sandbox.run(argv, view, limits, request.stdin, cancel)
-        result = CommandResult(
+        return CommandResult(
             status=done.status,
             exit_code=done.exit_code,
             stdout=done.stdout,
@@ -95,8 +111,6 @@ class LocalExecutor:
             duration_ms=done.duration_ms,
             truncated=done.truncated,
         )
-        place.remember(request.idempotency_key, result)
-        return result
 
     def start_process(self, request: StartProcess) -> Process:
         """A process without a wall clock unless its limits set one; it is ended by a restore, or with the workspace."""
@@ -113,11 +127,13 @@ class LocalExecutor:
     def restore(self, workspace: str, snapshot: str, paths: tuple[str, ...] = ()) -> None:
         """Put files back. All that runs is ended first, so that nothing writes on, or remembers what is gone."""
         place = self._place(workspace)
+        check_object(snapshot)
         with place.stilled():
             place.workspace.restore(snapshot, paths)
 
     def diff(self, workspace: str, base_tree: str) -> DiffResult:
         place = self._place(workspace)
+        check_object(base_tree)
         with place.lock:
             found = place.workspace.diff(base_tree)
         changes = (
@@ -154,7 +170,7 @@ class LocalExecutor:
 
     def delete(self, workspace: str) -> None:
         """End everything in a workspace and remove it; one that is not there is fine."""
-        _check_name(workspace)
+        check_name(workspace)
         with self._lock:
             place = self._places.pop(workspace, None)
         if place is not None:
@@ -164,6 +180,14 @@ class LocalExecutor:
         elif (self._home / workspace).is_dir():
             here = self._home / workspace
             Workspace(here, ObjectStore(here / "snapshots", ())).delete()
+
+    def release(self, workspace: str) -> None:
+        """End everything in a workspace and let go of it; its files stay."""
+        check_name(workspace)
+        with self._lock:
+            place = self._places.pop(workspace, None)
+        if place is not None:
+            place.close()
 
     def init_git(self, workspace: str) -> CommandResult:
         """Give the agent a throwaway repository of one commit, made inside; the host never reads it."""
@@ -177,18 +201,38 @@ class LocalExecutor:
             place.close()
 
     def _place(self, workspace: str) -> Place:
+        check_name(workspace)
         with self._lock:
-            place = self._places.get(workspace)
+            place = self._places.get(workspace) or self._reopen(workspace)
         if place is None:
-            raise CodePilotError(
-                FailureKind.EXECUTOR_LOST, f"the workspace {workspace} is not open here", workspace=workspace
-            )
+            raise UnknownWorkspace(workspace)
         return place
 
+    def _make(self, request: CreateWorkspace) -> Place:
+        return Place(self._home, request, self._sandbox, self._limits, self._prelude, self._durable)
 
-def _check_name(workspace: str) -> None:
-    if not _NAME.fullmatch(workspace):
-        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"{workspace!r} is not a workspace's name")
+    def _reopen(self, workspace: str) -> Place | None:
+        """A workspace that an earlier process made, as it was asked for then."""
+        if not self._durable:
+            return None
+        try:
+            kept = (self._home / workspace / _REQUEST).read_bytes()
+        except FileNotFoundError:
+            return None
+        place = self._places[workspace] = self._make(CreateWorkspace.model_validate_json(kept))
+        place.reopened()
+        return place
+
+    def _forget_unmade(self, workspace: str, place: Place) -> None:
+        with self._lock:
+            if not place.workspace.exists and self._places.get(workspace) is place:
+                del self._places[workspace]
+
+
+def _write(file: Path, text: str) -> None:
+    partial = file.with_suffix(".partial")
+    partial.write_text(text)
+    partial.rename(file)
 
 
 def _violations(found: tuple[Found, ...]) -> tuple[Violation, ...]:

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.executor.protocol import CodeResult, CommandResult, CreateWorkspace, WorkspaceInfo
+from codepilot.executor.protocol import CreateWorkspace, WorkspaceInfo
+from codepilot.executor.recall import Answers
 from codepilot.sandbox import Kernel, Limits, Mount, Process, Sandbox, View
 from codepilot.workspace import ObjectStore, Workspace
 
-_REMEMBERED = 64
 _ASK_AGAIN_SEC = 0.05
 
 
 class Place:
     """Commands run side by side; code actions take turns; whatever replaces files takes the lock."""
 
-    def __init__(self, home: Path, request: CreateWorkspace, sandbox: Sandbox, limits: Limits, prelude: str) -> None:
+    def __init__(
+        self,
+        home: Path,
+        request: CreateWorkspace,
+        sandbox: Sandbox,
+        limits: Limits,
+        prelude: str,
+        durable: bool = False,
+    ) -> None:
         self.request = request
         self.lock = threading.RLock()
         self._objects = ObjectStore.open(Path(request.objects))
@@ -33,7 +40,8 @@ class Place:
         self._running: set[threading.Event] = set()
         self._stilled = False
         self._quiet = threading.Condition()
-        self._answers: OrderedDict[str, CodeResult | CommandResult] = OrderedDict()
+        self.answers = Answers(self.workspace.path / "answers" if durable else None)
+        self._reopened = False
 
     @property
     def inside(self) -> Path:
@@ -144,16 +152,14 @@ class Place:
         self.workspace.close()
         self._objects.close()
 
-    def recall(self, key: str) -> CodeResult | CommandResult | None:
-        """The answer already given to a request with this key."""
-        return self._answers.get(key) if key else None
+    def reopened(self) -> None:
+        """It was found again after the executor's end; whatever a kernel held is gone."""
+        self._reopened = True
 
-    def remember(self, key: str, answer: CodeResult | CommandResult) -> None:
-        if key:
-            with self.lock:
-                self._answers[key] = answer
-                while len(self._answers) > _REMEMBERED:
-                    self._answers.popitem(last=False)
+    def was_reopened(self) -> bool:
+        """Whether that is still to be told; true once."""
+        told, self._reopened = self._reopened, False
+        return told
 
 
 def _relative(cwd: str) -> PurePosixPath:

@@ -6,35 +6,72 @@ calls back into the engine. Every method may be called again with the same argum
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, dataclass_transform
+
+from pydantic import Field, ValidationError
+from pydantic._internal._model_construction import ModelMetaclass
 
 from codepilot.core.contract import Contract
 from codepilot.core.events import SkillCall
-from codepilot.sandbox import Level, Limits, Process
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.executor.fields import (
+    AbsolutePath,
+    Code,
+    Environment,
+    Key,
+    LimitsField,
+    Name,
+    ObjectId,
+    Seconds,
+    Text,
+)
+from codepilot.sandbox import Level, Process
 
 Status = Literal["ok", "error", "timeout", "limit", "violation", "interrupted"]
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(Field,))
+class _RequestType(ModelMetaclass):
+    def __call__(self, *args: Any, **fields: Any) -> Any:
+        try:
+            return super().__call__(*args, **fields)
+        except ValidationError as error:
+            raise refusal(self.__name__, error) from error
+
+
+class Request(Contract, metaclass=_RequestType):
+    """What an executor is asked. A value that no executor takes is refused as it is made, with the reason."""
+
+
+def refusal(what: str, error: ValidationError) -> CodePilotError:
+    """A validation error as the failure that every executor raises for it."""
+    seen = error.errors(include_url=False, include_context=False, include_input=False)
+    reasons = [f"{'.'.join(str(part) for part in one['loc']) or 'the body'}: {one['msg']}" for one in seen[:5]]
+    fields = sorted({str(one["loc"][0]) for one in seen if one["loc"]})[:20]
+    return CodePilotError(
+        FailureKind.TOOL_INVALID_ARGS, f"the request {what} is not valid: {'; '.join(reasons)}"[:2000], fields=fields
+    )
 
 
 class MountSpec(Contract):
     """A host path shown read-only inside."""
 
-    source: str
-    target: str
+    source: Text
+    target: Text
 
 
-class CreateWorkspace(Contract):
+class CreateWorkspace(Request):
     """A private directory holding `tree` exactly. `at` is the path at which code inside sees it."""
 
-    workspace: str
-    objects: str
-    tree: str
-    at: str | None = None
+    workspace: Name
+    objects: Text
+    tree: ObjectId
+    at: AbsolutePath | None = None
     mounts: tuple[MountSpec, ...] = ()
     carried: tuple[MountSpec, ...] = ()
     """Host files copied in when the workspace is made; they are no part of its tree. Targets are relative to it."""
-    env: Mapping[str, str] = {}
-    kernel_python: str | None = None
+    env: Environment = {}
+    kernel_python: Text | None = None
     hosts: tuple[str, ...] = ()
     """What code inside may reach, through the executor's proxy; none by default."""
 
@@ -47,13 +84,13 @@ class WorkspaceInfo(Contract):
     created: bool
 
 
-class RunCode(Contract):
+class RunCode(Request):
     """A Python action for the workspace's kernel; variables persist between actions."""
 
-    workspace: str
-    code: str
-    timeout_sec: float = 300.0
-    idempotency_key: str = ""
+    workspace: Name
+    code: Code
+    timeout_sec: Seconds = 300.0
+    idempotency_key: Key = ""
 
 
 class CodeError(Contract):
@@ -77,21 +114,21 @@ class CodeResult(Contract):
     calls: tuple[SkillCall, ...] = ()
 
 
-class RunCommand(Contract):
+class RunCommand(Request):
     """A command of the platform's or, already checked against policy, of an agent's."""
 
-    workspace: str
-    argv: tuple[str, ...]
-    timeout_sec: float = 300.0
+    workspace: Name
+    argv: tuple[Text, ...] = Field(min_length=1)
+    timeout_sec: Seconds = 300.0
     stdin: bytes = b""
-    env: Mapping[str, str] = {}
-    cwd: str = "."
+    env: Environment = {}
+    cwd: Text = "."
     hosts: tuple[str, ...] = ()
     """Hosts that this one command may reach through the proxy, beside the workspace's own."""
     packages: tuple[str, ...] = ()
     """Packages beside CodePilot's own. With any, `argv` is Python source and its arguments for CodePilot's interpreter."""
-    limits: Limits | None = None
-    idempotency_key: str = ""
+    limits: LimitsField | None = None
+    idempotency_key: Key = ""
 
 
 class CommandResult(Contract):
@@ -104,11 +141,11 @@ class CommandResult(Contract):
     truncated: bool = False
 
 
-class StartProcess(Contract):
-    workspace: str
-    argv: tuple[str, ...]
-    env: Mapping[str, str] = {}
-    limits: Limits | None = None
+class StartProcess(Request):
+    workspace: Name
+    argv: tuple[Text, ...] = Field(min_length=1)
+    env: Environment = {}
+    limits: LimitsField | None = None
 
 
 class Violation(Contract):

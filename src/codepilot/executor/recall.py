@@ -1,0 +1,137 @@
+"""Requests with a key are carried out once: asked again they get the same answer, in flight or long given.
+
+With a directory the promise outlives this process: a mark is written before a request is carried out and its answer
+after, so that a request whose executor died in the middle is never carried out twice in silence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from codepilot.core.contract import canonical_json
+from codepilot.executor.errors import Conflict, Unfinished
+from codepilot.executor.protocol import CodeResult, CommandResult, RunCode, RunCommand
+
+KEPT = 64
+KEPT_BYTES = 64 << 20
+_PRUNE_EVERY = 16
+
+Answer = TypeVar("Answer", CodeResult, CommandResult)
+
+
+@dataclass(frozen=True)
+class _Known:
+    digest: str
+    answer: Future[Any] = field(default_factory=Future)
+
+
+class Answers:
+    """The answers of one workspace. Failures are not kept: a request that failed may be asked again."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = directory
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._lock = threading.Lock()
+        self._written = 0
+
+    def give(self, request: RunCode | RunCommand, kind: type[Answer], carry_out: Callable[[], Answer]) -> Answer:
+        """The answer to a request; a second caller with the same key waits for the first one's."""
+        key = request.idempotency_key
+        if not key:
+            return carry_out()
+        digest = _digest(request)
+        with self._lock:
+            known = self._known.get(key) or self._recorded(key, kind)
+            if known is None:
+                mine = self._known[key] = _Known(digest)
+                self._record(key, digest, None)
+        if known is not None:
+            if known.digest != digest:
+                raise Conflict(f"the key {key!r} was used for another request", "Use a key of its own for each.")
+            told: Answer = known.answer.result()
+            return told
+        try:
+            answer = carry_out()
+        except BaseException as error:
+            self._forget(key)
+            mine.answer.set_exception(error)
+            raise
+        self._keep(key, digest, answer)
+        mine.answer.set_result(answer)
+        return answer
+
+    def _keep(self, key: str, digest: str, answer: CodeResult | CommandResult) -> None:
+        with self._lock:
+            self._record(key, digest, answer)
+            if self._directory is not None:
+                del self._known[key]
+                self._prune()
+            else:
+                self._known.move_to_end(key)
+                while len(self._known) > KEPT and next(iter(self._known.values())).answer.done():
+                    self._known.popitem(last=False)
+
+    def _forget(self, key: str) -> None:
+        with self._lock:
+            del self._known[key]
+            if self._directory is not None:
+                self._file(key).unlink(missing_ok=True)
+
+    def _recorded(self, key: str, kind: type[Answer]) -> _Known | None:
+        if self._directory is None:
+            return None
+        try:
+            document = json.loads(self._file(key).read_bytes())
+        except FileNotFoundError:
+            return None
+        known = _Known(document["digest"])
+        if document["answer"] is None:
+            known.answer.set_exception(Unfinished(key))
+        elif document["kind"] == kind.__name__:
+            known.answer.set_result(kind.model_validate_json(json.dumps(document["answer"])))
+        return known
+
+    def _record(self, key: str, digest: str, answer: CodeResult | CommandResult | None) -> None:
+        if self._directory is None:
+            return
+        document = {
+            "digest": digest,
+            "kind": type(answer).__name__,
+            "answer": answer.model_dump(mode="json") if answer is not None else None,
+        }
+        self._directory.mkdir(mode=0o700, exist_ok=True)
+        file = self._file(key)
+        partial = file.with_suffix(".partial")
+        partial.write_text(json.dumps(document))
+        partial.rename(file)
+
+    def _prune(self) -> None:
+        """Keep what was written last, so much and so many."""
+        self._written += 1
+        if self._directory is None or self._written % _PRUNE_EVERY:
+            return
+        busy = {self._file(key) for key in self._known}
+        found = [(file.stat(), file) for file in self._directory.glob("*.json") if file not in busy]
+        found.sort(key=lambda one: one[0].st_mtime_ns, reverse=True)
+        size = 0
+        for number, (status, file) in enumerate(found):
+            size += status.st_size
+            if number >= KEPT or (number and size > KEPT_BYTES):
+                file.unlink(missing_ok=True)
+
+    def _file(self, key: str) -> Path:
+        assert self._directory is not None
+        return self._directory / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+
+
+def _digest(request: RunCode | RunCommand) -> str:
+    document = {**request.model_dump(mode="json"), "idempotency_key": type(request).__name__}
+    return hashlib.sha256(canonical_json(document).encode()).hexdigest()
