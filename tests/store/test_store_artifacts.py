@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -36,6 +37,37 @@ def test_the_same_bytes_are_written_once(tmp_path: Path) -> None:
     assert other.sha256 == ref.sha256
     assert path.stat().st_mtime_ns == before.st_mtime_ns
     assert path.stat().st_ino == before.st_ino
+
+
+@given(chunks=st.lists(st.binary(max_size=500), max_size=6))
+def test_a_stream_is_kept_as_its_bytes_would_be(tmp_path_factory: pytest.TempPathFactory, chunks: list[bytes]) -> None:
+    artifacts = FileArtifacts(tmp_path_factory.getbasetemp() / "streamed-artifacts")
+    ref = artifacts.put_stream(iter(chunks), ArtifactType.SNAPSHOT)
+    assert ref == artifacts.put(b"".join(chunks), ArtifactType.SNAPSHOT)
+    assert b"".join(artifacts.stream(ref)) == b"".join(chunks)
+
+
+def test_a_stream_that_breaks_leaves_nothing_and_damage_is_noticed_at_its_end(tmp_path: Path) -> None:
+    artifacts = FileArtifacts(tmp_path)
+
+    def broken() -> Iterator[bytes]:
+        yield b"half"
+        raise CodePilotError(FailureKind.EXECUTOR_LOST, "gone")
+
+    with pytest.raises(CodePilotError) as caught:
+        artifacts.put_stream(broken(), ArtifactType.SNAPSHOT)
+    assert caught.value.kind is FailureKind.EXECUTOR_LOST
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    ref = artifacts.put_stream([b"precious ", b"bytes"], ArtifactType.SNAPSHOT)
+    artifacts.path(ref).write_bytes(b"precious Bytes")
+    with pytest.raises(CodePilotError, match=ref.sha256) as damaged:
+        list(artifacts.stream(ref))
+    assert damaged.value.kind is FailureKind.ARTIFACT_STORE_UNAVAILABLE
+    artifacts.put_stream([b"precious bytes"], ArtifactType.SNAPSHOT)
+    assert list(artifacts.stream(ref)) == [b"precious bytes"]
+    missing = ArtifactRef(type=ArtifactType.LOG, sha256="0" * 64, size_bytes=0)
+    with pytest.raises(CodePilotError, match="0" * 64):
+        list(artifacts.stream(missing))
 
 
 def test_damage_is_noticed_and_mended_by_putting_again(tmp_path: Path) -> None:

@@ -70,6 +70,30 @@ def fingerprint(root: Path) -> dict[str, str]:
     return found
 
 
+def read_state(root: Path) -> dict[str, tuple[object, ...]]:
+    """All that a snapshot promises to keep, read in a way of its own."""
+    found: dict[str, tuple[object, ...]] = {}
+    for directory, names, files in os.walk(root):
+        if Path(directory) == root and ".git" in names:
+            names.remove(".git")
+        for name in [*names, *files]:
+            path = Path(directory, name)
+            status = path.lstat()
+            key = str(path.relative_to(root))
+            if path.is_symlink():
+                found[key] = ("link", str(path.readlink()))
+            elif path.is_dir():
+                found[key] = ("dir", status.st_mode & 0o777)
+            else:
+                found[key] = ("file", status.st_mode & 0o777, status.st_mtime_ns, path.read_bytes())
+    return found
+
+
+@pytest.fixture
+def state() -> Callable[[Path], dict[str, tuple[object, ...]]]:
+    return read_state
+
+
 @pytest.fixture
 def make_repo(tmp_path: Path) -> Callable[..., Repo]:
     def make(name: str = "repo", *init: str) -> Repo:

@@ -7,14 +7,18 @@ directories included; a subdirectory is named by its own manifest, so what did n
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.workspace.paths import is_git_name, is_plain_name
 
 ItemKind = Literal["d", "f", "l"]
 
 _SNAPSHOT = "codepilot snapshot 1"
+_RECORD = re.compile(_SNAPSHOT.encode() + rb"\n[0-9a-f]{64}\n[0-9a-f]{64}\n[0-7]{1,4}\n")
+_OID = re.compile("[0-9a-f]{64}")
 
 
 class Item(NamedTuple):
@@ -56,14 +60,39 @@ def encode_record(record: SnapshotRecord) -> bytes:
     return f"{_SNAPSHOT}\n{record.tree}\n{record.manifest}\n{record.mode:o}\n".encode()
 
 
+def check_manifest(data: bytes) -> dict[str, Item]:
+    """The entries of a manifest from elsewhere; one that was not written by `encode` or leads elsewhere is refused."""
+    try:
+        items = decode(data)
+        fits = encode(sorted(items.items())) == data and all(map(_fits, items.items()))
+    except ValueError:
+        fits = False
+    if not fits:
+        raise CodePilotError(FailureKind.POLICY_VIOLATION, "a manifest is not one that a snapshot can hold")
+    return items
+
+
+def is_record(data: bytes) -> bool:
+    """Whether an object is a snapshot, or at least looks like one in every respect."""
+    return len(data) < 300 and _RECORD.fullmatch(data) is not None
+
+
 def decode_record(data: bytes) -> SnapshotRecord:
-    lines = data.decode("utf-8", "replace").split("\n")
-    if len(lines) != 5 or lines[0] != _SNAPSHOT:
+    if not is_record(data):
         raise CodePilotError(FailureKind.INTERNAL, "not a snapshot")
-    return SnapshotRecord(lines[1], lines[2], int(lines[3], 8))
+    _, tree, manifest, mode, _ = data.decode("ascii").split("\n")
+    return SnapshotRecord(tree, manifest, int(mode, 8))
+
+
+def _fits(entry: tuple[str, Item]) -> bool:
+    name, item = entry
+    sound = _OID.fullmatch(item.oid) is not None and item.mode <= 0o777
+    return sound and abs(item.mtime_ns) < 1 << 63 and is_plain_name(name) and not is_git_name(name)
 
 
 def _kind(raw: bytes) -> ItemKind:
     if raw == b"f":
         return "f"
+    if raw not in (b"d", b"l"):
+        raise ValueError(f"unknown kind of entry {raw!r}")
     return "d" if raw == b"d" else "l"

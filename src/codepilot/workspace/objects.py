@@ -22,7 +22,16 @@ from typing import Literal, NamedTuple, Self
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace.git import last_line, must_git, run_git
-from codepilot.workspace.pack import Kind, PackReader, PackWriter, has_loose, object_id, read_loose, write_loose
+from codepilot.workspace.pack import (
+    Kind,
+    PackReader,
+    PackWriter,
+    has_loose,
+    loose_kind,
+    object_id,
+    read_loose,
+    write_loose,
+)
 from codepilot.workspace.trees import DIRECTORY, EXECUTABLE, FILE, GITLINK, Entry, decode_tree, encode_nested
 
 ChangeKind = Literal["added", "modified", "deleted", "mode"]
@@ -31,6 +40,10 @@ _CONFIG = (
     "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n"
     "[extensions]\n\tobjectformat = sha256\n[gc]\n\tauto = 0\n"
 )
+RECEIVED_BYTES = 4 << 30
+"""How much a received stream may unpack to unless said otherwise."""
+
+_OID = re.compile("[0-9a-f]{64}")
 _LOOSE_OBJECTS, _LOOSE_BYTES = 16, 16 << 20
 
 
@@ -107,6 +120,47 @@ class ObjectStore:
         if found:
             self._known.add(oid)
         return found
+
+    def has_tree(self, tree: str) -> bool:
+        """Whether a tree is here with all it holds; objects are written before what refers to them, or with it."""
+        if _OID.fullmatch(tree) is None:
+            return False
+        return (self.has(tree) or (self.refresh() and self.has(tree))) and self.kind(tree) == "tree"
+
+    def kind(self, oid: str) -> Kind | None:
+        """The type of an object, not verified; None if it is not here."""
+        if not self._scanned:
+            self._refresh_packs()
+        for pack in list(self._packs.values()):
+            if (kind := pack.kind(oid)) is not None:
+                return kind
+        found = loose_kind(self._objects, oid)
+        for alternate in self._alternates:
+            found = found or alternate.kind(oid)
+        return found or (self.read(oid)[0] if self.has(oid) else None)
+
+    def export(self, root: str, without: Sequence[str] = ()) -> Iterator[bytes]:
+        """A tree or snapshot with all it holds, as a stream that `receive` takes; see `stream` for its form.
+
+        What belongs to `without` (trees or snapshots the receiver has) is left out.
+        """
+        from codepilot.workspace.transfer import export
+
+        return export(self, root, without)
+
+    def receive(self, chunks: Iterable[bytes], limit_bytes: int = RECEIVED_BYTES) -> str:
+        """Take in a stream of `export`; the root's name. A stream that is wrong in any way changes nothing.
+
+        `limit_bytes` bounds what it may unpack to. Receiving again what is here already is fine.
+        """
+        from codepilot.workspace.transfer import receive
+
+        return receive(self, chunks, limit_bytes).root
+
+    def refresh(self) -> bool:
+        """Look for objects that other processes packed since; true if there may be any."""
+        found = [store._refresh_packs() for store in (self, *self._alternates)]
+        return any(found)
 
     def read(self, oid: str) -> tuple[Kind, bytes]:
         """An object and its type, verified against its name."""

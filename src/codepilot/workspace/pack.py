@@ -46,6 +46,16 @@ def read_loose(objects: Path, oid: str) -> tuple[Kind, bytes] | None:
     return kind, data
 
 
+def loose_kind(objects: Path, oid: str) -> Kind | None:
+    """The type of a loose object, without its content; None as for `read_loose`."""
+    try:
+        with open(f"{objects}/{oid[:2]}/{oid[2:]}", "rb") as file:  # noqa: PTH123 (asked once per object)
+            raw = file.read(64)
+    except FileNotFoundError:
+        return None
+    return _kind_named(zlib.decompressobj().decompress(raw).split(b" ", 1)[0].decode()) if raw else None
+
+
 def has_loose(objects: Path, oid: str) -> bool:
     try:
         return os.stat(f"{objects}/{oid[:2]}/{oid[2:]}").st_size > 0  # noqa: PTH116 (asked once per object)
@@ -96,6 +106,7 @@ class PackWriter:
         self._file.write(_HEAD.pack(b"PACK", 2, 0))
         self._offset = _HEAD.size
         self._entries: dict[bytes, tuple[int, int]] = {}
+        self._map: mmap.mmap | None = None
 
     def add(self, oid: str, kind: Kind, data: bytes) -> None:
         raw = _entry_header(_CODES[kind], len(data)) + zlib.compress(data, _LEVEL)
@@ -103,8 +114,23 @@ class PackWriter:
         self._file.write(raw)
         self._offset += len(raw)
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def read(self, oid: str) -> tuple[Kind, bytes] | None:
+        """An object added before; None if it was not."""
+        place = self._entries.get(bytes.fromhex(oid))
+        if place is None:
+            return None
+        self._file.flush()
+        if self._map is None or len(self._map) < self._offset:
+            self._unmap()
+            self._map = _mapped(self._temporary)
+        return _read_entry(self._map, place[0])
+
     def finish(self) -> None:
         """Seal the pack: count, checksum and index, renamed index last."""
+        self._unmap()
         self._file.seek(0)
         self._file.write(_HEAD.pack(b"PACK", 2, len(self._entries)))
         self._file.flush()
@@ -132,8 +158,14 @@ class PackWriter:
             os.fsync(fd)
 
     def abandon(self) -> None:
+        self._unmap()
         self._file.close()
         self._temporary.unlink(missing_ok=True)
+
+    def _unmap(self) -> None:
+        if self._map is not None:
+            self._map.close()
+            self._map = None
 
     def _index(self, checksum: bytes) -> bytes:
         ordered = sorted(self._entries.items())
@@ -215,25 +247,12 @@ class PackReader:
         position = self._find(bytes.fromhex(oid))
         if position is None:
             return None
-        offset = self._offset(position)
-        byte = self._pack[offset]
-        kind = _KINDS.get((byte >> 4) & 7)
-        if kind is None:
-            return None
-        size, shift = byte & 15, 4
-        while byte & 0x80:
-            offset += 1
-            byte = self._pack[offset]
-            size |= (byte & 0x7F) << shift
-            shift += 7
-        inflate = zlib.decompressobj()
-        parts: list[bytes] = []
-        position = offset + 1
-        while not inflate.eof and position < len(self._pack):
-            step = max(size + 64, 4096)
-            parts.append(inflate.decompress(self._pack[position : position + step]))
-            position += step
-        return kind, b"".join(parts)
+        return _read_entry(self._pack, self._offset(position))
+
+    def kind(self, oid: str) -> Kind | None:
+        """The type of an object, without its content; None as for `read`."""
+        position = self._find(bytes.fromhex(oid))
+        return None if position is None else _KINDS.get((self._pack[self._offset(position)] >> 4) & 7)
 
     def _name(self, position: int) -> bytes:
         start = self._names + position * _OID
@@ -259,6 +278,28 @@ class PackReader:
             else:
                 return middle
         return None
+
+
+def _read_entry(pack: mmap.mmap, offset: int) -> tuple[Kind, bytes] | None:
+    """The object at a place of a pack; None if it is a delta."""
+    byte = pack[offset]
+    kind = _KINDS.get((byte >> 4) & 7)
+    if kind is None:
+        return None
+    size, shift = byte & 15, 4
+    while byte & 0x80:
+        offset += 1
+        byte = pack[offset]
+        size |= (byte & 0x7F) << shift
+        shift += 7
+    inflate = zlib.decompressobj()
+    parts: list[bytes] = []
+    position = offset + 1
+    while not inflate.eof and position < len(pack):
+        step = max(size + 64, 4096)
+        parts.append(inflate.decompress(pack[position : position + step]))
+        position += step
+    return kind, b"".join(parts)
 
 
 def _mapped(path: Path) -> mmap.mmap:

@@ -15,6 +15,11 @@ def is_git_name(name: str) -> bool:
     return len(name) == 4 and name.lower() == ".git"
 
 
+def is_plain_name(name: str) -> bool:
+    """Whether a name names something in its directory and nothing elsewhere."""
+    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
+
+
 def split(path: str) -> list[str]:
     """The parts of a path that stays beneath its root; anything else is refused."""
     parts = path.split("/")

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.workspace.paths import is_git_name, shown
+from codepilot.workspace.paths import is_git_name, is_plain_name, shown
 
 FILE, EXECUTABLE, SYMLINK, GITLINK, DIRECTORY = "100644", "100755", "120000", "160000", "40000"
+_MODES = frozenset((FILE, EXECUTABLE, SYMLINK, GITLINK, DIRECTORY))
 
 
 class Entry(NamedTuple):
@@ -48,6 +49,21 @@ def encode_tree(entries: Iterable[tuple[str, str, str]]) -> bytes:
         rows.append((raw + b"/" if mode == DIRECTORY else raw, mode.encode() + b" " + raw + b"\0" + bytes.fromhex(oid)))
     rows.sort()
     return b"".join(row for _, row in rows)
+
+
+def check_tree(data: bytes) -> dict[str, Entry]:
+    """The entries of a tree from elsewhere; one that was not written by `encode_tree` or leads elsewhere is refused."""
+    try:
+        entries = decode_tree(data)
+        fits = encode_tree((name, *entry) for name, entry in entries.items()) == data
+    except ValueError:
+        fits = False
+    if not fits or not all(
+        is_plain_name(name) and not is_git_name(name) and entry.mode in _MODES and len(entry.oid) == 64
+        for name, entry in entries.items()
+    ):
+        raise CodePilotError(FailureKind.POLICY_VIOLATION, "a tree is not one that a workspace can hold")
+    return entries
 
 
 def encode_nested(entries: Mapping[str, Entry], add: Callable[[bytes], str]) -> str:

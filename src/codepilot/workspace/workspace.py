@@ -14,20 +14,23 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.store import Artifacts
 from codepilot.workspace import beneath
 from codepilot.workspace.carry import carry
 from codepilot.workspace.manifest import SnapshotRecord, decode_record, encode_record
 from codepilot.workspace.memory import GRANULARITY_NS, Known, Memory, is_coarse
-from codepilot.workspace.objects import Change, ObjectStore
+from codepilot.workspace.objects import RECEIVED_BYTES, Change, ObjectStore
 from codepilot.workspace.paths import shown, split
 from codepilot.workspace.reference import Reference
 from codepilot.workspace.restore import Restorer, lay_down
+from codepilot.workspace.transfer import receive
 from codepilot.workspace.walk import Violation, Walk, Walked, WalkLimits
 
 
@@ -125,9 +128,7 @@ class Workspace:
         """Make the workspace, or only the given paths of it, exactly what it was at a snapshot."""
         with self._lock, beneath.disk_full_is_typed():
             store = self._objects()
-            if not store.has(snapshot):
-                raise CodePilotError(FailureKind.PATH_NOT_FOUND, f"there is no snapshot {snapshot}")
-            record = decode_record(store.read_blob(snapshot))
+            record = self._record(snapshot)
             asked = [_inside(path) for path in paths]
             self._discard_leftovers()
             staging_path = self.path / f"staging-{secrets.token_hex(6)}"
@@ -136,6 +137,33 @@ class Workspace:
                 with beneath.opened(staging_path.name, home) as staging:
                     self._restore(home, Restorer(store, staging, self._memory.known), record, asked)
                 beneath.remove(home, staging_path.name)
+
+    def export_snapshot(self, snapshot: str, whole: bool = False) -> Iterator[bytes]:
+        """A snapshot as a byte stream, for `import_snapshot` of a workspace elsewhere.
+
+        Unless asked for whole it leaves out what the base tree holds, and names that tree as needed.
+        """
+        with self._lock:
+            store = self._objects()
+            self._record(snapshot)
+            return store.export(snapshot, () if whole else (self._index()["tree"],))
+
+    def import_snapshot(self, chunks: Iterable[bytes], limit_bytes: int = RECEIVED_BYTES) -> Snapshot:
+        """Take in a snapshot of another workspace; `restore` then gives exactly the files it was made from.
+
+        What a snapshot does not hold is not known of it afterwards: the violations that were found when it was made.
+        """
+        with self._lock, beneath.disk_full_is_typed():
+            name = receive(self._objects(), chunks, limit_bytes, role="snapshot").root
+            return Snapshot(name, self._record(name).tree)
+
+    def keep_snapshot(self, snapshot: str, artifacts: Artifacts, whole: bool = False) -> ArtifactRef:
+        """Put a snapshot into the artifact store, where it outlives the workspace."""
+        return artifacts.put_stream(self.export_snapshot(snapshot, whole), ArtifactType.SNAPSHOT)
+
+    def fetch_snapshot(self, ref: ArtifactRef, artifacts: Artifacts) -> Snapshot:
+        """Take a snapshot from the artifact store."""
+        return self.import_snapshot(artifacts.stream(ref))
 
     def diff(self, base_tree: str) -> WorkspaceDiff:
         """The exact change from a tree to the workspace."""
@@ -197,6 +225,12 @@ class Workspace:
                 os.fchmod(root, record.mode)
         finally:
             os.close(root)
+
+    def _record(self, snapshot: str) -> SnapshotRecord:
+        store = self._objects()
+        if not store.has(snapshot):
+            raise CodePilotError(FailureKind.PATH_NOT_FOUND, f"there is no snapshot {snapshot}")
+        return decode_record(store.read_blob(snapshot))
 
     def _objects(self) -> ObjectStore:
         if self._store is None:

@@ -1,0 +1,212 @@
+"""Object graphs from one store to another: whole trees, and snapshots with everything they need.
+
+What belongs to a tree: its blobs, its subtrees, and the files kept for its submodules. What belongs to a snapshot: its
+tree, and its manifests with their files and links. Promises of `receive`: every object has the name it claims, every
+tree and manifest is well formed and can lead nowhere outside, everything referred to is in the stream or here already,
+and nothing superfluous comes along; only then does anything become visible, all of it at once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.workspace.manifest import check_manifest, decode, decode_record, is_record
+from codepilot.workspace.pack import Kind, PackWriter, object_id
+from codepilot.workspace.stream import Member, StreamReader, refused, write_stream
+from codepilot.workspace.submodules import carried_tree, keep_tree
+from codepilot.workspace.trees import DIRECTORY, GITLINK, check_tree
+
+if TYPE_CHECKING:
+    from codepilot.workspace.objects import ObjectStore
+
+Role = Literal["blob", "tree", "manifest", "snapshot"]
+"""What an object is to the one that refers to it; all but trees are stored as blobs."""
+
+_FORMAT = "codepilot objects 1"
+_OID = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Title:
+    """What a stream says about itself."""
+
+    root: str
+    role: Role
+    needs: tuple[str, ...] = ()
+    submodules: Mapping[str, str] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        fields = {
+            "format": _FORMAT,
+            "needs": list(self.needs),
+            "role": self.role,
+            "root": self.root,
+            "submodules": dict(self.submodules),
+        }
+        return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, data: bytes) -> Title:
+        try:
+            fields = json.loads(data)
+            title = cls(fields["root"], fields["role"], tuple(fields["needs"]), fields["submodules"])
+            names = [title.root, *title.needs, *title.submodules.keys(), *title.submodules.values()]
+            fits = all(_OID.fullmatch(name) for name in names) and title.role in ("tree", "snapshot")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            fits = False
+        if not fits or title.encode() != data:
+            raise refused("it does not say what it is")
+        return title
+
+
+def export(store: ObjectStore, root: str, without: Sequence[str] = ()) -> Iterator[bytes]:
+    """See `ObjectStore.export`."""
+    left_out = set(_reachable(store, [(_role(store, name), name) for name in without]))
+    role = _role(store, root)
+    submodules: dict[str, str] = {}
+    found = list(_reachable(store, [(role, root)], left_out, submodules))
+    title = Title(root, role, tuple(sorted(set(without))), submodules)
+    there = {oid for _, oid in left_out}
+    names = dict.fromkeys(oid for _, oid in found if oid not in there)
+    return write_stream(title.encode(), (_member(store, oid) for oid in names))
+
+
+def receive(store: ObjectStore, chunks: Iterable[bytes], limit_bytes: int, role: Role | None = None) -> Title:
+    """See `ObjectStore.receive`; with a `role`, nothing else is taken."""
+    store.refresh()
+    reader = StreamReader(chunks, limit_bytes)
+    title = Title.decode(reader.title())
+    if role not in (None, title.role):
+        raise refused(f"it holds a {title.role}, not a {role}")
+    for name in title.needs:
+        if not store.has(name):
+            raise CodePilotError(
+                FailureKind.PATH_NOT_FOUND,
+                f"the object stream builds on {name}, which is not here",
+                "Send that tree first, or the whole of it.",
+                needs=name,
+            )
+    quarantine = PackWriter(store.path / "objects", store.durable)
+    try:
+        arrived = _arrived(store, reader, quarantine)
+        _check(store, quarantine, title, arrived)
+        if len(quarantine):
+            quarantine.finish()
+        else:
+            quarantine.abandon()
+    except BaseException:
+        quarantine.abandon()
+        raise
+    store.refresh()
+    for gitlink, tree in title.submodules.items():
+        keep_tree(store, gitlink, tree)
+    return title
+
+
+def _arrived(store: ObjectStore, reader: StreamReader, quarantine: PackWriter) -> dict[str, Kind]:
+    """Take every object whose name is its hash; those that are here already are not kept twice."""
+    arrived: dict[str, Kind] = {}
+    for kind, oid, data in reader.members():
+        if oid in arrived:
+            raise refused("an object comes twice")
+        if object_id(kind, data) != oid:
+            raise refused(f"an object is not what its name {oid} says")
+        arrived[oid] = kind
+        if not store.has(oid):
+            quarantine.add(oid, kind, data)
+    return arrived
+
+
+def _check(store: ObjectStore, quarantine: PackWriter, title: Title, arrived: Mapping[str, Kind]) -> None:
+    """Follow every reference from the root; all must lead somewhere, and none may be left over."""
+    pending: list[tuple[Role, str]] = [(title.role, title.root)]
+    pending += [("tree", tree) for tree in title.submodules.values()]
+    seen = set(pending)
+    gitlinks: dict[str, str] = {}
+    while pending:
+        role, oid = pending.pop()
+        kind: Kind = "tree" if role == "tree" else "blob"
+        if (arrived.get(oid) or store.kind(oid)) != kind:
+            raise refused(f"it lacks the {kind} {oid}")
+        if role == "blob" or (role == "tree" and oid not in arrived):
+            continue
+        data = (quarantine.read(oid) or store.read(oid))[1]
+        for reference in _references(role, data, gitlinks):
+            if reference not in seen:
+                seen.add(reference)
+                pending.append(reference)
+    if arrived.keys() - {oid for _, oid in seen}:
+        raise refused("it holds objects that nothing refers to")
+    if title.submodules.keys() - gitlinks.keys():
+        raise refused("it holds submodules that nothing refers to")
+
+
+def _references(role: Role, data: bytes, gitlinks: dict[str, str]) -> list[tuple[Role, str]]:
+    """What a well-formed object refers to; any other is refused."""
+    if role == "tree":
+        entries = check_tree(data)
+        gitlinks.update({entry.oid: "" for entry in entries.values() if entry.mode == GITLINK})
+        return [
+            ("tree" if entry.mode == DIRECTORY else "blob", entry.oid)
+            for entry in entries.values()
+            if entry.mode != GITLINK
+        ]
+    if role == "manifest":
+        items = check_manifest(data).values()
+        return [("manifest" if item.kind == "d" else "blob", item.oid) for item in items]
+    if not is_record(data):
+        raise refused("its root is not a snapshot")
+    record = decode_record(data)
+    return [("tree", record.tree), ("manifest", record.manifest)]
+
+
+def _reachable(
+    store: ObjectStore,
+    roots: Iterable[tuple[Role, str]],
+    left_out: Set[tuple[Role, str]] = frozenset(),
+    submodules: dict[str, str] | None = None,
+) -> Iterator[tuple[Role, str]]:
+    """Everything that belongs to the roots but what is left out. Submodules found on the way are noted."""
+    pending = list(roots)
+    seen = set(pending)
+    while pending:
+        role, oid = pending.pop()
+        yield role, oid
+        references: list[tuple[Role, str]] = []
+        if role == "snapshot":
+            record = decode_record(store.read_blob(oid))
+            references = [("manifest", record.manifest), ("tree", record.tree)]
+        elif role == "manifest":
+            items = decode(store.read_blob(oid)).values()
+            references = [("manifest" if item.kind == "d" else "blob", item.oid) for item in items]
+        elif role == "tree":
+            for entry in store.read_directory(oid).values():
+                if entry.mode != GITLINK:
+                    references.append(("tree" if entry.mode == DIRECTORY else "blob", entry.oid))
+                elif tree := carried_tree(store, entry.oid):
+                    references.append(("tree", tree))
+                    if submodules is not None:
+                        submodules[entry.oid] = tree
+        for reference in reversed(references):
+            if reference not in seen and reference not in left_out:
+                seen.add(reference)
+                pending.append(reference)
+
+
+def _role(store: ObjectStore, oid: str) -> Role:
+    kind, data = store.read(oid)
+    if kind == "tree":
+        return "tree"
+    if kind == "blob" and is_record(data):
+        return "snapshot"
+    raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"{oid} is neither a tree nor a snapshot")
+
+
+def _member(store: ObjectStore, oid: str) -> Member:
+    kind, data = store.read(oid)
+    return Member(kind, oid, data)
