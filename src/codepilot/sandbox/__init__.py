@@ -1,21 +1,31 @@
 """Where anything an agent wrote is executed: isolation, limits, and the kernel that runs code actions."""
 
+from codepilot.sandbox.bridged import no_proxy
+from codepilot.sandbox.credentials import Credential
+from codepilot.sandbox.asking import Answer
 from codepilot.sandbox.kernel_client import ActionError, ActionResult, Kernel
 from codepilot.sandbox.probe import LevelReport, choose, probe
+from codepilot.sandbox.proxy import Bounds, Proxy, Seen
 from codepilot.sandbox.spec import Completed, Level, Limits, Mount, Process, Sandbox, View
 
 __all__ = [
     "ActionError",
     "ActionResult",
+    "Answer",
+    "Bounds",
     "Completed",
+    "Credential",
     "Kernel",
     "Level",
     "LevelReport",
     "Limits",
     "Mount",
     "Process",
+    "Proxy",
     "Sandbox",
+    "Seen",
     "View",
     "choose",
+    "no_proxy",
     "probe",
 ]

@@ -13,6 +13,7 @@ from threading import Event
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox import mountpoints, seccomp, supervisor, system
+from codepilot.sandbox.bridged import bridged
 from codepilot.sandbox.process import SupervisedProcess
 from codepilot.sandbox.spec import Completed, Level, Limits, Mount, Process, View
 from codepilot.sandbox.tree import Launch, resource_limits
@@ -43,6 +44,7 @@ class Bubblewrap:
 
     def _launch(self, argv: Sequence[str], view: View, limits: Limits) -> Launch:
         system.check(argv, view.env)
+        argv, view = bridged(argv, view)
         binary, optional = executable()
         mountpoints.prepare(view)
         with ExitStack() as opened:

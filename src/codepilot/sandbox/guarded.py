@@ -17,6 +17,7 @@ from typing import Any
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox import supervisor, system
+from codepilot.sandbox.bridged import no_proxy
 from codepilot.sandbox.process import SupervisedProcess
 from codepilot.sandbox.spec import Completed, Level, Limits, Process, View
 from codepilot.sandbox.tree import THREADS, Launch, resource_limits
@@ -50,6 +51,8 @@ class Guarded(ABC):
     def _launch(self, argv: Sequence[str], view: View, limits: Limits) -> Launch:
         system.check(argv, view.env)
         _refuse_remapping(view, self.level)
+        if view.proxy is not None:
+            raise no_proxy(self.level)
         temp = Path(tempfile.mkdtemp(prefix=".codepilot-tmp-", dir=view.workspace.source.parent))
         (temp / "home").mkdir()
         status, status_end = os.pipe()

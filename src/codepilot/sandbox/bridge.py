@@ -1,0 +1,169 @@
+"""Starts a command inside the sandbox with a way to the host's proxy. One file, standard library only.
+
+`bridge.py PORT SOCKET COMMAND...` listens on the sandbox's own loopback, leaves behind a process that carries every
+connection to the Unix socket, and becomes the command: same process, pipes, signals and exit code. The sandbox's PID
+namespace ends with the command, and the carrier with it. Nothing here decides what may be reached; the host does.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # `signal` and `socket` would double the start
+import _socket
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+
+_CHUNK = 1 << 16
+_CONNECTIONS = 64
+_BACKLOG = 128
+
+
+class _Flow:
+    """One direction of a connection: what was read and not yet written, at most a chunk."""
+
+    def __init__(self, source: socket.socket, sink: socket.socket) -> None:
+        self.source = source
+        self.sink = sink
+        self.held = b""
+        self.ended = False
+
+    def read(self) -> None:
+        self.held = self.source.recv(_CHUNK)
+        self.ended = not self.held
+        self.write()
+
+    def write(self) -> None:
+        import socket
+
+        if self.held:
+            try:
+                self.held = self.held[self.sink.send(self.held) :]
+            except BlockingIOError:
+                return
+        elif self.ended:
+            self.sink.shutdown(socket.SHUT_WR)
+
+
+class _Carrier:
+    """Carries bytes between the listener's connections and the Unix socket, in one thread."""
+
+    def __init__(self, listener: socket.socket, path: str) -> None:
+        self._listener = listener
+        self._path = path
+        self._flows: dict[int, tuple[_Flow, _Flow]] = {}  # by the fd of the socket that is read: (out of it, into it)
+
+    def serve(self) -> None:
+        import select
+
+        while True:
+            poll = select.poll()
+            if len(self._flows) < 2 * _CONNECTIONS:
+                poll.register(self._listener, select.POLLIN)
+            for fd, (away, into) in self._flows.items():
+                readable = select.POLLIN if not away.held and not away.ended else 0
+                writable = select.POLLOUT if into.held else 0
+                if readable or writable:
+                    poll.register(fd, readable | writable)
+            for fd, event in poll.poll():
+                if fd == self._listener.fileno():
+                    self._accept()
+                elif fd in self._flows:
+                    self._move(fd, bool(event & ~select.POLLOUT), bool(event & select.POLLOUT))
+
+    def _accept(self) -> None:
+        import socket
+
+        near, _ = self._listener.accept()
+        far = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            far.connect(self._path)
+        except OSError:
+            near.close()
+            far.close()
+            return
+        near.setblocking(False)
+        far.setblocking(False)
+        out, back = _Flow(near, far), _Flow(far, near)
+        self._flows[near.fileno()] = (out, back)
+        self._flows[far.fileno()] = (back, out)
+
+    def _move(self, fd: int, readable: bool, writable: bool) -> None:
+        away, into = self._flows[fd]
+        try:
+            if writable:
+                into.write()
+            if readable and not away.held and not away.ended:
+                away.read()
+            done = all(flow.ended and not flow.held for flow in (away, into))
+        except BlockingIOError:
+            return
+        except OSError:
+            done = True
+        if done:
+            for end in (away.source, away.sink):
+                del self._flows[end.fileno()]
+                end.close()
+
+
+def _listen(port: int) -> _socket.socket:
+    listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+    listener.bind(("127.0.0.1", port))
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def _leave_carrier(listener: int, path: str) -> None:
+    """A grandchild in a session of its own: the command must have no child that it did not make."""
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    null = os.open("/dev/null", os.O_RDWR)
+    for fd in range(3):
+        os.dup2(null, fd)
+    os.closerange(3, listener)
+    os.closerange(listener + 1, 1024)
+    import select
+
+    select.select([listener], [], [])  # most commands never connect; what follows costs memory
+    import socket
+
+    try:
+        _Carrier(socket.socket(fileno=listener), path).serve()
+    finally:
+        os._exit(1)
+
+
+def _environment(port: int) -> dict[bytes, bytes]:
+    """The environment as it was given, which the interpreter may have changed for itself, with the proxy's address."""
+    with open("/proc/self/environ", "rb") as file:  # noqa: PTH123  (pathlib would take longer than all of this)
+        given = dict(entry.split(b"=", 1) for entry in file.read().split(b"\0") if b"=" in entry)
+    for name in (b"NO_PROXY", b"no_proxy"):
+        given.setdefault(name, b"localhost,127.0.0.1,::1")
+    for name in (b"HTTP_PROXY", b"HTTPS_PROXY", b"ALL_PROXY"):
+        given[name] = given[name.lower()] = b"http://127.0.0.1:%d" % port
+    return given
+
+
+def main() -> None:
+    port, path, *command = sys.argv[1:]
+    for number in (_signal.SIGINT, _signal.SIGPIPE, _signal.SIGXFSZ):
+        _signal.signal(number, _signal.SIG_DFL)
+    listener = _listen(int(port))
+    _leave_carrier(listener.fileno(), path)
+    environment = _environment(int(port))
+    try:
+        os.execvpe(command[0], command, environment)
+    except OSError as error:
+        os.write(2, f"{command[0]}: {error.strerror}\n".encode("utf-8", "surrogateescape"))
+        os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+
+
+if __name__ == "__main__":
+    main()

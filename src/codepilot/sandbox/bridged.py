@@ -1,0 +1,50 @@
+"""The host's side of the bridge: a command and a view changed so that the proxy's socket is the only way out."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.sandbox.spec import Level, Mount, View
+
+PORT = 3128
+"""Where the proxy is found on the sandbox's own loopback."""
+
+_SOURCE = Path(__file__).with_name("bridge.py")
+_INSIDE = Path("/run/codepilot/bridge.py")
+SOCKET = Path("/run/codepilot/proxy.sock")
+
+
+def bridged(argv: Sequence[str], view: View) -> tuple[Sequence[str], View]:
+    """The same command behind the bridge; as it is if no proxy is asked for."""
+    if view.proxy is None:
+        return argv, view
+    if view.network:
+        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, "a proxy is no limit where the host's network is given")
+    if not view.proxy.exists() or not stat.S_ISSOCK(view.proxy.stat().st_mode):
+        raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, "the proxy of this sandbox is not there any more")
+    python = Path(getattr(sys, "_base_executable", "") or sys.executable)
+    mounts = [Mount(_SOURCE, _INSIDE), Mount(view.proxy, SOCKET)]
+    for prefix in dict.fromkeys((Path(sys.base_prefix), python.resolve().parent.parent)):
+        if not prefix.is_relative_to("/usr"):
+            mounts.append(Mount(prefix, prefix))
+    known = {mount.target for mount in view.mounts}
+    shown = replace(view, mounts=(*view.mounts, *(mount for mount in mounts if mount.target not in known)))
+    command = [os.fspath(python), "-I", "-S", os.fspath(_INSIDE), str(PORT), os.fspath(SOCKET)]
+    return [*command, *map(os.fspath, argv)], shown
+
+
+def no_proxy(level: Level) -> CodePilotError:
+    """Why a level without a network namespace refuses a proxy: it could be walked around."""
+    return CodePilotError(
+        FailureKind.SANDBOX_UNAVAILABLE,
+        f"the sandbox level {level} cannot make a proxy the only way out: it has no network of its own, so it can"
+        " only close the network or open all of it",
+        "Install bubblewrap, whose sandbox has its own network, or run without hosts.",
+        level=str(level),
+    )
