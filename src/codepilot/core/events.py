@@ -198,6 +198,8 @@ class SkillCall(Contract):
     skill: str
     status: Literal["success", "error", "timeout", "policy_violation"]
     duration_ms: float = 0.0
+    violation: str = ""
+    """The forbidden thing, as `[rule] skill: attempt`."""
 
 
 class TurnFinished(Contract):

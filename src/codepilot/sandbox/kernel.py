@@ -2,7 +2,10 @@
 
 Speaks JSON lines over copies of its standard pipes, so that nothing an action prints can be taken for a reply.
 Requests: {"id", "op": "run"|"define", "source", "limit"}. Replies: {"id", "ok", "stdout", "stderr", "truncated",
-"value", "error", "exit_code", "duration_ms"}. The host believes none of it; it only shows it.
+"value", "error", "exit_code", "calls", "duration_ms"}. While an action runs it may ask the host: {"call", "skill",
+"arguments"}, answered by {"call", "value"} or {"call", "error"}. The host believes none of it; it only shows it.
+
+Skills find the kernel as the module `codepilot_kernel`: `note` tells of a call, `ask` asks the host.
 """
 
 # ruff: noqa: PTH108, PTH109  (see below: pathlib is not imported)
@@ -21,6 +24,7 @@ import sys
 import time
 import traceback
 import types
+from _thread import allocate_lock, get_ident
 
 TYPE_CHECKING = False  # importing typing, pathlib and tempfile would take a third of the start
 if TYPE_CHECKING:
@@ -28,6 +32,11 @@ if TYPE_CHECKING:
 
 _VALUE_CHARS = 20_000
 _TRACEBACK_CHARS = 20_000
+_CALLS = 1_000
+_VIOLATIONS = 100
+_ASKED_BYTES = 16 << 20
+_SKILLS = "<skills"
+"""How the file names of skills begin; their frames say nothing to the agent."""
 
 
 class _Capture:
@@ -57,7 +66,8 @@ class _Capture:
 class _Kernel:
     def __init__(self) -> None:
         self._main_pid = os.getpid()
-        self._requests = os.fdopen(_private_copy(0), "rb")
+        self._main_thread = get_ident()
+        self._requests = _Lines(_private_copy(0))
         self._replies = _private_copy(1)
         faulthandler.enable(_private_copy(2))
         null = os.open(os.devnull, os.O_RDONLY)
@@ -65,46 +75,112 @@ class _Kernel:
         os.close(null)
         self._captures = (_Capture(1), _Capture(2))
         self._running = False
+        self._reading = False
+        self._put_off = False
+        self._channel = allocate_lock()
+        self._writing = allocate_lock()
+        self._asked = 0
+        self._early: list[bytes] = []  # requests that came while a thread of an earlier action waited for an answer
+        self._calls: list[list[Any]] = []
         self._count = 0
         self._main = types.ModuleType("__main__")
         self._namespace: dict[str, Any] = self._main.__dict__
         self._namespace["__builtins__"] = __builtins__
         self._namespace["exit"] = self._namespace["quit"] = sys.exit
         sys.modules["__main__"] = self._main
+        door = types.ModuleType("codepilot_kernel")
+        door.__dict__.update(note=self.note, ask=self.ask)
+        sys.modules[door.__name__] = door
         signal.signal(signal.SIGINT, self._interrupted)
 
     def _interrupted(self, number: int, frame: object) -> None:
-        if self._running:
+        if self._reading:
+            self._put_off = True  # half an answer must not be lost; the host gives one at the deadline at the latest
+        elif self._running:
             raise KeyboardInterrupt
 
     def serve(self) -> None:
         self._say({"id": 0, "ready": True, "python": list(sys.version_info[:3])})
-        for line in self._requests:
-            self._say(self._answer(json.loads(line)))
+        while True:
+            with self._channel:
+                line = self._early.pop(0) if self._early else self._requests.next()
+            if not line:
+                return
+            request = json.loads(line)
+            if "call" not in request:
+                self._say(self._answer(request))
 
     def _say(self, message: dict[str, Any]) -> None:
         if os.getpid() != self._main_pid:
             os._exit(0)
-        data = memoryview(json.dumps(message).encode() + b"\n")
-        while data:
-            data = data[os.write(self._replies, data) :]
+        self._write(json.dumps(message).encode() + b"\n")
+
+    def _write(self, line: bytes) -> None:
+        data = memoryview(line)
+        with self._writing:
+            while data:
+                data = data[os.write(self._replies, data) :]
+
+    def note(self, skill: str, status: str, seconds: float, message: str = "") -> None:
+        """A skill was called. What is beyond the bound is not told; violations have a bound of their own."""
+        room = _CALLS if status != "policy_violation" else _CALLS + _VIOLATIONS
+        if len(self._calls) < room:
+            self._calls.append([skill, status, round(seconds * 1000, 3), message[:500]])
+
+    def ask(self, skill: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The host's answer to a call: {"value"} or {"error": {"kind", "message"}}."""
+        if os.getpid() != self._main_pid:
+            return _no("tool_failed", "this process was forked off; only the kernel itself can ask the host")
+        try:
+            told = json.dumps(arguments)
+        except (TypeError, ValueError, RecursionError) as error:
+            return _no("tool_invalid_args", f"arguments of {skill} must be plain data: {error}")
+        if len(told) > _ASKED_BYTES:
+            return _no("tool_invalid_args", f"arguments of {skill} are larger than {_ASKED_BYTES >> 20} MiB")
+        with self._channel:
+            self._asked += 1
+            number = self._asked
+            self._reading = get_ident() == self._main_thread
+            try:
+                self._write(f'{{"call": {number}, "skill": {json.dumps(skill)}, "arguments": {told}}}\n'.encode())
+                answer = self._reply(number)
+            finally:
+                self._reading = False
+        if self._put_off and get_ident() == self._main_thread:
+            self._put_off = False
+            raise KeyboardInterrupt
+        return answer
+
+    def _reply(self, number: int) -> dict[str, Any]:
+        while True:
+            line = self._requests.next()
+            if not line:
+                os._exit(0)
+            answer: dict[str, Any] = json.loads(line)
+            if answer.get("call") == number:
+                return answer
+            if "call" not in answer:
+                self._early.append(line)
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         for number, capture in enumerate(self._captures, start=1):
             capture.reset()
             setattr(sys, ("stdout", "stderr")[number - 1], _stream(number))
         started = time.perf_counter()
+        self._put_off = False
         outcome = self._execute(request)
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
         texts = [capture.text(request["limit"]) for capture in self._captures]
+        calls, self._calls = self._calls, []
         return {
             "id": request["id"],
             **outcome,
             "stdout": texts[0][0],
             "stderr": texts[1][0],
             "truncated": texts[0][1] or texts[1][1],
+            "calls": calls,
             "duration_ms": (time.perf_counter() - started) * 1000,
         }
 
@@ -137,6 +213,34 @@ class _Kernel:
         return None if value is None else _short(repr(value), _VALUE_CHARS)
 
 
+class _Lines:
+    """Lines from a file descriptor; what was read stays until it is taken, whatever interrupts."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._buffer = bytearray()
+        self._searched = 0
+
+    def next(self) -> bytes:
+        """A line, or nothing at the end."""
+        while True:
+            end = self._buffer.find(b"\n", self._searched)
+            if end >= 0:
+                line = bytes(self._buffer[:end])
+                del self._buffer[: end + 1]
+                self._searched = 0
+                return line
+            self._searched = len(self._buffer)
+            chunk = os.read(self._fd, 1 << 16)
+            if not chunk:
+                return b""
+            self._buffer += chunk
+
+
+def _no(kind: str, message: str) -> dict[str, Any]:
+    return {"error": {"kind": kind, "message": message}}
+
+
 def _private_copy(fd: int) -> int:
     """A copy that programs started by an action do not inherit."""
     return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 100)
@@ -167,7 +271,7 @@ def _describe(error: BaseException, name: str) -> dict[str, Any]:
     try:
         message = str(error)
         told = traceback.TracebackException(type(error), error, trace)
-        told.stack = traceback.StackSummary.from_list([at for at in told.stack if at.filename != __file__])
+        _hide(told)
         text = "".join(told.format())
     except Exception as broken:  # noqa: BLE001  (an exception may well fail to describe itself)
         message, text = f"(no message: {type(broken).__name__})", ""
@@ -177,6 +281,20 @@ def _describe(error: BaseException, name: str) -> dict[str, Any]:
         "traceback": _short(text, _TRACEBACK_CHARS),
         "line": line,
     }
+
+
+def _hide(told: traceback.TracebackException) -> None:
+    """Leave the kernel's and the skills' own frames out, here and in what led to it."""
+    seen: set[int] = set()
+    rest: list[traceback.TracebackException | None] = [told]
+    while rest:
+        one = rest.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        kept = [at for at in one.stack if at.filename != __file__ and not at.filename.startswith(_SKILLS)]
+        one.stack = traceback.StackSummary.from_list(kept)
+        rest += [one.__cause__, one.__context__]
 
 
 def main() -> None:

@@ -9,12 +9,14 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from codepilot.core.events import SkillCall
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.sandbox.asking import Answer, Asks, told_calls
 from codepilot.sandbox.spec import Limits, Mount, Process, Sandbox, View
 
 _SOURCE = Path(__file__).with_name("kernel.py")
@@ -47,6 +49,7 @@ class ActionResult:
     duration_ms: float = 0.0
     truncated: bool = False
     kernel_restarted: bool = False
+    calls: tuple[SkillCall, ...] = ()
 
 
 class _Lost(Exception):
@@ -57,7 +60,8 @@ class Kernel:
     """A persistent Python inside a sandbox, started when first needed.
 
     `python` defaults to the interpreter that runs us, without its packages. `prelude` is defined in every fresh
-    kernel. After a kernel was lost the next result says `kernel_restarted`: its variables are gone.
+    kernel. After a kernel was lost the next result says `kernel_restarted`: its variables are gone. `answer` calls the
+    skills that run on this side; the time it takes is the action's.
     """
 
     def __init__(
@@ -67,10 +71,12 @@ class Kernel:
         limits: Limits,
         python: str | None = None,
         prelude: str = "",
+        answer: Answer | None = None,
     ) -> None:
         self._sandbox = sandbox
         self._limits = replace(limits, wall_sec=_FOREVER)
         self._prelude = prelude
+        self._answer = answer
         self._command, mounts = _command(sandbox, python)
         known = {mount.target for mount in view.mounts}
         self._view = replace(view, mounts=(*view.mounts, *(mount for mount in mounts if mount.target not in known)))
@@ -152,7 +158,7 @@ class Kernel:
         """Wait for a fresh kernel's first word, and define the skills in it."""
         self._buffer.clear()
         try:
-            self._read_reply(process, 0, time.monotonic() + _START_SECONDS, interruptible=False)
+            self._read_reply(process, 0, time.monotonic() + _START_SECONDS, Asks(None), interruptible=False)
             if self._prelude:
                 reply, _ = self._ask(process, "define", self._prelude, _START_SECONDS)
                 if not reply.get("ok"):
@@ -171,24 +177,27 @@ class Kernel:
         """Send a request and wait; at the deadline interrupt, and if that does not help give the kernel up."""
         self._last_id += 1
         request = {"id": self._last_id, "op": op, "source": source, "limit": self._limits.output_bytes}
+        asks = Asks(self._answer if op == "run" else None)
+        deadline = time.monotonic() + timeout_sec
         try:
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-            process.stdin.flush()
+            _send(process, json.dumps(request).encode() + b"\n", max(deadline, time.monotonic() + _START_SECONDS))
         except (OSError, ValueError) as error:
             raise _Lost("it does not listen") from error
         try:
-            reply = self._read_reply(process, self._last_id, time.monotonic() + timeout_sec, op == "run")
+            reply = self._read_reply(process, self._last_id, deadline, asks, op == "run")
             return reply, "interrupted" if self._interrupted.is_set() else None
         except TimeoutError:
             interrupted = self._interrupted.is_set()
             process.interrupt()
         try:
-            reply = self._read_reply(process, self._last_id, time.monotonic() + _INTERRUPT_SECONDS)
+            reply = self._read_reply(process, self._last_id, time.monotonic() + _INTERRUPT_SECONDS, asks)
             return reply, "interrupted" if interrupted else "timeout"
         except TimeoutError as error:
             raise _Lost("interrupted" if interrupted else "timeout") from error
 
-    def _read_reply(self, process: Process, wanted: int, deadline: float, interruptible: bool = True) -> dict[str, Any]:
+    def _read_reply(
+        self, process: Process, wanted: int, deadline: float, asks: Asks, interruptible: bool = True
+    ) -> dict[str, Any]:
         """The reply with this id. TimeoutError after the deadline, sooner if interrupted and not obeyed."""
         most = 16 * self._limits.output_bytes + _OVERHEAD_BYTES
         ready = select.poll()
@@ -202,7 +211,9 @@ class Kernel:
                 line = bytes(self._buffer[:end])
                 del self._buffer[: end + 1]
                 message = _parse(line)
-                if message.get("id") == wanted:
+                if "call" in message:
+                    self._reply(process, asks.reply(message, len(line), self._over(deadline, interruptible)), deadline)
+                elif message.get("id") == wanted:
                     return message
                 continue
             if len(self._buffer) > most:
@@ -212,6 +223,19 @@ class Kernel:
             if not chunk:
                 raise _Lost("it ended")
             self._buffer += chunk
+
+    def _over(self, deadline: float, interruptible: bool) -> Callable[[], bool]:
+        """Whether it is no use to answer any more: the time is up, or the action is to be stopped."""
+        stops = self._stops
+        return lambda: (
+            time.monotonic() >= deadline or (interruptible and self._interrupted.is_set()) or self._stops != stops
+        )
+
+    def _reply(self, process: Process, line: bytes, deadline: float) -> None:
+        try:
+            _send(process, line, deadline + _INTERRUPT_SECONDS)
+        except (OSError, ValueError) as error:
+            raise _Lost("it does not listen") from error
 
     def _wait(self, process: Process, ready: select.poll, deadline: float, interruptible: bool) -> None:
         """Until there is something to read. A requested interrupt shortens the deadline."""
@@ -245,6 +269,23 @@ class Kernel:
         code = process.wait(0)
         error = ActionError("KernelLost", f"the kernel was lost: {why}" + (f" with exit code {code}" if code else ""))
         return ActionResult("error", stderr=stderr, error=error, exit_code=code, kernel_restarted=True)
+
+
+def _send(process: Process, data: bytes, deadline: float) -> None:
+    """Write all of it, or raise TimeoutError: a kernel that does not read must not hold us."""
+    fd = process.stdin.fileno()
+    os.set_blocking(fd, False)
+    rest = memoryview(data)
+    ready = select.poll()
+    ready.register(fd, select.POLLOUT)
+    while rest:
+        try:
+            rest = rest[os.write(fd, rest) :]
+        except BlockingIOError:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("the kernel does not read") from None
+            ready.poll(min(left, 0.5) * 1000)
 
 
 def _read(process: Process) -> bytes:
@@ -292,6 +333,7 @@ def _result(reply: dict[str, Any], status: Literal["timeout", "interrupted"] | N
         limit="wall" if status == "timeout" else None,
         exit_code=_number(reply.get("exit_code")),
         truncated=reply.get("truncated") is True,
+        calls=told_calls(reply.get("calls"), status),
     )
 
 
