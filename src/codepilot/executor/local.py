@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from codepilot.core.events import SkillCall
 from codepilot.executor.errors import UnknownWorkspace
 from codepilot.executor.fields import check_name, check_object
 from codepilot.executor.own_python import with_own_python
@@ -25,7 +27,7 @@ from codepilot.executor.protocol import (
     Violation,
     WorkspaceInfo,
 )
-from codepilot.sandbox import ActionResult, Level, Limits, Process, Sandbox
+from codepilot.sandbox import ActionResult, Answer, Level, Limits, Process, Sandbox
 from codepilot.workspace import ObjectStore, Workspace, shown
 from codepilot.workspace import Violation as Found
 
@@ -40,7 +42,8 @@ _GIT = (
 class LocalExecutor:
     """See the protocol. `home` holds the workspaces; after a restart `create` attaches to one that is there.
 
-    A `durable` executor finds its workspaces again by itself, with the answers it gave.
+    A `durable` executor finds its workspaces again by itself, with the answers it gave. `answer` calls the skills that
+    run on this side for code actions; `count` is told of the calls each action made.
     """
 
     def __init__(
@@ -50,12 +53,16 @@ class LocalExecutor:
         limits: Limits | None = None,
         prelude: str = "",
         durable: bool = False,
+        answer: Answer | None = None,
+        count: Callable[[Sequence[SkillCall]], None] | None = None,
     ) -> None:
         self._home = home
         self._sandbox = sandbox
         self._limits = limits or Limits()
         self._prelude = prelude
         self._durable = durable
+        self._answer = answer
+        self._count = count
         self._places: dict[str, Place] = {}
         self._lock = threading.Lock()
 
@@ -89,6 +96,8 @@ class LocalExecutor:
         kernel = place.kernel()
         with place.running():
             result = _code_result(kernel.run(request.code, request.timeout_sec))
+        if self._count is not None:
+            self._count(result.calls)
         return result.model_copy(update={"kernel_restarted": True}) if place.was_reopened() else result
 
     def run_command(self, request: RunCommand) -> CommandResult:
@@ -209,7 +218,7 @@ class LocalExecutor:
         return place
 
     def _make(self, request: CreateWorkspace) -> Place:
-        return Place(self._home, request, self._sandbox, self._limits, self._prelude, self._durable)
+        return Place(self._home, request, self._sandbox, self._limits, self._prelude, self._durable, self._answer)
 
     def _reopen(self, workspace: str) -> Place | None:
         """A workspace that an earlier process made, as it was asked for then."""
@@ -254,4 +263,5 @@ def _code_result(result: ActionResult) -> CodeResult:
         exit_code=result.exit_code,
         duration_ms=result.duration_ms,
         kernel_restarted=result.kernel_restarted,
+        calls=result.calls,
     )

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor.protocol import CreateWorkspace, WorkspaceInfo
 from codepilot.executor.recall import Answers
-from codepilot.sandbox import Kernel, Limits, Mount, Process, Sandbox, View
+from codepilot.sandbox import Answer, Kernel, Limits, Mount, Process, Sandbox, View
 from codepilot.workspace import ObjectStore, Workspace
 
 _ASK_AGAIN_SEC = 0.05
@@ -27,6 +27,7 @@ class Place:
         limits: Limits,
         prelude: str,
         durable: bool = False,
+        answer: Answer | None = None,
     ) -> None:
         self.request = request
         self.lock = threading.RLock()
@@ -35,6 +36,7 @@ class Place:
         self._sandbox = sandbox
         self._limits = limits
         self._prelude = prelude
+        self._answer = answer
         self._kernel: Kernel | None = None
         self._processes: list[Process] = []
         self._running: set[threading.Event] = set()
@@ -78,7 +80,7 @@ class Place:
         with self.lock:
             if self._kernel is None:
                 python = self.request.kernel_python
-                self._kernel = Kernel(self._sandbox, self.view(), self._limits, python, self._prelude)
+                self._kernel = Kernel(self._sandbox, self.view(), self._limits, python, self._prelude, self._answer)
             return self._kernel
 
     def stop_kernel(self) -> None:

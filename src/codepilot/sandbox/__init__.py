@@ -1,8 +1,8 @@
 """Where anything an agent wrote is executed: isolation, limits, and the kernel that runs code actions."""
 
+from codepilot.sandbox.asking import Answer
 from codepilot.sandbox.bridged import no_proxy
 from codepilot.sandbox.credentials import Credential
-from codepilot.sandbox.asking import Answer
 from codepilot.sandbox.kernel_client import ActionError, ActionResult, Kernel
 from codepilot.sandbox.probe import LevelReport, choose, probe
 from codepilot.sandbox.proxy import Bounds, Proxy, Seen
