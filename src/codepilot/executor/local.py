@@ -11,6 +11,7 @@ from pathlib import Path
 from codepilot.core.events import SkillCall
 from codepilot.executor.errors import UnknownWorkspace
 from codepilot.executor.fields import check_name, check_object
+from codepilot.executor.network import Network, NetworkSeen, check_hosts
 from codepilot.executor.own_python import with_own_python
 from codepilot.executor.place import Place
 from codepilot.executor.protocol import (
@@ -27,7 +28,7 @@ from codepilot.executor.protocol import (
     Violation,
     WorkspaceInfo,
 )
-from codepilot.sandbox import ActionResult, Answer, Level, Limits, Process, Sandbox
+from codepilot.sandbox import ActionResult, Answer, Credential, Level, Limits, Process, Sandbox
 from codepilot.workspace import ObjectStore, Workspace, shown
 from codepilot.workspace import Violation as Found
 
@@ -44,6 +45,7 @@ class LocalExecutor:
 
     A `durable` executor finds its workspaces again by itself, with the answers it gave. `answer` calls the skills that
     run on this side for code actions; `count` is told of the calls each action made.
+    `credentials` are added on this side to what code inside asks of their hosts; `seen` is told of every request.
     """
 
     def __init__(
@@ -55,6 +57,8 @@ class LocalExecutor:
         durable: bool = False,
         answer: Answer | None = None,
         count: Callable[[Sequence[SkillCall]], None] | None = None,
+        credentials: Sequence[Credential] = (),
+        seen: NetworkSeen | None = None,
     ) -> None:
         self._home = home
         self._sandbox = sandbox
@@ -63,6 +67,8 @@ class LocalExecutor:
         self._durable = durable
         self._answer = answer
         self._count = count
+        self._credentials = tuple(credentials)
+        self._seen = seen
         self._places: dict[str, Place] = {}
         self._lock = threading.Lock()
 
@@ -71,6 +77,7 @@ class LocalExecutor:
         return self._sandbox.level
 
     def create(self, request: CreateWorkspace) -> WorkspaceInfo:
+        check_hosts(self.level, request.hosts)
         with self._lock:
             place = self._places.get(request.workspace)
             if place is None:
@@ -109,8 +116,8 @@ class LocalExecutor:
         argv, view = list(request.argv), place.view(request.env, request.cwd)
         if request.packages:
             argv, view = with_own_python(self._sandbox, view, argv, request.packages)
-        with place.running() as cancel:
-            done = self._sandbox.run(argv, view, limits, request.stdin, cancel)
+        with place.running() as cancel, place.network.beside(place.request.hosts, request.hosts) as proxy:
+            done = self._sandbox.run(argv, replace(view, proxy=proxy), limits, request.stdin, cancel)
         return CommandResult(
             status=done.status,
             exit_code=done.exit_code,
@@ -184,6 +191,7 @@ class LocalExecutor:
             place = self._places.pop(workspace, None)
         if place is not None:
             place.end()
+            place.network.close()
             place.workspace.delete()
             place.close()
         elif (self._home / workspace).is_dir():
@@ -218,7 +226,10 @@ class LocalExecutor:
         return place
 
     def _make(self, request: CreateWorkspace) -> Place:
-        return Place(self._home, request, self._sandbox, self._limits, self._prelude, self._durable, self._answer)
+        network = Network(self._home / request.workspace / "network", self.level, self._credentials, self._seen)
+        return Place(
+            self._home, request, self._sandbox, self._limits, self._prelude, self._durable, self._answer, network
+        )
 
     def _reopen(self, workspace: str) -> Place | None:
         """A workspace that an earlier process made, as it was asked for then."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.executor.network import Network
 from codepilot.executor.protocol import CreateWorkspace, WorkspaceInfo
 from codepilot.executor.recall import Answers
 from codepilot.sandbox import Answer, Kernel, Limits, Mount, Process, Sandbox, View
@@ -28,6 +29,7 @@ class Place:
         prelude: str,
         durable: bool = False,
         answer: Answer | None = None,
+        network: Network | None = None,
     ) -> None:
         self.request = request
         self.lock = threading.RLock()
@@ -44,6 +46,8 @@ class Place:
         self._quiet = threading.Condition()
         self.answers = Answers(self.workspace.path / "answers" if durable else None)
         self._reopened = False
+        self.network = network or Network(self.workspace.path / "network", sandbox.level)
+        self._former: list[Kernel] = []
 
     @property
     def inside(self) -> Path:
@@ -65,7 +69,8 @@ class Place:
         """The same workspace asked for again; a kernel that saw it differently is ended."""
         with self.lock:
             if request != self.request:
-                self.stop_kernel()
+                self._retire_kernel()
+                self.network.withdraw()
                 self.request = request
 
     def view(self, env: Mapping[str, str] | None = None, cwd: str = ".") -> View:
@@ -74,6 +79,7 @@ class Place:
             mounts=tuple(Mount(Path(mount.source), Path(mount.target)) for mount in self.request.mounts),
             cwd=self.inside / _relative(cwd),
             env={**self.request.env, **(env or {})},
+            proxy=self.network.way(self.request.hosts),
         )
 
     def kernel(self) -> Kernel:
@@ -85,8 +91,16 @@ class Place:
 
     def stop_kernel(self) -> None:
         """End the kernel; the next code action is told that its variables are gone."""
+        for kernel in (*self._former, *([self._kernel] if self._kernel is not None else [])):
+            kernel.stop(lost=True)
+
+    def _retire_kernel(self) -> None:
+        """End the kernel for good; an action that waits for it may start it once more, so it is kept in sight."""
         if self._kernel is not None:
-            self._kernel.stop(lost=True)
+            self._reopened = self._reopened or self._kernel.running
+            self._former.append(self._kernel)
+            self.stop_kernel()
+            self._kernel = None
 
     def adopt(self, start: Callable[[], Process]) -> Process:
         """Start a process that ends with the workspace at the latest."""
@@ -151,6 +165,7 @@ class Place:
 
     def close(self) -> None:
         self.end()
+        self.network.close()
         self.workspace.close()
         self._objects.close()
 

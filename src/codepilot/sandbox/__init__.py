@@ -1,5 +1,6 @@
 """Where anything an agent wrote is executed: isolation, limits, and the kernel that runs code actions."""
 
+from codepilot.sandbox.allowlist import Allowlist
 from codepilot.sandbox.asking import Answer
 from codepilot.sandbox.bridged import no_proxy
 from codepilot.sandbox.credentials import Credential
@@ -11,6 +12,7 @@ from codepilot.sandbox.spec import Completed, Level, Limits, Mount, Process, San
 __all__ = [
     "ActionError",
     "ActionResult",
+    "Allowlist",
     "Answer",
     "Bounds",
     "Completed",

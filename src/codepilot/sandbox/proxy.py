@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox import allowlist
@@ -25,6 +24,9 @@ from codepilot.sandbox.allowlist import Allowlist
 from codepilot.sandbox.credentials import Credential
 from codepilot.sandbox.exchange import Exchange, Refused, Spent, Wire
 from codepilot.sandbox.request import Malformed, Request, parse
+
+if TYPE_CHECKING:
+    import ssl
 
 _ACCEPT_SEC = 0.2
 _CLOSE_SEC = 2.0
@@ -219,6 +221,8 @@ class Proxy:
         raise Refused(502, f"{host} is allowed, but does not answer at port {port}")
 
     def _secured(self, host: str, server: socket.socket, opened: contextlib.ExitStack) -> socket.socket:
+        import ssl  # few runs have credentials, and every command starts by importing this room
+
         with self._lock:
             self._tls = self._tls or ssl.create_default_context()
         try:

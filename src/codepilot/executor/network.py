@@ -1,0 +1,90 @@
+"""The ways out of one workspace: a proxy for all that runs in it, and one more for a command that may reach more."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.sandbox import Allowlist, Credential, Level, Proxy, no_proxy
+
+
+class NetworkSeen(Protocol):
+    """Told of every request that code in a workspace makes. `why` is empty for one that was let through."""
+
+    def __call__(self, workspace: str, host: str, port: int, method: str, allowed: bool, why: str) -> None: ...
+
+
+def check_hosts(level: Level, hosts: Sequence[str]) -> None:
+    """Refuse hosts that are none, and any at a level where a proxy could be walked around."""
+    Allowlist(hosts)
+    if hosts and level is not Level.BUBBLEWRAP:
+        raise no_proxy(level)
+
+
+class Network:
+    """Nothing listens until something that may reach a host is about to run. Sockets lie in the workspace's directory,
+    beside its tree, so that they go with it even if this process is killed."""
+
+    def __init__(
+        self, directory: Path, level: Level, credentials: Sequence[Credential] = (), seen: NetworkSeen | None = None
+    ) -> None:
+        self._directory = directory
+        self._level = level
+        self._credentials = tuple(credentials)
+        self._seen = partial(seen, directory.parent.name) if seen is not None else None
+        self._lock = threading.Lock()
+        self._proxy: Proxy | None = None
+        self._hosts: tuple[str, ...] = ()
+        self._swept = False
+        self._closed = False
+
+    def way(self, hosts: tuple[str, ...]) -> Path | None:
+        """The socket of the workspace's own proxy; None if it may reach nothing."""
+        check_hosts(self._level, hosts)
+        with self._lock:
+            if self._proxy is not None and hosts != self._hosts:
+                self._proxy.close()
+                self._proxy = None
+            if hosts and self._proxy is None:
+                self._proxy, self._hosts = self._start("workspace", hosts), hosts
+            return self._proxy.path if self._proxy is not None else None
+
+    @contextmanager
+    def beside(self, hosts: tuple[str, ...], more: tuple[str, ...]) -> Iterator[Path | None]:
+        """The way out of one command: the workspace's, or one of its own for as long as it runs."""
+        if not more:
+            yield self.way(hosts)
+            return
+        both = tuple(dict.fromkeys((*hosts, *more)))
+        check_hosts(self._level, both)
+        with self._lock:
+            proxy = self._start(f"command-{secrets.token_hex(6)}", both)
+        with proxy:
+            yield proxy.path
+
+    def withdraw(self) -> None:
+        """End the workspace's own way out; what runs has none from now on."""
+        with self._lock:
+            proxy, self._proxy = self._proxy, None
+        if proxy is not None:
+            proxy.close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+        self.withdraw()
+
+    def _start(self, name: str, hosts: tuple[str, ...]) -> Proxy:
+        if self._closed:
+            raise CodePilotError(FailureKind.EXECUTOR_LOST, "the workspace is not open any more")
+        if not self._swept:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._swept = True
+        return Proxy(self._directory / name, hosts, credentials=self._credentials, seen=self._seen)
