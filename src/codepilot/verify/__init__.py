@@ -16,7 +16,9 @@ from codepilot.verify.bundle import (
     write_bundle,
 )
 from codepilot.verify.checks import review
+from codepilot.verify.flags import flagged
 from codepilot.verify.gate import Baseline, run_baseline, run_gate
+from codepilot.verify.generated import Finding, Scan, scan_generated
 from codepilot.verify.proof import Create, Measure, Strength, judged_tree, prove, worth
 from codepilot.verify.record import write_record
 from codepilot.verify.report import (
@@ -40,11 +42,13 @@ __all__ = [
     "Create",
     "Failing",
     "FileDigest",
+    "Finding",
     "Measure",
     "Provenance",
     "Report",
     "ReportedFailure",
     "SandboxUsed",
+    "Scan",
     "Strength",
     "Versions",
     "baseline_verdict",
@@ -52,6 +56,7 @@ __all__ = [
     "compare",
     "exit_code",
     "exit_code_of",
+    "flagged",
     "judge",
     "judged_tree",
     "prove",
@@ -65,6 +70,7 @@ __all__ = [
     "run_baseline",
     "run_gate",
     "sandbox_used",
+    "scan_generated",
     "settle",
     "verify_bundle",
     "worth",

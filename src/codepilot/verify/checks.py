@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from codepilot.core.artifacts import PolicyCheck, Review
+from codepilot.core.policy import Severity
 from codepilot.core.task import Budget, TaskKind
 from codepilot.executor import DiffResult, FileChange, Violation
 from codepilot.verify import testcode
+from codepilot.verify.generated import Scan, generated_code
 from codepilot.verify.guarded import bends_runner, is_test
 
 Read = Callable[[str], bytes | None]
@@ -300,8 +302,19 @@ def no_violations(violations: Sequence[Violation]) -> PolicyCheck:
 # The review -----------------------------------------------------------------------------------------
 
 
-def review(diff: DiffResult, before: Read, after: Read, budget: Budget, kind: TaskKind = TaskKind.BUGFIX) -> Review:
-    """Every check on one change. One that does not hold asks for changes, whoever made the patch."""
+def review(
+    diff: DiffResult,
+    before: Read,
+    after: Read,
+    budget: Budget,
+    kind: TaskKind = TaskKind.BUGFIX,
+    scan: Scan | None = None,
+    threshold: Severity = "high",
+) -> Review:
+    """Every check on one change. One that does not hold asks for changes, whoever made the patch.
+
+    `scan` is what a security scanner found in the change, None where policy has it off.
+    """
     files = [ChangedFile(c, before(c.path), None if c.change == "deleted" else after(c.path)) for c in diff.changes]
     checks = (
         no_violations(diff.violations),
@@ -314,6 +327,7 @@ def review(diff: DiffResult, before: Read, after: Read, budget: Budget, kind: Ta
         no_test_detection(files),
         no_hardcoded_secrets(files),
         no_debug_left(files),
+        *([generated_code(scan, threshold)] if scan is not None else []),
     )
     reasons = tuple(f"{check.name}: {check.evidence}" for check in checks if not check.ok)
     if not diff.changes:
