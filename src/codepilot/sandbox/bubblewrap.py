@@ -12,8 +12,9 @@ from subprocess import DEVNULL, run
 from threading import Event
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.sandbox import mountpoints, seccomp, supervisor, system
+from codepilot.sandbox import janitor_client, mountpoints, seccomp, supervisor, system
 from codepilot.sandbox.bridged import bridged
+from codepilot.sandbox.cgroup import Group
 from codepilot.sandbox.process import SupervisedProcess
 from codepilot.sandbox.spec import Completed, Level, Limits, Mount, Process, View
 from codepilot.sandbox.tree import Launch, resource_limits
@@ -51,26 +52,32 @@ class Bubblewrap:
             status, status_end = _pipe(opened)
             hold, release = _pipe(opened)
             passwd = _memory_file(opened, system.PASSWD.encode())
-            group = _memory_file(opened, system.GROUP.encode())
-            filter_fd = _memory_file(opened, _filter())
+            groups = _memory_file(opened, system.GROUP.encode())
+            group = Group(limits)
+            opened.callback(group.close)
+            cpus = group.cpus
+            filter_fd = _memory_file(opened, _filter(cpus is not None))
             options = [
                 *_namespaces(view, optional),
                 *("--json-status-fd", str(status_end), "--block-fd", str(hold), "--seccomp", str(filter_fd)),
-                *_system(view, passwd, group),
+                *_system(view, passwd, groups),
                 *_mounts(view),
                 *("--remount-ro", "/", "--chdir", os.fspath(view.cwd or view.workspace.target)),
             ]
             for name, value in system.environment(_HOME, "/tmp", view.env).items():
                 options += ["--setenv", name, value]
             arguments = _memory_file(opened, b"".join(os.fsencode(option) + b"\0" for option in options))
-            command = [binary, "--args", str(arguments), "--", *map(os.fspath, argv)]
+            command = [janitor_client.mark(), "--args", str(arguments), "--", *map(os.fspath, argv)]
             opened.pop_all()
         return Launch(
             command,
-            pass_fds=(status_end, hold, passwd, group, filter_fd, arguments),
+            pass_fds=(status_end, hold, passwd, groups, filter_fd, arguments),
+            executable=binary,
             status=status,
             release=release,
-            limits=resource_limits(limits),
+            limits=resource_limits(limits, group),
+            group=group,
+            cpus=cpus,
             watched=(view.workspace.source,),
         )
 
@@ -89,8 +96,8 @@ def executable() -> tuple[str, frozenset[str]]:
 
 
 @cache
-def _filter() -> bytes:
-    return seccomp.build(seccomp.NAMESPACED)
+def _filter(pinned: bool) -> bytes:
+    return seccomp.build(seccomp.NAMESPACED, pinned=pinned)
 
 
 def _pipe(opened: ExitStack) -> tuple[int, int]:

@@ -5,24 +5,27 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shutil
-import subprocess
+import secrets
 import sys
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.sandbox import supervisor, system
+from codepilot.sandbox import janitor, janitor_client, supervisor, system
 from codepilot.sandbox.bridged import no_proxy
+from codepilot.sandbox.cgroup import Group
 from codepilot.sandbox.process import SupervisedProcess
 from codepilot.sandbox.spec import Completed, Level, Limits, Process, View
 from codepilot.sandbox.tree import THREADS, Launch, resource_limits
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
+_PREFIX = ".codepilot-tmp-"
 
 
 class Guarded(ABC):
@@ -45,7 +48,7 @@ class Guarded(ABC):
         return SupervisedProcess(self._launch(argv, view, limits), limits)
 
     @abstractmethod
-    def confinement(self, view: View, temp: Path) -> dict[str, Any] | None:
+    def confinement(self, view: View, temp: Path, pinned: bool) -> dict[str, Any] | None:
         """What the guardian is to apply to the command; None leaves it unconfined."""
 
     def _launch(self, argv: Sequence[str], view: View, limits: Limits) -> Launch:
@@ -53,8 +56,15 @@ class Guarded(ABC):
         _refuse_remapping(view, self.level)
         if view.proxy is not None:
             raise no_proxy(self.level)
-        temp = Path(tempfile.mkdtemp(prefix=".codepilot-tmp-", dir=view.workspace.source.parent))
-        (temp / "home").mkdir()
+        with ExitStack() as opened:
+            temp = _private(view.workspace.source.parent)
+            opened.callback(_remove, temp)
+            (temp / "home").mkdir()
+            group = Group(limits)
+            opened.callback(group.close)
+            cpus = group.cpus
+            confinement = self.confinement(view, temp, cpus is not None)
+            opened.pop_all()
         status, status_end = os.pipe()
         spec = {
             "argv": [os.fspath(argument) for argument in argv],
@@ -62,8 +72,10 @@ class Guarded(ABC):
             "cwd": os.fspath(view.cwd or view.workspace.target),
             "parent": os.getpid(),
             "status": status_end,
-            "limits": [[kind, value] for kind, value in _limits(limits).items()],
-            "confinement": self.confinement(view, temp),
+            "limits": [[kind, value] for kind, value in _limits(limits, group).items()],
+            "cgroups": group.entries,
+            "cpus": None if cpus is None else sorted(cpus),
+            "confinement": confinement,
         }
         with tempfile.TemporaryFile() as file:
             file.write(json.dumps(spec).encode())
@@ -77,7 +89,27 @@ class Guarded(ABC):
             guarded=True,
             cleanup=lambda: _remove(temp),
             watched=(view.workspace.source, temp),
+            group=group,
         )
+
+
+def _private(parent: Path) -> Path:
+    """A directory beside the workspace, named by its owner, so that one whose owner was killed can be told."""
+    _sweep(os.fspath(parent))
+    path = parent / f"{_PREFIX}{janitor.owner()}-{secrets.token_hex(4)}"
+    janitor_client.opened(janitor_client.DIRECTORY, os.fspath(path))
+    path.mkdir(0o700)
+    return path
+
+
+@cache
+def _sweep(parent: str) -> None:
+    janitor.sweep_directories(parent, _PREFIX)
+
+
+def _remove(directory: Path) -> None:
+    if janitor.remove_directory(os.fspath(directory)):
+        janitor_client.closed(janitor_client.DIRECTORY, os.fspath(directory))
 
 
 def _refuse_remapping(view: View, level: Level) -> None:
@@ -92,9 +124,9 @@ def _refuse_remapping(view: View, level: Level) -> None:
             )
 
 
-def _limits(limits: Limits) -> dict[int, int]:
+def _limits(limits: Limits, group: Group) -> dict[int, int]:
     """The kernel counts all of a user's threads against RLIMIT_NPROC, so what is there already is added."""
-    wanted = resource_limits(limits)
+    wanted = resource_limits(limits, group)
     wanted[resource.RLIMIT_NPROC] = THREADS + _threads_of(os.getuid())
     return wanted
 
@@ -109,11 +141,3 @@ def _threads_of(uid: int) -> int:
             continue
         count += found.st_nlink - 2 if found.st_uid == uid else 0
     return count
-
-
-def _remove(directory: Path) -> None:
-    """Remove what an agent may have made unreadable, or deeper than Python can recurse."""
-    shutil.rmtree(directory, ignore_errors=True)
-    if directory.exists():
-        for command in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
-            subprocess.run([*command, "--", os.fspath(directory)], stderr=subprocess.DEVNULL, check=False)

@@ -132,6 +132,7 @@ def _warden(spec: dict[str, Any], guardian: int, orders: int, news: int) -> NoRe
         os.setsid()
         if LINUX:
             _check(_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL), "death signal")
+        _enter_groups(spec["cgroups"], spec["cpus"])
         scoped = _confine(spec["confinement"], guardian)
     except (SetupError, OSError, ValueError) as error:
         _tell(news, {"setup-error": str(error)})
@@ -155,6 +156,16 @@ def _warden(spec: dict[str, Any], guardian: int, orders: int, news: int) -> NoRe
     if scoped and _cannot_signal(guardian):
         os.kill(-1, signal.SIGKILL)
     os._exit(0)
+
+
+def _enter_groups(entries: list[str], cpus: list[int] | None) -> None:
+    """Come under the limits that the host has made for the tree, before we can no longer see them."""
+    for entry in entries:
+        fd = os.open(entry, os.O_WRONLY | os.O_CLOEXEC)
+        os.write(fd, b"0")
+        os.close(fd)
+    if cpus is not None:
+        os.sched_setaffinity(0, cpus)
 
 
 def _confine(confinement: dict[str, Any] | None, guardian: int) -> bool:

@@ -29,7 +29,7 @@ _WRITABLE = ("/dev/null", "/dev/zero", "/dev/full")
 class Landlock(Guarded):
     level = Level.LANDLOCK
 
-    def confinement(self, view: View, temp: Path) -> dict[str, Any]:
+    def confinement(self, view: View, temp: Path, pinned: bool) -> dict[str, Any]:
         abi = landlock_abi()
         if abi < MINIMUM_ABI:
             raise CodePilotError(
@@ -46,7 +46,7 @@ class Landlock(Guarded):
             "network": view.network,
             "read": [*_system_paths(view.network), *(os.path.realpath(mount.source) for mount in extras)],
             "write": [*_existing(_WRITABLE), *map(os.fspath, writable), os.fspath(temp)],
-            "seccomp": seccomp.build(sockets).hex(),
+            "seccomp": seccomp.build(sockets, pinned=pinned).hex(),
         }
 
 

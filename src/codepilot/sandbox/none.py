@@ -11,5 +11,5 @@ from codepilot.sandbox.spec import Level, View
 class Unconfined(Guarded):
     level = Level.NONE
 
-    def confinement(self, view: View, temp: Path) -> None:
+    def confinement(self, view: View, temp: Path, pinned: bool) -> None:
         return None

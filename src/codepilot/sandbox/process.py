@@ -79,6 +79,8 @@ class SupervisedProcess:
             self._tree.reap()
             self._read_stderr_to_end()
             if not killed:
+                self._limit = self._tree.breach()
+            if not killed and self._limit is None:
                 with contextlib.suppress(CodePilotError):
                     self._exit_code = self._tree.exit_code(self._stderr.bytes())
             self._wake()

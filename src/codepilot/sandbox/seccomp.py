@@ -89,6 +89,7 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "quotactl_fd": (443, 443),
     "reboot": (169, 142),
     "request_key": (249, 218),
+    "sched_setaffinity": (203, 122),
     "semctl": (66, 191),
     "semget": (64, 190),
     "semop": (65, 193),
@@ -117,7 +118,9 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
 }
 
 # Calls whose answer depends on their arguments, or that must look absent so that libraries fall back.
-_BY_ARGUMENT = frozenset({"clone", "ioctl", "personality", "prlimit64", "socket", "socketpair", "connect"})
+_BY_ARGUMENT = frozenset(
+    {"clone", "ioctl", "personality", "prlimit64", "sched_setaffinity", "socket", "socketpair", "connect"}
+)
 _ABSENT = frozenset({"clone3", "memfd_create", "memfd_secret"})
 
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7), "arm64": (1, 0xC00000B7)}
@@ -223,8 +226,11 @@ def supported(machine: str | None = None) -> bool:
     return (machine or platform.machine()) in _ARCHITECTURES
 
 
-def build(sockets: Sockets, machine: str | None = None) -> bytes:
-    """The filter as an array of `struct sock_filter`, for this machine unless another is named."""
+def build(sockets: Sockets, machine: str | None = None, pinned: bool = False) -> bytes:
+    """The filter as an array of `struct sock_filter`, for this machine unless another is named.
+
+    `pinned` keeps a program on the processors it was started on, where nothing else limits its processor time.
+    """
     machine = machine or platform.machine()
     if not supported(machine):
         raise CodePilotError(
@@ -239,7 +245,7 @@ def build(sockets: Sockets, machine: str | None = None) -> bytes:
     if machine == "x86_64":
         program.emit(_JUMP_GE, _X32_BIT, 0, 1)
         program.refuse(errno.ENOSYS)
-    for name, block in _blocks(sockets):
+    for name, block in _blocks(sockets, pinned):
         number = _CALLS[name][column]
         if number is not None:
             program.on_call(number, block)
@@ -247,13 +253,15 @@ def build(sockets: Sockets, machine: str | None = None) -> bytes:
     return program.bytes()
 
 
-def _blocks(sockets: Sockets) -> list[tuple[str, _Program]]:
+def _blocks(sockets: Sockets, pinned: bool) -> list[tuple[str, _Program]]:
     blocks = [
         ("clone", _no_namespaces()),
         ("ioctl", _argument_not_in(1, (_TIOCSTI, _TIOCLINUX), errno.EPERM)),
         ("personality", _argument_in(0, _PERSONALITIES, errno.EPERM)),
         ("socket", _argument_in(0, sockets.families, errno.EAFNOSUPPORT)),
     ]
+    if pinned:
+        blocks.append(("sched_setaffinity", _always(errno.EPERM)))
     if sockets.pairs_only:
         blocks.append(("prlimit64", _argument_in(0, (0,), errno.EPERM)))
         blocks.append(("socketpair", _unix_stream_pairs()))

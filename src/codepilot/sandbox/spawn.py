@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 
 _Job = tuple[Callable[[], "subprocess.Popen[bytes]"], "Future[subprocess.Popen[bytes]]"]
@@ -24,22 +25,36 @@ def spawn(
     argv: Sequence[str],
     env: Mapping[str, str],
     pass_fds: Sequence[int] = (),
-    stdin: int = subprocess.PIPE,
+    executable: str | None = None,
+    around: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> subprocess.Popen[bytes]:
-    """Start `argv` in a session of its own, with nothing inherited but its pipes and `pass_fds`."""
+    """Start `argv` in a session of its own, with nothing inherited but its pipes and `pass_fds`.
+
+    `around` is entered by the thread that starts it.
+    """
 
     def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            list(argv),
-            env=dict(env),
-            cwd="/",
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            close_fds=True,
-            pass_fds=tuple(pass_fds),
-            start_new_session=True,
-        )
+        started: subprocess.Popen[bytes] | None = None
+        try:
+            with around():
+                started = subprocess.Popen(
+                    list(argv),
+                    executable=executable,
+                    env=dict(env),
+                    cwd="/",
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    close_fds=True,
+                    pass_fds=tuple(pass_fds),
+                    start_new_session=True,
+                )
+        except OSError:
+            if started is not None:
+                started.kill()
+                started.communicate()
+            raise
+        return started
 
     future: Future[subprocess.Popen[bytes]] = Future()
     _spawner().put((start, future))

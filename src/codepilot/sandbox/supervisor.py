@@ -67,6 +67,8 @@ class Watchdog:
         now = time.monotonic()
         if now >= self._deadline:
             return "wall"
+        if broken := self._tree.breach():
+            return broken
         used = usage.measure(self._tree.root, self._limits.memory_bytes)
         self.changed, self._last = used != self._last, used
         if used.memory_bytes > self._limits.memory_bytes:
@@ -91,7 +93,7 @@ def run(launch: Launch, limits: Limits, stdin: bytes = b"", cancel: Event | None
         tree.reap()
         supervision.drain()
         supervision.close()
-    return supervision.completed(reason, (time.monotonic() - started) * 1000)
+    return supervision.completed(reason or tree.breach(), (time.monotonic() - started) * 1000)
 
 
 class _Supervision:

@@ -11,11 +11,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox import usage
+from codepilot.sandbox.cgroup import Group
 from codepilot.sandbox.spawn import spawn
 from codepilot.sandbox.spec import Limits
 
@@ -43,18 +45,27 @@ class Launch:
     """The launcher itself is the guardian of the tree and ends it on SIGTERM; otherwise a PID namespace does."""
     cleanup: Callable[[], None] = lambda: None
     watched: tuple[Path, ...] = ()
+    executable: str | None = None
+    """The launcher's program, if its name in `argv` is another."""
+    group: Group | None = None
+    cpus: frozenset[int] | None = None
+    """The processors that the child is kept on."""
 
 
-def resource_limits(limits: Limits) -> dict[int, int]:
-    """Limits that the kernel enforces for each process. Twice the memory, as mapped is more than used."""
+def resource_limits(limits: Limits, group: Group) -> dict[int, int]:
+    """Limits that the kernel enforces for each process.
+
+    Twice the memory, as mapped is more than used; none where a group limits what is used.
+    """
     wanted = {
-        resource.RLIMIT_DATA: 2 * limits.memory_bytes,
         resource.RLIMIT_FSIZE: limits.file_bytes,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NOFILE: 1024,
         resource.RLIMIT_MEMLOCK: 65536,
         resource.RLIMIT_NPROC: THREADS,
     }
+    if "memory" not in group.controllers:
+        wanted[resource.RLIMIT_DATA] = 2 * limits.memory_bytes
     if hasattr(resource, "RLIMIT_MSGQUEUE"):
         wanted[resource.RLIMIT_MSGQUEUE] = 0
     return {kind: _clamped(kind, value) for kind, value in wanted.items()}
@@ -73,7 +84,7 @@ class Tree:
         self._status = b""
         self._child_fd: int | None = None
         try:
-            self.popen: subprocess.Popen[bytes] = spawn(launch.argv, {}, launch.pass_fds)
+            self.popen: subprocess.Popen[bytes] = self._spawn()
         except OSError as error:
             self._finish()
             raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, f"the sandbox cannot be started: {error}") from error
@@ -88,6 +99,11 @@ class Tree:
             self.reap()
             raise
 
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        launch = self._launch
+        around = launch.group.around if launch.group is not None and not launch.guarded else nullcontext
+        return spawn(launch.argv, {}, launch.pass_fds, launch.executable, around)
+
     @property
     def stdin(self) -> int:
         assert self.popen.stdin is not None
@@ -96,6 +112,11 @@ class Tree:
     @property
     def watched(self) -> tuple[Path, ...]:
         return self._launch.watched
+
+    def breach(self) -> str | None:
+        """The limit that the kernel has held this tree to, if it had to; known after the tree's end as well."""
+        group = self._launch.group
+        return None if group is None else group.broken or group.breach()
 
     def _first_status(self) -> int:
         """The pid of the tree's first process; a launcher that cannot say it has failed, and says why."""
@@ -125,6 +146,10 @@ class Tree:
                 self._child_fd = os.pidfd_open(self.child)
             for kind, value in self._launch.limits.items():
                 resource.prlimit(self.child, kind, (value, value))
+            if self._launch.cpus is not None and not self._launch.guarded:
+                os.sched_setaffinity(self.child, self._launch.cpus)
+            if self._launch.group is not None and not self._launch.guarded:
+                self._launch.group.adopt(self.child)
         release, self._launch.release = self._launch.release, None
         if release is not None:
             with contextlib.suppress(BrokenPipeError):
@@ -183,6 +208,8 @@ class Tree:
 
     def reap(self) -> None:
         """End whatever is left of the tree and wait until it is gone. May be called again."""
+        if self._launch.group is not None:
+            self._launch.group.hurry()
         if self._launch.guarded:
             self._stop_guardian()
         else:
@@ -216,6 +243,8 @@ class Tree:
         if self._launch.release is not None:
             os.close(self._launch.release)
             self._launch.release = None
+        if self._launch.group is not None:
+            self._launch.group.close()
         self._launch.cleanup()
         self._launch.cleanup = lambda: None
 
