@@ -1,4 +1,4 @@
-.PHONY: demo test check lint requirements schemas clean
+.PHONY: demo test bench check lint requirements schemas clean
 
 PYTHONS := .venv/bin
 
@@ -17,6 +17,10 @@ lint:
 	$(PYTHONS)/lint-imports --no-logo
 	$(PYTHONS)/deptry src
 	$(PYTHONS)/python scripts/export_schemas.py --check
+
+bench:  ## Measure the execution plane beside its peers and write docs/benchmarks.md
+	@scripts/setup
+	$(PYTHONS)/python -m benchmarks.execution --write docs/benchmarks.md
 
 schemas:  ## Write the contracts' JSON Schemas to docs/schemas
 	@scripts/setup

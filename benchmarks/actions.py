@@ -1,0 +1,163 @@
+"""Code actions: round trip, start, and what two hundred of them leave in memory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.contestants import CONTESTANTS, EXECUTOR, KERNEL, Contestant, Driver, Failed
+from benchmarks.drivers.loop import ACTIONS
+from benchmarks.figures import Goal, Table, Times, ratio, shown
+from benchmarks.machine import Quiet
+from benchmarks.peers import PINNED, PeerMissing
+from benchmarks.sizes import Size
+
+_HEADS = {"assign": "`x = 1`", "loop": "100,000 iterations", "print": "print 100 lines, 10 kB", "raise": "raise"}
+_ISOLATED = (
+    "*Isolated*: by what the operating system keeps the code to its workspace. smolagents and SWE-ReX offer isolation"
+    " by running elsewhere, in containers and on remote machines; those modes need Docker or an account and are not run"
+    " here, so that their local modes, which isolate nothing, stand beside ours, which do."
+)
+_ROUND_TRIP = (
+    "Milliseconds from handing an action over to having its result, warm: median, and in brackets the 5th to the 95th"
+    f" percentile. {_ISOLATED} *Variables*: whether they live on to the next action. SWE-ReX is a bash session behind a"
+    " pseudo-terminal; every line sent to it waits 50 ms by pexpect's default, and every bash command is first checked"
+    " by a bash of its own. In its bash row the loop and the prints are bash's."
+)
+_RATIOS = "The medians above, as multiples of the CodePilot kernel's. Below 1 is faster than it."
+_START = (
+    "Milliseconds from a loaded library to the first answer (`x = 1`). *Import* and *first* were measured once per"
+    " process: loading the library, and the first start in it. The executor makes a workspace from a tree and defines"
+    " its skills in the kernel too. What has no state has no start but its first action."
+)
+_MEMORY = (
+    "Resident KiB of the process that asks and of those it started, after 20 actions, and what {count} more added"
+    " (`x = 1`, 10 kB of prints, an exception, in turns)."
+)
+
+
+@dataclass
+class Measured:
+    """What one contestant gave."""
+
+    contestant: Contestant
+    reason: str = ""
+    version: str = ""
+    imported_ms: float = 0.0
+    first_ms: float = 0.0
+    starts: list[float] = field(default_factory=list)
+    times: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in ACTIONS})
+    memory: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Actions:
+    """The whole of it, as tables and goals."""
+
+    found: tuple[Measured, ...]
+    count: int
+
+    @property
+    def peers(self) -> dict[str, str]:
+        seen = {one.contestant.package: one.version for one in self.found if one.contestant.package and one.version}
+        return seen or dict.fromkeys(PINNED, "not run")
+
+    def goals(self) -> list[Goal]:
+        by_name = {one.contestant.name: one for one in self.found}
+        goals = []
+        for contestant in (KERNEL, EXECUTOR):
+            one = by_name.get(contestant.name)
+            times = Times(tuple(one.times["assign"])).median if one and one.times["assign"] else None
+            starts = Times(tuple(one.starts)).median if one and one.starts else None
+            goals.append(Goal(f"action round trip, warm ({contestant.name})", 1.0, times))
+            goals.append(Goal(f"start to first answer ({contestant.name})", 100.0, starts))
+        return goals
+
+    def tables(self) -> list[Table]:
+        kernel = next((one for one in self.found if one.contestant is KERNEL and not one.reason), None)
+        tables = [
+            Table(
+                "Action round trip",
+                _ROUND_TRIP,
+                ["", "isolated", "variables", *_HEADS.values()],
+                [self._row(one, [str(Times(tuple(one.times[name]))) for name in _known(one)]) for one in self.found],
+            )
+        ]
+        if kernel is not None:
+            ours = {name: Times(tuple(times)).median for name, times in kernel.times.items()}
+            rows = [
+                self._row(one, [ratio(Times(tuple(one.times[name])).median, ours[name]) for name in _known(one)])
+                for one in self.found
+            ]
+            tables.append(Table("Beside the kernel", _RATIOS, ["", "isolated", "variables", *_HEADS.values()], rows))
+        head = ["", "isolated", "variables", "import", "first", "start", "p95"]
+        tables.append(Table("Start to first answer", _START, head, [self._row(one, _start(one)) for one in self.found]))
+        head = ["", "isolated", "variables", "asking process", "added", "its processes", "added"]
+        rows = [self._row(one, _growth(one)) for one in self.found]
+        tables.append(
+            Table(f"Memory of {self.count} actions", _MEMORY.format(count=self.count), head, rows),
+        )
+        return tables
+
+    def _row(self, one: Measured, cells: list[str]) -> list[str]:
+        return [one.contestant.name, one.contestant.isolated, one.contestant.state, *(cells or [f"*{one.reason}*"])]
+
+
+def measure(size: Size, peers: Path | None, quiet: Quiet) -> Actions:
+    """Everybody in turns, round after round; whoever cannot run says why and is left out of the rest."""
+    found = tuple(Measured(contestant) for contestant in CONTESTANTS)
+    with contextlib.ExitStack() as open_drivers:
+        drivers: dict[str, Driver] = {}
+        for one in found:
+            with _reasons(one):
+                driver = Driver(one.contestant, peers)
+                open_drivers.callback(driver.close)
+                one.version, one.imported_ms = driver.version, driver.imported_ms
+                one.first_ms = driver.start()
+                one.memory = driver.memory(size.memory_actions)
+                drivers[one.contestant.name] = driver
+        for _ in range(size.rounds):
+            quiet.look()
+            for one in found:
+                if not one.reason:
+                    with _reasons(one):
+                        _round(one, drivers[one.contestant.name], size)
+    return Actions(found, size.memory_actions)
+
+
+def _round(one: Measured, driver: Driver, size: Size) -> None:
+    one.starts += [driver.start() for _ in range(size.starts)]
+    for name, times in one.times.items():
+        times += driver.times(name, size.actions, size.action_seconds)
+
+
+@contextlib.contextmanager
+def _reasons(one: Measured) -> Iterator[None]:
+    try:
+        yield
+    except (PeerMissing, Failed) as error:
+        one.reason = str(error)
+
+
+def _known(one: Measured) -> list[str]:
+    return [] if one.reason else list(one.times)
+
+
+def _start(one: Measured) -> list[str]:
+    if one.reason:
+        return []
+    starts = Times(tuple(one.starts))
+    imported = shown(one.imported_ms) if one.imported_ms else "–"  # noqa: RUF001  (none)
+    return [imported, shown(one.first_ms), str(starts), shown(starts.p95)]
+
+
+def _growth(one: Measured) -> list[str]:
+    if one.reason or not one.memory:
+        return []
+    cells = []
+    for whose in ("own", "workers"):
+        before, after = one.memory[f"{whose}_before"], one.memory[f"{whose}_after"]
+        cells += [f"{before:,}", f"{after - before:+,}"] if before else ["none", ""]
+    return cells

@@ -1,0 +1,40 @@
+"""The peers' packages, pinned, in an environment of their own that is made when it is first needed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+PINNED = {"smolagents": "1.26.0", "swe-rex": "1.4.0"}
+_INSTALL_SEC = 600
+
+
+class PeerMissing(Exception):
+    """A peer that cannot be run here, and why."""
+
+
+def default_directory() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "codepilot-bench"
+
+
+def interpreter(package: str, directory: Path) -> Path:
+    """A Python that has the package, installing it first if need be."""
+    wanted = f"{package}=={PINNED[package]}"
+    home = directory / f"{wanted}-py{sys.version_info[0]}.{sys.version_info[1]}"
+    python, done = home / "bin" / "python", home / "installed"
+    if not done.exists():
+        venv.create(home, clear=True, with_pip=True)
+        command = [os.fspath(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wanted]
+        print(f"installing {wanted} …", file=sys.stderr)
+        try:
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=_INSTALL_SEC)
+        except subprocess.TimeoutExpired as error:
+            raise PeerMissing(f"{wanted} was not installed within {_INSTALL_SEC} s") from error
+        except subprocess.CalledProcessError as error:
+            said = error.stderr.strip().splitlines()
+            raise PeerMissing(f"{wanted} cannot be installed: {said[-1] if said else 'pip failed'}") from error
+        done.touch()
+    return python
