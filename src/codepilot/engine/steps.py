@@ -14,7 +14,6 @@ from codepilot.core.contract import Contract
 from codepilot.core.events import (
     BaselineRecorded,
     EventType,
-    GuardrailBlocked,
     PatchProposed,
     PlanCreated,
     ReflectionRecorded,
@@ -34,7 +33,7 @@ from codepilot.engine.finalize import finalize
 from codepilot.engine.site import Site, find_project, keep_baseline, pin
 from codepilot.engine.work import Work
 from codepilot.executor import DiffResult
-from codepilot.verify import review, run_baseline, run_gate
+from codepilot.verify import flagged, review, run_baseline, run_gate, scan_generated
 
 GATES = frozenset({"tests_pass", "compiles"})
 """What `evaluation.success` may ask for: the gates of TEST, and the review's syntax check."""
@@ -115,13 +114,14 @@ def _propose(work: Work, offered: PatchCandidate, diff: DiffResult, snapshot: st
         }
     )
     refused_by = "; ".join(f"{broken.rule} at {broken.path}" for broken in diff.violations)
-    if diff.violations:
-        first = diff.violations[0]
-        blocked = GuardrailBlocked(skill=work.agent.name, rule=first.rule, attempt=first.path)
-        if blocked not in [event.data for event in work.history()]:
-            work.record(EventType.GUARDRAIL_BLOCKED, blocked)
     proposed = PatchProposed(patch=patch, diff=stored, tree=diff.tree, snapshot=snapshot, refused_by=refused_by)
-    work.record(EventType.PATCH_PROPOSED, proposed, (stored,))
+    work.append(
+        [
+            *(work.draft(EventType.GUARDRAIL_BLOCKED, blocked) for blocked in work.new_violations(diff.violations)),
+            *(work.draft(EventType.FILES_FLAGGED, flag) for flag in flagged(diff.changes)),
+            work.draft(EventType.PATCH_PROPOSED, proposed, (stored,)),
+        ]
+    )
     return _outcome_of_patch(proposed)
 
 
@@ -186,6 +186,8 @@ def _outcome_of_review(verdict: Review) -> Outcome:
     if verdict.verdict == "APPROVE":
         return Succeeded(verdict.notes)
     reasons = "; ".join(verdict.reasons) or "no reason was given"
+    if any(check.name == "generated_code" and not check.ok for check in verdict.policy_checks):
+        return Failed(Failure(kind=FailureKind.POLICY_VIOLATION, message=f"The change may not be run: {reasons}"))
     return Refused(Failure(kind=FailureKind.REVIEW_REFUSED, message=f"The review asks for changes: {reasons}"))
 
 
@@ -205,7 +207,12 @@ def _check(work: Work, site: Site) -> Review:
                 return None
             raise
 
-    return review(diff, before, after, work.run.task.budget, work.run.task.kind)
+    task = work.run.task
+    threshold = task.policy.generated_code
+    if threshold == "off":
+        return review(diff, before, after, task.budget, task.kind)
+    scan = scan_generated(site.executor, work.workspace, diff.changes, before, after)
+    return review(diff, before, after, task.budget, task.kind, scan, threshold)
 
 
 def _by_agent(

@@ -9,12 +9,21 @@ from typing import TypeVar
 from codepilot.agents import Agent, Desk
 from codepilot.core.artifacts import ArtifactRef
 from codepilot.core.contract import Contract
-from codepilot.core.events import BasePinned, Event, EventDraft, EventType, FollowUpProposed, SnapshotTaken
+from codepilot.core.events import (
+    BasePinned,
+    Event,
+    EventDraft,
+    EventType,
+    FollowUpProposed,
+    GuardrailBlocked,
+    SnapshotTaken,
+)
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run, evolve
 from codepilot.core.task import FollowUp
 from codepilot.engine.site import KeptSite, Site, recall_baseline
 from codepilot.engine.watch import Watch
+from codepilot.executor import Violation
 from codepilot.project import Project
 from codepilot.sandbox import Sandbox
 from codepilot.store import Artifacts, Claim, Home, Store
@@ -50,7 +59,7 @@ class Work:
 
     def record(self, kind: EventType, data: Contract, artifacts: tuple[ArtifactRef, ...] = ()) -> Event:
         """Append an event of this step durably."""
-        return self.append([self._draft(kind, data, artifacts)])[0]
+        return self.append([self.draft(kind, data, artifacts)])[0]
 
     def conclude(self, kind: EventType, data: Contract, artifacts: tuple[ArtifactRef, ...] = ()) -> Event:
         """Record a judgement, unless the step was told to stop: what was interrupted is not judged."""
@@ -60,7 +69,7 @@ class Work:
     def propose(self, follow_ups: Sequence[FollowUp]) -> None:
         """Record what is worth doing next, all of it or nothing."""
         kind = EventType.FOLLOW_UP_PROPOSED
-        self.append([self._draft(kind, FollowUpProposed(follow_up=follow_up)) for follow_up in follow_ups])
+        self.append([self.draft(kind, FollowUpProposed(follow_up=follow_up)) for follow_up in follow_ups])
 
     def append(self, drafts: Sequence[EventDraft]) -> list[Event]:
         events = self.store.append(self.claim, drafts)
@@ -70,7 +79,7 @@ class Work:
         self.publish(events)
         return events
 
-    def _draft(self, kind: EventType, data: Contract, artifacts: tuple[ArtifactRef, ...] = ()) -> EventDraft:
+    def draft(self, kind: EventType, data: Contract, artifacts: tuple[ArtifactRef, ...] = ()) -> EventDraft:
         step, attempt = self.claim.step_id, self.claim.attempt
         return EventDraft(type=kind, data=data, step_id=step, attempt=attempt, artifacts=artifacts)
 
@@ -87,6 +96,12 @@ class Work:
                     return event.data
         return None
 
+    def new_violations(self, found: Sequence[Violation]) -> list[GuardrailBlocked]:
+        """What stands in the tree and may not, as far as this step has not said so already; several count once."""
+        told = [event.data for event in self.history() if isinstance(event.data, GuardrailBlocked)]
+        blocked = (GuardrailBlocked(skill="workspace", rule=one.rule, attempt=one.path) for one in found)
+        return [one for one in blocked if one not in told][:1]
+
     def site(self, project: Project) -> Site:
         """The run's execution plane."""
         return self.kept.get(self.home, self.sandbox, self.base, project)
@@ -101,11 +116,11 @@ class Work:
     def desk(self, site: Site, baseline: Baseline) -> Desk:
         def record(draft: EventDraft) -> Event:
             """A finished turn and the snapshot it left are recorded together or not at all."""
-            drafts = [self._draft(draft.type, draft.data, draft.artifacts)]
+            drafts = [self.draft(draft.type, draft.data, draft.artifacts)]
             if draft.type is EventType.TURN_FINISHED:
                 taken = site.executor.snapshot(self.workspace)
                 drafts.append(
-                    self._draft(EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot=taken.snapshot, tree=taken.tree))
+                    self.draft(EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot=taken.snapshot, tree=taken.tree))
                 )
             return self.append(drafts)[0]
 
