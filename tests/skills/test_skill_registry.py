@@ -70,4 +70,5 @@ def test_documentation_names_what_code_can_call_and_nothing_else() -> None:
     text = basic_skills().documentation(Capability.READ_ONLY)
     assert "search_code(pattern: str, path: str = '.', limit: int = 200) -> list[Hit]\n    The lines" in text
     assert "write_file" not in text
-    assert "check_policy" not in text
+    assert "check_policy(diff: str, patch_lines: int = 300) -> list[dict]\n" in text
+    assert "    Keys: name, ok, evidence." in text

@@ -23,9 +23,16 @@ class SkillPolicy(Contract):
     target: Target = Target.EXECUTOR
     network: bool = False
     filesystem_write: bool = False
-    timeout_sec: float = 300.0
-    memory_mb: int = 1024
+    timeout_sec: float = Field(default=300.0, gt=0, allow_inf_nan=False)
+    memory_mb: int = Field(default=1024, gt=0)
+    """What it may need; the sandbox's own limit is the one that ends it."""
     needs: Capability = Capability.READ_ONLY
+    retries: int | None = Field(default=None, ge=1, le=3)
+    """How often it is tried when a failure may pass by itself; once if it writes, three times if it reads."""
+
+    @property
+    def tries(self) -> int:
+        return self.retries or (1 if self.filesystem_write else 3)
 
 
 class SkillManifest(Contract):

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
-import re
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
 from typing import Any, TypeVar, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError, create_model
+from pydantic import ConfigDict, JsonValue, TypeAdapter, create_model
 
 from codepilot.core.contract import JsonObject
+from codepilot.core.events import SkillCall
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Capability
+from codepilot.skills.calling import UNKNOWN, Caller
 from codepilot.skills.manifest import SkillManifest, SkillPolicy, Target
+from codepilot.skills.shape import plain_type
+from codepilot.skills.shipping import foreign_imports, prelude
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_PLAIN_PARAMETERS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 @dataclass(frozen=True)
@@ -34,32 +41,54 @@ class Skill:
     def name(self) -> str:
         return self.function.__name__
 
-    @property
-    def signature(self) -> str:
-        """As prompts show it: annotations as they are written."""
-        shown = inspect.signature(self.function)
-        given = [
-            f"{name}: {parameter.annotation}"
-            + ("" if parameter.default is parameter.empty else f" = {parameter.default!r}")
-            for name, parameter in shown.parameters.items()
-        ]
-        return f"{self.name}({', '.join(given)}) -> {shown.return_annotation}"
+    @cached_property
+    def parameters(self) -> str:
+        """As prompts show them: annotations as they are written."""
+        told = []
+        keywords = False
+        for name, parameter in inspect.signature(self.function).parameters.items():
+            if parameter.kind is parameter.KEYWORD_ONLY and not keywords:
+                keywords = True
+                told.append("*")
+            default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+            told.append(f"{name}: {_written(parameter.annotation)}{default}")
+        return ", ".join(told)
 
-    @property
+    @cached_property
+    def signature(self) -> str:
+        """As code actions see it: LOCAL skills give them plain data."""
+        if self.policy.target is Target.LOCAL:
+            gives, _ = plain_type(self.output_schema)
+        else:
+            gives = _written(inspect.signature(self.function).return_annotation)
+        return f"{self.name}({self.parameters}) -> {gives}"
+
+    @cached_property
     def description(self) -> str:
-        return inspect.getdoc(self.function) or ""
+        told = inspect.getdoc(self.function) or ""
+        if told and self.policy.target is Target.LOCAL:
+            _, keys = plain_type(self.output_schema)
+            return f"{told}\nKeys: {keys}." if keys else told
+        return told
 
     @cached_property
     def manifest(self) -> SkillManifest:
-        result: Any = get_type_hints(self.function)["return"]
         return SkillManifest(
             name=self.name,
             version=self.version,
             description=self.description,
             signature=self.signature,
             input_schema=self.arguments.model_json_schema(),
-            output_schema=TypeAdapter(result).json_schema(),
+            output_schema=self.output_schema,
         )
+
+    @cached_property
+    def result(self) -> TypeAdapter[Any]:
+        return TypeAdapter(get_type_hints(self.function)["return"])
+
+    @cached_property
+    def output_schema(self) -> JsonObject:
+        return self.result.json_schema(mode="serialization", by_alias=False)
 
     @cached_property
     def arguments(self) -> Any:
@@ -75,18 +104,30 @@ class Skill:
 class Registry:
     """The skills there are, by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, caller: Caller | None = None) -> None:
         self._skills: dict[str, Skill] = {}
+        self._caller = caller or Caller()
 
     def __iter__(self) -> Iterator[Skill]:
         return iter(self._skills.values())
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._skills
+
     def add(self, skill: Skill) -> None:
+        """Take a skill in, or raise ValueError with what is wrong with it."""
         if skill.name in self._skills:
             raise ValueError(f"there is a skill {skill.name} already")
-        untyped = [name for name in inspect.signature(skill.function).parameters if name not in _annotated(skill)]
-        if untyped or "return" not in _annotated(skill) or not skill.description:
+        parameters = inspect.signature(skill.function).parameters
+        annotated = inspect.get_annotations(skill.function)
+        if any(name not in annotated for name in (*parameters, "return")) or not inspect.getdoc(skill.function):
             raise ValueError(f"the skill {skill.name} must have a docstring and types for its arguments and result")
+        if any(parameter.kind not in _PLAIN_PARAMETERS for parameter in parameters.values()):
+            raise ValueError(f"the skill {skill.name} must name each of its arguments")
+        if skill.policy.target is Target.LOCAL:
+            _check_defaults(skill, parameters.values())
+        else:
+            _check_imports(skill)
         self._skills[skill.name] = skill
 
     def skill(
@@ -113,76 +154,78 @@ class Registry:
     def documentation(self, capability: Capability) -> str:
         """The functions that code actions can call, as prompts show them."""
         parts = []
-        for skill in self.available(capability, Target.EXECUTOR):
+        for skill in self.available(capability):
             body = "\n".join(f"    {line}".rstrip() for line in skill.description.splitlines())
             parts.append(f"{skill.signature}\n{body}")
         return "\n".join(parts)
 
-    def prelude(self, capability: Capability, python: str = "", runner: str = "") -> str:
-        """Python source that makes the kernel's namespace hold the available skills and no others."""
-        skills = self.available(capability, Target.EXECUTOR)
-        modules: dict[str, ModuleType] = {}
-        for skill in skills:
-            for module in (*skill.ships, inspect.getmodule(skill.function)):
-                if module is not None:
-                    modules.setdefault(module.__name__, module)
-        sources = [(_shipped_name(name), _shipped_source(module, modules)) for name, module in modules.items()]
-        names = [(_shipped_name(skill.function.__module__), skill.name) for skill in skills]
-        absent = [skill.name for skill in self if skill.policy.target is Target.EXECUTOR and skill not in skills]
+    def prelude(self, capability: Capability, python: str = "", runner: str = "", prepare: bool = False) -> str:
+        """Python source that makes the kernel's namespace hold the available skills and no others.
+
+        `prepare` also does what a workspace needs once before it is worked in, such as its throwaway repository.
+        """
         facts = {"CAPABILITY": capability.value, "PYTHON": python, "RUNNER": runner}
-        facts = {name: value for name, value in facts.items() if value}
-        return _LOADER.format(sources=sources, names=names, absent=absent, facts=facts)
+        there = self.available(capability)
+        absent = [skill.name for skill in self if skill not in there]
+        return prelude(there, absent, {name: value for name, value in facts.items() if value}, prepare)
 
     def call(self, name: str, arguments: JsonObject, capability: Capability) -> Any:
-        """Run a LOCAL skill with checked arguments."""
+        """Run a LOCAL skill within its policy."""
         skill = self._skills.get(name)
-        if skill is None or skill.policy.target is not Target.LOCAL:
+        if skill is None:
             known = ", ".join(sorted(s.name for s in self.available(capability, Target.LOCAL)))
+            self._caller.count(UNKNOWN, Target.LOCAL, "error", 0.0)
             raise CodePilotError(
                 FailureKind.TOOL_INVALID_ARGS, f"There is no skill {name!r} to call here; use: {known}."
             )
-        if not capability.allows(skill.policy.needs):
-            raise CodePilotError(
-                FailureKind.TOOL_PERMISSION_DENIED, f"{name} needs {skill.policy.needs}; the task has {capability}."
-            )
+        return self._caller.call(skill, arguments, capability)
+
+    def answer(self, capability: Capability) -> Callable[[str, JsonObject], JsonValue]:
+        """What answers a kernel's calls of LOCAL skills, as plain data."""
+
+        def answered(name: str, arguments: JsonObject) -> JsonValue:
+            given = self.call(name, arguments, capability)
+            plain: JsonValue = self._skills[name].result.dump_python(given, mode="json", by_alias=False)
+            return plain
+
+        return answered
+
+    def count(self, calls: Sequence[SkillCall]) -> None:
+        """Count the calls that a kernel tells of."""
+        self._caller.count_all(calls, {skill.name: skill.policy.target for skill in self})
+
+    def known(self, calls: Sequence[SkillCall]) -> tuple[SkillCall, ...]:
+        """The calls with names of skills alone: a kernel can say anything."""
+        return tuple(call if call.skill in self else call.model_copy(update={"skill": UNKNOWN}) for call in calls)
+
+
+def _written(annotation: object) -> str:
+    if annotation is inspect.Signature.empty or annotation is None:
+        return "None"
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def _check_defaults(skill: Skill, parameters: Any) -> None:
+    for parameter in parameters:
+        if parameter.default is parameter.empty:
+            continue
         try:
-            checked = skill.arguments.model_validate(arguments)
-        except ValidationError as error:
-            raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"{name}: {error}", signature=skill.signature) from None
-        return skill.function(**{field: getattr(checked, field) for field in type(checked).model_fields})
+            same = ast.literal_eval(repr(parameter.default)) == parameter.default
+        except (ValueError, SyntaxError):
+            same = False
+        if not same:
+            raise ValueError(f"the default of {parameter.name} of the skill {skill.name} must be plain data")
 
 
-def _annotated(skill: Skill) -> dict[str, Any]:
-    return inspect.get_annotations(skill.function)
-
-
-def _shipped_name(module: str) -> str:
-    return "_skills_" + module.replace(".", "_")
-
-
-def _shipped_source(module: ModuleType, shipped: dict[str, ModuleType]) -> str:
-    """A module's source with its imports of other shipped modules pointed at what travels with it."""
-
-    def renamed(match: re.Match[str]) -> str:
-        name = match.group(1)
-        return f"from {_shipped_name(name) if name in shipped else name} import"
-
-    return re.sub(r"^from ([\w.]+) import", renamed, inspect.getsource(module), flags=re.MULTILINE)
-
-
-_LOADER = """\
-def _load_skills(into):
-    import sys, types
-    facts = {facts!r}
-    for name, source in {sources!r}:
-        module = types.ModuleType(name)
-        sys.modules[name] = module
-        exec(compile(source, "<" + name + ">", "exec"), module.__dict__)
-        module.__dict__.update((key, value) for key, value in facts.items() if key in module.__dict__)
-    for module, name in {names!r}:
-        into[name] = getattr(sys.modules[module], name)
-    for name in {absent!r}:
-        into.pop(name, None)
-_load_skills(globals())
-del _load_skills
-"""
+def _check_imports(skill: Skill) -> None:
+    module = sys.modules.get(skill.function.__module__)
+    if module is None:
+        raise ValueError(f"the skill {skill.name} runs inside, so its source must be a module's")
+    modules = {shipped.__name__ for shipped in (*skill.ships, module)}
+    for shipped in (*skill.ships, module):
+        foreign = foreign_imports(shipped) - modules
+        if foreign:
+            raise ValueError(
+                f"the skill {skill.name} runs inside, where there is the standard library alone, but "
+                f"{shipped.__name__} imports {', '.join(sorted(foreign))}; keep its body in a module of its own"
+            )

@@ -1,0 +1,124 @@
+"""How a skill is called inside: timed, bounded, tried again, its outcome told. Standard library only: it travels.
+
+Outside a kernel the functions work the same; nobody is told.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import time
+from _thread import get_ident
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from codepilot.skills.commands import PolicyError
+
+TRANSIENT = frozenset({errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.ESTALE, errno.ETXTBSY, errno.ENOMEM})
+BACKOFF_SEC = 0.05
+DENIED = "tool_permission_denied"
+
+_main = get_ident()
+
+
+class SkillError(Exception):
+    """A skill could not do what was asked. `kind` is one of the platform's kinds of failure."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class SkillTimeout(SkillError):
+    """A skill ran longer than it may."""
+
+
+def called(function: Callable[..., Any], timeout_sec: float = 0.0, tries: int = 1) -> Callable[..., Any]:
+    """The function as code actions see it. A timeout of 0 is none."""
+    name = function.__name__
+    note = _note()
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        started = time.perf_counter()
+        status, said = "success", ""
+        try:
+            result = _tried(function, args, kwargs, timeout_sec, tries)
+            if getattr(result, "timed_out", False):
+                status = "timeout"
+            return result
+        except BaseException as error:
+            status, said = _outcome(error)
+            raise
+        finally:
+            note(name, status, time.perf_counter() - started, said)
+
+    return call
+
+
+def host_called(name: str, arguments: dict[str, Any]) -> Any:
+    """A skill that runs on the host's side; what it gives is plain data."""
+    kernel = sys.modules.get("codepilot_kernel")
+    if kernel is None:
+        raise SkillError("tool_failed", f"{name} can be called in a kernel only.")
+    answer = kernel.ask(name, arguments)
+    error = answer.get("error")
+    if error is None:
+        return answer.get("value")
+    kind, message = error["kind"], error["message"]
+    if kind == DENIED:
+        raise PolicyError("capability", name, message)
+    if kind == "tool_timeout":
+        raise SkillTimeout(kind, message)
+    raise SkillError(kind, message)
+
+
+def _note() -> Callable[..., None]:
+    kernel = sys.modules.get("codepilot_kernel")
+    if kernel is None:
+        return lambda *told: None
+    note: Callable[..., None] = kernel.note
+    return note
+
+
+def _tried(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], timeout_sec: float, tries: int
+) -> Any:
+    armed = _arm(timeout_sec, function.__name__)
+    try:
+        for past in range(tries - 1):
+            try:
+                return function(*args, **kwargs)
+            except OSError as error:
+                if error.errno not in TRANSIENT:
+                    raise
+                time.sleep(BACKOFF_SEC * 2**past * (0.5 + os.urandom(1)[0] / 256))
+        return function(*args, **kwargs)
+    finally:
+        if armed:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, armed[0])
+
+
+def _arm(timeout_sec: float, name: str) -> tuple[Any, ...]:
+    """Have the skill stopped at its timeout, unless the action uses the alarm itself. Gives the handler there was."""
+    if not timeout_sec or get_ident() != _main or signal.getitimer(signal.ITIMER_REAL)[0]:
+        return ()
+
+    def overdue(number: int, frame: object) -> None:
+        raise SkillTimeout("tool_timeout", f"{name} took longer than its {timeout_sec:g} s and was stopped.")
+
+    before = signal.signal(signal.SIGALRM, overdue)
+    signal.setitimer(signal.ITIMER_REAL, timeout_sec)
+    return (before,)
+
+
+def _outcome(error: BaseException) -> tuple[str, str]:
+    if isinstance(error, PolicyError):
+        return "policy_violation", str(error)
+    if isinstance(error, SkillTimeout):
+        return "timeout", ""
+    return ("interrupted" if isinstance(error, KeyboardInterrupt) else "error"), ""
