@@ -15,7 +15,7 @@ from rich.text import Text
 
 from codepilot import __version__
 from codepilot.core.failures import CodePilotError
-from codepilot.sandbox import Level, probe
+from codepilot.sandbox import Level, enforcement, probe
 from codepilot.store import Home, Store
 
 
@@ -69,7 +69,12 @@ def _sandbox() -> list[Finding]:
     if best is None:
         advice = "Without a level runs are refused; --unsafe-no-sandbox overrides that and the bundle says so."
         return [*findings, Finding("sandbox", False, "no level works here", advice)]
-    return [*findings, Finding("sandbox", True, f"runs use {best.level}")]
+    return [*findings, Finding("sandbox", True, f"runs use {best.level}"), _limits()]
+
+
+def _limits() -> Finding:
+    """How limits are enforced; without control groups they hold as well, a little later."""
+    return Finding("limits", True, str(enforcement()), needed=False)
 
 
 def _home(environ: Mapping[str, str]) -> Finding:

@@ -3,6 +3,7 @@
 from codepilot.sandbox.allowlist import Allowlist
 from codepilot.sandbox.asking import Answer
 from codepilot.sandbox.bridged import no_proxy
+from codepilot.sandbox.cgroup import Enforcement, enforcement
 from codepilot.sandbox.credentials import Credential
 from codepilot.sandbox.kernel_client import ActionError, ActionResult, Kernel
 from codepilot.sandbox.probe import LevelReport, choose, probe
@@ -17,6 +18,7 @@ __all__ = [
     "Bounds",
     "Completed",
     "Credential",
+    "Enforcement",
     "Kernel",
     "Level",
     "LevelReport",
@@ -28,6 +30,7 @@ __all__ = [
     "Seen",
     "View",
     "choose",
+    "enforcement",
     "no_proxy",
     "probe",
 ]

@@ -17,6 +17,9 @@ from codepilot.sandbox.none import Unconfined
 from codepilot.sandbox.spec import Level, Limits, Mount, Sandbox, View
 
 Wanted = Literal["best", "bubblewrap", "landlock", "none"]
+Least = Literal["bubblewrap", "landlock"]
+
+_STRENGTH = ("bubblewrap", "landlock", "none")
 
 _INSTALL = "Install bubblewrap: `apt install bubblewrap`, `dnf install bubblewrap` or `pacman -S bubblewrap`."
 _APPARMOR = (
@@ -46,28 +49,51 @@ def probe() -> tuple[LevelReport, ...]:
     )
 
 
-def choose(wanted: Wanted = "best") -> Sandbox:
-    """The level asked for, never a weaker one. "best" is the strongest that confines; "none" is only given by name."""
+def choose(wanted: Wanted = "best", least: Least | None = None) -> Sandbox:
+    """The level asked for, never a weaker one. "best" is the strongest that confines; "none" is only given by name.
+
+    `least` is the weakest level that a policy accepts; below it the choice is refused, however it was made.
+    """
+    if wanted != "best" and least is not None and _STRENGTH.index(wanted) > _STRENGTH.index(least):
+        raise _demanded(least, f"{wanted} was asked for", f"Ask for the level `best` or `{least}`")
     if wanted == "none":
         return Unconfined()
     for report in probe():
         if wanted in ("best", report.level) and report.available:
+            if least is not None and _STRENGTH.index(report.level) > _STRENGTH.index(least):
+                raise _too_weak(report.level, least)
             return _MAKE[report.level]()
-    raise _refusal(wanted)
+    raise _refusal(wanted, least)
 
 
 _MAKE: dict[Level, Callable[[], Sandbox]] = {Level.BUBBLEWRAP: Bubblewrap, Level.LANDLOCK: Landlock}
 
 
-def _refusal(wanted: Wanted) -> CodePilotError:
+def _too_weak(best: Level, least: Least) -> CodePilotError:
+    lacking = next(report for report in probe() if report.level == least)
+    return _demanded(least, f"the strongest that works here is {best} ({least}: {lacking.reason})", lacking.advice)
+
+
+def _demanded(least: Least, found: str, advice: str) -> CodePilotError:
+    return CodePilotError(
+        FailureKind.SANDBOX_UNAVAILABLE,
+        f"the policy demands at least the sandbox level {least}, and {found}",
+        f"{advice.rstrip('.')}. Or let the policy accept a weaker level.",
+        least=least,
+    )
+
+
+def _refusal(wanted: Wanted, least: Least | None) -> CodePilotError:
     reports = [report for report in probe() if wanted in ("best", report.level)]
     reasons = "; ".join(f"{report.level}: {report.reason}" for report in reports)
     advice = " ".join(dict.fromkeys(report.advice for report in reports))
     what = "no sandbox level works here" if wanted == "best" else f"the sandbox level {wanted} does not work here"
+    if least is not None:
+        what = f"{what}, and the policy demands at least {least}"
     return CodePilotError(
         FailureKind.SANDBOX_UNAVAILABLE,
         f"{what} ({reasons})",
-        f"{advice} Or accept the risk with --unsafe-no-sandbox.",
+        advice if least is not None else f"{advice} Or accept the risk with --unsafe-no-sandbox.",
         wanted=wanted,
     )
 
