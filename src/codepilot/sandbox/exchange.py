@@ -33,10 +33,10 @@ class Spent(Exception):
 class Wire:
     """A connected socket, read in parts of a known size, that counts what comes in and never waits forever."""
 
-    def __init__(self, connection: socket.socket, idle_sec: float, spend: Callable[[int], None]) -> None:
+    def __init__(self, connection: socket.socket, idle_sec: float) -> None:
         self.socket = connection
         self.idle_sec = idle_sec
-        self._spend = spend
+        self.spend: Callable[[int], None] = lambda count: None
         self._held = b""
         connection.settimeout(idle_sec)
 
@@ -46,7 +46,7 @@ class Wire:
             given, self._held = self._held[:most], self._held[most:]
             return given
         chunk = self.socket.recv(min(most, _CHUNK))
-        self._spend(len(chunk))
+        self.spend(len(chunk))
         return chunk
 
     def until(self, mark: bytes, most: int, seconds: float) -> bytes | None:
@@ -114,9 +114,10 @@ class Wire:
 class Exchange:
     """Both ends of what was let through."""
 
-    def __init__(self, client: Wire, server: Wire) -> None:
+    def __init__(self, client: Wire, server: Wire, spend: Callable[[int], None]) -> None:
         self._client = client
         self._server = server
+        client.spend = server.spend = spend
         self._moved = time.monotonic()
 
     def tunnel(self) -> None:

@@ -131,7 +131,7 @@ class Proxy:
         try:
             with contextlib.suppress(OSError, Spent), contextlib.ExitStack() as opened:
                 self._hold(opened, client)
-                self._answer(Wire(client, self.bounds.idle_sec, self._spend), opened)
+                self._answer(Wire(client, self.bounds.idle_sec), opened)
         finally:
             self._slots.release()
             with self._lock:
@@ -160,7 +160,7 @@ class Proxy:
             host, port, method = request.host, request.port, request.method
             server, extra = self._reach(request, opened)
             self._records.add(host, port, method, True, "")
-            exchange = Exchange(client, server)
+            exchange = Exchange(client, server, self._spend)
             if request.tunnel:
                 exchange.tunnel()
             else:
@@ -181,7 +181,7 @@ class Proxy:
         server = self._connect(request.host, port, addresses, opened)
         if credential is not None and credential.tls:
             server = self._secured(request.host, server, opened)
-        return Wire(server, self.bounds.idle_sec, self._spend), extra
+        return Wire(server, self.bounds.idle_sec), extra
 
     def _credential(self, request: Request) -> Credential | None:
         if request.tunnel:
