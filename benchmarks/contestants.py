@@ -69,7 +69,7 @@ class Driver:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             cwd=self._home.name,
-            env={**os.environ, "PYTHONPATH": os.fspath(_ROOT)},
+            env={**os.environ, "PYTHONPATH": f"{_ROOT}:{_ROOT}/src"},
         )
         hello = self._reply()
         self.imported_ms: float = hello["imported_ms"]

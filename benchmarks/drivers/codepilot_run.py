@@ -1,10 +1,12 @@
-"""CodePilot: the bare kernel, the executor with its skills, the executor over HTTP, or a fresh process per action."""
+"""CodePilot: the bare kernel, the executor with its skills, or a fresh process per action."""
 
 from __future__ import annotations
 
+import atexit
 import sys
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 
 from benchmarks.drivers.loop import ACTIONS, Measured, base_python, serve
@@ -20,7 +22,6 @@ from codepilot.skills import inside_prelude  # noqa: E402
 from codepilot.workspace import Entry, ObjectStore  # noqa: E402
 
 _ALL_MS = (time.perf_counter() - _started) * 1000
-_NAME = "bench"
 
 
 class WarmKernel:
@@ -60,24 +61,35 @@ class FreshProcess:
 
 
 class WholeExecutor:
-    """`Executor.run_code` in a workspace with a base, skills defined, as the engine uses it."""
+    """`Executor.run_code` in a new workspace with a base, skills defined; the executor itself is there, as in use."""
+
+    made = 0
 
     def __init__(self, level: str) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="codepilot-bench-")
-        home = Path(self._directory.name).resolve()
-        with ObjectStore.open(home / "objects", durable=False) as store:
-            tree = store.write_tree({"README": Entry("100644", store.write_blob(b"hello\n"))})
-        self._executor = executor.LocalExecutor(home / "workspaces", _choose(level), prelude=inside_prelude())
-        self._executor.create(executor.CreateWorkspace(workspace=_NAME, objects=str(home / "objects"), tree=tree))
+        self._executor, objects, tree = _executor(level)
+        WholeExecutor.made += 1
+        self._name = f"bench-{self.made}"
+        self._executor.create(executor.CreateWorkspace(workspace=self._name, objects=objects, tree=tree))
 
     def act(self, name: str) -> str:
-        result = self._executor.run_code(executor.RunCode(workspace=_NAME, code=ACTIONS[name]))
+        result = self._executor.run_code(executor.RunCode(workspace=self._name, code=ACTIONS[name]))
         return result.error.type if result.error is not None else result.stdout
 
     def stop(self) -> None:
-        self._executor.delete(_NAME)
-        self._executor.close()
-        self._directory.cleanup()
+        self._executor.delete(self._name)
+
+
+@cache
+def _executor(level: str) -> tuple[executor.LocalExecutor, str, str]:
+    """This process's executor, and an object store with a tree in it."""
+    directory = tempfile.TemporaryDirectory(prefix="codepilot-bench-")
+    home = Path(directory.name).resolve()
+    with ObjectStore.open(home / "objects", durable=False) as store:
+        tree = store.write_tree({"README": Entry("100644", store.write_blob(b"hello\n"))})
+    made = executor.LocalExecutor(home / "workspaces", _choose(level), prelude=inside_prelude())
+    atexit.register(directory.cleanup)
+    atexit.register(made.close)
+    return made, str(home / "objects"), tree
 
 
 def _choose(level: str) -> sandbox.Sandbox:
