@@ -56,7 +56,7 @@ class Bubblewrap:
             group = Group(limits)
             opened.callback(group.close)
             cpus = group.cpus
-            filter_fd = _memory_file(opened, _filter(cpus is not None))
+            filter_fd = _memory_file(opened, _filter(view.network, cpus is not None))
             options = [
                 *_namespaces(view, optional),
                 *("--json-status-fd", str(status_end), "--block-fd", str(hold), "--seccomp", str(filter_fd)),
@@ -96,8 +96,8 @@ def executable() -> tuple[str, frozenset[str]]:
 
 
 @cache
-def _filter(pinned: bool) -> bytes:
-    return seccomp.build(seccomp.NAMESPACED, pinned=pinned)
+def _filter(network: bool, pinned: bool) -> bytes:
+    return seccomp.build(seccomp.NAMESPACED_ONLINE if network else seccomp.NAMESPACED, pinned=pinned)
 
 
 def _pipe(opened: ExitStack) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import platform
 import socket
 import struct
@@ -10,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.sandbox.syscalls import CALLS as _CALLS
 
 _LOAD = 0x20  # BPF_LD | BPF_W | BPF_ABS
 _JUMP_EQ = 0x15
@@ -21,107 +23,64 @@ _RETURN = 0x06
 _ALLOW = 0x7FFF0000
 _KILL = 0x80000000
 _ERRNO = 0x00050000
+_NOTIFY = 0x7FC00000
 
 _NR, _ARCH = 0, 4
 _X32_BIT = 0x40000000
 
 _CLONE_NAMESPACES = 0x7E020000  # NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
-_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_TIOCSTI, _TIOCLINUX, _TIOCSETD = 0x5412, 0x541C, 0x5423
 _PERSONALITIES = (0x0, 0xFFFFFFFF, 0x0040000)  # the default, a query, and ADDR_NO_RANDOMIZE
 _SOCK_TYPE_MASK = 0xF
-
-# x86_64 number, aarch64 number; None where the architecture has no such call.
-_CALLS: dict[str, tuple[int | None, int | None]] = {
-    "acct": (163, 89),
-    "add_key": (248, 217),
-    "adjtimex": (159, 171),
-    "bpf": (321, 280),
-    "chroot": (161, 51),
-    "clock_adjtime": (305, 266),
-    "clock_settime": (227, 112),
-    "clone": (56, 220),
-    "clone3": (435, 435),
-    "connect": (42, 203),
-    "delete_module": (176, 106),
-    "fanotify_init": (300, 262),
-    "finit_module": (313, 273),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fsopen": (430, 430),
-    "fspick": (433, 433),
-    "init_module": (175, 105),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
-    "io_uring_setup": (425, 425),
-    "ioctl": (16, 29),
-    "ioperm": (173, None),
-    "iopl": (172, None),
-    "kcmp": (312, 272),
-    "kexec_file_load": (320, 294),
-    "kexec_load": (246, 104),
-    "keyctl": (250, 219),
-    "lookup_dcookie": (212, 18),
-    "memfd_create": (319, 279),
-    "memfd_secret": (447, 447),
-    "modify_ldt": (154, None),
-    "mount": (165, 40),
-    "mount_setattr": (442, 442),
-    "move_mount": (429, 429),
-    "msgctl": (71, 187),
-    "msgget": (68, 186),
-    "msgrcv": (70, 188),
-    "msgsnd": (69, 189),
-    "name_to_handle_at": (303, 264),
-    "nfsservctl": (180, 42),
-    "open_by_handle_at": (304, 265),
-    "open_tree": (428, 428),
-    "open_tree_attr": (467, 467),
-    "perf_event_open": (298, 241),
-    "personality": (135, 92),
-    "pidfd_getfd": (438, 438),
-    "pivot_root": (155, 41),
-    "prlimit64": (302, 261),
-    "process_madvise": (440, 440),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "ptrace": (101, 117),
-    "quotactl": (179, 60),
-    "quotactl_fd": (443, 443),
-    "reboot": (169, 142),
-    "request_key": (249, 218),
-    "sched_setaffinity": (203, 122),
-    "semctl": (66, 191),
-    "semget": (64, 190),
-    "semop": (65, 193),
-    "semtimedop": (220, 192),
-    "setdomainname": (171, 162),
-    "sethostname": (170, 161),
-    "setns": (308, 268),
-    "settimeofday": (164, 170),
-    "shmat": (30, 196),
-    "shmctl": (31, 195),
-    "shmdt": (67, 197),
-    "shmget": (29, 194),
-    "socket": (41, 198),
-    "socketpair": (53, 199),
-    "swapoff": (168, 225),
-    "swapon": (167, 224),
-    "sysfs": (139, None),
-    "syslog": (103, 116),
-    "umount2": (166, 39),
-    "unshare": (272, 97),
-    "uselib": (134, None),
-    "userfaultfd": (323, 282),
-    "ustat": (136, None),
-    "vhangup": (153, 58),
-    "_sysctl": (156, None),
-}
+_SET_ID = 0o6000
+_CREATES = 0o100 | 0o20000000  # O_CREAT, and the bit that makes O_TMPFILE
+_AF_NETLINK, _NETLINK_ROUTE = 16, 0
+_AS_IT_IS = 0xFFFFFFFF  # the uid or gid that chown does not change
 
 # Calls whose answer depends on their arguments, or that must look absent so that libraries fall back.
 _BY_ARGUMENT = frozenset(
     {"clone", "ioctl", "personality", "prlimit64", "sched_setaffinity", "socket", "socketpair", "connect"}
 )
-_ABSENT = frozenset({"clone3", "memfd_create", "memfd_secret"})
+_ABSENT = frozenset({"clone3", "io_setup", "memfd_create", "memfd_secret", "openat2"})
+"""openat2 takes its mode from memory, where a filter cannot see a set-id bit."""
+
+# The argument that holds a new file's mode, and the one that holds the flags if they decide whether it counts.
+_MODES: dict[str, tuple[int, int | None]] = {
+    "chmod": (1, None),
+    "creat": (1, None),
+    "fchmod": (1, None),
+    "fchmodat": (2, None),
+    "fchmodat2": (2, None),
+    "mknod": (1, None),
+    "mknodat": (2, None),
+    "open": (2, 1),
+    "openat": (3, 2),
+}
+
+# Calls that change another process of the same user, by the argument that names it; 0 is the caller.
+_OF_OTHERS = {
+    "ioprio_set": 1,
+    "migrate_pages": 0,
+    "move_pages": 0,
+    "prlimit64": 0,
+    "sched_setaffinity": 0,
+    "sched_setattr": 0,
+    "sched_setparam": 0,
+    "sched_setscheduler": 0,
+}
+
+# Calls that give a file away, by the argument that holds the new owner; the group follows it.
+_OWNERS = {"chown": 1, "fchown": 1, "fchownat": 2, "lchown": 1}
+
+_ATTRIBUTES = frozenset(
+    {"file_setattr", "fremovexattr", "fsetxattr", "lremovexattr", "lsetxattr"}
+    | {"removexattr", "removexattrat", "setxattr", "setxattrat"}
+)
+
+MEDIATED = frozenset(
+    {"chmod", "fchmod", "fchmodat", "fchmodat2", "futimesat", "inotify_add_watch", "utime", "utimensat", "utimes"}
+)
+"""Calls that Landlock does not mediate: the guardian carries them out, where the workspace is concerned."""
 
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7), "arm64": (1, 0xC00000B7)}
 
@@ -130,21 +89,26 @@ _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7), "arm64"
 class Sockets:
     """Which sockets may be made.
 
-    `pairs_only` is for levels that share the host's namespaces: of Unix sockets nothing but connected pairs is left,
-    and no limit of another process can be changed.
+    `pairs_only` is where the host's network is shared: of Unix sockets nothing but connected pairs is left. `shared` is
+    for levels that share all of the host's namespaces: no other process's limits or scheduling can be changed, and no
+    file given away or given attributes.
     """
 
     families: tuple[int, ...]
     pairs_only: bool = False
+    shared: bool = False
 
 
 NAMESPACED = Sockets((socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, 16))  # 16 is NETLINK
 """For a level with a network namespace: nothing in it leads outside."""
 
-SHARED_OFFLINE = Sockets((), pairs_only=True)
+NAMESPACED_ONLINE = Sockets((socket.AF_INET, socket.AF_INET6, 16), pairs_only=True)
+"""For the same level with the host's network, in which the host's abstract sockets are."""
+
+SHARED_OFFLINE = Sockets((), pairs_only=True, shared=True)
 """For a level without one: Landlock does not mediate connect() to a named Unix socket, so none can be made."""
 
-SHARED_ONLINE = Sockets((socket.AF_INET, socket.AF_INET6, 16), pairs_only=True)
+SHARED_ONLINE = Sockets((socket.AF_INET, socket.AF_INET6, 16), pairs_only=True, shared=True)
 
 
 class _Program:
@@ -202,6 +166,54 @@ def _argument_not_in(index: int, refused: Iterable[int], number: int) -> _Progra
     return block
 
 
+def _argument_has(index: int, bits: int, number: int, flags: int | None = None) -> _Program:
+    """Fail the call with `number` if the argument has any of `bits`; with `flags`, only where a file may be made."""
+    block = _Program()
+    if flags is not None:
+        block.load_argument(flags)
+        block.emit(_JUMP_SET, _CREATES, 1, 0)
+        block.emit(_RETURN, _ALLOW)
+    block.load_argument(index)
+    block.emit(_JUMP_SET, bits, 1, 0)
+    block.emit(_RETURN, _ALLOW)
+    block.refuse(number)
+    return block
+
+
+def _own_only(first: int, user: int, group: int) -> _Program:
+    """Leave every file with its owner: pretend for the caller's own ids, refuse others."""
+    block = _Program()
+    for index, mine in ((first, user), (first + 1, group)):
+        block.load_argument(index)
+        block.emit(_JUMP_EQ, mine, 2, 0)
+        block.emit(_JUMP_EQ, _AS_IT_IS, 1, 0)
+        block.refuse(errno.EPERM)
+    block.refuse(0)
+    return block
+
+
+def _own_priority() -> _Program:
+    """setpriority of the calling process alone."""
+    block = _Program()
+    block.load_argument(0)
+    block.emit(_JUMP_EQ, 0, 1, 0)
+    block.refuse(errno.EPERM)
+    block._code.extend(_argument_in(1, (0,), errno.EPERM)._code)
+    return block
+
+
+def _families(families: Iterable[int]) -> _Program:
+    """Sockets of these families; of netlink only what asks for routes and addresses."""
+    block = _Program()
+    block.load_argument(0)
+    block.emit(_JUMP_EQ, _AF_NETLINK, 0, 3)
+    block.load_argument(2)
+    block.emit(_JUMP_EQ, _NETLINK_ROUTE, 1, 0)
+    block.refuse(errno.EAFNOSUPPORT)
+    block._code.extend(_argument_in(0, families, errno.EAFNOSUPPORT)._code)
+    return block
+
+
 def _no_namespaces() -> _Program:
     block = _Program()
     block.load_argument(0)
@@ -253,22 +265,52 @@ def build(sockets: Sockets, machine: str | None = None, pinned: bool = False) ->
     return program.bytes()
 
 
+def mediated(machine: str | None = None) -> bytes:
+    """A second filter: `MEDIATED` calls are handed to whoever listens, all others are left to the first."""
+    program = _Program()
+    program.emit(_LOAD, _NR)
+    hand_over = _Program()
+    hand_over.emit(_RETURN, _NOTIFY)
+    for number in sorted(mediated_calls(machine)):
+        program.on_call(number, hand_over)
+    program.emit(_RETURN, _ALLOW)
+    return program.bytes()
+
+
+def mediated_calls(machine: str | None = None) -> dict[int, str]:
+    """The names of the `MEDIATED` calls by their numbers."""
+    column, _ = _ARCHITECTURES[machine or platform.machine()]
+    return {number: name for name in MEDIATED if (number := _CALLS[name][column]) is not None}
+
+
 def _blocks(sockets: Sockets, pinned: bool) -> list[tuple[str, _Program]]:
     blocks = [
         ("clone", _no_namespaces()),
-        ("ioctl", _argument_not_in(1, (_TIOCSTI, _TIOCLINUX), errno.EPERM)),
+        ("ioctl", _argument_not_in(1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD), errno.EPERM)),
         ("personality", _argument_in(0, _PERSONALITIES, errno.EPERM)),
-        ("socket", _argument_in(0, sockets.families, errno.EAFNOSUPPORT)),
+        ("socket", _families(sockets.families)),
     ]
     if pinned:
         blocks.append(("sched_setaffinity", _always(errno.EPERM)))
+    blocks += [(name, _argument_has(mode, _SET_ID, errno.EPERM, flags)) for name, (mode, flags) in _MODES.items()]
     if sockets.pairs_only:
-        blocks.append(("prlimit64", _argument_in(0, (0,), errno.EPERM)))
         blocks.append(("socketpair", _unix_stream_pairs()))
         if not sockets.families:
             blocks.append(("connect", _always(errno.EACCES)))
     else:
         blocks.append(("socketpair", _argument_in(0, sockets.families, errno.EAFNOSUPPORT)))
+    if sockets.shared:
+        blocks += _for_shared_namespaces()
     blocks += [(name, _always(errno.ENOSYS)) for name in sorted(_ABSENT)]
-    blocks += [(name, _always(errno.EPERM)) for name in sorted(_CALLS.keys() - _ABSENT - _BY_ARGUMENT)]
+    special = {*_ABSENT, *_BY_ARGUMENT, *_MODES, *_OF_OTHERS, *_OWNERS, *_ATTRIBUTES, *MEDIATED, "setpriority"}
+    blocks += [(name, _always(errno.EPERM)) for name in sorted(_CALLS.keys() - special)]
     return blocks
+
+
+def _for_shared_namespaces() -> list[tuple[str, _Program]]:
+    """What namespaces would hide: other processes of the user, and files outside."""
+    blocks = [(name, _argument_in(index, (0,), errno.EPERM)) for name, index in _OF_OTHERS.items()]
+    blocks.append(("setpriority", _own_priority()))
+    user, group = os.getuid(), os.getgid()
+    blocks += [(name, _own_only(index, user, group)) for name, index in _OWNERS.items()]
+    return blocks + [(name, _always(errno.ENOTSUP)) for name in sorted(_ATTRIBUTES)]
