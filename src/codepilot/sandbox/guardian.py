@@ -132,6 +132,8 @@ def _warden(spec: dict[str, Any], guardian: int, orders: int, news: int) -> NoRe
         os.setsid()
         if LINUX:
             _check(_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL), "death signal")
+        if not spec["cgroups"]:
+            _be_prompt()
         _enter_groups(spec["cgroups"], spec["cpus"])
         scoped = _confine(spec["confinement"], guardian)
     except (SetupError, OSError, ValueError) as error:
@@ -166,6 +168,16 @@ def _enter_groups(entries: list[str], cpus: list[int] | None) -> None:
         os.close(fd)
     if cpus is not None:
         os.sched_setaffinity(0, cpus)
+
+
+def _be_prompt() -> None:
+    """Run before any ordinary process, if we may, but not our children: root's may be without number.
+
+    Where a group bounds them there is no need to; nor may one that runs before others enter it.
+    """
+    if LINUX:
+        with contextlib.suppress(PermissionError):
+            os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
 
 
 def _confine(confinement: dict[str, Any] | None, guardian: int) -> bool:
@@ -281,6 +293,7 @@ class _Guardian:
         os.close(orders_read)
         os.close(news_write)
         _leave_stdio()
+        _be_prompt()
         self._pass_on(news)
         os.close(orders)
         self._sweep()
@@ -297,6 +310,8 @@ class _Guardian:
                     chunk = b'{"exit-code": 137}\n'  # the command has killed the warden
                 elif not chunk:
                     return
+                if not said and self._spec["cpus"] is not None:
+                    os.sched_setaffinity(self._warden, os.sched_getaffinity(0))  # the command alone stays where it is
                 said += chunk
                 with contextlib.suppress(BrokenPipeError):
                     os.write(self._spec["status"], chunk)

@@ -78,8 +78,7 @@ class SupervisedProcess:
         finally:
             self._tree.reap()
             self._read_stderr_to_end()
-            if not killed:
-                self._limit = self._tree.breach()
+            self._limit = self._limit or self._tree.breach()
             if not killed and self._limit is None:
                 with contextlib.suppress(CodePilotError):
                     self._exit_code = self._tree.exit_code(self._stderr.bytes())

@@ -69,11 +69,12 @@ class Watchdog:
             return "wall"
         if broken := self._tree.breach():
             return broken
-        used = usage.measure(self._tree.root, self._limits.memory_bytes)
+        most = self._limits.processes + self._tree.helpers
+        used = usage.measure(self._tree.root, self._limits.memory_bytes, most)
         self.changed, self._last = used != self._last, used
         if used.memory_bytes > self._limits.memory_bytes:
             return "memory"
-        if used.processes > self._limits.processes or used.threads > THREADS:
+        if used.processes > most or used.threads > THREADS:
             return "processes"
         if self._disk is not None and now >= self._next_disk:
             self._next_disk = now + DISK_TICK

@@ -110,6 +110,11 @@ class Tree:
         return self.popen.stdin.fileno()
 
     @property
+    def helpers(self) -> int:
+        """How many processes below `root` are ours and not the command's."""
+        return 1 if self._launch.guarded else 0
+
+    @property
     def watched(self) -> tuple[Path, ...]:
         return self._launch.watched
 
@@ -215,6 +220,8 @@ class Tree:
         else:
             if self._child_fd is not None:
                 with contextlib.suppress(ProcessLookupError):
+                    if self._launch.cpus is not None:
+                        os.sched_setaffinity(self.child, os.sched_getaffinity(0))
                     signal.pidfd_send_signal(self._child_fd, signal.SIGKILL)
             self.popen.kill()
         self.popen.wait()

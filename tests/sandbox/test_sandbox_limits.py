@@ -1,0 +1,216 @@
+"""Every limit, broken for real at each level, with control groups and without: the tree dies, the limit is named."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from codepilot.sandbox import Completed, Kernel, Limits, Mount, Sandbox, View, enforcement
+from codepilot.sandbox.cgroup import SWITCH
+
+OFFSPRING = r"""
+import os, signal, sys, time
+def away(depth):
+    # Leaves its parent, its session, and every polite signal behind.
+    if os.fork() == 0:
+        os.setsid()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        if depth:
+            away(depth - 1)
+        time.sleep(600)
+        os._exit(0)
+for _ in range(3):
+    away(1)
+print("begun", flush=True)
+"""
+"""Six processes that want to stay."""
+
+
+@pytest.fixture(params=["groups", "watchdog"])
+def means(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Limits by control groups, where the machine has them, and by the watchdog alone."""
+    if request.param == "watchdog":
+        monkeypatch.setenv(SWITCH, "off")
+    elif not enforcement().controllers:
+        pytest.skip(f"no control groups: {enforcement().reason}")
+    return str(request.param)
+
+
+@dataclass(frozen=True)
+class Breaker:
+    sandbox: Sandbox
+    view: View
+    mark: str
+    find: Callable[[str], list[int]]
+
+    def __call__(self, code: str, limits: Limits, python: tuple[str, ...] = ("/usr/bin/python3", "-I")) -> Completed:
+        done = self.sandbox.run([*python, "-c", code], self.view, limits)
+        assert self.find(self.mark) == [], "something outlived the call"
+        return done
+
+
+@pytest.fixture
+def broken(sandbox: Sandbox, means: str, view: View, marked: Callable[[str], list[int]]) -> Breaker:
+    mark = secrets.token_hex(8)
+    return Breaker(sandbox, replace(view, env={"MARK": mark}), mark, marked)
+
+
+def ended(done: Completed, limit: str) -> bool:
+    """By this limit, with what was said before it."""
+    status = "timeout" if limit == "wall" else "limit"
+    return (done.status, done.limit, done.exit_code) == (status, limit, None) and done.stdout.startswith(b"begun\n")
+
+
+def test_wall(broken):
+    assert ended(broken(f"{OFFSPRING}\ntime.sleep(600)", Limits(wall_sec=0.8)), "wall")
+
+
+def test_memory_of_one(broken):
+    done = broken(f"{OFFSPRING}\nx = bytearray(b'x') * (200 << 20)\ntime.sleep(600)", Limits(memory_bytes=128 << 20))
+    assert ended(done, "memory")
+
+
+def test_memory_of_a_child_that_the_command_does_not_wait_for(broken):
+    code = f"{OFFSPRING}\nif os.fork() == 0:\n    x = bytearray(b'x') * (200 << 20)\ntime.sleep(600)"
+    assert ended(broken(code, Limits(memory_bytes=128 << 20)), "memory")
+
+
+def test_memory_of_many(broken):
+    code = f"{OFFSPRING}\nfor _ in range(3): os.fork()\nx = bytearray(b'x') * (30 << 20)\ntime.sleep(600)"
+    assert ended(broken(code, Limits(memory_bytes=160 << 20)), "memory")
+
+
+def test_memory_in_files_that_lie_in_memory(bubblewrap, means, view):
+    """Seen by a group only; the watchdog leaves it to the size of the file system."""
+    code = "import time\nopen('/tmp/x', 'wb').write(bytes(100 << 20))\nopen('/tmp/y', 'wb').write(bytes(100 << 20))"
+    done = bubblewrap.run(["/usr/bin/python3", "-I", "-c", code], view, Limits(memory_bytes=128 << 20))
+    assert (done.status, done.limit) == (("limit", "memory") if means == "groups" else ("ok", None))
+
+
+def test_a_fork_bomb(broken):
+    """At most 512 processes, so that a wall that fails does not take the machine with it."""
+    code = f"{OFFSPRING}\nfor _ in range(9):\n    try: os.fork()\n    except OSError: pass\ntime.sleep(600)"
+    assert ended(broken(code, Limits()), "processes")
+
+
+def test_one_process_too_many(broken):
+    """Nothing refuses it, so that it is counted; a hundred would do."""
+    code = f"{OFFSPRING}\nfor _ in range(95):\n    if os.fork() == 0: time.sleep(600)\ntime.sleep(600)"
+    assert ended(broken(code, Limits()), "processes")
+
+
+def test_as_many_processes_as_allowed(broken):
+    code = "import os, time\nfor _ in range(8):\n    if os.fork() == 0: time.sleep(600)\ntime.sleep(0.3); print('all')"
+    assert broken(code, Limits(processes=9)).stdout == b"all\n"
+
+
+def test_threads_without_end(broken):
+    code = f"{OFFSPRING}\nimport threading\nthreading.stack_size(65536)\nwhile True:\n"
+    code += "    try: threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+    code += "    except RuntimeError: time.sleep(600)"
+    done = broken(code, Limits(wall_sec=8))
+    assert ended(done, "processes") or (not enforcement().controllers and done.limit == "wall")
+
+
+def test_as_many_threads_as_a_large_program_has(broken):
+    code = "import threading, time\nthreading.stack_size(65536)\n"
+    code += "for _ in range(300): threading.Thread(target=time.sleep, args=(0.3,)).start()\nprint('all')"
+    assert broken(code, Limits()).stdout == b"all\n"
+
+
+def test_disk(broken):
+    code = f"{OFFSPRING}\nfor i in range(30):\n    with open(f'f{{i}}', 'wb') as f:\n"
+    code += "        f.write(os.urandom(1 << 20)); f.flush(); os.fsync(f.fileno())\ntime.sleep(600)"
+    assert ended(broken(code, Limits(disk_bytes=10 << 20)), "disk")
+
+
+def test_file_size(broken, tree):
+    code = f"{OFFSPRING}\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    code += "try: open('big', 'wb').write(bytes(3 << 20))\nexcept OSError as error: print(error.strerror)"
+    assert broken(code, Limits(file_bytes=1 << 20)).stdout == b"begun\nFile too large\n"
+    assert (tree / "big").stat().st_size <= 1 << 20
+
+
+def test_output(broken):
+    done = broken(f"{OFFSPRING}\nwhile True: print('x' * 9999)", Limits(output_bytes=20_000))
+    assert ended(done, "output")
+    assert len(done.stdout) < 21_000
+
+
+SPENT = """
+import os, time
+try: os.sched_setaffinity(0, range(os.cpu_count()))
+except OSError: pass
+started, children = time.monotonic(), []
+for _ in range(2):
+    pid = os.fork()
+    if pid == 0:
+        while time.monotonic() - started < 1.2: pass
+        os._exit(0)
+    children.append(pid)
+for pid in children: os.waitpid(pid, 0)
+used = os.times()
+print(used.children_user + used.children_system)
+"""
+
+
+@pytest.mark.parametrize("cpus", [0.5, 1.0])
+def test_processor_time(broken, means, cpus):
+    """Two that spin get no more than one could, though they ask for every processor."""
+    if means == "watchdog" and cpus < 1:
+        pytest.skip("a part of a processor needs a control group")
+    done = broken(SPENT, Limits(cpus=cpus))
+    assert done.status == "ok", done.stderr
+    assert float(done.stdout) < 1.2 * cpus * 1.25 + 0.15
+
+
+@pytest.mark.skipif(shutil.which("java") is None, reason="no Java here")
+def test_java_starts_within_the_limits(broken):
+    done = broken.sandbox.run(["java", "-version"], broken.view, Limits())
+    assert done.status == "ok", done.stderr
+
+
+class TestKernel:
+    """The long-lived process: limits hold for it as they do for a command."""
+
+    @pytest.fixture
+    def kernel(self, sandbox: Sandbox, means: str, tree: Path, marked):
+        self.mark = secrets.token_hex(8)
+        view = View(Mount(tree, tree), env={"MARK": self.mark})
+        kernel = Kernel(sandbox, view, Limits(memory_bytes=128 << 20, processes=30))
+        yield kernel
+        kernel.stop()
+        assert marked(self.mark) == []
+
+    @pytest.mark.parametrize(
+        ("code", "limit"),
+        [
+            ("x = bytearray(b'x') * (200 << 20)\nimport time; time.sleep(60)", "memory"),
+            ("import os, time\nfor _ in range(8): os.fork()\ntime.sleep(60)", "processes"),
+        ],
+    )
+    def test_a_breach_ends_the_kernel_and_the_next_action_has_a_new_one(self, kernel, marked, code, limit):
+        done = kernel.run(code, timeout_sec=30)
+        assert (done.status, done.limit, done.kernel_restarted) == ("limit", limit, True)
+        assert marked(self.mark) == []
+        assert kernel.run("1 + 1").value == "2"
+
+
+def test_many_at_once_do_not_mix_their_limits(sandbox, means, view):
+    from concurrent.futures import ThreadPoolExecutor
+
+    bomb = ["/usr/bin/python3", "-I", "-c", "x = bytearray(b'x') * (200 << 20)\nimport time; time.sleep(60)"]
+    calm = ["/bin/sh", "-c", "sleep 0.2; echo fine"]
+    with ThreadPoolExecutor(6) as pool:
+        jobs = [pool.submit(sandbox.run, argv, view, Limits(memory_bytes=128 << 20)) for argv in [bomb, calm] * 4]
+        done = [job.result() for job in jobs]
+    assert [found.limit for found in done[::2]] == ["memory"] * 4
+    assert [found.stdout for found in done[1::2]] == [b"fine\n"] * 4
+    assert os.environ.get(SWITCH, "") == ("off" if means == "watchdog" else "")
