@@ -213,7 +213,7 @@ def test_a_server_inside_is_reached_without_the_proxy(bubblewrap: Sandbox, view:
 import http.server, threading, urllib.request
 server = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
 threading.Thread(target=server.serve_forever, daemon=True).start()
-print(urllib.request.urlopen("http://127.0.0.1:%d/" % server.server_port).status)
+print(urllib.request.urlopen("http://localhost:%d/" % server.server_port).status)
 """
     assert bubblewrap.run(python(code), replace(view, proxy=proxy.path), LIMITS).stdout == b"200\n"
 

@@ -71,12 +71,15 @@ class _Carrier:
                 if fd == self._listener.fileno():
                     self._accept()
                 elif fd in self._flows:
-                    self._move(fd, bool(event & ~select.POLLOUT), bool(event & select.POLLOUT))
+                    self._move(fd, bool(event & ~select.POLLOUT), bool(event & ~select.POLLIN))
 
     def _accept(self) -> None:
         import socket
 
-        near, _ = self._listener.accept()
+        try:
+            near, _ = self._listener.accept()
+        except OSError:
+            return
         far = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             far.connect(self._path)
@@ -93,7 +96,7 @@ class _Carrier:
     def _move(self, fd: int, readable: bool, writable: bool) -> None:
         away, into = self._flows[fd]
         try:
-            if writable:
+            if writable and into.held:
                 into.write()
             if readable and not away.held and not away.ended:
                 away.read()

@@ -52,9 +52,10 @@ class Wire:
     def until(self, mark: bytes, most: int, seconds: float) -> bytes | None:
         """What comes before `mark`, which is taken too; None if nothing comes at all."""
         deadline = time.monotonic() + seconds
-        found = bytearray()
+        found, looked = bytearray(), 0
         try:
-            while (end := found.find(mark)) < 0:
+            while (end := found.find(mark, max(0, looked - len(mark)))) < 0:
+                looked = len(found)
                 if len(found) > most:
                     raise Malformed("it is too long")
                 self.socket.settimeout(max(0.001, deadline - time.monotonic()))

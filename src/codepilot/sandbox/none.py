@@ -1,4 +1,7 @@
-"""No confinement at all, only limits and a guardian. Given to nobody who has not asked for it by name."""
+"""No confinement at all, only limits and a guardian. Given to nobody who has not asked for it by name.
+
+A proxy is refused here: it would limit nothing.
+"""
 
 from __future__ import annotations
 

@@ -46,6 +46,8 @@ ETC_ONLINE = ("resolv.conf", "hosts", "host.conf", "gai.conf")
 
 USER, USER_ID = "codepilot", 1000
 PASSWD = f"root:x:0:0:root:/:/usr/sbin/nologin\n{USER}:x:{USER_ID}:{USER_ID}::/tmp/home:/bin/sh\n"
+HOSTS = "127.0.0.1 localhost codepilot\n::1 localhost\n"
+"""What names stand for in a network that has nothing but its own loopback."""
 GROUP = f"root:x:0:\n{USER}:x:{USER_ID}:\n"
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
