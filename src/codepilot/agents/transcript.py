@@ -131,6 +131,9 @@ def _shown(observation: JsonObject) -> str:
             parts.append(f"{name}:\n{str(observation[name]).rstrip()}")
     if "error" in observation:
         parts.append(str(observation.get("traceback") or observation["error"]).rstrip())
+    for name in ("advice", "violations"):
+        told = observation.get(name)
+        parts.extend(f"[{name}: {one}]" for one in (told if isinstance(told, list) else ()))
     if observation.get("exit_code") is not None:
         parts.append(f"[exit code {observation['exit_code']}]")
     if observation.get("kernel_restarted"):

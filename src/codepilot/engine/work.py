@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from pydantic import JsonValue
+
 from codepilot.agents import Agent, Desk
 from codepilot.core.artifacts import ArtifactRef
 from codepilot.core.contract import Contract
@@ -17,6 +19,7 @@ from codepilot.core.events import (
     FollowUpProposed,
     GuardrailBlocked,
     SnapshotTaken,
+    TurnFinished,
 )
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run, evolve
@@ -116,13 +119,18 @@ class Work:
     def desk(self, site: Site, baseline: Baseline) -> Desk:
         def record(draft: EventDraft) -> Event:
             """A finished turn and the snapshot it left are recorded together or not at all."""
-            drafts = [self.draft(draft.type, draft.data, draft.artifacts)]
-            if draft.type is EventType.TURN_FINISHED:
-                taken = site.executor.snapshot(self.workspace)
-                drafts.append(
-                    self.draft(EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot=taken.snapshot, tree=taken.tree))
-                )
-            return self.append(drafts)[0]
+            if not isinstance(draft.data, TurnFinished):
+                return self.append([self.draft(draft.type, draft.data, draft.artifacts)])[0]
+            taken = site.executor.snapshot(self.workspace)
+            blocked = self.new_violations(taken.violations)
+            kept = SnapshotTaken(snapshot=taken.snapshot, tree=taken.tree)
+            return self.append(
+                [
+                    self.draft(draft.type, _told(draft.data, blocked), draft.artifacts),
+                    *(self.draft(EventType.GUARDRAIL_BLOCKED, one) for one in blocked),
+                    self.draft(EventType.SNAPSHOT_TAKEN, kept),
+                ]
+            )[0]
 
         return Desk(
             run=self.run,
@@ -136,3 +144,11 @@ class Work:
             checkpoint=self.watch.checkpoint,
             seconds_left=self.watch.seconds_left,
         )
+
+
+def _told(turn: TurnFinished, blocked: Sequence[GuardrailBlocked]) -> TurnFinished:
+    """The turn with what it left in the tree that may not be there: the agent reads it with its observation."""
+    if not blocked:
+        return turn
+    found: list[JsonValue] = [f"{one.attempt} may not be there ({one.rule}): remove it" for one in blocked]
+    return turn.model_copy(update={"observation": {**turn.observation, "violations": found}})
