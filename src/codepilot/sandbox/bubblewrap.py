@@ -53,7 +53,7 @@ class Bubblewrap:
             hold, release = _pipe(opened)
             passwd = _memory_file(opened, system.PASSWD.encode())
             groups = _memory_file(opened, system.GROUP.encode())
-            hosts = _memory_file(opened, system.HOSTS.encode())
+            hosts = () if view.network else (_memory_file(opened, system.HOSTS.encode()),)
             group = Group(limits)
             opened.callback(group.close)
             cpus = group.cpus
@@ -61,7 +61,7 @@ class Bubblewrap:
             options = [
                 *_namespaces(view, optional),
                 *("--json-status-fd", str(status_end), "--block-fd", str(hold), "--seccomp", str(filter_fd)),
-                *_system(view, passwd, groups, hosts),
+                *_system(view, passwd, groups, *hosts),
                 *_mounts(view),
                 *("--remount-ro", "/", "--chdir", os.fspath(view.cwd or view.workspace.target)),
             ]
@@ -72,7 +72,7 @@ class Bubblewrap:
             opened.pop_all()
         return Launch(
             command,
-            pass_fds=(status_end, hold, passwd, groups, hosts, filter_fd, arguments),
+            pass_fds=(status_end, hold, passwd, groups, *hosts, filter_fd, arguments),
             executable=binary,
             status=status,
             release=release,
@@ -127,14 +127,14 @@ def _namespaces(view: View, optional: frozenset[str]) -> list[str]:
     return [*options, "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
 
 
-def _system(view: View, passwd: int, group: int, hosts: int) -> list[str]:
+def _system(view: View, passwd: int, group: int, hosts: int | None = None) -> list[str]:
     """The host's programs, read-only, and private copies of what programs write to.
 
     /proc is read-only because a sandbox started by root keeps root's rights over /proc/sys.
     """
     options = [*_shown(view.network), "--perms", "0644", "--file", str(passwd), "/etc/passwd"]
     options += ["--perms", "0644", "--file", str(group), "/etc/group"]
-    if not view.network:
+    if hosts is not None:
         options += ["--perms", "0644", "--file", str(hosts), "/etc/hosts"]
     options += ["--proc", "/proc", "--dev", "/dev"]
     options += ["--perms", "1777", "--size", str(_SHM_BYTES), "--tmpfs", "/dev/shm"]
