@@ -279,6 +279,50 @@ def doctor(as_json: JsonFlag = False) -> None:
     raise typer.Exit(examine(_console(), os.environ, as_json=as_json))
 
 
+@app.command()
+def executor(
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Port 0 takes any that is free.")] = "127.0.0.1:8700",
+    home: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where workspaces lie; by default in CodePilot's home.")
+    ] = None,
+    level: Annotated[str, typer.Option(metavar="LEVEL", help="best, bubblewrap, landlock or none.")] = "best",
+    max_workspaces: Annotated[int, typer.Option(min=1, help="How many workspaces there may be.")] = 64,
+    max_processes: Annotated[int, typer.Option(min=1, help="How many processes callers may speak to.")] = 64,
+    queue: Annotated[int, typer.Option(min=0, help="How many requests may wait; more are told to come back.")] = 64,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="How many requests run at once.")] = None,
+    drain: Annotated[
+        float, typer.Option(min=0, metavar="SEC", help="How long running work may go on at the end.")
+    ] = 30,
+    allow_mount: Annotated[
+        list[Path] | None, typer.Option(metavar="PATH", help="Let callers show what lies below inside.")
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(metavar="HOST", help="Let callers allow this host; none by default.")
+    ] = None,
+    no_token: Annotated[bool, typer.Option("--no-token", help="Ask for none; on a loopback address alone.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Serve this machine's sandbox over HTTP; the token is in CODEPILOT_EXECUTOR_TOKEN."""
+    from codepilot.cli.executor import Serving, level_named, serve
+    from codepilot.store import Home
+
+    serving = Serving(
+        listen=listen,
+        home=home or Home.default(os.environ).path / "executor",
+        level=level_named(level),
+        no_token=no_token,
+        workspaces=max_workspaces,
+        processes=max_processes,
+        queue=queue,
+        concurrency=concurrency,
+        drain_sec=drain,
+        allow_mounts=allow_mount or (),
+        allow_hosts=allow_host or (),
+        as_json=as_json,
+    )
+    serve(serving, os.environ)
+
+
 def _house() -> House:
     from codepilot.engine import House
 

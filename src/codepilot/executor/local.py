@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,17 +27,13 @@ from codepilot.executor.protocol import (
     StartProcess,
     Violation,
     WorkspaceInfo,
+    making_git,
 )
 from codepilot.sandbox import ActionResult, Answer, Credential, Level, Limits, Process, Sandbox
 from codepilot.workspace import ObjectStore, Workspace, shown
 from codepilot.workspace import Violation as Found
 
 _REQUEST = "request.json"
-_GIT = (
-    "git init -q . && git add -A -f && "
-    "git -c user.name=codepilot -c user.email=codepilot@localhost -c commit.gpgsign=false "
-    "commit -q --allow-empty --no-verify -m base"
-)
 
 
 class LocalExecutor:
@@ -75,6 +71,10 @@ class LocalExecutor:
     @property
     def level(self) -> Level:
         return self._sandbox.level
+
+    @property
+    def remaps(self) -> bool:
+        return self._sandbox.remaps
 
     def create(self, request: CreateWorkspace) -> WorkspaceInfo:
         check_hosts(self.level, request.hosts)
@@ -147,6 +147,20 @@ class LocalExecutor:
         with place.stilled():
             place.workspace.restore(snapshot, paths)
 
+    def export_snapshot(self, workspace: str, snapshot: str, whole: bool = False) -> Iterator[bytes]:
+        """A snapshot as bytes for `import_snapshot`; unless whole it leaves out what the workspace's base holds."""
+        place = self._place(workspace)
+        check_object(snapshot)
+        with place.lock:
+            return place.workspace.export_snapshot(snapshot, whole)
+
+    def import_snapshot(self, workspace: str, chunks: Iterable[bytes]) -> SnapshotInfo:
+        """Take in a snapshot of another workspace, so that it can be restored here."""
+        place = self._place(workspace)
+        with place.lock:
+            taken = place.workspace.import_snapshot(chunks)
+        return SnapshotInfo(snapshot=taken.id, tree=taken.tree, violations=_violations(taken.violations))
+
     def diff(self, workspace: str, base_tree: str) -> DiffResult:
         place = self._place(workspace)
         check_object(base_tree)
@@ -208,7 +222,7 @@ class LocalExecutor:
 
     def init_git(self, workspace: str) -> CommandResult:
         """Give the agent a throwaway repository of one commit, made inside; the host never reads it."""
-        return self.run_command(RunCommand(workspace=workspace, argv=("/bin/sh", "-c", _GIT)))
+        return self.run_command(making_git(workspace))
 
     def close(self) -> None:
         """End everything that runs; the workspaces stay."""

@@ -14,6 +14,7 @@ from pydantic._internal._model_construction import ModelMetaclass
 from codepilot.core.contract import Contract
 from codepilot.core.events import SkillCall
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.policy import Host
 from codepilot.executor.fields import (
     AbsolutePath,
     Code,
@@ -72,7 +73,7 @@ class CreateWorkspace(Request):
     """Host files copied in when the workspace is made; they are no part of its tree. Targets are relative to it."""
     env: Environment = {}
     kernel_python: Text | None = None
-    hosts: tuple[str, ...] = ()
+    hosts: tuple[Host, ...] = ()
     """What code inside may reach, through the executor's proxy; none by default."""
 
 
@@ -123,12 +124,19 @@ class RunCommand(Request):
     stdin: bytes = b""
     env: Environment = {}
     cwd: Text = "."
-    hosts: tuple[str, ...] = ()
+    hosts: tuple[Host, ...] = ()
     """Hosts that this one command may reach through the proxy, beside the workspace's own."""
     packages: tuple[str, ...] = ()
-    """Packages beside CodePilot's own. With any, `argv` is Python source and its arguments for CodePilot's interpreter."""
+    """Packages beside CodePilot's own. With any, `argv` is Python source with its arguments for its interpreter."""
     limits: LimitsField | None = None
     idempotency_key: Key = ""
+
+
+def making_git(workspace: str) -> RunCommand:
+    """The command behind `init_git`."""
+    identity = "-c user.name=codepilot -c user.email=codepilot@localhost -c commit.gpgsign=false"
+    commit = f"git {identity} commit -q --allow-empty --no-verify -m base"
+    return RunCommand(workspace=workspace, argv=("/bin/sh", "-c", f"git init -q . && git add -A -f && {commit}"))
 
 
 class CommandResult(Contract):
@@ -193,6 +201,10 @@ class Executor(Protocol):
     @property
     def level(self) -> Level: ...
 
+    @property
+    def remaps(self) -> bool:
+        """Whether code inside sees a workspace at the path that was asked for."""
+
     def create(self, request: CreateWorkspace) -> WorkspaceInfo: ...
 
     def run_code(self, request: RunCode) -> CodeResult: ...
@@ -212,3 +224,12 @@ class Executor(Protocol):
     def interrupt(self, workspace: str) -> None: ...
 
     def delete(self, workspace: str) -> None: ...
+
+    def interrupt_all(self) -> None:
+        """Interrupt what runs in every workspace that was opened through this executor."""
+
+    def init_git(self, workspace: str) -> CommandResult:
+        """Give the agent a throwaway repository of one commit, made inside."""
+
+    def close(self) -> None:
+        """End everything that runs in those workspaces; their files stay."""

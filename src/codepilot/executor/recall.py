@@ -51,8 +51,8 @@ class Answers:
         with self._lock:
             known = self._known.get(key) or self._recorded(key, kind)
             if known is None:
-                mine = self._known[key] = _Known(digest)
                 self._record(key, digest, None)
+                mine = self._known[key] = _Known(digest)
         if known is not None:
             if known.digest != digest:
                 raise Conflict(f"the key {key!r} was used for another request", "Use a key of its own for each.")
@@ -64,7 +64,13 @@ class Answers:
             self._forget(key)
             mine.answer.set_exception(error)
             raise
-        self._keep(key, digest, answer)
+        try:
+            self._keep(key, digest, answer)
+        except BaseException as error:  # The mark stays where it is: what was done must not be done again.
+            with self._lock:
+                self._known.pop(key, None)
+            mine.answer.set_exception(error)
+            raise
         mine.answer.set_result(answer)
         return answer
 

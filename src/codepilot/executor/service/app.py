@@ -1,0 +1,306 @@
+"""The HTTP edge: checks who asks, reads bodies within bounds, hands over to threads, and answers in one form."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response, StreamingResponse
+
+from codepilot import __version__
+from codepilot.core.contract import Contract
+from codepilot.core.failures import CodePilotError, Failure, FailureKind
+from codepilot.executor.fields import NAME_PATTERN, OBJECT_PATTERN
+from codepilot.executor.service import bodies
+from codepilot.executor.service.gate import Draining, Gate
+from codepilot.executor.service.logs import log
+from codepilot.executor.service.loopback import is_loopback
+from codepilot.executor.service.measures import Measures
+from codepilot.executor.service.openapi import document
+from codepilot.executor.service.operations import OPERATIONS, Operation
+from codepilot.executor.service.plane import Plane
+from codepilot.executor.service.processes import Served
+from codepilot.executor.service.replies import Misdirected, Unauthorised, failed, told
+from codepilot.executor.wire import About, BaseState, Done, Health, ProcessState, Signal, WaitRemote, Written
+from codepilot.telemetry import METRICS
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_OPEN = ("/healthz", "/openapi.json")
+_BYTES = "application/octet-stream"
+_CONTROLS = 8
+
+Handler = Callable[[Request], Awaitable[Response]]
+Result = TypeVar("Result")
+
+
+class Edge:
+    """Everything that answers requests. Made on no loop; its handlers run on one."""
+
+    def __init__(self, plane: Plane) -> None:
+        settings = plane.settings
+        self.plane = plane
+        self.settings = settings
+        self.draining = False
+        self.measures = Measures()
+        self._gates = {kind: Gate(settings.concurrency, settings.queue) for kind in ("runs", "files")}
+        self._pools = {
+            "runs": ThreadPoolExecutor(settings.concurrency, "codepilot-run"),
+            "files": ThreadPoolExecutor(settings.concurrency, "codepilot-file"),
+            "control": ThreadPoolExecutor(_CONTROLS, "codepilot-control"),
+        }
+        self._document = document(token=settings.token is not None)
+
+    @property
+    def active(self) -> int:
+        """Operations that run or wait, and processes that live."""
+        return sum(gate.active + gate.waiting for gate in self._gates.values()) + self.plane.processes.running()
+
+    def app(self) -> FastAPI:
+        app = FastAPI(title="CodePilot executor", openapi_url=None, docs_url=None, redoc_url=None)
+        for path, method, handler in self.routes():
+            app.add_route(path, handler, methods=[method], include_in_schema=False)
+        app.add_exception_handler(404, _nothing_there)
+        app.add_exception_handler(405, _wrong_method)
+        return app
+
+    def routes(self) -> list[tuple[str, str, Handler]]:
+        """Every path with its method and handler; `openapi.py` describes the same."""
+        operations = [(f"/workspace/{operation.name}", "POST", self._operation(operation)) for operation in OPERATIONS]
+        process = "/process/{process}"
+        found: list[tuple[str, str, Handler]] = [
+            *operations,
+            (process, "GET", self.process_state),
+            (f"{process}/write", "POST", self.process_write),
+            (f"{process}/read", "GET", self.process_read),
+            (f"{process}/signal", "POST", self.process_signal),
+            (f"{process}/wait", "POST", self.process_wait),
+            (f"{process}/kill", "POST", self.process_kill),
+            ("/base/{tree}", "GET", self.base_state),
+            ("/base/{tree}", "PUT", self.base_upload),
+            ("/snapshot/{workspace}/{snapshot}", "GET", self.snapshot_export),
+            ("/snapshot/{workspace}", "PUT", self.snapshot_import),
+            ("/about", "GET", self.about),
+            ("/healthz", "GET", self.health),
+            ("/metrics", "GET", self.metrics),
+            ("/openapi.json", "GET", self.openapi),
+        ]
+        return [(path, method, self._answering(path, handler)) for path, method, handler in found]
+
+    def _answering(self, route: str, handler: Handler) -> Handler:
+        """What every request goes through: id, token, failures as replies, log and measures."""
+
+        async def answer(request: Request) -> Response:
+            begun = time.monotonic()
+            given = request.headers.get("x-request-id", "")
+            request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+            try:
+                if route not in _OPEN:
+                    self._check_token(request)
+                response = await handler(request)
+            except CodePilotError as error:
+                response = told(error)
+                if error.kind is FailureKind.INTERNAL:
+                    log("failure", request_id=request_id, route=route, message=error.failure.message)
+            except Exception as error:  # noqa: BLE001 - the last place that can still answer
+                log("defect", error=error, request_id=request_id, route=route)
+                message = f"{type(error).__name__} while answering {route}"
+                response = failed(Failure(kind=FailureKind.INTERNAL, message=message), 500)
+            response.headers["X-Request-Id"] = request_id
+            seconds = time.monotonic() - begun
+            self.measures.answered(route, response.status_code, seconds)
+            if route not in ("/healthz", "/metrics"):
+                log(
+                    "request",
+                    request_id=request_id,
+                    method=request.method,
+                    route=route,
+                    status=response.status_code,
+                    duration_ms=round(seconds * 1000, 3),
+                )
+            return response
+
+        return answer
+
+    def _check_token(self, request: Request) -> None:
+        if self.settings.token is None:
+            host = request.headers.get("host", "")
+            if not is_loopback(host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host):
+                raise Misdirected
+            return
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        fits = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self.settings.token.encode())
+        if scheme.lower() != "bearer" or not fits:
+            raise Unauthorised
+
+    def _operation(self, operation: Operation) -> Handler:
+        async def handle(request: Request) -> Response:
+            asked = await self._contract(request, operation.takes)
+            workspace: str = getattr(asked, "workspace", "")
+            if operation.work and self.draining:
+                raise Draining
+
+            def act() -> Contract | bytes:
+                return operation.carry_out(self.plane, asked)
+
+            if operation.turn == "control":
+                answer = await self._threaded("control", act)
+            else:
+                order = f"{operation.name} {workspace}" if operation.ordered else ""
+                async with self._gates[operation.turn].turn(order):
+                    if operation.work and self.draining:
+                        raise Draining
+                    answer = await self._threaded(operation.turn, act)
+            return _reply(answer)
+
+        return handle
+
+    async def _contract(self, request: Request, kind: type[bodies.Asked]) -> bodies.Asked:
+        return await bodies.contract(request, kind, self.settings.json_bytes, self.settings.body_sec)
+
+    async def _threaded(self, pool: str, act: Callable[[], Result]) -> Result:
+        """Run in a thread to the end, even if the caller goes away meanwhile."""
+        running = asyncio.get_running_loop().run_in_executor(self._pools[pool], act)
+        return await asyncio.shield(running)
+
+    async def process_state(self, request: Request) -> Response:
+        return _reply(self._process(request).state())
+
+    async def process_write(self, request: Request) -> Response:
+        served = self._process(request)
+        offset, end = _whole_number(request, "offset"), _flag(request, "end")
+        data = await bodies.whole(request, self.settings.json_bytes, self.settings.body_sec)
+        received = await served.write(data, offset, end, self.settings.body_sec)
+        return _reply(Written(received=received))
+
+    async def process_read(self, request: Request) -> Response:
+        served = self._process(request)
+        offset = _whole_number(request, "offset")
+        served.output.take(offset)
+        return StreamingResponse(served.read(offset), media_type=_BYTES)
+
+    async def process_signal(self, request: Request) -> Response:
+        served = self._process(request)
+        await self._contract(request, Signal)
+        await self._threaded("control", served.process.interrupt)
+        return _reply(Done())
+
+    async def process_wait(self, request: Request) -> Response:
+        served = self._process(request)
+        asked = await self._contract(request, WaitRemote)
+        return _reply(await served.wait(asked.timeout_sec))
+
+    async def process_kill(self, request: Request) -> Response:
+        served = self._process(request)
+
+        def kill() -> ProcessState:
+            served.kill()
+            return served.state()
+
+        return _reply(await self._threaded("control", kill))
+
+    def _process(self, request: Request) -> Served:
+        return self.plane.processes.get(_path(request, "process", "^[0-9a-f]{32}$"))
+
+    async def base_state(self, request: Request) -> Response:
+        tree = _path(request, "tree", OBJECT_PATTERN)
+        return _reply(await self._threaded("control", lambda: self.plane.base(tree)))
+
+    async def base_upload(self, request: Request) -> Response:
+        tree = _path(request, "tree", OBJECT_PATTERN)
+
+        def take(file: Any) -> BaseState:
+            return self.plane.receive(file, tree)
+
+        return await self._upload(request, take)
+
+    async def snapshot_import(self, request: Request) -> Response:
+        workspace = _path(request, "workspace", NAME_PATTERN)
+        return await self._upload(request, lambda file: self.plane.receive_snapshot(file, workspace))
+
+    async def _upload(self, request: Request, take: Callable[[Any], Contract]) -> Response:
+        if self.draining:
+            raise Draining
+        async with self._gates["files"].turn():
+            with self.plane.spool() as file:
+                await bodies.spooled(request, file, self.settings.upload_bytes, self.settings.body_sec)
+                return _reply(await self._threaded("files", lambda: take(file)))
+
+    async def snapshot_export(self, request: Request) -> Response:
+        workspace = _path(request, "workspace", NAME_PATTERN)
+        snapshot = _path(request, "snapshot", OBJECT_PATTERN)
+        whole = _flag(request, "whole")
+        async with self._gates["files"].turn():
+            chunks = await self._threaded(
+                "files", lambda: self.plane.executor.export_snapshot(workspace, snapshot, whole)
+            )
+        return StreamingResponse(chunks, media_type=_BYTES)
+
+    async def about(self, request: Request) -> Response:
+        executor = self.plane.executor
+        return _reply(About(level=executor.level, remaps=executor.remaps, version=__version__))
+
+    async def health(self, request: Request) -> Response:
+        health = Health(status="draining" if self.draining else "ok")
+        return Response(health.model_dump_json(), 503 if self.draining else 200, media_type="application/json")
+
+    async def metrics(self, request: Request) -> Response:
+        waiting = {kind: gate.waiting for kind, gate in self._gates.items()}
+        workspaces = await self._threaded("control", self.plane.workspaces)
+        self.measures.now(waiting, workspaces, self.plane.processes.running())
+        return Response(METRICS.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def openapi(self, request: Request) -> Response:
+        return Response(self._document, media_type="application/json")
+
+    def close(self) -> None:
+        """Wait for the threads; everything they ran has been ended."""
+        for pool in self._pools.values():
+            pool.shutdown(wait=True)
+
+
+def _reply(answer: Contract | bytes) -> Response:
+    if isinstance(answer, bytes):
+        return Response(answer, media_type=_BYTES)
+    return Response(answer.model_dump_json(), media_type="application/json")
+
+
+def _path(request: Request, name: str, pattern: str) -> str:
+    value: str = request.path_params[name]
+    if not re.fullmatch(pattern.removeprefix("^").removesuffix("$"), value):
+        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"the path's {name} is not valid")
+    return value
+
+
+def _whole_number(request: Request, name: str) -> int:
+    value = request.query_params.get(name, "0")
+    if not re.fullmatch(r"0|[1-9][0-9]{0,17}", value):
+        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"{name} must be a whole number")
+    return int(value)
+
+
+def _flag(request: Request, name: str) -> bool:
+    value = request.query_params.get(name, "false")
+    if value not in ("true", "false"):
+        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"{name} must be true or false")
+    return value == "true"
+
+
+async def _nothing_there(request: Request, error: Exception) -> Response:
+    message = f"there is nothing at {request.url.path[:200]!r}"
+    return failed(Failure(kind=FailureKind.PATH_NOT_FOUND, message=message, next_action="See /openapi.json."), 404)
+
+
+async def _wrong_method(request: Request, error: Exception) -> Response:
+    failure = Failure(
+        kind=FailureKind.TOOL_INVALID_ARGS,
+        message=f"{request.url.path[:200]!r} does not take {request.method[:20]}",
+        next_action="See /openapi.json.",
+    )
+    return failed(failure, 405, dict(getattr(error, "headers", None) or {}))

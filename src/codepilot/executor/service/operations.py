@@ -1,0 +1,137 @@
+"""The operations on workspaces, as data: what each takes and gives, and how it takes its turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from codepilot.core.contract import Contract
+from codepilot.executor import protocol
+from codepilot.executor.protocol import (
+    CodeResult,
+    CommandResult,
+    DiffResult,
+    RunCode,
+    RunCommand,
+    SnapshotInfo,
+    WorkspaceInfo,
+)
+from codepilot.executor.service.plane import Plane
+from codepilot.executor.wire import (
+    CreateRemote,
+    Diff,
+    Done,
+    Named,
+    ProcessState,
+    ReadFile,
+    Restore,
+    StartRemote,
+)
+
+Turn = Literal["runs", "files", "control"]
+"""Whose queue an operation waits in; what stops work waits in none."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    name: str
+    summary: str
+    takes: type[protocol.Request]
+    gives: type[Contract] | None
+    """None for plain bytes."""
+    turn: Turn
+    carry_out: Callable[[Plane, Any], Contract | bytes]
+    ordered: bool = False
+    """Whether those of one workspace take turns."""
+    work: bool = True
+    """Whether it is refused while the service drains."""
+
+
+def _done(act: Callable[[Plane, Any], None]) -> Callable[[Plane, Any], Done]:
+    def acted(plane: Plane, request: Any) -> Done:
+        act(plane, request)
+        return Done()
+
+    return acted
+
+
+def _start(plane: Plane, request: StartRemote) -> ProcessState:
+    return plane.start_process(request).state()
+
+
+OPERATIONS = (
+    Operation(
+        "create", "Make a workspace, or find it", CreateRemote, WorkspaceInfo, "files", Plane.create, ordered=True
+    ),
+    Operation(
+        "run_code",
+        "Run a Python action in the workspace's kernel",
+        RunCode,
+        CodeResult,
+        "runs",
+        lambda plane, request: plane.executor.run_code(request),
+        ordered=True,
+    ),
+    Operation("run_command", "Run a command to its end", RunCommand, CommandResult, "runs", Plane.run_command),
+    Operation("start_process", "Start a process to speak to", StartRemote, ProcessState, "files", _start),
+    Operation(
+        "snapshot",
+        "Keep the workspace exactly as it is",
+        Named,
+        SnapshotInfo,
+        "files",
+        lambda plane, request: plane.executor.snapshot(request.workspace),
+    ),
+    Operation(
+        "restore",
+        "End what runs and put files back",
+        Restore,
+        Done,
+        "files",
+        _done(lambda plane, request: plane.executor.restore(request.workspace, request.snapshot, request.paths)),
+    ),
+    Operation(
+        "diff",
+        "The exact change since a tree",
+        Diff,
+        DiffResult,
+        "files",
+        lambda plane, request: plane.executor.diff(request.workspace, request.base_tree),
+    ),
+    Operation(
+        "read_file",
+        "The content of a regular file",
+        ReadFile,
+        None,
+        "files",
+        lambda plane, request: plane.executor.read_file(request.workspace, request.path),
+    ),
+    Operation(
+        "interrupt",
+        "Stop the action and the commands that run",
+        Named,
+        Done,
+        "control",
+        _done(lambda plane, request: plane.executor.interrupt(request.workspace)),
+        work=False,
+    ),
+    Operation(
+        "release",
+        "End everything in a workspace; its files stay",
+        Named,
+        Done,
+        "control",
+        _done(lambda plane, request: plane.executor.release(request.workspace)),
+        work=False,
+    ),
+    Operation(
+        "delete",
+        "End everything in a workspace and remove it",
+        Named,
+        Done,
+        "control",
+        _done(lambda plane, request: plane.executor.delete(request.workspace)),
+        work=False,
+    ),
+)

@@ -1,0 +1,181 @@
+"""The synchronous heart of the service: one durable executor, the objects that callers sent, their processes."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.executor.errors import Conflict
+from codepilot.executor.local import LocalExecutor
+from codepilot.executor.protocol import (
+    CommandResult,
+    CreateWorkspace,
+    MountSpec,
+    RunCommand,
+    SnapshotInfo,
+    StartProcess,
+    WorkspaceInfo,
+)
+from codepilot.executor.service.allowed import check_hosts, check_mounts, check_python
+from codepilot.executor.service.gate import Busy
+from codepilot.executor.service.processes import Processes, Served
+from codepilot.executor.service.settings import ServiceSettings
+from codepilot.executor.wire import BaseState, CreateRemote, StartRemote
+from codepilot.workspace import ObjectStore, Workspace
+
+_CHUNK = 1 << 20
+
+
+class Plane:
+    """Owns its home while it is open. Requests to create the same workspace must take turns."""
+
+    def __init__(self, settings: ServiceSettings, open_executor: Callable[[Path], LocalExecutor]) -> None:
+        """`open_executor` is given the directory of the workspaces; what it opens should be durable."""
+        self.settings = settings
+        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = _own(settings.home)
+        self._sweep()
+        self.objects = ObjectStore.open(settings.objects_home)
+        self.executor = open_executor(settings.workspaces_home)
+        self.processes = Processes(settings.processes)
+
+    def close(self) -> None:
+        """End everything that runs; the workspaces stay."""
+        self.executor.close()
+        self.objects.close()
+        os.close(self._lock)
+
+    def workspaces(self) -> int:
+        return sum(1 for _ in self.settings.workspaces_home.iterdir())
+
+    def create(self, request: CreateRemote) -> WorkspaceInfo:
+        check_mounts(request, self.settings.allow_mounts)
+        check_python(request)
+        check_hosts(request.hosts, self.settings.allow_hosts)
+        there = (self.settings.workspaces_home / request.workspace / "tree").is_dir()
+        if not there:
+            self._check_room()
+        missing = [] if there else self._missing(request)
+        if missing:
+            raise Conflict(
+                f"the workspace {request.workspace} cannot be made before its {' and '.join(missing)} has been sent",
+                "Send it with PUT /base/{tree}, then ask again.",
+                missing=missing,
+            )
+        with self._carried(request, there) as carried:
+            return self.executor.create(
+                CreateWorkspace(
+                    workspace=request.workspace,
+                    objects=str(self.settings.objects_home),
+                    tree=request.tree,
+                    at=request.at,
+                    mounts=request.mounts,
+                    carried=carried,
+                    env=request.env,
+                    kernel_python=request.kernel_python,
+                    hosts=request.hosts,
+                )
+            )
+
+    def run_command(self, request: RunCommand) -> CommandResult:
+        check_hosts(request.hosts, self.settings.allow_hosts)
+        return self.executor.run_command(request)
+
+    def start_process(self, request: StartRemote) -> Served:
+        plain = StartProcess(workspace=request.workspace, argv=request.argv, env=request.env, limits=request.limits)
+        return self.processes.start(request, lambda: self.executor.start_process(plain))
+
+    def base(self, tree: str) -> BaseState:
+        return BaseState(tree=tree, present=self._has(tree))
+
+    def receive(self, file: Path, tree: str) -> BaseState:
+        """Take in a base or the carried files, from the stream that was sent."""
+        root = self.objects.receive(_chunks(file), self.settings.upload_bytes)
+        if root != tree:
+            raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"the stream holds {root}, not {tree}", root=root)
+        return BaseState(tree=tree, present=True)
+
+    def receive_snapshot(self, file: Path, workspace: str) -> SnapshotInfo:
+        return self.executor.import_snapshot(workspace, _chunks(file))
+
+    @contextlib.contextmanager
+    def spool(self) -> Iterator[Path]:
+        """A place for a body; it is gone afterwards."""
+        file = self.settings.staging / secrets.token_hex(16)
+        try:
+            yield file
+        finally:
+            file.unlink(missing_ok=True)
+
+    def _check_room(self) -> None:
+        if self.workspaces() >= self.settings.workspaces:
+            raise Busy(
+                f"the executor holds {self.settings.workspaces} workspaces already",
+                next_action="Delete one, or start the executor with a larger --max-workspaces.",
+            )
+
+    def _missing(self, request: CreateRemote) -> list[str]:
+        missing = [] if self._has(request.tree) else ["base"]
+        snapshot = request.carried_snapshot
+        if request.carried and (snapshot is None or not self._has(snapshot)):
+            missing.append("carried")
+        return missing
+
+    def _has(self, name: str) -> bool:
+        return self.objects.has(name) or (self.objects.refresh() and self.objects.has(name))
+
+    @contextlib.contextmanager
+    def _carried(self, request: CreateRemote, there: bool) -> Iterator[tuple[MountSpec, ...]]:
+        """The carried files laid down beside the workspace, as long as it takes to copy them."""
+        place = self.settings.staging / f"carried-{request.workspace}"
+        sources = [place / "tree" / str(number) for number in range(len(request.carried))]
+        laid = Workspace(place, self.objects)
+        try:
+            if request.carried and request.carried_snapshot is not None and not there:
+                laid.create(self.objects.write_tree({}))
+                laid.restore(request.carried_snapshot)
+            yield tuple(
+                MountSpec(source=str(source), target=target)
+                for source, target in zip(sources, request.carried, strict=True)
+            )
+        finally:
+            laid.delete()
+
+    def _sweep(self) -> None:
+        """Remove what an earlier process left when it was killed; without workspaces no object is needed."""
+        shutil.rmtree(self.settings.staging, ignore_errors=True)
+        self.settings.staging.mkdir(mode=0o700)
+        self.settings.workspaces_home.mkdir(mode=0o700, exist_ok=True)
+        names = sorted(path.name for path in self.settings.workspaces_home.iterdir())
+        for name in names:
+            for left in (self.settings.workspaces_home / name).glob(".codepilot-tmp-*"):
+                Workspace(left, ObjectStore(left, ())).delete()
+        if not names:
+            shutil.rmtree(self.settings.objects_home, ignore_errors=True)
+
+
+def _own(home: Path) -> int:
+    """Hold the home for this process alone."""
+    lock = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise CodePilotError(
+            FailureKind.STORE_UNAVAILABLE,
+            f"another executor uses {home}",
+            "End it first, or give this one a --home of its own.",
+        ) from None
+    return lock
+
+
+def _chunks(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            yield chunk

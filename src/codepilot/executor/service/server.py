@@ -1,0 +1,108 @@
+"""One service from its start to its end: listens, says where, drains when told to stop, leaves nothing running."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import uvicorn
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.executor.local import LocalExecutor
+from codepilot.executor.service.app import Edge
+from codepilot.executor.service.connection import protocol_for
+from codepilot.executor.service.logs import JsonHandler, log
+from codepilot.executor.service.plane import Plane
+from codepilot.executor.service.settings import ServiceSettings
+
+_TICK = 0.05
+_LAST_WORDS_SEC = 5
+
+
+class _Server(uvicorn.Server):
+    """Signals are ours: the first lets running work finish."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def run_service(
+    settings: ServiceSettings, open_executor: Callable[[Path], LocalExecutor], ready: Callable[[str], None]
+) -> None:
+    """Serve until SIGTERM or SIGINT. `ready` is told the address."""
+    listener = _listen(settings)
+    try:
+        plane = Plane(settings, open_executor)
+    except BaseException:
+        listener.close()
+        raise
+    edge = Edge(plane)
+    logging.basicConfig(handlers=[JsonHandler()], level=logging.WARNING, force=True)
+    asyncio.run(_serve(edge, listener, ready))
+    edge.close()
+    plane.close()
+    log("ended")
+
+
+async def _serve(edge: Edge, listener: socket.socket, ready: Callable[[str], None]) -> None:
+    settings = edge.settings
+    server = _Server(
+        uvicorn.Config(
+            edge.app(),
+            http=protocol_for(settings.header_sec, settings.connections),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=int(settings.idle_sec),
+            timeout_graceful_shutdown=_LAST_WORDS_SEC,
+        )
+    )
+    stops: asyncio.Queue[int] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stops.put_nowait, number)
+    serving = asyncio.create_task(server.serve([listener]))
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.005)
+    if not serving.done():
+        host, port = listener.getsockname()[:2]
+        ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+        await _until_stopped(edge, stops, serving)
+        server.should_exit = True
+    await serving
+
+
+async def _until_stopped(edge: Edge, stops: asyncio.Queue[int], serving: asyncio.Task[None]) -> None:
+    """Wait for a signal, let work finish for a while, then end what is left."""
+    first = asyncio.create_task(stops.get())
+    await asyncio.wait((first, serving), return_when=asyncio.FIRST_COMPLETED)
+    edge.draining = True
+    log("draining", active=edge.active)
+    second = asyncio.create_task(stops.get())
+    deadline = asyncio.get_running_loop().time() + edge.settings.drain_sec
+    while edge.active and not second.done() and asyncio.get_running_loop().time() < deadline:
+        await asyncio.sleep(_TICK)
+    for task in (first, second):
+        task.cancel()
+    log("ending", active=edge.active)
+    await asyncio.get_running_loop().run_in_executor(None, edge.plane.executor.close)
+
+
+def _listen(settings: ServiceSettings) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        return socket.create_server((settings.host, settings.port), family=family, backlog=512)
+    except (OSError, OverflowError) as error:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"it is not possible to listen on {settings.host}:{settings.port}: {error}",
+            "Name a free address of this machine with --listen.",
+        ) from error

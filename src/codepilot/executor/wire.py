@@ -1,0 +1,104 @@
+"""What travels between `RemoteExecutor` and the service beyond the protocol's own contracts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from codepilot.core.contract import Contract
+from codepilot.core.policy import Host
+from codepilot.executor.fields import AbsolutePath, Environment, Name, ObjectId, Text
+from codepilot.executor.protocol import MountSpec, Request, StartProcess
+from codepilot.sandbox import Level
+
+ProcessId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+PROCESS_WAIT_SEC = 60.0
+FOREVER_SEC = 1e9
+"""Stands for a limit without end: JSON has no infinity."""
+
+
+class CreateRemote(Request):
+    """`CreateWorkspace` without paths of the caller's: the base and the carried files were sent before, as bytes."""
+
+    workspace: Name
+    tree: ObjectId
+    at: AbsolutePath | None = None
+    mounts: tuple[MountSpec, ...] = ()
+    carried: tuple[Text, ...] = ()
+    """Targets of carried files; the entry called `0` of the snapshot goes to the first, and so on."""
+    carried_snapshot: ObjectId | None = None
+    env: Environment = {}
+    kernel_python: Text | None = None
+    hosts: tuple[Host, ...] = ()
+
+
+class Named(Request):
+    """A workspace, by its name."""
+
+    workspace: Name
+
+
+class Restore(Request):
+    workspace: Name
+    snapshot: ObjectId
+    paths: tuple[Text, ...] = ()
+
+
+class Diff(Request):
+    workspace: Name
+    base_tree: ObjectId
+
+
+class ReadFile(Request):
+    workspace: Name
+    path: Text = Field(min_length=1)
+
+
+class StartRemote(StartProcess):
+    """The caller names the process, so that asking again starts no second one."""
+
+    process: ProcessId
+
+
+class WaitRemote(Request):
+    timeout_sec: float = Field(default=PROCESS_WAIT_SEC, ge=0, le=PROCESS_WAIT_SEC)
+
+
+class Signal(Request):
+    signal: Literal["interrupt"] = "interrupt"
+
+
+class Done(Contract):
+    done: Literal[True] = True
+
+
+class ProcessState(Contract):
+    process: str
+    running: bool
+    exit_code: int | None = None
+    limit: str | None = None
+    stderr_tail: bytes = b""
+
+
+class Written(Contract):
+    """How much of a process's standard input has arrived."""
+
+    received: int
+
+
+class BaseState(Contract):
+    tree: str
+    present: bool
+
+
+class About(Contract):
+    """What a caller must know of the executor before it asks for anything."""
+
+    level: Level
+    remaps: bool
+    version: str
+
+
+class Health(Contract):
+    status: Literal["ok", "draining"]
