@@ -106,7 +106,7 @@ class Proxy:
         with contextlib.suppress(OSError):
             self.path.parent.rmdir()
         deadline = time.monotonic() + _CLOSE_SEC
-        for thread in threads:
+        for thread in filter(threading.Thread.is_alive, threads):
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _accept(self) -> None:
@@ -124,7 +124,11 @@ class Proxy:
             thread = threading.Thread(target=self._serve, args=(client,), name="codepilot-proxied", daemon=True)
             with self._lock:
                 self._threads.add(thread)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:  # the machine has no thread left; the client may try again
+                client.close()
+                self._forget(thread)
 
     def _serve(self, client: socket.socket) -> None:
         """One connection from its first byte to its last, whoever ends it."""
@@ -133,9 +137,12 @@ class Proxy:
                 self._hold(opened, client)
                 self._answer(Wire(client, self.bounds.idle_sec), opened)
         finally:
-            self._slots.release()
-            with self._lock:
-                self._threads.discard(threading.current_thread())
+            self._forget(threading.current_thread())
+
+    def _forget(self, thread: threading.Thread) -> None:
+        self._slots.release()
+        with self._lock:
+            self._threads.discard(thread)
 
     def _hold(self, opened: contextlib.ExitStack, connection: socket.socket) -> None:
         """Have a connection closed in the end, and ended by `close` before."""
@@ -229,7 +236,7 @@ class Proxy:
             secured = self._tls.wrap_socket(server, server_hostname=host, do_handshake_on_connect=False)
             self._hold(opened, secured)
             secured.do_handshake()
-        except (ssl.SSLError, TimeoutError) as error:
+        except OSError as error:
             raise Refused(502, f"{host} is allowed, but no secure connection to it can be made") from error
         return secured
 
