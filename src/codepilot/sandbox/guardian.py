@@ -6,9 +6,10 @@ Three processes: the guardian, unconfined, is the parent to which every orphan f
 tree; it ends the tree when the command ends, on SIGTERM, and when its own parent dies. The warden is its child,
 confined like the command, which is the warden's child: because a confined process can signal only its own kind, one
 `kill(-1)` of the warden's ends them all at once, where a fork bomb would outrun any loop.
+A fourth, the mediator beside the warden, answers the calls that the confinement hands to it.
 """
 
-# ruff: noqa: PTH123, PTH208  (importing pathlib or typing would take longer than all the rest)
+# ruff: noqa: PTH100, PTH120, PTH123, PTH208  (importing pathlib or typing would take longer than all the rest)
 
 from __future__ import annotations
 
@@ -126,7 +127,7 @@ def _limit(limits: list[list[int]]) -> None:
         resource.setrlimit(kind, (value, value))
 
 
-def _warden(spec: dict[str, Any], guardian: int, orders: int, news: int) -> NoReturn:
+def _warden(spec: dict[str, Any], guardian: int, orders: int, news: int, lend: Any) -> NoReturn:
     """Confine ourselves, start the command, tell how it ends, and at the end of `orders` kill everything."""
     try:
         os.setsid()
@@ -135,7 +136,7 @@ def _warden(spec: dict[str, Any], guardian: int, orders: int, news: int) -> NoRe
         if not spec["cgroups"]:
             _be_prompt()
         _enter_groups(spec["cgroups"], spec["cpus"])
-        scoped = _confine(spec["confinement"], guardian)
+        scoped = _confine(spec["confinement"], guardian, lend)
     except (SetupError, OSError, ValueError) as error:
         _tell(news, {"setup-error": str(error)})
         os._exit(1)
@@ -180,7 +181,7 @@ def _be_prompt() -> None:
             os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
 
 
-def _confine(confinement: dict[str, Any] | None, guardian: int) -> bool:
+def _confine(confinement: dict[str, Any] | None, guardian: int, lend: Any) -> bool:
     """Apply what is asked for. True if from here on only processes confined with us can be signalled."""
     if confinement is None:
         return False
@@ -188,9 +189,32 @@ def _confine(confinement: dict[str, Any] | None, guardian: int) -> bool:
     _check(_prctl(_PR_SET_NO_NEW_PRIVS, 1), "no_new_privs")
     _restrict_files(confinement)
     _filter_calls(bytes.fromhex(confinement["seccomp"]))
+    _mediation().install(bytes.fromhex(confinement["mediated"]), lend)
     if not _cannot_signal(guardian):
         raise SetupError("landlock does not keep signals inside")
     return True
+
+
+def _mediation() -> Any:
+    """The file beside this one; nothing else there can be imported."""
+    if "mediator" not in sys.modules:
+        sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+        try:
+            __import__("mediator")
+        finally:
+            del sys.path[0]
+    return sys.modules["mediator"]
+
+
+def _mediate(spec: dict[str, Any], borrow: Any) -> NoReturn:
+    """Become the mediator, which holds nothing of the guardian's and ends with the last confined process."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _check(_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL), "death signal")
+    os.close(spec["status"])
+    _leave_stdio()
+    told = spec["confinement"]
+    _mediation().serve(borrow, told["calls"], told["write"], told["read"])
+    os._exit(0)
 
 
 def _cannot_signal(pid: int) -> bool:
@@ -282,6 +306,7 @@ class _Guardian:
         self._stopping = True
 
     def guard(self) -> None:
+        lend = self._start_mediator() if self._spec["confinement"] else None
         orders_read, orders = os.pipe()
         news, news_write = os.pipe()
         myself = os.getpid()
@@ -289,7 +314,9 @@ class _Guardian:
         if self._warden == 0:
             os.close(orders)
             os.close(news)
-            _warden(self._spec, myself, orders_read, news_write)
+            _warden(self._spec, myself, orders_read, news_write, lend)
+        if lend is not None:
+            lend.close()
         os.close(orders_read)
         os.close(news_write)
         _leave_stdio()
@@ -297,6 +324,15 @@ class _Guardian:
         self._pass_on(news)
         os.close(orders)
         self._sweep()
+
+    def _start_mediator(self) -> Any:
+        """The end of a pair over which the warden is to hand its calls to a process of their own."""
+        lend, borrow = _mediation().pair()
+        if os.fork() == 0:
+            lend.close()
+            _mediate(self._spec, borrow)
+        borrow.close()
+        return lend
 
     def _pass_on(self, news: int) -> None:
         """Hand the warden's words to the host until the command has ended, or must."""

@@ -48,6 +48,8 @@ class Landlock(Guarded):
             "read": [*_system_paths(view.network), *(os.path.realpath(mount.source) for mount in extras)],
             "write": [*_existing(_WRITABLE), *map(os.fspath, writable), os.fspath(temp)],
             "seccomp": seccomp.build(sockets, pinned=pinned).hex(),
+            "mediated": seccomp.mediated().hex(),
+            "calls": {str(number): name for number, name in seccomp.mediated_calls().items()},
         }
 
 
