@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,14 +34,12 @@ print("begun", flush=True)
 """Six processes that want to stay."""
 
 
-@pytest.fixture(params=["groups", "watchdog"])
-def means(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Limits by control groups, where the machine has them, and by the watchdog alone."""
+@pytest.fixture(params=["best", "watchdog"])
+def means(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """The controllers that enforce limits: those this machine has, and none."""
     if request.param == "watchdog":
         monkeypatch.setenv(SWITCH, "off")
-    elif not enforcement().controllers:
-        pytest.skip(f"no control groups: {enforcement().reason}")
-    return str(request.param)
+    return enforcement().controllers
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Breaker:
 
 
 @pytest.fixture
-def broken(sandbox: Sandbox, means: str, view: View, marked: Callable[[str], list[int]]) -> Breaker:
+def broken(sandbox: Sandbox, means: tuple[str, ...], view: View, marked: Callable[[str], list[int]]) -> Breaker:
     mark = secrets.token_hex(8)
     return Breaker(sandbox, replace(view, env={"MARK": mark}), mark, marked)
 
@@ -91,7 +90,7 @@ def test_memory_in_files_that_lie_in_memory(bubblewrap, means, view):
     """Seen by a group only; the watchdog leaves it to the size of the file system."""
     code = "import time\nopen('/tmp/x', 'wb').write(bytes(100 << 20))\nopen('/tmp/y', 'wb').write(bytes(100 << 20))"
     done = bubblewrap.run(["/usr/bin/python3", "-I", "-c", code], view, Limits(memory_bytes=128 << 20))
-    assert (done.status, done.limit) == (("limit", "memory") if means == "groups" else ("ok", None))
+    assert (done.status, done.limit) == (("limit", "memory") if "memory" in means else ("ok", None))
 
 
 def test_a_fork_bomb(broken):
@@ -111,12 +110,20 @@ def test_as_many_processes_as_allowed(broken):
     assert broken(code, Limits(processes=9)).stdout == b"all\n"
 
 
-def test_threads_without_end(broken):
+def test_threads_without_end(broken, means):
     code = f"{OFFSPRING}\nimport threading\nthreading.stack_size(65536)\nwhile True:\n"
     code += "    try: threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
     code += "    except RuntimeError: time.sleep(600)"
     done = broken(code, Limits(wall_sec=8))
-    assert ended(done, "processes") or (not enforcement().controllers and done.limit == "wall")
+    assert ended(done, "processes") or ("pids" not in means and ended(done, "wall"))
+
+
+def test_what_is_refused_to_a_dying_tree_is_no_breach(broken):
+    """Leftovers that fork while they are being ended do not turn a command's success into a failure."""
+    code = "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nif os.fork() == 0:\n"
+    code += "    while True:\n        try: os.fork() or os._exit(0)\n"
+    code += "        except OSError: pass\ntime.sleep(0.1)"
+    assert broken(code, Limits()).status == "ok"
 
 
 def test_as_many_threads_as_a_large_program_has(broken):
@@ -163,15 +170,16 @@ print(used.children_user + used.children_system)
 
 @pytest.mark.parametrize("cpus", [0.5, 1.0])
 def test_processor_time(broken, means, cpus):
-    """Two that spin get no more than one could, though they ask for every processor."""
-    if means == "watchdog" and cpus < 1:
-        pytest.skip("a part of a processor needs a control group")
+    """Two that spin get no more than one could, though they ask for every processor.
+
+    A part of a processor needs a group; elsewhere it is a whole one.
+    """
     done = broken(SPENT, Limits(cpus=cpus))
     assert done.status == "ok", done.stderr
-    assert float(done.stdout) < 1.2 * cpus * 1.25 + 0.15
+    assert float(done.stdout) < 1.2 * (cpus if "cpu" in means else 1) * 1.25 + 0.15
 
 
-@pytest.mark.skipif(shutil.which("java") is None, reason="no Java here")
+@pytest.mark.skipif(shutil.which("java") is None and os.environ.get("CI") != "true", reason="no Java here")
 def test_java_starts_within_the_limits(broken):
     done = broken.sandbox.run(["java", "-version"], broken.view, Limits())
     assert done.status == "ok", done.stderr
@@ -181,7 +189,7 @@ class TestKernel:
     """The long-lived process: limits hold for it as they do for a command."""
 
     @pytest.fixture
-    def kernel(self, sandbox: Sandbox, means: str, tree: Path, marked):
+    def kernel(self, sandbox: Sandbox, means: tuple[str, ...], tree: Path, marked):
         self.mark = secrets.token_hex(8)
         view = View(Mount(tree, tree), env={"MARK": self.mark})
         kernel = Kernel(sandbox, view, Limits(memory_bytes=128 << 20, processes=30))
@@ -204,8 +212,6 @@ class TestKernel:
 
 
 def test_many_at_once_do_not_mix_their_limits(sandbox, means, view):
-    from concurrent.futures import ThreadPoolExecutor
-
     bomb = ["/usr/bin/python3", "-I", "-c", "x = bytearray(b'x') * (200 << 20)\nimport time; time.sleep(60)"]
     calm = ["/bin/sh", "-c", "sleep 0.2; echo fine"]
     with ThreadPoolExecutor(6) as pool:
@@ -213,4 +219,3 @@ def test_many_at_once_do_not_mix_their_limits(sandbox, means, view):
         done = [job.result() for job in jobs]
     assert [found.limit for found in done[::2]] == ["memory"] * 4
     assert [found.stdout for found in done[1::2]] == [b"fine\n"] * 4
-    assert os.environ.get(SWITCH, "") == ("off" if means == "watchdog" else "")

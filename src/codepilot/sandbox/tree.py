@@ -93,6 +93,8 @@ class Tree:
                 os.close(fd)
         self.child = self._first_status()
         self.root = self.popen.pid if launch.guarded else self.child
+        self.helpers = len(usage.children(self.root)) if launch.guarded else 0
+        """How many processes below `root` are the launcher's and not the command's."""
         try:
             self._release()
         except OSError:
@@ -110,18 +112,13 @@ class Tree:
         return self.popen.stdin.fileno()
 
     @property
-    def helpers(self) -> int:
-        """How many processes below `root` are ours and not the command's."""
-        return 1 if self._launch.guarded else 0
-
-    @property
     def watched(self) -> tuple[Path, ...]:
         return self._launch.watched
 
     def breach(self) -> str | None:
         """The limit that the kernel has held this tree to, if it had to; known after the tree's end as well."""
         group = self._launch.group
-        return None if group is None else group.broken or group.breach()
+        return None if group is None else group.breach()
 
     def _first_status(self) -> int:
         """The pid of the tree's first process; a launcher that cannot say it has failed, and says why."""
@@ -214,7 +211,7 @@ class Tree:
     def reap(self) -> None:
         """End whatever is left of the tree and wait until it is gone. May be called again."""
         if self._launch.group is not None:
-            self._launch.group.hurry()
+            self._launch.group.end()
         if self._launch.guarded:
             self._stop_guardian()
         else:
