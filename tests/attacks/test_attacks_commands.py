@@ -1,0 +1,31 @@
+"""Programs that attack from inside, each at each level, judged by what the host sees."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+from attack_kit import Attack, Targets, expected, launch, settle, signs
+from corpus import of
+
+from codepilot.sandbox import Level, Sandbox, choose
+
+COMMANDS = [attack for attack in of("command") if attack.machine in (None, platform.machine())]
+
+
+@pytest.mark.parametrize("attack", COMMANDS, ids=lambda attack: attack.name)
+def test_an_attack_is_stopped_by_the_layer_named_for_it(attack: Attack, sandbox: Sandbox, targets: Targets) -> None:
+    done = launch(attack, sandbox, targets)
+    settle(targets)
+    assert targets.harm(done.stdout, done.stderr) == []
+    seen = signs(done)
+    assert seen, done.stderr.decode(errors="replace")
+    assert seen <= expected(attack, sandbox.level), (attack.stops[sandbox.level].layer, done.stdout[-500:])
+
+
+@pytest.mark.parametrize("attack", [one for one in COMMANDS if one.control], ids=lambda attack: attack.name)
+def test_the_same_attack_succeeds_where_nothing_confines_it(attack: Attack, targets: Targets) -> None:
+    sandbox = choose("none")
+    assert sandbox.level is Level.NONE
+    done = launch(attack, sandbox, targets)
+    assert targets.harm(done.stdout, done.stderr) != [], (done.stdout[-500:], done.stderr[-500:])
