@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import ipaddress
 import os
@@ -23,7 +24,7 @@ from hypothesis import strategies as st
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox import Allowlist, Bounds, Credential, Proxy
 from codepilot.sandbox.allowlist import is_public
-from codepilot.sandbox.request import Malformed, parse
+from codepilot.sandbox.request import Malformed, answer_head, parse
 
 SECRET = "s3cr3t-token-value"
 
@@ -461,6 +462,30 @@ def test_malformed_chunks_are_refused(proxy: Proxy, web: Server, body: bytes) ->
     assert ask(proxy, sent).startswith(b"HTTP/1.1 400 ")
 
 
+@given(st.binary(max_size=80) | st.binary(max_size=40).map(lambda end: b"HTTP/1.1 200 OK\r\nX: y\r\n" + end))
+def test_an_answer_is_refused_or_passed_on_as_one_head(head: bytes) -> None:
+    try:
+        status, text, length = answer_head(head)
+    except Malformed:
+        return
+    assert 0 <= status <= 999 and (length is None or length >= 0)
+    assert text.count(b"\r\n\r\n") == 1 and text.lower().count(b"\r\nconnection:") == 1
+
+
+@pytest.mark.parametrize("answer", [b"", b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20_000])
+def test_a_server_that_speaks_something_else(make: Callable[..., Proxy], answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with Client(make(f"127.0.0.1:{port}")) as client:
+            client.socket.sendall(get(f"http://127.0.0.1:{port}/"))
+            server, _ = listener.accept()
+            with server:
+                server.recv(1000)
+                with contextlib.suppress(OSError):
+                    server.sendall(answer)
+            assert client.rest().startswith(b"HTTP/1.1 502 127.0.0.1 gives no answer")
+
+
 # --- bounds
 
 
@@ -561,6 +586,15 @@ def test_a_credential_that_cannot_be_sent_is_said_to_be_missing(
     monkeypatch.delenv("TEST_TOKEN") if value is None else monkeypatch.setenv("TEST_TOKEN", value)
     said = ask(make(credential.host, credentials=[credential]), get(f"http://{credential.host}/"))
     assert said.startswith(b"HTTP/1.1 502 the credential for localhost")
+
+
+def test_a_credential_is_for_the_secure_port_unless_it_names_another() -> None:
+    credential = Credential(host="api.example.org", header="X-Key", environment="X")
+    assert credential.port(80) == credential.port(443) == 443
+    assert [port for port in (80, 443, 8080) if credential.matches("api.example.org", port)] == [80, 443]
+    assert not credential.matches("www.api.example.org", 443)
+    plain = Credential(host="api.example.org:8080", header="X-Key", environment="X", tls=False)
+    assert plain.port(80) == 80 and plain.matches("api.example.org", 8080) and not plain.matches("api.example.org", 80)
 
 
 def test_what_is_no_credential_is_refused() -> None:
