@@ -12,19 +12,20 @@ from typing import cast
 
 from pydantic import ValidationError
 
+from codepilot.agents.forbidden import forbidden
 from codepilot.agents.protocol import Desk, RoleArtifact
 from codepilot.agents.replies import PYTHON_TOOL, Code, Malformed, Result, read_reply
 from codepilot.agents.roles import ROLES, Role, opening
 from codepilot.agents.stuck import Deed, going_in_circles
 from codepilot.agents.transcript import ACCEPTED, FORMAT_ERROR, Turn, conversation, observation_of, turns_of
 from codepilot.core.contract import Contract, JsonObject
-from codepilot.core.events import EventDraft, EventType, GuardrailBlocked, State, TurnFinished, TurnStarted
+from codepilot.core.events import Event, EventDraft, EventType, State, TurnFinished, TurnStarted
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import over_budget
 from codepilot.core.task import Capability
 from codepilot.executor import CodeResult, RunCode
 from codepilot.models import Message, Model, Reply, Tool, fingerprint
-from codepilot.skills import Registry, basic_skills
+from codepilot.skills import Registry, all_skills
 
 FORMAT_ERRORS = 3
 PRELUDE_SEC = 30.0
@@ -45,7 +46,7 @@ class CodeActAgent:
         self.name = name
         self.roles = frozenset(roles)
         self._model = model
-        self._registry = registry or basic_skills()
+        self._registry = registry or all_skills()
         self._roles = roles
 
     def perform(self, role: State, desk: Desk) -> RoleArtifact:
@@ -112,13 +113,22 @@ class _Step:
         turn = self._start(reply, meant, fingerprint(messages))
         match meant:
             case Code(code):
-                observation, tree = self._run(code, turn.number)
+                finished = self._run(code, turn.number)
             case Result():
-                observation, tree = {"status": ACCEPTED, "message": "The result is accepted."}, None
+                observed: JsonObject = {"status": ACCEPTED, "message": "The result is accepted."}
+                finished = TurnFinished(turn=turn.number, observation=observed)
             case Malformed(message):
-                observation, tree = {"status": FORMAT_ERROR, "message": message}, None
-        self._record(EventType.TURN_FINISHED, TurnFinished(turn=turn.number, observation=observation, tree=tree))
-        self.turns[-1] = replace(turn, observation=observation)
+                observed = {"status": FORMAT_ERROR, "message": message}
+                finished = TurnFinished(turn=turn.number, observation=observed)
+        self.turns[-1] = replace(turn, observation=self._finish(finished))
+
+    def _finish(self, finished: TurnFinished) -> JsonObject:
+        """What the agent reads: the observation, with what the engine found wrong in the tree the action left."""
+        recorded = self._record(EventType.TURN_FINISHED, finished).data
+        observation = recorded.observation if isinstance(recorded, TurnFinished) else finished.observation
+        found = observation.get("violations")
+        self.violations += len(found) if isinstance(found, list) else 0
+        return observation
 
     def _start(self, reply: Reply, meant: Code | Result | Malformed, request: tuple[str, ...]) -> Turn:
         """Record what is about to be done, with all that a replay needs."""
@@ -155,7 +165,7 @@ class _Step:
     def _accepted(self, value: JsonObject) -> RoleArtifact:
         return cast(RoleArtifact, self.role.output.model_validate(self.role.completed(value, self.desk)))
 
-    def _run(self, code: str, number: int) -> tuple[JsonObject, str | None]:
+    def _run(self, code: str, number: int) -> TurnFinished:
         self._load_skills()
         run = self.desk.run
         result = self._run_code(
@@ -164,14 +174,19 @@ class _Step:
             f"{run.run_id}/{run.step_id}/{run.attempt}/{number}",
         )
         self.skills_loaded = result.status in ("ok", "error") and not result.kernel_restarted
-        self._count_violation(result)
-        return observation_of(result), result.tree
+        for blocked in forbidden(result):
+            self.violations += 1
+            self._record(EventType.GUARDRAIL_BLOCKED, blocked)
+        return TurnFinished(
+            turn=number, observation=observation_of(result), tree=result.tree, calls=self.registry.known(result.calls)
+        )
 
     def _load_skills(self) -> None:
         if self.skills_loaded:
             return
         project = self.desk.project
-        prelude = self.registry.prelude(self.capability, project.interpreter.executable, project.runner)
+        fresh = len(self.turns) == 1 and self.capability.allows(Capability.WRITE_WITH_DIFF)
+        prelude = self.registry.prelude(self.capability, project.interpreter.executable, project.runner, prepare=fresh)
         loaded = self._run_code(prelude, PRELUDE_SEC, "")
         if loaded.status != "ok":
             said = loaded.error.message if loaded.error else loaded.stderr[-500:]
@@ -181,20 +196,9 @@ class _Step:
         request = RunCode(workspace=self.desk.workspace, code=code, timeout_sec=timeout_sec, idempotency_key=key)
         return self.desk.executor.run_code(request)
 
-    def _count_violation(self, result: CodeResult) -> None:
-        """A forbidden thing is recorded and goes back to the agent as an observation."""
-        forbidden = result.error is not None and result.error.type.endswith("PolicyError")
-        if not forbidden and result.status != "violation":
-            return
-        said = result.error.message if result.error else result.stderr[-200:]
-        rule, _, attempt = said.partition("] ") if said.startswith("[") else ("violation", "", said)
-        self.violations += 1
-        blocked = GuardrailBlocked(skill=attempt.partition(":")[0], rule=rule.lstrip("["), attempt=attempt[:500])
-        self._record(EventType.GUARDRAIL_BLOCKED, blocked)
-
-    def _record(self, kind: EventType, data: Contract) -> None:
+    def _record(self, kind: EventType, data: Contract) -> Event:
         run = self.desk.run
-        self.desk.record(EventDraft(type=kind, data=data, step_id=run.step_id, attempt=run.attempt))
+        return self.desk.record(EventDraft(type=kind, data=data, step_id=run.step_id, attempt=run.attempt))
 
 
 def _deed(turn: Turn) -> Deed:

@@ -15,12 +15,12 @@ from codepilot.core.contract import canonical_json
 from codepilot.core.events import BasePinned
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
-from codepilot.core.task import TaskSpec
+from codepilot.core.task import Capability, TaskSpec
 from codepilot.engine.settings import load_settings
 from codepilot.executor import CreateWorkspace, LocalExecutor, MountSpec
 from codepilot.project import Project, check_level, detect, suite_from_json, suite_to_json
 from codepilot.sandbox import Level, Sandbox
-from codepilot.skills import inside_prelude
+from codepilot.skills import answer_calls, count_calls, inside_prelude
 from codepilot.store import Artifacts, Home
 from codepilot.verify import Baseline
 from codepilot.workspace import ObjectStore, clone, find_root, is_url, pin_base
@@ -112,8 +112,16 @@ def pin(task: TaskSpec, home: Home) -> BasePinned:
     )
 
 
-def open_site(home: Home, sandbox: Sandbox, base: BasePinned, project: Project) -> Site:
-    executor = LocalExecutor(home.workspaces, sandbox, prelude=inside_prelude())
+def open_site(
+    home: Home,
+    sandbox: Sandbox,
+    base: BasePinned,
+    project: Project,
+    capability: Capability = Capability.WRITE_AND_RUN_TESTS,
+) -> Site:
+    """`capability` is the most that skills which run on the host's side may do for code inside."""
+    answer = answer_calls(capability)
+    executor = LocalExecutor(home.workspaces, sandbox, prelude=inside_prelude(), answer=answer, count=count_calls)
     return Site(home, executor, open_objects(home, base.repo_id), base, project)
 
 

@@ -1,6 +1,7 @@
 """Functions an agent may call: manifest, policy, registry, and the basic ones."""
 
 from codepilot.skills.basic import basic_skills, inside_prelude
+from codepilot.skills.discovery import all_skills, answer_calls, count_calls, discovered_skills
 from codepilot.skills.local import (
     PatchQuality,
     ReportedTest,
@@ -23,8 +24,12 @@ __all__ = [
     "SkillManifest",
     "SkillPolicy",
     "Target",
+    "all_skills",
+    "answer_calls",
     "basic_skills",
     "check_policy",
+    "count_calls",
+    "discovered_skills",
     "inside_prelude",
     "parse_surefire_xml",
     "patch_tree",
