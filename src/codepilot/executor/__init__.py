@@ -1,4 +1,8 @@
-"""The execution plane: one protocol, here in-process."""
+"""The execution plane: one protocol, in-process and over HTTP. `service` serves it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from codepilot.executor.local import LocalExecutor
 from codepilot.executor.protocol import (
@@ -18,6 +22,9 @@ from codepilot.executor.protocol import (
     WorkspaceInfo,
 )
 
+if TYPE_CHECKING:
+    from codepilot.executor.remote import RemoteExecutor
+
 __all__ = [
     "CodeError",
     "CodeResult",
@@ -28,6 +35,7 @@ __all__ = [
     "FileChange",
     "LocalExecutor",
     "MountSpec",
+    "RemoteExecutor",
     "RunCode",
     "RunCommand",
     "SnapshotInfo",
@@ -35,3 +43,12 @@ __all__ = [
     "Violation",
     "WorkspaceInfo",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """What speaks HTTP is imported when it is wanted."""
+    if name == "RemoteExecutor":
+        from codepilot.executor.remote import RemoteExecutor
+
+        return RemoteExecutor
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,250 @@
+"""The executor somewhere else: the same protocol over HTTP. Whatever it needs of this machine is sent as bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import secrets
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from codepilot.core.contract import Contract
+from codepilot.core.events import SkillCall
+from codepilot.core.failures import CodePilotError
+from codepilot.executor import protocol
+from codepilot.executor.fields import check_name, check_object
+from codepilot.executor.protocol import (
+    CodeResult,
+    CommandResult,
+    CreateWorkspace,
+    DiffResult,
+    RunCode,
+    RunCommand,
+    SnapshotInfo,
+    StartProcess,
+    WorkspaceInfo,
+    making_git,
+)
+from codepilot.executor.remote_http import BYTES, Ask, Http
+from codepilot.executor.remote_process import RemoteProcess, new_process_id
+from codepilot.executor.wire import (
+    FOREVER_SEC,
+    About,
+    CreateRemote,
+    Diff,
+    Done,
+    Named,
+    ProcessState,
+    ReadFile,
+    Restore,
+    StartRemote,
+)
+from codepilot.sandbox import Level, Limits
+from codepilot.workspace import ObjectStore, Workspace
+
+_FILES_SEC = 300.0
+_QUEUE_SEC = 60.0
+"""How long a request may wait for its turn there."""
+
+Told = TypeVar("Told", bound=Contract)
+
+
+class RemoteExecutor:
+    """See the protocol. Several threads may use one; every request may be sent again without being done twice.
+
+    `count` is told of the skill calls each action made, as by the executor in this process.
+    """
+
+    def __init__(
+        self, url: str, token: str | None = None, count: Callable[[Sequence[SkillCall]], None] | None = None
+    ) -> None:
+        self._http = Http(url, token)
+        self._count = count
+        self._lock = threading.Lock()
+        self._about: About | None = None
+        self._opened: set[str] = set()
+        self._sent: dict[str, str] = {}
+
+    @property
+    def level(self) -> Level:
+        return self._learn().level
+
+    @property
+    def remaps(self) -> bool:
+        return self._learn().remaps
+
+    def create(self, request: CreateWorkspace) -> WorkspaceInfo:
+        """Send what the service lacks: the base's tree, and the carried files."""
+        asked = CreateRemote(
+            workspace=request.workspace,
+            tree=request.tree,
+            at=request.at,
+            mounts=request.mounts,
+            carried=tuple(spec.target for spec in request.carried),
+            env=request.env,
+            kernel_python=request.kernel_python,
+            hosts=request.hosts,
+        )
+        try:
+            info = self._do("create", asked, WorkspaceInfo, _FILES_SEC)
+        except CodePilotError as error:
+            missing = error.failure.details.get("missing")
+            if not isinstance(missing, list):
+                raise
+            if "base" in missing:
+                self._send_base(request)
+            if "carried" in missing:
+                asked = asked.model_copy(update={"carried_snapshot": self._send_carried(request)})
+            info = self._do("create", asked, WorkspaceInfo, _FILES_SEC)
+        with self._lock:
+            self._opened.add(request.workspace)
+            self._sent[request.objects] = request.tree
+        return info
+
+    def run_code(self, request: RunCode) -> CodeResult:
+        keyed = request.model_copy(update={"idempotency_key": request.idempotency_key or _key()})
+        result = self._do("run_code", keyed, CodeResult, request.timeout_sec + _QUEUE_SEC)
+        if self._count is not None:
+            self._count(result.calls)
+        return result
+
+    def run_command(self, request: RunCommand) -> CommandResult:
+        changed = {"idempotency_key": request.idempotency_key or _key(), "limits": _finite(request.limits)}
+        keyed = request.model_copy(update=changed)
+        return self._do("run_command", keyed, CommandResult, request.timeout_sec + _QUEUE_SEC)
+
+    def start_process(self, request: StartProcess) -> RemoteProcess:
+        asked = StartRemote(
+            workspace=request.workspace,
+            argv=request.argv,
+            env=request.env,
+            limits=_finite(request.limits),
+            process=new_process_id(),
+        )
+        self._do("start_process", asked, ProcessState, _FILES_SEC)
+        return RemoteProcess(self._http, asked.process)
+
+    def snapshot(self, workspace: str) -> SnapshotInfo:
+        return self._do("snapshot", Named(workspace=workspace), SnapshotInfo, _FILES_SEC)
+
+    def restore(self, workspace: str, snapshot: str, paths: tuple[str, ...] = ()) -> None:
+        self._do("restore", Restore(workspace=workspace, snapshot=snapshot, paths=paths), Done, _FILES_SEC)
+
+    def export_snapshot(self, workspace: str, snapshot: str, whole: bool = False) -> Iterator[bytes]:
+        """A snapshot as bytes for `import_snapshot`; unless whole it leaves out what the workspace's base holds."""
+        check_name(workspace)
+        check_object(snapshot)
+        return self._http.chunks(f"/snapshot/{workspace}/{snapshot}?whole={str(whole).lower()}")
+
+    def import_snapshot(self, workspace: str, chunks: Iterable[bytes]) -> SnapshotInfo:
+        """Take in a snapshot of another workspace, so that it can be restored there."""
+        check_name(workspace)
+        with tempfile.TemporaryFile() as file:
+            for chunk in chunks:
+                file.write(chunk)
+
+            def again() -> Iterator[bytes]:
+                file.seek(0)
+                return iter(lambda: file.read(1 << 20), b"")
+
+            data = self._http.ask(Ask("PUT", f"/snapshot/{workspace}", again, BYTES, _FILES_SEC))
+        return SnapshotInfo.model_validate_json(data)
+
+    def diff(self, workspace: str, base_tree: str) -> DiffResult:
+        return self._do("diff", Diff(workspace=workspace, base_tree=base_tree), DiffResult, _FILES_SEC)
+
+    def read_file(self, workspace: str, path: str) -> bytes:
+        return self._send("read_file", ReadFile(workspace=workspace, path=path), _FILES_SEC)
+
+    def interrupt(self, workspace: str) -> None:
+        self._do("interrupt", Named(workspace=workspace), Done, _FILES_SEC)
+
+    def interrupt_all(self) -> None:
+        with self._lock:
+            opened = sorted(self._opened)
+        problems: list[CodePilotError] = []
+        for workspace in opened:
+            try:
+                self.interrupt(workspace)
+            except CodePilotError as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
+
+    def delete(self, workspace: str) -> None:
+        self._do("delete", Named(workspace=workspace), Done, _FILES_SEC)
+        with self._lock:
+            self._opened.discard(workspace)
+
+    def release(self, workspace: str) -> None:
+        """End everything in a workspace; its files stay."""
+        self._do("release", Named(workspace=workspace), Done, _FILES_SEC)
+        with self._lock:
+            self._opened.discard(workspace)
+
+    def init_git(self, workspace: str) -> CommandResult:
+        return self.run_command(making_git(workspace))
+
+    def close(self) -> None:
+        """End everything that runs in the workspaces opened through here. A service that is gone is not waited for."""
+        with self._lock:
+            opened, self._opened = sorted(self._opened), set()
+        for workspace in opened:
+            body = Named(workspace=workspace).model_dump_json().encode()
+            with contextlib.suppress(CodePilotError):
+                self._http.ask(Ask("POST", "/workspace/release", body, timeout_sec=_QUEUE_SEC, tries=1))
+        self._http.close()
+
+    def _learn(self) -> About:
+        if self._about is None:
+            self._about = About.model_validate_json(self._http.ask(Ask("GET", "/about")))
+        return self._about
+
+    def _do(self, operation: str, request: protocol.Request, gives: type[Told], timeout_sec: float) -> Told:
+        return gives.model_validate_json(self._send(operation, request, timeout_sec))
+
+    def _send(self, operation: str, request: protocol.Request, timeout_sec: float) -> bytes:
+        body = request.model_dump_json().encode()
+        return self._http.ask(Ask("POST", f"/workspace/{operation}", body, timeout_sec=timeout_sec))
+
+    def _send_base(self, request: CreateWorkspace) -> None:
+        """Send a tree; only what is new if the service has another one of the same repository."""
+        with self._lock:
+            known = self._sent.get(request.objects)
+        with ObjectStore.open(Path(request.objects)) as store:
+            if known is not None and known != request.tree and store.has_tree(known):
+                with contextlib.suppress(CodePilotError):  # It may have been removed there; then all is sent.
+                    self._put(request.tree, lambda: store.export(request.tree, (known,)))
+                    return
+            self._put(request.tree, lambda: store.export(request.tree))
+
+    def _send_carried(self, request: CreateWorkspace) -> str:
+        """Send the carried files, each under its number; the name of the snapshot that holds them."""
+        numbered = {str(number): Path(spec.source) for number, spec in enumerate(request.carried)}
+        with (
+            tempfile.TemporaryDirectory(prefix="codepilot-carried-") as folder,
+            ObjectStore.open(Path(folder) / "objects", durable=False) as store,
+            contextlib.closing(Workspace(Path(folder) / "laid", store)) as laid,
+        ):
+            laid.create(store.write_tree({}), numbered)
+            taken = laid.snapshot().id
+            self._put(taken, lambda: laid.export_snapshot(taken, whole=True))
+            return taken
+
+    def _put(self, name: str, chunks: Callable[[], Iterable[bytes]]) -> None:
+        self._http.ask(Ask("PUT", f"/base/{name}", chunks, BYTES, _FILES_SEC))
+
+
+def _key() -> str:
+    """A key of its own, so that a request whose answer was lost can be sent again."""
+    return f"auto-{secrets.token_hex(12)}"
+
+
+def _finite(limits: Limits | None) -> Limits | None:
+    if limits is None or not math.isinf(limits.wall_sec):
+        return limits
+    return replace(limits, wall_sec=FOREVER_SEC)

@@ -1,0 +1,199 @@
+"""A process on the other side of HTTP, with streams like a local one's."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import io
+import secrets
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.executor.remote_http import BYTES, TRIES, Ask, Http
+from codepilot.executor.wire import ProcessState, Signal, WaitRemote
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+_BUFFER = 1 << 16
+_PIECE = 1 << 20
+_WAIT_SEC = 20.0
+_AGAIN_SEC = 0.2
+
+_Connected = tuple[http.client.HTTPConnection, http.client.HTTPResponse]
+
+
+def new_process_id() -> str:
+    return secrets.token_hex(16)
+
+
+class _Output(io.RawIOBase):
+    """Its standard output. A lost connection is taken up again where it broke."""
+
+    def __init__(self, http: Http, path: str) -> None:
+        self._http = http
+        self._path = path
+        self._offset = 0
+        self._lock = threading.Lock()
+        self._connection: _Connected | None = None
+        self._stopped = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        for left in reversed(range(TRIES)):
+            try:
+                response = self._response()
+                data = response.read1(len(view)) if response is not None else b""
+                view[: len(data)] = data
+                self._offset += len(data)
+                return len(data)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                self._drop()
+                if self._stopped:
+                    return 0
+                if not left:
+                    raise ConnectionError(f"the executor's output was lost: {error}") from error
+                time.sleep(_AGAIN_SEC * (TRIES - left))
+        return 0
+
+    def _response(self) -> http.client.HTTPResponse | None:
+        """What is being read; None if there is nothing to read from any more."""
+        with self._lock:
+            if self._stopped:
+                return None
+            if self._connection is None:
+                try:
+                    self._connection = self._http.stream(f"{self._path}/read?offset={self._offset}")
+                except CodePilotError as error:
+                    if error.kind is FailureKind.PATH_NOT_FOUND:
+                        return None
+                    raise ConnectionError(str(error)) from error
+            return self._connection[1]
+
+    def _drop(self) -> None:
+        with self._lock:
+            pair, self._connection = self._connection, None
+        if pair is not None:
+            pair[1].close()
+            pair[0].close()
+
+    def stop(self) -> None:
+        """Wake whoever reads; there is nothing more."""
+        self._stopped = True
+        with self._lock:
+            pair = self._connection
+        if pair is not None and pair[0].sock is not None:
+            with contextlib.suppress(OSError):
+                pair[0].sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.stop()
+            self._drop()
+        super().close()
+
+
+class _Input(io.RawIOBase):
+    """Its standard input. The service knows how much has come, so that nothing is told twice."""
+
+    def __init__(self, http: Http, path: str) -> None:
+        self._http = http
+        self._path = path
+        self._offset = 0
+        self.ended = False
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, buffer: ReadableBuffer) -> int:
+        data = bytes(memoryview(buffer).cast("B")[:_PIECE])
+        try:
+            self._http.ask(Ask("POST", f"{self._path}/write?offset={self._offset}", data, BYTES))
+        except CodePilotError as error:
+            if error.failure.details.get("broken_pipe") or error.kind is FailureKind.PATH_NOT_FOUND:
+                raise BrokenPipeError(str(error)) from error
+            raise ConnectionError(str(error)) from error
+        self._offset += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        """Let it read to the end. That a process which is gone is not told so is no failure."""
+        if not self.closed and not self.ended:
+            self.ended = True
+            path = f"{self._path}/write?offset={self._offset}&end=true"
+            with contextlib.suppress(CodePilotError):
+                self._http.ask(Ask("POST", path, b"", BYTES, timeout_sec=10.0, tries=1))
+        super().close()
+
+
+class RemoteProcess:
+    """The `Process` of `RemoteExecutor`."""
+
+    def __init__(self, http: Http, name: str) -> None:
+        self._http = http
+        self._name = name
+        self._path = f"/process/{name}"
+        self._last: ProcessState | None = None
+        self._output = _Output(http, self._path)
+        self._input = _Input(http, self._path)
+        self.stdout = cast(BinaryIO, io.BufferedReader(self._output, _BUFFER))
+        self.stdin = cast(BinaryIO, io.BufferedWriter(self._input, _BUFFER))
+
+    @property
+    def running(self) -> bool:
+        return self._state().running
+
+    @property
+    def limit(self) -> str | None:
+        return self._state().limit
+
+    def stderr_tail(self) -> bytes:
+        return self._state().stderr_tail
+
+    def interrupt(self) -> None:
+        if self.running:
+            self._http.ask(Ask("POST", f"{self._path}/signal", Signal().model_dump_json().encode()))
+
+    def kill(self) -> None:
+        """End the whole tree and wait until it is gone."""
+        self._input.ended = True
+        self._output.stop()
+        if self._last is None:
+            self._ask(Ask("POST", f"{self._path}/kill"))
+        for stream in (self.stdin, self.stdout):
+            with contextlib.suppress(OSError):
+                stream.close()
+
+    def wait(self, timeout_sec: float | None = None) -> int | None:
+        """The exit code, or None if it has not ended in time or was killed."""
+        deadline = None if timeout_sec is None else time.monotonic() + timeout_sec
+        while True:
+            left = _WAIT_SEC if deadline is None else max(0.0, min(_WAIT_SEC, deadline - time.monotonic()))
+            state = self._last or self._ask(
+                Ask("POST", f"{self._path}/wait", WaitRemote(timeout_sec=left).model_dump_json().encode())
+            )
+            if not state.running:
+                return state.exit_code
+            if deadline is not None and time.monotonic() >= deadline:
+                return None
+
+    def _state(self) -> ProcessState:
+        return self._last or self._ask(Ask("GET", self._path))
+
+    def _ask(self, ask: Ask) -> ProcessState:
+        """The process's state. One that the service does not know ended with an earlier service."""
+        try:
+            state = ProcessState.model_validate_json(self._http.ask(ask))
+        except CodePilotError as error:
+            if error.kind is not FailureKind.PATH_NOT_FOUND:
+                raise
+            state = ProcessState(process=self._name, running=False)
+        if not state.running:
+            self._last = state
+        return state
