@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from codepilot.core.task import Capability
-from codepilot.skills import commands, inside, local, patching, unified
+from codepilot.skills import command_rules, commands, inside, local, patching, unified
 from codepilot.skills.manifest import SkillPolicy, Target
 from codepilot.skills.registry import Registry
 
@@ -26,7 +26,7 @@ def basic_skills() -> Registry:
     )
     for policy, functions in policies:
         for function in functions:
-            registry.skill(policy, ships=(commands, unified, patching))(function)
+            registry.skill(policy, ships=(command_rules, commands, unified, patching))(function)
     return registry
 
 

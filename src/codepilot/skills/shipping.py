@@ -11,7 +11,7 @@ from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from codepilot.skills import calls, commands
+from codepilot.skills import calls, command_rules, commands
 from codepilot.skills.manifest import Target
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def prelude(skills: Sequence[Skill], absent: Sequence[str], facts: dict[str, str], prepare: bool) -> str:
     """Source that leaves `skills` in the namespace it runs in, and none of `absent`."""
-    modules: dict[str, ModuleType] = {module.__name__: module for module in (commands, calls)}
+    modules: dict[str, ModuleType] = {module.__name__: module for module in (command_rules, commands, calls)}
     bodies = [skill for skill in skills if skill.policy.target is Target.EXECUTOR]
     asking = [skill for skill in skills if skill.policy.target is Target.LOCAL]
     for skill in bodies:
