@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -43,6 +44,7 @@ CONTESTANTS = (
     KERNEL,
     Contestant("CodePilot kernel at Landlock", _LANDLOCK, "kept", _RUN, ("kernel", "landlock"), level="landlock"),
     EXECUTOR,
+    Contestant("CodePilot executor over HTTP", _NAMESPACES, "kept", _RUN, ("http", _BWRAP), level=_BWRAP),
     Contestant("CodePilot command, fresh Python", _NAMESPACES, "lost", _RUN, ("fresh", _BWRAP), level=_BWRAP),
     Contestant("bwrap + fresh Python", "partly: namespaces", "lost", "fresh_bwrap", level=_BWRAP),
     Contestant("smolagents local", "no", "kept", "smolagents_local", package="smolagents"),
@@ -116,10 +118,16 @@ class Driver:
             self._process.kill()
             self._process.wait()
             self._errors.seek(0)
-            said = self._errors.read().decode(errors="replace").strip().splitlines()
-            raise Failed(said[-1] if said else "it did not answer")
+            raise Failed(_last_error(self._errors.read().decode(errors="replace")))
         reply: dict[str, Any] = json.loads(line)
         return reply
+
+
+def _last_error(said: str) -> str:
+    """The line of a traceback that names the exception; its message may go on for many more."""
+    lines = said.strip().splitlines() or ["it did not answer"]
+    named = [line for line in lines if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Failed)\b", line)]
+    return (named or lines)[-1][:200]
 
 
 def _python(contestant: Contestant, peers: Path | None) -> str:

@@ -34,19 +34,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     goals: list[Goal] = []
     peers: dict[str, str] = {}
     if "actions" in options.only:
+        _tell("code actions")
         directory = None if options.no_peers else options.peers
         acted = actions.measure(size, directory, quiet)
         tables, goals, peers = acted.tables(), acted.goals(), acted.peers
     if "snapshots" in options.only:
+        _tell("snapshots")
         more, promised = snapshots.measure(size, quiet)
         tables, goals = tables + more, goals + promised
     if "patches" in options.only:
+        _tell("patches")
         tables += patches.measure(size, quiet)
     text = _page(options, size, quiet, peers, tables, goals, time.monotonic() - started)
     print(text)
     if options.write is not None:
         options.write.write_text(text)
     return 0
+
+
+def _tell(what: str) -> None:
+    print(f"measuring {what} …", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

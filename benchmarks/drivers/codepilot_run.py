@@ -1,11 +1,16 @@
-"""CodePilot: the bare kernel, the executor with its skills, or a fresh process per action."""
+"""CodePilot: the bare kernel, a fresh process per action, the executor with its skills, here or over HTTP."""
 
 from __future__ import annotations
 
 import atexit
+import json
+import os
+import secrets
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -17,11 +22,18 @@ import codepilot.sandbox as sandbox  # noqa: E402  (the import is measured)
 
 _KERNEL_MS = (time.perf_counter() - _started) * 1000
 
-import codepilot.executor as executor  # noqa: E402
+from codepilot.executor import (  # noqa: E402
+    CreateWorkspace,
+    Executor,
+    LocalExecutor,
+    RemoteExecutor,
+    RunCode,
+)
 from codepilot.skills import inside_prelude  # noqa: E402
 from codepilot.workspace import Entry, ObjectStore  # noqa: E402
 
 _ALL_MS = (time.perf_counter() - _started) * 1000
+_TOKEN = "CODEPILOT_EXECUTOR_TOKEN"
 
 
 class WarmKernel:
@@ -65,14 +77,14 @@ class WholeExecutor:
 
     made = 0
 
-    def __init__(self, level: str) -> None:
-        self._executor, objects, tree = _executor(level)
+    def __init__(self, executor: Executor, home: Path) -> None:
+        self._executor = executor
         WholeExecutor.made += 1
         self._name = f"bench-{self.made}"
-        self._executor.create(executor.CreateWorkspace(workspace=self._name, objects=objects, tree=tree))
+        self._executor.create(CreateWorkspace(workspace=self._name, objects=str(home / "objects"), tree=_base(home)))
 
     def act(self, name: str) -> str:
-        result = self._executor.run_code(executor.RunCode(workspace=self._name, code=ACTIONS[name]))
+        result = self._executor.run_code(RunCode(workspace=self._name, code=ACTIONS[name]))
         return result.error.type if result.error is not None else result.stdout
 
     def stop(self) -> None:
@@ -80,36 +92,62 @@ class WholeExecutor:
 
 
 @cache
-def _executor(level: str) -> tuple[executor.LocalExecutor, str, str]:
-    """This process's executor, and an object store with a tree in it."""
-    directory = tempfile.TemporaryDirectory(prefix="codepilot-bench-")
-    home = Path(directory.name).resolve()
+def _base(home: Path) -> str:
     with ObjectStore.open(home / "objects", durable=False) as store:
-        tree = store.write_tree({"README": Entry("100644", store.write_blob(b"hello\n"))})
-    made = executor.LocalExecutor(home / "workspaces", _choose(level), prelude=inside_prelude())
+        return store.write_tree({"README": Entry("100644", store.write_blob(b"hello\n"))})
+
+
+@cache
+def _home() -> Path:
+    directory = tempfile.TemporaryDirectory(prefix="codepilot-bench-")
     atexit.register(directory.cleanup)
-    atexit.register(made.close)
-    return made, str(home / "objects"), tree
+    return Path(directory.name).resolve()
+
+
+@cache
+def _local(level: str) -> LocalExecutor:
+    executor = LocalExecutor(_home() / "workspaces", _choose(level), prelude=inside_prelude())
+    atexit.register(executor.close)
+    return executor
+
+
+@cache
+def _remote(level: str) -> RemoteExecutor:
+    """`codepilot executor` in a process of its own, and a client of it."""
+    token = secrets.token_hex(16)
+    options = ("--listen", "127.0.0.1:0", "--home", str(_home() / "service"), "--level", level, "--json")
+    service = subprocess.Popen(
+        [sys.executable, "-m", "codepilot", "executor", *options],
+        stdout=subprocess.PIPE,
+        env={**os.environ, _TOKEN: token},
+    )
+
+    def end() -> None:
+        service.terminate()
+        service.wait()
+
+    atexit.register(end)
+    assert service.stdout is not None
+    return RemoteExecutor(json.loads(service.stdout.readline())["url"], token)
 
 
 def _choose(level: str) -> sandbox.Sandbox:
     return sandbox.choose(level)  # type: ignore[arg-type]
 
 
+_KINDS: dict[str, tuple[Callable[[str], Measured], float]] = {
+    "kernel": (WarmKernel, _KERNEL_MS),
+    "fresh": (FreshProcess, _KERNEL_MS),
+    "executor": (lambda level: WholeExecutor(_local(level), _home()), _ALL_MS),
+    "http": (lambda level: WholeExecutor(_remote(level), _home()), _ALL_MS),
+}
+
+
 def main() -> None:
     what, level = sys.argv[1:3]
-    kinds: dict[str, tuple[type[WarmKernel] | type[FreshProcess] | type[WholeExecutor], float]] = {
-        "kernel": (WarmKernel, _KERNEL_MS),
-        "fresh": (FreshProcess, _KERNEL_MS),
-        "executor": (WholeExecutor, _ALL_MS),
-    }
-    kind, imported_ms = kinds[what]
+    kind, imported_ms = _KINDS[what]
     sandbox.probe()  # Once per process, before any run: it is no part of a start.
-
-    def make() -> Measured:
-        return kind(level)
-
-    serve(make, imported_ms, "")
+    serve(lambda: kind(level), imported_ms, "")
 
 
 if __name__ == "__main__":
