@@ -6,6 +6,7 @@ calls back into the engine. Every method may be called again with the same argum
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, Protocol, dataclass_transform
 
 from pydantic import Field, ValidationError
@@ -216,6 +217,12 @@ class Executor(Protocol):
     def snapshot(self, workspace: str) -> SnapshotInfo: ...
 
     def restore(self, workspace: str, snapshot: str, paths: tuple[str, ...] = ()) -> None: ...
+
+    def export_snapshot(self, workspace: str, snapshot: str, whole: bool = False) -> Iterator[bytes]:
+        """A snapshot as bytes for `import_snapshot`; unless whole it leaves out what the workspace's base holds."""
+
+    def import_snapshot(self, workspace: str, chunks: Iterable[bytes]) -> SnapshotInfo:
+        """Take in a snapshot of another workspace, so that it can be restored in this one."""
 
     def diff(self, workspace: str, base_tree: str) -> DiffResult: ...
 

@@ -99,7 +99,9 @@ async def _until_stopped(edge: Edge, stops: asyncio.Queue[int], serving: asyncio
 def _listen(settings: ServiceSettings) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        return socket.create_server((settings.host, settings.port), family=family, backlog=512)
+        listener = socket.create_server((settings.host, settings.port), family=family, backlog=512)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # What is accepted inherits it.
+        return listener
     except (OSError, OverflowError) as error:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,

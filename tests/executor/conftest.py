@@ -1,0 +1,159 @@
+"""Executors to test: in this process at each level, and over HTTP in a real service."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from codepilot.executor import CreateWorkspace, Executor, LocalExecutor, RemoteExecutor
+from codepilot.sandbox import Sandbox, choose, probe
+from codepilot.workspace import Entry, ObjectStore
+
+NAME = "r-1"
+TOKEN = "a-token-for-tests-0123456789"
+
+_STRICT = """
+import json, sys
+from pathlib import Path
+from codepilot.executor import LocalExecutor
+from codepilot.executor.service import ServiceSettings, run_service
+from codepilot.sandbox import choose
+
+fields = json.loads(sys.argv[1])
+sandbox = choose("best")
+run_service(
+    ServiceSettings(home=Path(fields.pop("home")), **fields),
+    lambda home: LocalExecutor(home, sandbox, durable=True),
+    lambda url: print(json.dumps({"url": url}), flush=True),
+)
+"""
+
+
+@dataclass
+class Service:
+    """A service in a process of its own."""
+
+    popen: subprocess.Popen[bytes]
+    url: str
+    home: Path
+    log: Path
+
+    def client(self, token: str | None = TOKEN) -> RemoteExecutor:
+        return RemoteExecutor(self.url, token)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        if self.popen.poll() is None:
+            self.popen.send_signal(number)
+        code = self.popen.wait(60)
+        assert self.popen.stdout is not None
+        self.popen.stdout.close()
+        return code
+
+
+def begin(argv: list[str], home: Path) -> Service:
+    home.mkdir(parents=True, exist_ok=True)
+    log = home.with_suffix(".log")
+    environ = {**os.environ, "CODEPILOT_EXECUTOR_TOKEN": TOKEN}
+    with log.open("ab") as errors:
+        popen = subprocess.Popen([sys.executable, *argv], stdout=subprocess.PIPE, stderr=errors, env=environ)
+    assert popen.stdout is not None
+    said = popen.stdout.readline()
+    if not said:
+        popen.wait()
+        raise AssertionError(log.read_text())
+    return Service(popen, json.loads(said)["url"], home, log)
+
+
+def begin_command(home: Path, *options: str) -> Service:
+    """`codepilot executor`, as a user starts it."""
+    listen = ("--listen", "127.0.0.1:0", "--home", str(home), "--json")
+    return begin(["-m", "codepilot", "executor", *listen, *options], home)
+
+
+def begin_strict(home: Path, **fields: object) -> Service:
+    """A service with narrow bounds."""
+    return begin(["-c", _STRICT, json.dumps({"home": str(home), "token": TOKEN, **fields})], home)
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One for all tests of this worker; it shows inside whatever a test lays down."""
+    home = tmp_path_factory.mktemp("service") / "home"
+    running = begin_command(home, "--allow-mount", str(tmp_path_factory.getbasetemp()))
+    yield running
+    assert running.end() == 0
+
+
+def sandbox_or_skip(level: str) -> Sandbox:
+    report = next(report for report in probe() if report.level == level)
+    if not report.available:
+        message = f"{level} does not work here: {report.reason}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    return choose(report.level.value)
+
+
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    return sandbox_or_skip(request.param)
+
+
+@pytest.fixture(params=["bubblewrap", "landlock", "http"])
+def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Executor]:
+    """Every executor there is."""
+    made: Executor
+    if request.param == "http":
+        made = request.getfixturevalue("service").client()
+    else:
+        made = LocalExecutor(tmp_path / "workspaces", sandbox_or_skip(request.param))
+    yield made
+    made.delete(NAME)
+    made.close()
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> tuple[Path, str]:
+    """An object store and a tree of two files in it."""
+    path = tmp_path / "objects"
+    with ObjectStore.open(path) as store:
+        readme = store.write_blob(b"hello\n")
+        code = store.write_blob(b"ANSWER = 41\n")
+        tree = store.write_tree({"README": Entry("100644", readme), "pkg/mod.py": Entry("100644", code)})
+    return path, tree
+
+
+@pytest.fixture
+def request_for(base: tuple[Path, str]) -> Callable[..., CreateWorkspace]:
+    def make(workspace: str = NAME, **fields: object) -> CreateWorkspace:
+        return CreateWorkspace(workspace=workspace, objects=str(base[0]), tree=base[1], **fields)
+
+    return make
+
+
+@pytest.fixture
+def ready(executor: Executor, request_for: Callable[..., CreateWorkspace]) -> Executor:
+    executor.create(request_for())
+    return executor
+
+
+@pytest.fixture
+def strict(tmp_path: Path) -> Iterator[Callable[..., Service]]:
+    """Starts services with narrow bounds, one after the other in the same home unless told otherwise."""
+    begun: list[Service] = []
+
+    def begin_one(home: str = "home", **fields: object) -> Service:
+        begun.append(begin_strict(tmp_path / home, **fields))
+        return begun[-1]
+
+    yield begin_one
+    for one in begun:
+        one.end(signal.SIGKILL)
