@@ -16,7 +16,7 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -196,19 +196,17 @@ _held: list[int] = []
 
 def _share(group: str, wanted: list[str], container: bool) -> bool:
     """Turn the controllers on for groups below `group`, moving its processes aside if they are ours to move."""
-    if set(wanted) <= _words(f"{group}/cgroup.subtree_control") and not Path(group, janitor.MAIN).exists():
-        return True
     fd = os.open(group, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH)
-        if not _enable(group, wanted):
+        if _occupied(group):
             if not container and not _ours(group):
-                os.close(fd)
-                return False
+                raise PermissionError
             opened(DELEGATE, group)
-            _move_aside(group, lambda: _enable(group, wanted))
+            _move_aside(group)
         elif Path(group, janitor.MAIN).exists():
             opened(DELEGATE, group)
+        _enable(group, wanted)
     except OSError:
         os.close(fd)
         return False
@@ -216,29 +214,29 @@ def _share(group: str, wanted: list[str], container: bool) -> bool:
     return True
 
 
-def _enable(group: str, wanted: list[str]) -> bool:
-    """Turn on what can be; False if processes are in the way."""
+def _occupied(group: str) -> bool:
+    """Whether processes are in the way of limited groups; in the root, which alone has no type, they are not."""
+    return Path(group, "cgroup.type").exists() and bool(_pids(group))
+
+
+def _enable(group: str, wanted: list[str]) -> None:
     for name in wanted:
-        try:
+        with contextlib.suppress(OSError):
             write(f"{group}/cgroup.subtree_control", f"+{name}")
-        except OSError as error:
-            if error.errno == errno.EBUSY:
-                return False
-    return True
 
 
 def _ours(group: str) -> bool:
     return _pids(group) <= {os.getpid(), *usage.descendants(os.getpid())}
 
 
-def _move_aside(group: str, enable: Callable[[], bool]) -> None:
+def _move_aside(group: str) -> None:
     main = Path(group, janitor.MAIN)
     main.mkdir(exist_ok=True)
     for _ in range(20):
         for pid in _pids(group):
             with contextlib.suppress(ProcessLookupError):
                 write(f"{main}/cgroup.procs", str(pid))
-        if enable():
+        if not _occupied(group):
             return
     raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
