@@ -338,13 +338,13 @@ def _console() -> Console:
 def _start(request: Request, *, apply: bool = False, accept_plausible: bool = False, as_json: bool = False) -> None:
     """Say what will run, where and how confined; then record the run and drive it."""
     from codepilot.cli.screens import opening
-    from codepilot.engine import make_task, submit
-    from codepilot.sandbox import choose
+    from codepilot.engine import level_of, make_task, submit
     from codepilot.store import Home, new_id
 
     task, run_id = make_task(request, os.environ), new_id("r-")
     if not as_json:
-        _console().print(opening(task, run_id, Home.default(os.environ), choose(task.sandbox_level).level))
+        home = Home.default(os.environ)
+        _console().print(opening(task, run_id, home, level_of(task, home)))
     with _house() as house:
         found = submit(house, task, run_id)
         _finish(house, found, apply=apply, accept_plausible=accept_plausible, as_json=as_json)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from codepilot.engine.control import cancel, request_pause, resume
     from codepilot.engine.garbage import collect
     from codepilot.engine.house import House
+    from codepilot.engine.plane import level_of
     from codepilot.engine.reprove import Checking, verify_again
     from codepilot.engine.task import Request, make_task, parse_budget, submit
     from codepilot.engine.worker import Worker
@@ -25,6 +26,7 @@ _HOMES = {
     "apply_run": "apply",
     "cancel": "control",
     "collect": "garbage",
+    "level_of": "plane",
     "make_task": "task",
     "parse_budget": "task",
     "patch_of": "apply",
@@ -43,6 +45,7 @@ __all__ = [
     "apply_run",
     "cancel",
     "collect",
+    "level_of",
     "make_task",
     "parse_budget",
     "patch_of",

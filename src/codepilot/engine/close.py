@@ -7,10 +7,10 @@ import os
 from codepilot.core.events import Event, FollowUpProposed, State
 from codepilot.core.failures import FailureKind, Origin
 from codepilot.core.run import Run
+from codepilot.engine.plane import remover
 from codepilot.store import Home, Store
 from codepilot.telemetry import RunLog
 from codepilot.verify import Report, report, write_record
-from codepilot.workspace import remove_workspace
 
 
 def open_log(store: Store, home: Home, run_id: str) -> RunLog:
@@ -31,8 +31,9 @@ def close_run(run: Run, store: Store, home: Home) -> None:
         document = report_run(run, events, home).model_copy(update={"bundle": str(directory)})
         write_record(directory, run, events, document)
     if not _worth_keeping(run):
+        remove = remover(run.task, home)
         for workspace in (run.run_id, f"{run.run_id}-base", f"{run.run_id}-proof"):
-            remove_workspace(home.workspaces / workspace)
+            remove(workspace)
 
 
 def report_run(run: Run, events: list[Event], home: Home) -> Report:

@@ -161,7 +161,7 @@ def _provenance(work: Work, site: Site, baseline: Baseline, proposal: PatchPropo
             git=git_version(),
         ),
         commands=(baseline.suite.cmd,),
-        sandbox=sandbox_used(work.sandbox.level),
+        sandbox=sandbox_used(site.executor.level),
         created_at=at,
         checkout=work.base.checkout,
     )

@@ -10,11 +10,12 @@ from codepilot.core.events import BasePinned, BundleWritten, ProofRecorded
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.engine.finalize import strength_of
 from codepilot.engine.house import House
+from codepilot.engine.plane import open_executor, seen_at
 from codepilot.engine.settings import load_settings
-from codepilot.engine.site import find_project, open_site, pin
+from codepilot.engine.site import Site, find_project, open_objects, pin
 from codepilot.engine.task import absolute
 from codepilot.repair import Strength
-from codepilot.sandbox import choose
+from codepilot.sandbox import Wanted
 from codepilot.store import new_id
 from codepilot.verify import Provenance, check_bundle, verify_bundle
 from codepilot.workspace import is_url
@@ -35,10 +36,13 @@ def verify_again(house: House, directory: Path, checking: Checking, environ: Map
     provenance = check_bundle(directory, expected)
     base = _commit(house, provenance, checking.repo)
     task = provenance.task.model_copy(update={"python": absolute(checking.python)})
-    sandbox = choose("none" if checking.unsafe_no_sandbox else load_settings(None, environ).sandbox.level)
+    settings = load_settings(None, environ)
+    wanted: Wanted = "none" if checking.unsafe_no_sandbox else settings.sandbox.level
     name = new_id("v-")
-    project = find_project(task, base, sandbox, lambda: str(house.home.workspaces / f"{name}-proof" / "tree"))
-    site = open_site(house.home, sandbox, base, project)
+    executor = open_executor(house.home, wanted, settings.policy)
+    objects = open_objects(house.home, base.repo_id)
+    project = find_project(task, base, executor, lambda: seen_at(executor, objects, f"{name}-proof"))
+    site = Site(executor, objects, base, project, settings.policy.hosts)
 
     def measure(workspace: str) -> Strength | None:
         return strength_of(site, workspace, provenance.patched_tree, provenance.targets)
@@ -57,6 +61,7 @@ def verify_again(house: House, directory: Path, checking: Checking, environ: Map
         )
     finally:
         site.close()
+        executor.close()
 
 
 def _commit(house: House, provenance: Provenance, repo: Path | None) -> BasePinned:

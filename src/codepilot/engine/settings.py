@@ -15,13 +15,15 @@ from pydantic import ValidationError
 
 from codepilot.core.contract import Contract
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.policy import Policy, tightened
+from codepilot.core.policy import Host, Policy, tightened
 from codepilot.core.task import Budget, TaskKind, default_budget
 from codepilot.project import ProjectSettings
 
 FILE_NAME = "codepilot.toml"
 ENV_PREFIX = "CODEPILOT_"
 TOKEN_VARIABLE = "CODEPILOT_EXECUTOR_TOKEN"
+READERS_OWN = {"executor": "where its code is sent", "network": "which of your credentials are used"}
+"""Sections that only the reader's own configuration may have."""
 
 
 class SandboxSection(Contract):
@@ -34,6 +36,20 @@ class ExecutorSection(Contract):
     url: str | None = None
 
 
+class CredentialSetting(Contract):
+    """A header that the proxy adds to requests for one host; its value stays in the host's environment."""
+
+    host: Host
+    header: str
+    environment: str
+    prefix: str = ""
+    tls: bool = True
+
+
+class NetworkSection(Contract):
+    credentials: tuple[CredentialSetting, ...] = ()
+
+
 class Settings(Contract):
     """What the configuration files and the environment say."""
 
@@ -42,6 +58,7 @@ class Settings(Contract):
     budget: Mapping[str, int | float] = {}
     policy: Policy = Policy()
     executor: ExecutorSection = ExecutorSection()
+    network: NetworkSection = NetworkSection()
 
 
 def load_settings(repo: Path | None, environ: Mapping[str, str]) -> Settings:
@@ -115,12 +132,13 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
 
 def _tightened(layer: dict[str, Any], so_far: Mapping[str, Mapping[str, Any]], source: str) -> dict[str, Any]:
     """What a repository's file may say, given what its reader said before."""
-    if "executor" in layer:
-        raise CodePilotError(
-            FailureKind.INVALID_SPEC,
-            f"{source}: a repository may not choose where its code is sent.",
-            next_action="Move [executor] to your own configuration, or set CODEPILOT_EXECUTOR_URL.",
-        )
+    for section, why in READERS_OWN.items():
+        if section in layer:
+            raise CodePilotError(
+                FailureKind.INVALID_SPEC,
+                f"{source}: a repository may not choose {why}.",
+                next_action=f"Move [{section}] to your own configuration.",
+            )
     layer = {name: dict(values) if isinstance(values, dict) else values for name, values in layer.items()}
     if isinstance(layer.get("budget"), dict):
         layer["budget"] |= _cheaper(layer["budget"], so_far.get("budget", {}))

@@ -15,12 +15,11 @@ from codepilot.core.contract import canonical_json
 from codepilot.core.events import BasePinned
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
-from codepilot.core.task import Capability, TaskSpec
+from codepilot.core.task import TaskSpec
+from codepilot.engine.plane import open_plane
 from codepilot.engine.settings import load_settings
-from codepilot.executor import CreateWorkspace, LocalExecutor, MountSpec
+from codepilot.executor import CreateWorkspace, Executor, MountSpec
 from codepilot.project import Project, check_level, detect, suite_from_json, suite_to_json
-from codepilot.sandbox import Level, Sandbox
-from codepilot.skills import answer_calls, count_calls, inside_prelude
 from codepilot.store import Artifacts, Home
 from codepilot.verify import Baseline
 from codepilot.workspace import ObjectStore, clone, find_root, is_url, pin_base
@@ -37,11 +36,11 @@ def repo_id(repo: str) -> str:
 class Site:
     """Everything a step needs of the execution plane."""
 
-    home: Home
-    executor: LocalExecutor
+    executor: Executor
     objects: ObjectStore
     base: BasePinned
     project: Project
+    hosts: tuple[str, ...] = ()
 
     def create(self, workspace: str, tree: str) -> str:
         """Make (or find) a workspace holding `tree`, with the project's environment around it."""
@@ -53,11 +52,12 @@ class Site:
             workspace=workspace,
             objects=str(self.objects.path),
             tree=tree,
-            at=inside_path(self.base, self.executor.level),
+            at=self.base.checkout if self.executor.remaps else None,
             mounts=tuple(MountSpec(source=source, target=target) for source, target in self.project.mounts),
             carried=self._carried(),
             env=self.project.env,
             kernel_python=self.project.interpreter.executable,
+            hosts=self.hosts,
         )
 
     def _carried(self) -> tuple[MountSpec, ...]:
@@ -69,7 +69,7 @@ class Site:
         return tuple(MountSpec(source=str(_within(root, path)), target=path) for path in wanted)
 
     def close(self) -> None:
-        self.executor.close()
+        """Let go of the objects; the executor belongs to whoever opened it."""
         self.objects.close()
 
 
@@ -83,11 +83,6 @@ def _within(root: Path, path: str) -> Path:
             next_action="Name files inside the checkout, relative to its top.",
         )
     return place
-
-
-def inside_path(base: BasePinned, level: Level) -> str | None:
-    """Where code inside sees the workspace: at the checkout's own path, if the level can remap."""
-    return base.checkout if level is Level.BUBBLEWRAP else None
 
 
 def open_objects(home: Home, identity: str) -> ObjectStore:
@@ -112,29 +107,16 @@ def pin(task: TaskSpec, home: Home) -> BasePinned:
     )
 
 
-def open_site(
-    home: Home,
-    sandbox: Sandbox,
-    base: BasePinned,
-    project: Project,
-    capability: Capability = Capability.WRITE_AND_RUN_TESTS,
-) -> Site:
-    """`capability` is the most that skills which run on the host's side may do for code inside."""
-    answer = answer_calls(capability)
-    executor = LocalExecutor(home.workspaces, sandbox, prelude=inside_prelude(), answer=answer, count=count_calls)
-    return Site(home, executor, open_objects(home, base.repo_id), base, project)
-
-
-def find_project(task: TaskSpec, base: BasePinned, sandbox: Sandbox, inside: Callable[[], str]) -> Project:
-    """Detect the project on the user's checkout, as the sandbox at hand will see it."""
+def find_project(task: TaskSpec, base: BasePinned, executor: Executor, inside: Callable[[], str]) -> Project:
+    """Detect the project on the user's checkout, as the executor at hand will show it."""
     if base.checkout is None:
         raise CodePilotError(FailureKind.REPO_UNREACHABLE, f"The checkout of {task.repo} is gone.")
     root = Path(base.checkout)
     environ = dict(os.environ)
     settings = load_settings(root, environ)
-    seen_at = base.checkout if sandbox.remaps else inside()
+    seen_at = base.checkout if executor.remaps else inside()
     project = detect(root, python=task.python, environ=environ, inside=seen_at, settings=settings.project)
-    check_level(project, sandbox.remaps, seen_at)
+    check_level(project, executor.remaps, seen_at)
     return project
 
 
@@ -162,23 +144,38 @@ def recall_baseline(artifacts: Artifacts, run: Run) -> tuple[Project, Baseline]:
 
 
 class KeptSite:
-    """The run's site, kept open from step to step: what it knows of the files is dear to find out again."""
+    """The run's executor and site, kept open from step to step: what they know of the files is dear to find again."""
 
-    def __init__(self) -> None:
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._executor: Executor | None = None
         self._site: Site | None = None
 
-    def get(self, home: Home, sandbox: Sandbox, base: BasePinned, project: Project) -> Site:
+    def executor(self, task: TaskSpec) -> Executor:
+        if self._executor is None:
+            self._executor = open_plane(task, self._home)
+        return self._executor
+
+    def get(self, task: TaskSpec, base: BasePinned, project: Project) -> Site:
         kept = self._site
-        if kept is None or (kept.base, kept.project, kept.executor.level) != (base, project, sandbox.level):
-            self.close()
-            kept = self._site = open_site(home, sandbox, base, project)
+        if kept is None or (kept.base, kept.project) != (base, project):
+            self._close_site()
+            hosts = tuple(dict.fromkeys((*task.policy.hosts, *task.approved_hosts)))
+            objects = open_objects(self._home, base.repo_id)
+            kept = self._site = Site(self.executor(task), objects, base, project, hosts)
         return kept
 
     def interrupt(self) -> None:
-        if self._site is not None:
-            self._site.executor.interrupt_all()
+        if self._executor is not None:
+            self._executor.interrupt_all()
 
     def close(self) -> None:
+        self._close_site()
+        if self._executor is not None:
+            self._executor.close()
+            self._executor = None
+
+    def _close_site(self) -> None:
         if self._site is not None:
             self._site.close()
             self._site = None

@@ -7,6 +7,7 @@ snapshot and finds earlier results among the run's events.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import TypeVar
 
 from codepilot.core.artifacts import ArtifactType, PatchCandidate, Reflection, RepoMap, Review, TestResult
@@ -14,6 +15,7 @@ from codepilot.core.contract import Contract
 from codepilot.core.events import (
     BaselineRecorded,
     EventType,
+    NetworkAllowed,
     PatchProposed,
     PlanCreated,
     ReflectionRecorded,
@@ -29,10 +31,13 @@ from codepilot.core.events import (
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.plan import Plan
 from codepilot.core.run import Failed, Outcome, Red, Refused, Skipped, Succeeded
+from codepilot.core.task import TaskSpec
 from codepilot.engine.finalize import finalize
-from codepilot.engine.site import Site, find_project, keep_baseline, pin
+from codepilot.engine.plane import seen_at
+from codepilot.engine.site import Site, find_project, keep_baseline, open_objects, pin
 from codepilot.engine.work import Work
 from codepilot.executor import DiffResult
+from codepilot.project import Project
 from codepilot.verify import flagged, review, run_baseline, run_gate, scan_generated
 
 GATES = frozenset({"tests_pass", "compiles"})
@@ -50,9 +55,10 @@ def initialise(work: Work) -> Outcome:
         return Succeeded(f"{len(done.targets)} failing test(s) to repair")
     if work.run.base is None:
         work.record(EventType.BASE_PINNED, pin(task, work.home))
-    work.record(EventType.SANDBOX_CHOSEN, SandboxChosen(level=work.sandbox.level))
-    real_path = work.home.workspaces / work.workspace / "tree"
-    project = find_project(task, work.base, work.sandbox, lambda: str(real_path))
+    work.record(EventType.SANDBOX_CHOSEN, SandboxChosen(level=work.executor.level))
+    for scope in _network(task):
+        work.record(EventType.NETWORK_ALLOWED, scope)
+    project = _project(work)
     site = work.site(project)
     site.executor.delete(work.workspace)
     path = site.create(work.workspace, work.base.tree)
@@ -72,6 +78,23 @@ def initialise(work: Work) -> Outcome:
     )
     work.conclude(EventType.BASELINE_RECORDED, recorded, (report,))
     return Succeeded(f"{len(baseline.targets)} failing test(s) to repair")
+
+
+def _network(task: TaskSpec) -> list[NetworkAllowed]:
+    """What code of this run may reach, and who said so."""
+    allowed = (
+        NetworkAllowed(scope="run", hosts=task.policy.hosts, by="policy"),
+        NetworkAllowed(scope="run", hosts=task.approved_hosts, by="person"),
+    )
+    return [one for one in allowed if one.hosts]
+
+
+def _project(work: Work) -> Project:
+    def inside() -> str:
+        with closing(open_objects(work.home, work.base.repo_id)) as objects:
+            return seen_at(work.executor, objects, work.workspace)
+
+    return find_project(work.run.task, work.base, work.executor, inside)
 
 
 def map_repo(work: Work) -> Outcome:

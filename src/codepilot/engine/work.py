@@ -26,9 +26,8 @@ from codepilot.core.run import Run, evolve
 from codepilot.core.task import FollowUp
 from codepilot.engine.site import KeptSite, Site, recall_baseline
 from codepilot.engine.watch import Watch
-from codepilot.executor import Violation
+from codepilot.executor import Executor, Violation
 from codepilot.project import Project
-from codepilot.sandbox import Sandbox
 from codepilot.store import Artifacts, Claim, Home, Store
 from codepilot.verify import Baseline
 
@@ -44,7 +43,6 @@ class Work:
     store: Store
     artifacts: Artifacts
     home: Home
-    sandbox: Sandbox
     agent: Agent
     watch: Watch
     kept: KeptSite
@@ -105,9 +103,13 @@ class Work:
         blocked = (GuardrailBlocked(skill="workspace", rule=one.rule, attempt=one.path) for one in found)
         return [one for one in blocked if one not in told][:1]
 
+    @property
+    def executor(self) -> Executor:
+        return self.kept.executor(self.run.task)
+
     def site(self, project: Project) -> Site:
         """The run's execution plane."""
-        return self.kept.get(self.home, self.sandbox, self.base, project)
+        return self.kept.get(self.run.task, self.base, project)
 
     def settled(self) -> tuple[Site, Baseline]:
         """The site of a run whose baseline is recorded, with its workspace in place."""

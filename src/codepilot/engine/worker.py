@@ -20,7 +20,6 @@ from codepilot.engine.site import KeptSite
 from codepilot.engine.steps import STEPS
 from codepilot.engine.watch import StopRequested, Watch
 from codepilot.engine.work import Work
-from codepilot.sandbox import choose
 from codepilot.store import Artifacts, Claim, Home, LostLease, Store, new_id
 from codepilot.telemetry import RunLog, now_us
 
@@ -53,7 +52,7 @@ class Worker:
             self._store.reclaim(run_id)
             claim = self._store.claim(self.name, run_id)
             if claim is not None:
-                with closing(open_log(self._store, self._home, run_id)) as log, closing(KeptSite()) as kept:
+                with closing(open_log(self._store, self._home, run_id)) as log, closing(KeptSite(self._home)) as kept:
                     while claim is not None:
                         self._step(claim, log, kept)
                         claim = self._store.claim(self.name, run_id)
@@ -96,10 +95,10 @@ class Worker:
     def _perform(self, run: Run, claim: Claim, kept: KeptSite, publish: Callable[[Sequence[Event]], None]) -> Outcome:
         with Watch(self._store, run, kept.interrupt, pause_interrupts=run.state not in AGENT_STATES) as watch:
             try:
-                sandbox = choose(run.task.sandbox_level)
+                kept.executor(run.task)
                 agent = self._agent_for(run.task)
                 stores = (self._store, self._artifacts, self._home)
-                outcome = STEPS[run.state](Work(run, claim, *stores, sandbox, agent, watch, kept, publish))
+                outcome = STEPS[run.state](Work(run, claim, *stores, agent, watch, kept, publish))
             except StopRequested:
                 outcome = _stopped(watch)
             except LostLease:

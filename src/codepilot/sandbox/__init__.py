@@ -6,7 +6,7 @@ from codepilot.sandbox.bridged import no_proxy
 from codepilot.sandbox.cgroup import Enforcement, enforcement
 from codepilot.sandbox.credentials import Credential
 from codepilot.sandbox.kernel_client import ActionError, ActionResult, Kernel
-from codepilot.sandbox.probe import LevelReport, choose, probe
+from codepilot.sandbox.probe import LevelReport, Wanted, choose, probe, weaker
 from codepilot.sandbox.proxy import Bounds, Proxy, Seen
 from codepilot.sandbox.spec import Completed, Level, Limits, Mount, Process, Sandbox, View
 
@@ -29,8 +29,10 @@ __all__ = [
     "Sandbox",
     "Seen",
     "View",
+    "Wanted",
     "choose",
     "enforcement",
     "no_proxy",
     "probe",
+    "weaker",
 ]

@@ -21,6 +21,13 @@ Least = Literal["bubblewrap", "landlock"]
 
 _STRENGTH = ("bubblewrap", "landlock", "none")
 
+
+def weaker(level: str, least: str) -> bool:
+    """Whether a level confines less than another."""
+    return _STRENGTH.index(level) > _STRENGTH.index(least)
+
+
+
 _INSTALL = "Install bubblewrap: `apt install bubblewrap`, `dnf install bubblewrap` or `pacman -S bubblewrap`."
 _APPARMOR = (
     "If it is installed, user namespaces may be restricted: on Ubuntu 24.04 and later allow them for bwrap with an"
@@ -54,13 +61,13 @@ def choose(wanted: Wanted = "best", least: Least | None = None) -> Sandbox:
 
     `least` is the weakest level that a policy accepts; below it the choice is refused, however it was made.
     """
-    if wanted != "best" and least is not None and _STRENGTH.index(wanted) > _STRENGTH.index(least):
+    if wanted != "best" and least is not None and weaker(wanted, least):
         raise _demanded(least, f"{wanted} was asked for", f"Ask for the level `best` or `{least}`")
     if wanted == "none":
         return Unconfined()
     for report in probe():
         if wanted in ("best", report.level) and report.available:
-            if least is not None and _STRENGTH.index(report.level) > _STRENGTH.index(least):
+            if least is not None and weaker(report.level, least):
                 raise _too_weak(report.level, least)
             return _MAKE[report.level]()
     raise _refusal(wanted, least)
