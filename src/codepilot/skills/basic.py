@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from codepilot.core.task import Capability
-from codepilot.skills import command_rules, commands, inside, local, patching, unified
+from codepilot.skills import inside, local, repository, running, searching, suites
 from codepilot.skills.manifest import SkillPolicy, Target
 from codepilot.skills.registry import Registry
 
@@ -19,14 +19,15 @@ def basic_skills() -> Registry:
     """A registry with the basic skills, to which higher rooms and packages may add theirs."""
     registry = Registry()
     policies: tuple[tuple[SkillPolicy, tuple[Callable[..., object], ...]], ...] = (
-        (READS, (inside.read_file, inside.list_files, inside.search_code)),
-        (WRITES, (inside.write_file, inside.create_file, inside.apply_patch)),
-        (RUNS, (inside.run_command, inside.run_tests)),
+        (READS, (inside.read_file, inside.list_files, searching.search_code)),
+        (READS, (repository.git_status, repository.git_diff)),
+        (WRITES, (inside.write_file, inside.create_file, inside.apply_patch, repository.git_reset)),
+        (RUNS, (running.run_command, suites.run_tests)),
         (LOOKS, (local.parse_surefire_xml, local.score_patch_quality, local.check_policy)),
     )
     for policy, functions in policies:
         for function in functions:
-            registry.skill(policy, ships=(command_rules, commands, unified, patching))(function)
+            registry.skill(policy)(function)
     return registry
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
-from xml.etree import ElementTree
-from xml.parsers import expat
+from typing import Literal, cast
 
 from codepilot.core.artifacts import PolicyCheck
 from codepilot.core.contract import Contract
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.skills.reports import BadReport, read_report
 
 MAX_REPORT = 16 << 20
-MAX_DEPTH = 64
 
 _SECRETS = re.compile(
     r"AKIA[0-9A-Z]{16}|-----BEGIN [A-Z ]*PRIVATE KEY-----|gh[pousr]_[A-Za-z0-9]{36}|sk-[A-Za-z0-9_-]{20,}"
@@ -24,15 +22,18 @@ _DISABLED = re.compile(
 _DEBUG = re.compile(r"\b(?:breakpoint\(\)|pdb\.set_trace\(\)|console\.log\(|debugger;|System\.out\.println\()")
 _UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX)\b")
 
+Status = Literal["passed", "failed", "error", "skipped"]
+
 
 class ReportedTest(Contract):
     """One test of a report."""
 
     test: str
-    status: Literal["passed", "failed", "error", "skipped"]
+    status: Status
     message: str = ""
     detail: str = ""
     duration_sec: float = 0.0
+    flaky: bool = False
 
 
 class PatchQuality(Contract):
@@ -46,10 +47,22 @@ class PatchQuality(Contract):
 
 
 def parse_surefire_xml(report: str) -> tuple[ReportedTest, ...]:
-    """The tests in a Surefire or JUnit XML report. Reports are hostile input: no DTD, no entities, bounded size."""
-    _refuse_hostile(report)
-    root = ElementTree.fromstring(report)
-    return tuple(_reported(case) for case in root.iter("testcase"))
+    """The tests in an XML report of Surefire, Gradle, JUnit or pytest. `flaky` ones passed when they were run again."""
+    try:
+        cases = read_report(report, MAX_REPORT)
+    except BadReport as error:
+        raise _bad_report(str(error)) from None
+    return tuple(
+        ReportedTest(
+            test=case.test,
+            status=cast(Status, case.status),
+            message=case.message,
+            detail=case.detail,
+            duration_sec=case.seconds,
+            flaky=case.flaky,
+        )
+        for case in cases
+    )
 
 
 def score_patch_quality(diff: str) -> PatchQuality:
@@ -112,55 +125,5 @@ def _changed(diff: str) -> tuple[list[str], list[str], set[str]]:
     return added, removed, paths
 
 
-def _refuse_hostile(report: str) -> None:
-    if len(report) > MAX_REPORT:
-        raise _bad_report(f"it is larger than {MAX_REPORT >> 20} MiB")
-    depth = 0
-
-    def opened(name: str, attributes: object) -> None:
-        nonlocal depth
-        depth += 1
-        if depth > MAX_DEPTH:
-            raise _bad_report(f"its elements nest deeper than {MAX_DEPTH}")
-
-    def closed(name: str) -> None:
-        nonlocal depth
-        depth -= 1
-
-    def declared(*_: object) -> None:
-        raise _bad_report("it declares a DTD or entities")
-
-    parser = expat.ParserCreate()
-    parser.StartElementHandler = opened
-    parser.EndElementHandler = closed
-    parser.StartDoctypeDeclHandler = declared
-    parser.EntityDeclHandler = declared
-    try:
-        parser.Parse(report.encode("utf-8", "replace"), True)
-    except expat.ExpatError as error:
-        raise _bad_report(str(error)) from None
-
-
 def _bad_report(why: str) -> CodePilotError:
     return CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"This is not a report that can be read: {why}.")
-
-
-def _reported(case: ElementTree.Element) -> ReportedTest:
-    test = "#".join(part for part in (case.get("classname"), case.get("name")) if part)
-    outcomes: tuple[tuple[str, Literal["failed", "error", "skipped"]], ...] = (
-        ("failure", "failed"),
-        ("error", "error"),
-        ("skipped", "skipped"),
-    )
-    seconds = _seconds(case.get("time", ""))
-    for tag, status in outcomes:
-        found = case.find(tag)
-        if found is not None:
-            message = (found.get("message") or found.get("type") or "")[:2000]
-            detail = (found.text or "").strip()[:20_000]
-            return ReportedTest(test=test, status=status, message=message, detail=detail, duration_sec=seconds)
-    return ReportedTest(test=test, status="passed", duration_sec=seconds)
-
-
-def _seconds(text: str) -> float:
-    return float(text.replace(",", "")) if re.fullmatch(r"[\d,]+(\.\d+)?", text) else 0.0

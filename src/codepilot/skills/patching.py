@@ -21,6 +21,8 @@ class Changes:
 
     files: dict[str, str | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    modes: dict[str, int] = field(default_factory=dict)
+    """Permissions that the patch states, by path."""
 
 
 @dataclass(frozen=True)

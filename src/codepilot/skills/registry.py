@@ -20,7 +20,7 @@ from codepilot.core.task import Capability
 from codepilot.skills.calling import UNKNOWN, Caller
 from codepilot.skills.manifest import SkillManifest, SkillPolicy, Target
 from codepilot.skills.shape import plain_type
-from codepilot.skills.shipping import foreign_imports, prelude
+from codepilot.skills.shipping import foreign_imports, needed, prelude
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -221,9 +221,10 @@ def _check_imports(skill: Skill) -> None:
     module = sys.modules.get(skill.function.__module__)
     if module is None:
         raise ValueError(f"the skill {skill.name} runs inside, so its source must be a module's")
-    modules = {shipped.__name__ for shipped in (*skill.ships, module)}
-    for shipped in (*skill.ships, module):
-        foreign = foreign_imports(shipped) - modules
+    travels = [shipped for body in (*skill.ships, module) for shipped in needed(body)]
+    names = {shipped.__name__ for shipped in travels}
+    for shipped in travels:
+        foreign = foreign_imports(shipped) - names
         if foreign:
             raise ValueError(
                 f"the skill {skill.name} runs inside, where there is the standard library alone, but "

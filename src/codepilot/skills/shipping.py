@@ -11,21 +11,23 @@ from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from codepilot.skills import calls, command_rules, commands
+from codepilot.skills import calls
 from codepilot.skills.manifest import Target
 
 if TYPE_CHECKING:
     from codepilot.skills.registry import Skill
 
+_PACKAGE = f"{__name__.rpartition('.')[0]}."
+
 
 def prelude(skills: Sequence[Skill], absent: Sequence[str], facts: dict[str, str], prepare: bool) -> str:
     """Source that leaves `skills` in the namespace it runs in, and none of `absent`."""
-    modules: dict[str, ModuleType] = {module.__name__: module for module in (command_rules, commands, calls)}
+    modules = {module.__name__: module for module in needed(calls)}
     bodies = [skill for skill in skills if skill.policy.target is Target.EXECUTOR]
     asking = [skill for skill in skills if skill.policy.target is Target.LOCAL]
     for skill in bodies:
-        for module in (*skill.ships, sys.modules[skill.function.__module__]):
-            modules.setdefault(module.__name__, module)
+        for body in (*skill.ships, sys.modules[skill.function.__module__]):
+            modules.update((module.__name__, module) for module in needed(body))
     sources = [(_shipped_name(name), _shipped_source(module, frozenset(modules))) for name, module in modules.items()]
     sources.append((_ASKING, "\n".join([_ASKING_HEAD, *(_asking(skill) for skill in asking)])))
     names = [
@@ -53,6 +55,14 @@ def foreign_imports(module: ModuleType) -> frozenset[str]:
         elif isinstance(node, ast.ImportFrom):
             found.add("." * node.level + (node.module or ""))
     return frozenset(name for name in found if name.partition(".")[0] not in sys.stdlib_module_names)
+
+
+@cache
+def needed(module: ModuleType) -> tuple[ModuleType, ...]:
+    """A module with those of this package that it imports, each after what it imports itself."""
+    ours = sorted(name for name in foreign_imports(module) if name.startswith(_PACKAGE) and name in sys.modules)
+    found = {one.__name__: one for name in ours for one in needed(sys.modules[name])}
+    return (*found.values(), module)
 
 
 @cache
