@@ -12,6 +12,7 @@ from typing import cast
 
 from pydantic import ValidationError
 
+from codepilot.agents.checking import advice_of, check_code, refused_action
 from codepilot.agents.forbidden import forbidden
 from codepilot.agents.protocol import Desk, RoleArtifact
 from codepilot.agents.replies import PYTHON_TOOL, Code, Malformed, Result, read_reply
@@ -168,6 +169,12 @@ class _Step:
     def _run(self, code: str, number: int) -> TurnFinished:
         self._load_skills()
         run = self.desk.run
+        found = check_code(code, self.desk, self.capability)
+        if refused := refused_action(found):
+            observation, blocked = refused
+            self.violations += 1
+            self._record(EventType.GUARDRAIL_BLOCKED, blocked)
+            return TurnFinished(turn=number, observation=observation)
         result = self._run_code(
             code,
             max(1.0, min(run.task.budget.command_sec, self.desk.seconds_left())),
@@ -177,8 +184,11 @@ class _Step:
         for blocked in forbidden(result):
             self.violations += 1
             self._record(EventType.GUARDRAIL_BLOCKED, blocked)
+        observation = observation_of(result)
+        if advice := advice_of(found):
+            observation["advice"] = [*advice]
         return TurnFinished(
-            turn=number, observation=observation_of(result), tree=result.tree, calls=self.registry.known(result.calls)
+            turn=number, observation=observation, tree=result.tree, calls=self.registry.known(result.calls)
         )
 
     def _load_skills(self) -> None:

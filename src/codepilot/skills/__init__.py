@@ -12,10 +12,12 @@ from codepilot.skills.local import (
 from codepilot.skills.manifest import SkillManifest, SkillPolicy, Target
 from codepilot.skills.patching import Changes, patch_tree
 from codepilot.skills.registry import Registry, Skill
+from codepilot.skills.static import Finding, check_action, unknown_modules
 from codepilot.skills.unified import PatchError
 
 __all__ = [
     "Changes",
+    "Finding",
     "PatchError",
     "PatchQuality",
     "Registry",
@@ -27,6 +29,7 @@ __all__ = [
     "all_skills",
     "answer_calls",
     "basic_skills",
+    "check_action",
     "check_policy",
     "count_calls",
     "discovered_skills",
@@ -34,4 +37,5 @@ __all__ = [
     "parse_surefire_xml",
     "patch_tree",
     "score_patch_quality",
+    "unknown_modules",
 ]

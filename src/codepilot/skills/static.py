@@ -1,0 +1,268 @@
+"""What an action's source says it would do, read before it runs: advice and policy with a reason, not the boundary.
+
+Code can always hide what it does from a reader of its text; the sandbox is what holds. Refused is what cannot work or
+harms the agent's own work: network and native code, shells, signals, and waiting for a person. Code made from text
+(`eval`, `exec`) and reading elsewhere is common and harmless inside, so it is told, and refused only when strict.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from codepilot.skills.commands import refusal
+
+MAX_CODE = 300_000
+MAX_FINDINGS = 20
+UNKNOWN = "import.unknown"
+
+_NETWORK = (
+    "there is no network here. Use what the workspace holds; code of the project that needs it is run by its tests"
+)
+_NATIVE = "native calls can crash this Python process. Use the standard library, or a program through run_command"
+_INSTALL = "packages cannot be installed here. Use what the project has"
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+REFUSED_MODULES: dict[str, str] = {
+    **dict.fromkeys(
+        _names(
+            "socket ssl socketserver urllib.request http.client http.server ftplib smtplib smtpd poplib imaplib nntplib"
+            " telnetlib xmlrpc webbrowser asyncore asynchat requests httpx aiohttp urllib3 paramiko websocket"
+            " websockets pycurl grpc boto3"
+        ),
+        _NETWORK,
+    ),
+    **dict.fromkeys(("ctypes", "_ctypes", "cffi", "_posixsubprocess"), _NATIVE),
+    "pty": "there is no terminal here. Use run_command",
+    **dict.fromkeys(("pip", "ensurepip", "venv", "virtualenv"), _INSTALL),
+}
+"""Each name stands for all below it."""
+ALLOWED_MODULES = frozenset(
+    {
+        *("os", "subprocess", "pathlib", "json", "re", "shutil", "difflib", "textwrap", "xml.etree.ElementTree"),
+        *sys.stdlib_module_names,
+        *("pytest", "codepilot_kernel"),
+    }
+)
+
+_SHELL = "it bypasses run_command, which knows what may be run. Use run_command([...])"
+_FORK = "it copies this Python process with its connection to the platform. Use run_command or concurrent.futures"
+_SIGNAL = "it can end this Python process. Stop only what you started, with its Popen object"
+_PERSON = "nobody is there to answer. Give the value in the code"
+_TEXT = "code made from text cannot be judged before it runs. Write the code out, or run_command(['python', file])"
+REFUSED_CALLS: dict[str, str] = {
+    **dict.fromkeys(("os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"), _SHELL),
+    **dict.fromkeys((f"os.exec{end}" for end in ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")), _SHELL),
+    **dict.fromkeys((f"os.spawn{end}" for end in ("l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")), _SHELL),
+    **dict.fromkeys(("os.posix_spawn", "os.posix_spawnp"), _SHELL),
+    **dict.fromkeys(("os.fork", "os.forkpty"), _FORK),
+    **dict.fromkeys(("os.kill", "os.killpg", "signal.pthread_kill", "signal.raise_signal"), _SIGNAL),
+    **dict.fromkeys(("input", "breakpoint", "pdb.set_trace", "getpass.getpass"), _PERSON),
+}
+STARTS_PROGRAMS = frozenset({_SHELL})
+"""Reasons that do not hold for a task with a full shell."""
+ADVISED_CALLS: dict[str, str] = dict.fromkeys(("eval", "exec", "__import__", "importlib.import_module"), _TEXT)
+SUBPROCESS = frozenset(f"subprocess.{name}" for name in ("run", "Popen", "call", "check_call", "check_output"))
+_MODULES = frozenset({"os", "subprocess", "signal", "importlib", "io", "pathlib", "pdb", "getpass", "builtins"})
+"""Modules an earlier action may have imported."""
+
+warnings.filterwarnings("ignore", module="<action>")
+
+Imports = Literal["advise", "strict", "off"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One place of an action, with the rule it touches. `refused` findings keep the action from running."""
+
+    rule: str
+    line: int
+    message: str
+    source: str
+    refused: bool
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.source}\n  [{self.rule}] {self.message}."
+
+
+def check_action(
+    code: str, imports: Imports, known: frozenset[str] = frozenset(), *, root: str = "", shell: bool = False
+) -> tuple[Finding, ...]:
+    """What the policy says about an action. `known` are the project's own modules, `shell` whether it may start all."""
+    if imports == "off":
+        return ()
+    if len(code) > MAX_CODE:
+        message = f"an action of {len(code):,} characters is not read, and therefore not run. Do it in smaller steps"
+        return (Finding("code.size", 1, message, "", True),)
+    try:
+        tree = ast.parse(code, "<action>")
+    except (SyntaxError, ValueError):
+        return ()
+    except (RecursionError, MemoryError):
+        return (Finding("code.nesting", 1, "the code is nested too deeply to be read. Write it flatter", "", True),)
+    reader = _Reader(tree, imports == "strict", known, root, shell)
+    lines = code.splitlines()
+    found: dict[tuple[str, int], Finding] = {}
+    for rule, node, message, refused in reader.findings():
+        line = getattr(node, "lineno", 1)
+        source = lines[line - 1].strip()[:300] if 0 < line <= len(lines) else ""
+        found.setdefault((rule, line), Finding(rule, line, message, source, refused))
+    ordered = sorted(found.values(), key=lambda one: (not one.refused, one.line, one.rule))
+    return tuple(ordered[:MAX_FINDINGS])
+
+
+def unknown_modules(findings: tuple[Finding, ...]) -> frozenset[str]:
+    """The modules that are on no list, by their first names: what a caller may look for in the project."""
+    return frozenset(one.message.split("`")[1].partition(".")[0] for one in findings if one.rule == UNKNOWN)
+
+
+_Found = tuple[str, ast.AST, str, bool]
+
+
+class _Reader:
+    """One walk over the tree, without recursion: the depth is the author's choice."""
+
+    def __init__(self, tree: ast.AST, strict: bool, known: frozenset[str], root: str, shell: bool) -> None:
+        self.nodes = list(ast.walk(tree))
+        self.strict = strict
+        self.known = known
+        self.root = root
+        self.shell = shell
+        self.names: dict[str, str] = {}
+        self.bound: set[str] = set()
+        for node in self.nodes:
+            self._learn(node)
+
+    def findings(self) -> Iterator[_Found]:
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    yield from self._import(alias.name, node)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                for alias in node.names:
+                    yield from self._import(node.module, node, alias.name)
+            elif isinstance(node, ast.Call):
+                yield from self._call(node)
+
+    def _learn(self, node: ast.AST) -> None:
+        """What names stand for here."""
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.asname:
+                    self.names[alias.asname] = alias.name
+                else:
+                    first = alias.name.partition(".")[0]
+                    self.names[first] = first
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                self.names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            self.bound.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            self.bound.add(node.id)
+        elif isinstance(node, ast.arg):
+            self.bound.add(node.arg)
+
+    def _import(self, module: str, node: ast.AST, member: str = "") -> Iterator[_Found]:
+        full = f"{module}.{member}" if member else module
+        first = module.partition(".")[0]
+        ours = first in self.known and first not in sys.stdlib_module_names
+        for refused, why in REFUSED_MODULES.items():
+            if not ours and f"{full}.".startswith(f"{refused}."):
+                yield f"import.{refused}", node, f"`{refused}` may not be imported: {why}", True
+                return
+        if first not in ALLOWED_MODULES and first not in self.known:
+            message = f"`{module}` is neither of the standard library nor of the project: it may be missing here"
+            yield UNKNOWN, node, message, self.strict
+
+    def _call(self, node: ast.Call) -> Iterator[_Found]:
+        name = self._called(node.func)
+        if name is None:
+            return
+        if name in REFUSED_CALLS:
+            why = REFUSED_CALLS[name]
+            if not (self.shell and why in STARTS_PROGRAMS):
+                yield f"call.{name}", node, f"`{name}` may not be called: {why}", True
+        elif name in ADVISED_CALLS:
+            yield from self._made_from_text(name, node)
+        elif name in SUBPROCESS and not self.shell:
+            yield from self._started(name, node)
+        elif name in ("open", "io.open") and self.root:
+            yield from self._opened(node)
+
+    def _made_from_text(self, name: str, node: ast.Call) -> Iterator[_Found]:
+        given = _text(node.args[0]) if node.args else None
+        if name in ("eval", "exec"):
+            yield f"call.{name}", node, f"`{name}`: {ADVISED_CALLS[name]}", self.strict
+        elif given is not None:
+            yield from self._import(given, node)
+        elif self.strict:
+            yield f"call.{name}", node, f"`{name}` of a name that is computed: {ADVISED_CALLS[name]}", True
+
+    def _started(self, name: str, node: ast.Call) -> Iterator[_Found]:
+        for keyword in node.keywords:
+            if keyword.arg == "shell" and isinstance(keyword.value, ast.Constant) and keyword.value.value:
+                yield "call.shell", node, f"`{name}` with shell=True: {_SHELL}", True
+                return
+        given = next((keyword.value for keyword in node.keywords if keyword.arg == "args"), None)
+        if node.args:
+            given = node.args[0]
+        if isinstance(given, (ast.List, ast.Tuple)) and given.elts:
+            command = [_text(one) for one in given.elts]
+            words = [word for word in command if word]
+            if len(words) == len(command):
+                rule, why = refusal(words, self.root or "/")
+                if rule:
+                    unlisted = rule in ("command.unknown", "command.path")
+                    yield rule, node, f"`{' '.join(words)[:200]}`: {why}", self.strict or not unlisted
+
+    def _opened(self, node: ast.Call) -> Iterator[_Found]:
+        path = _text(node.args[0]) if node.args else None
+        if path is None or not path.startswith("/") or path.startswith(("/tmp/", "/dev/null", "/proc/self/")):
+            return
+        if f"{path}/".startswith(f"{self.root.rstrip('/')}/") and "/../" not in f"{path}/":
+            return
+        modes = [one.value for one in node.keywords if one.arg == "mode"] + node.args[1:2]
+        writes = any(set(_text(mode) or "") & set("wax+") for mode in modes)
+        what = "may not be written" if writes else "is not of the workspace and may be missing or different here"
+        yield "path.outside", node, f"`{path}` {what}. Use paths relative to the workspace", writes or self.strict
+
+    def _called(self, func: ast.AST) -> str | None:
+        """The dotted name of what is called, through aliases and constant `getattr`; None if it is computed."""
+        parts: list[str] = []
+        while True:
+            if isinstance(func, ast.Attribute):
+                parts.append(func.attr)
+                func = func.value
+            elif (
+                isinstance(func, ast.Call)
+                and isinstance(func.func, ast.Name)
+                and func.func.id == "getattr"
+                and len(func.args) > 1
+                and (member := _text(func.args[1])) is not None
+            ):
+                parts.append(member)
+                func = func.args[0]
+            else:
+                break
+        if not isinstance(func, ast.Name):
+            return None
+        if func.id in self.names:
+            first = self.names[func.id]
+        elif func.id in self.bound or (parts and func.id not in _MODULES):
+            return None
+        else:
+            first = func.id
+        return ".".join([first, *reversed(parts)]).removeprefix("builtins.")
+
+
+def _text(node: ast.AST) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
