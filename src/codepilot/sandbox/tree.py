@@ -97,9 +97,9 @@ class Tree:
         """How many processes below `root` are the launcher's and not the command's."""
         try:
             self._release()
-        except OSError:
+        except OSError as error:
             self.reap()
-            raise
+            raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, f"limits cannot be set: {error}") from error
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         launch = self._launch
