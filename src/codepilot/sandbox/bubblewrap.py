@@ -139,7 +139,15 @@ def _system(view: View, passwd: int, group: int, hosts: int | None = None) -> li
     options += ["--proc", "/proc", "--dev", "/dev"]
     options += ["--perms", "1777", "--size", str(_SHM_BYTES), "--tmpfs", "/dev/shm"]
     options += ["--perms", "1777", "--size", str(_TMP_BYTES), "--tmpfs", "/tmp", "--dir", _HOME]
+    for path in _concealed():
+        options += ["--ro-bind", "/dev/null", path]
     return [*options, "--remount-ro", "/proc", "--remount-ro", "/dev"]
+
+
+@cache
+def _concealed() -> tuple[str, ...]:
+    """Tables of the kernel's that a sandbox started by root could read."""
+    return tuple(path for name in system.KERNEL_TABLES if (path := f"/proc/{name}") and Path(path).is_file())
 
 
 @cache

@@ -282,6 +282,13 @@ def _drain(fd: int) -> None:
         os.read(fd, 4096)
 
 
+def _bury() -> None:
+    """Collect orphans that have ended; the dead count as processes."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
 def _leave_stdio() -> None:
     """Let go of the command's pipes, so that they end with the command."""
     null = os.open(os.devnull, os.O_RDWR)
@@ -340,6 +347,7 @@ class _Guardian:
         while not self._stopping and b"exit-code" not in said:
             ready = select.select([news, self._wake], [], [])[0]
             _drain(self._wake)
+            _bury()
             if news in ready:
                 chunk = os.read(news, 4096)
                 if not chunk and b"child-pid" in said and b"setup-error" not in said:
@@ -347,7 +355,8 @@ class _Guardian:
                 elif not chunk:
                     return
                 if not said and self._spec["cpus"] is not None:
-                    os.sched_setaffinity(self._warden, os.sched_getaffinity(0))  # the command alone stays where it is
+                    with contextlib.suppress(ProcessLookupError):
+                        os.sched_setaffinity(self._warden, os.sched_getaffinity(0))  # the command alone stays there
                 said += chunk
                 with contextlib.suppress(BrokenPipeError):
                     os.write(self._spec["status"], chunk)

@@ -93,22 +93,23 @@ class SupervisedProcess:
         exit_fd = os.pidfd_open(self._tree.popen.pid) if hasattr(os, "pidfd_open") else None
         watched = [fd for fd in (self._stderr_fd, self._wake_read, exit_fd) if fd is not None]
         tick = TICK
+        due = time.monotonic() + tick
         try:
             while True:
-                begun = time.monotonic()
-                ready, _, _ = select.select(watched, [], [], tick)
+                ready, _, _ = select.select(watched, [], [], max(0.0, due - time.monotonic()))
                 if self._wake_read in ready:
                     return True
                 if self._stderr_fd in ready and not self._read_stderr():
                     watched.remove(self._stderr_fd)
                 if self._tree.popen.poll() is not None:
                     return False
-                if time.monotonic() - begun < tick and exit_fd not in ready and self._stderr_fd in ready:
+                if time.monotonic() < due and exit_fd not in ready and self._stderr_fd in ready:
                     continue
                 self._limit = self._watchdog.breach()
                 if self._limit is not None:
                     return True
                 tick = TICK if self._watchdog.changed else min(_IDLE_TICK, tick * 2)
+                due = time.monotonic() + tick
         finally:
             if exit_fd is not None:
                 os.close(exit_fd)

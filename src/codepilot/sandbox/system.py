@@ -44,6 +44,13 @@ ETC = (
 
 ETC_ONLINE = ("resolv.conf", "hosts", "host.conf", "gai.conf")
 
+KERNEL_TABLES = (
+    *("config.gz", "iomem", "ioports", "kallsyms", "kcore", "key-users", "keys", "kmsg", "kpagecgroup", "kpagecount"),
+    *("kpageflags", "latency_stats", "modules", "pagetypeinfo", "sched_debug", "slabinfo", "sysrq-trigger"),
+    *("timer_list", "timer_stats", "vmallocinfo", "zoneinfo"),
+)
+"""Files of /proc that tell of the machine and not of the program."""
+
 USER, USER_ID = "codepilot", 1000
 PASSWD = f"root:x:0:0:root:/:/usr/sbin/nologin\n{USER}:x:{USER_ID}:{USER_ID}::/tmp/home:/bin/sh\n"
 HOSTS = "127.0.0.1 localhost codepilot\n::1 localhost\n"

@@ -4,6 +4,7 @@
 # ruff: noqa: PTH112, PTH116, PTH123, PTH208
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Sequence
@@ -14,6 +15,10 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 _HAS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 _WALK_SECONDS = 2.0
 _BYTES_PER_INODE = 4096
+_MAPPED_BYTES = 4 << 30
+"""Page tables are a 512th of what is mapped, at most; below this they do not count."""
+_LONG_PATH = 3000
+_MOST_HELD = 64
 
 
 @dataclass(frozen=True)
@@ -60,9 +65,9 @@ def measure(root: int, memory_limit: int, most: int) -> Usage:
     if len(pids) > most:
         return Usage(len(pids), len(pids), 0)
     threads = sum(_thread_count(pid) for pid in pids)
-    memory = sum(_resident(pid) for pid in pids)
+    memory = sum(map(_resident, pids))
     if memory > memory_limit:
-        memory = sum(_proportional(pid) for pid in pids)
+        memory = sum(_proportional(pid) + _tables(pid) for pid in pids)
     return Usage(len(pids), threads, memory)
 
 
@@ -79,10 +84,22 @@ def _thread_count(pid: int) -> int:
 
 
 def _resident(pid: int) -> int:
+    """Resident bytes, with the page tables of a process that maps enough to have large ones."""
     try:
-        return int(_read(f"/proc/{pid}/statm").split()[1]) * PAGE
-    except (OSError, IndexError):
+        mapped, resident, *_ = map(int, _read(f"/proc/{pid}/statm").split())
+    except (OSError, ValueError):
         return 0
+    return resident * PAGE + (_tables(pid) if mapped * PAGE > _MAPPED_BYTES else 0)
+
+
+def _tables(pid: int) -> int:
+    try:
+        for line in _read(f"/proc/{pid}/status").splitlines():
+            if line.startswith("VmPTE:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        return 0
+    return 0
 
 
 def _proportional(pid: int) -> int:
@@ -113,8 +130,9 @@ def _parents() -> dict[int, list[int]]:
 class DiskWatch:
     """Notices when this tree fills the file system of some directories (one for all) by more than `limit`.
 
-    The file system's free space is the cheap sign; only then are the files changed since the start added up,
-    deleted ones that are still open included, so that others' writes are not blamed on this tree.
+    Free space and what the tree has written are cheap signs; only then are the files changed since the start summed,
+    deleted ones that are still open included, so that others' writes are not blamed on this tree. What the tree has
+    hidden from that counts by what its processes have written, and a place made unreadable counts against it.
     """
 
     def __init__(self, directories: Sequence[Path], limit: int) -> None:
@@ -122,15 +140,19 @@ class DiskWatch:
         self._limit = limit
         self._started = time.time() - 1
         self._free, self._inodes = self._space()
+        self._looked_at = 0
 
     def exceeded(self, root: int) -> bool:
         free, inodes = self._space()
+        dirtied = _dirtied(root)
         most_inodes = max(1, self._limit // _BYTES_PER_INODE)
-        if self._free - free <= self._limit and self._inodes - inodes <= most_inodes:
+        fell = self._free - free > self._limit or self._inodes - inodes > most_inodes
+        if not fell and dirtied - self._looked_at <= self._limit:
             return False
-        written, made = self._written(root)
-        if written > self._limit or made > most_inodes:
+        written, made, hidden = self._written(root)
+        if written > self._limit or made > most_inodes or (fell and (hidden or dirtied > self._limit)):
             return True
+        self._looked_at = dirtied
         self._free, self._inodes = free, inodes  # others wrote; look again when as much has gone again
         return False
 
@@ -138,27 +160,53 @@ class DiskWatch:
         found = os.statvfs(self._directories[0])
         return found.f_bfree * found.f_frsize, found.f_ffree
 
-    def _written(self, root: int) -> tuple[int, int]:
-        """Bytes and entries changed since the start, as far as two seconds of looking find them."""
-        written, made = _deleted_but_open(root), 0
+    def _written(self, root: int) -> tuple[int, int, bool]:
+        """Bytes and entries changed since the start, as far as two seconds of looking find them; was any hidden?"""
+        written, made, hidden = _deleted_but_open(root), 0, False
         deadline = time.monotonic() + _WALK_SECONDS
         queue = [os.fspath(directory) for directory in self._directories]
+        held: list[int] = []
         while queue and time.monotonic() < deadline:
             try:
-                entries = list(os.scandir(queue.pop()))
-            except OSError:
+                path = _shortened(queue.pop(), held)
+                entries = list(os.scandir(path))
+            except OSError as error:
+                hidden = hidden or error.errno != errno.ENOENT
                 continue
             for entry in entries:
                 try:
                     found = entry.stat(follow_symlinks=False)
-                except OSError:
+                except OSError as error:
+                    hidden = hidden or error.errno != errno.ENOENT
                     continue
                 if found.st_ctime >= self._started:
                     written += found.st_blocks * 512
                     made += 1
                 if entry.is_dir(follow_symlinks=False):
                     queue.append(entry.path)
-        return written, made
+        for fd in held:
+            os.close(fd)
+        return written, made, hidden
+
+
+def _shortened(path: str, held: list[int]) -> str:
+    """The same directory by a path that is not too long for the system; it is held open for that."""
+    if len(path) < _LONG_PATH or len(held) >= _MOST_HELD:
+        return path
+    held.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
+    return f"/proc/self/fd/{held[-1]}"
+
+
+def _dirtied(root: int) -> int:
+    """Bytes that the processes of a tree, those that it has ended included, have sent to disk."""
+    total = 0
+    for pid in (root, *descendants(root)):
+        try:
+            lines = dict(line.split(": ") for line in _read(f"/proc/{pid}/io").splitlines())
+        except (OSError, ValueError):
+            continue
+        total += int(lines["write_bytes"]) - int(lines["cancelled_write_bytes"])
+    return total
 
 
 def _deleted_but_open(root: int) -> int:
