@@ -216,8 +216,8 @@ class Targets:
                 "tcp": _listener(stack, socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
                 "tcp6": _listener(stack, socket.AF_INET6, socket.SOCK_STREAM, ("::1", 0)),
                 "udp": _listener(stack, socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
-                "abstract": _listener(stack, socket.AF_UNIX, socket.SOCK_STREAM, f"\0{self.token}-stream"),
-                "abstract_datagram": _listener(stack, socket.AF_UNIX, socket.SOCK_DGRAM, f"\0{self.token}-datagram"),
+                "abstract": _listener(stack, socket.AF_UNIX, socket.SOCK_STREAM, f"\0{self.mark}-stream"),
+                "abstract_datagram": _listener(stack, socket.AF_UNIX, socket.SOCK_DGRAM, f"\0{self.mark}-datagram"),
                 "docker": _listener(stack, socket.AF_UNIX, socket.SOCK_STREAM, str(self.outside / "docker.sock")),
                 "agent": _listener(stack, socket.AF_UNIX, socket.SOCK_DGRAM, str(self.outside / "agent.sock")),
             }

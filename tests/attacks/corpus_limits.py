@@ -55,8 +55,8 @@ BOMBS: tuple[Attack, ...] = (
     attack(
         "allocate more than there may be at once",
         MEMORY,
-        "def grab():\n    bytearray(600 << 20)\ntried(grab)",
-        by("rlimit", "MemoryError"),
+        "def grab():\n    bytearray(b'x') * (600 << 20)\ntried(grab)",
+        by("watchdog", "MemoryError", "limit:memory"),
         limits=SMALL,
     ),
     attack(
@@ -163,10 +163,10 @@ BOMBS: tuple[Attack, ...] = (
     attack(
         "write a million tiny files",
         DISK,
-        "import time\nfor number in range(8000): os.close(os.open('f%d' % number, os.O_CREAT | os.O_WRONLY))\n"
+        "import time\nfor number in range(3000): os.close(os.open('f%d' % number, os.O_CREAT | os.O_WRONLY))\n"
         "time.sleep(4); say('filled')",
         by("watchdog", "limit:disk"),
-        limits=SMALL,
+        limits=replace(SMALL, disk_bytes=4 * MB),
     ),
     attack(
         "reserve space without writing",

@@ -122,7 +122,7 @@ OUTSIDE: tuple[Attack, ...] = (
         WRITES,
         'tried(write, "../planted")\ntried(os.rename, T["tree"], T["tree"] + "-moved")\n'
         'tried(os.symlink, "/etc", "../link")',
-        by("read-only mount", "EROFS", "EBUSY"),
+        by("mount namespace", "done", "EROFS", "EBUSY"),
         DENIED,
     ),
     attack(
@@ -231,7 +231,7 @@ OUTSIDE: tuple[Attack, ...] = (
         SECRETS,
         'for name in ("kcore", "keys", "timer_list", "kmsg", "sched_debug", "slabinfo", "kallsyms", "iomem"):\n'
         '    tried(lambda: [line for line in read("/proc/" + name).splitlines() if line.strip(b"0 ")][0])',
-        by("mount namespace", "ENOENT", "EPERM", "EACCES", "IndexError"),
+        by("mount namespace", "ENOENT", "EACCES", "EPERM"),
         by("landlock", "EACCES", "ENOENT"),
     ),
     attack(

@@ -22,8 +22,7 @@ RISE: tuple[Attack, ...] = (
         "        subprocess.run([path, '--help'], capture_output=True)\n"
         "status = libc.prctl(39, 0, 0, 0, 0)\nsay('no_new_privs' if status == 1 else 'privileges')\n"
         "tried(os.setuid, 0) if os.getuid() else tried(os.setuid, 12345)",
-        by("capabilities", "no_new_privs", "EPERM"),
-        by("capabilities", "no_new_privs", "EPERM"),
+        by("capabilities", "no_new_privs", "EPERM", "EINVAL"),
     ),
     attack(
         "leave a program with the setuid bit",

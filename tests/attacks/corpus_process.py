@@ -39,8 +39,8 @@ PROCESSES: tuple[Attack, ...] = (
         "kill everyone",
         SIGNALS,
         "import signal\nif os.fork() == 0: tried(os.kill, -1, 9)\nelse: os.wait(); tried(os.kill, -1, 0)",
-        by("pid namespace", "ESRCH", "SIGKILL"),
-        by("landlock", "ESRCH", "EPERM", "SIGKILL"),
+        by("pid namespace", "ESRCH", "SIGKILL", "done"),
+        by("landlock", "ESRCH", "EPERM", "SIGKILL", "done"),
     ),
     attack(
         "signal through a handle of a process",
@@ -88,10 +88,10 @@ PROCESSES: tuple[Attack, ...] = (
         control=True,
     ),
     attack(
-        "slow all of the user's processes down",
+        "slow a whole group of processes down",
         SIGNALS,
-        "tried(os.setpriority, os.PRIO_USER, 0, 15)\ntried(os.setpriority, os.PRIO_PGRP, os.getpgid(0), 15)",
-        by("pid namespace", "done"),
+        'tried(os.setpriority, os.PRIO_PGRP, T["victim_pid"], 15)',
+        by("pid namespace", "ESRCH", "done"),
         NO_CALL,
     ),
     attack(
@@ -121,15 +121,15 @@ PROCESSES: tuple[Attack, ...] = (
         "name a program for core dumps",
         PROC,
         'tried(write, "/proc/sys/kernel/core_pattern", b"|/bin/sh")\ntried(write, "/proc/sys/kernel/modprobe", b"/bin/sh")',
-        by("read-only mount", "EROFS", "EACCES"),
-        by("landlock", "EACCES"),
+        by("read-only mount", "EROFS", "EACCES", "ENOENT"),
+        by("landlock", "EACCES", "ENOENT"),
     ),
     attack(
         "pull the system's request key",
         PROC,
         'tried(os.open, "/proc/sysrq-trigger", os.O_WRONLY)\ntried(os.open, "/proc/sys/kernel/sysrq", os.O_WRONLY)',
-        by("read-only mount", "EROFS", "EACCES"),
-        by("landlock", "EACCES"),
+        by("read-only mount", "EROFS", "EACCES", "ENOENT"),
+        by("landlock", "EACCES", "ENOENT"),
     ),
     attack(
         "change kernel settings",
@@ -161,7 +161,7 @@ PROCESSES: tuple[Attack, ...] = (
         'for number in range(3): tried(os.open, "/proc/self/fd/%d" % number, os.O_RDWR | os.O_NONBLOCK)\n'
         'tried(read, "/dev/fd/../../../../" + T["secret"])',
         by("mount namespace", "done", "ENOENT"),
-        by("landlock", "EACCES"),
+        by("landlock", "EACCES", "ENOENT"),
     ),
     attack(
         "replace the launcher's program file",
@@ -169,7 +169,7 @@ PROCESSES: tuple[Attack, ...] = (
         'for path in ("/proc/1/exe", "/proc/%d/exe" % os.getppid(), "/proc/self/exe", "/usr/bin/bwrap"):\n'
         "    tried(os.open, path, os.O_WRONLY)",
         by("read-only mount", "EROFS", "ETXTBSY", "ENOENT", "EACCES"),
-        by("landlock", "EACCES"),
+        by("landlock", "EACCES", "ETXTBSY"),
     ),
     attack(
         "choose who dies when memory is short",
