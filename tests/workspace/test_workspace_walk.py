@@ -12,7 +12,7 @@ import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace import Entry, ObjectStore, WalkLimits, Workspace
-from codepilot.workspace.walk import leaves
+from codepilot.workspace.paths import leads_out
 
 
 def made(
@@ -131,9 +131,9 @@ def test_links_that_leave_the_tree_are_violations_unless_the_base_has_them(
 
 def test_a_link_is_followed_through_the_links_of_the_tree() -> None:
     links = {"a/deep": "b/c/d", "x": "a/deep/../../../../y", "loop": "loop", "ok": "a/./b//c", "abs": "/"}
-    assert leaves("x", links | {"a/deep": "."}) is True
-    assert leaves("x", links) is False
-    assert leaves("loop", links) and leaves("abs", links) and not leaves("ok", links)
+    assert leads_out("x", links | {"a/deep": "."}) is True
+    assert leads_out("x", links) is False
+    assert leads_out("loop", links) and leads_out("abs", links) and not leads_out("ok", links)
 
 
 def test_an_agent_cannot_hide_a_file_by_editing_ignore_files(tmp_path: Path, objects: ObjectStore) -> None:

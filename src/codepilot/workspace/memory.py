@@ -1,4 +1,4 @@
-"""What one walk leaves to the next, so that what did not change costs little.
+"""What one walk leaves to the next, and to a restore, so that what did not change costs little.
 
 Promises: a remembered file is one whose status cannot be the same after a change (its status time, which only the
 kernel sets, lay safely before the moment it was read). Only names of content are kept here, never content.
@@ -6,6 +6,8 @@ kernel sets, lay safely before the moment it was read). Only names of content ar
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,6 +20,22 @@ COARSE_NS = 2_000_000_000
 
 Row = tuple[str, str, str]
 """Name, mode and object of one entry of a tree."""
+Found = tuple[str, int, int, int, int, int, int]
+"""All of a status that may matter, as `Status` names it; a plain tuple, because there are very many."""
+
+_KIND, _DIRECTORY = 0o170000, 0o040000
+
+
+class Status(NamedTuple):
+    """A `Found` whose fields have names."""
+
+    name: str
+    mode: int
+    inode: int
+    links: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
 
 
 class Known(NamedTuple):
@@ -29,34 +47,126 @@ class Known(NamedTuple):
     ctime_ns: int
     oid: str
 
+    def holds(self, status: Status) -> bool:
+        """Whether the file still has that status, and so that content."""
+        return (self.inode, self.size, self.mtime_ns, self.ctime_ns) == (
+            status.inode,
+            status.size,
+            status.mtime_ns,
+            status.ctime_ns,
+        )
 
-class Encoded(NamedTuple):
-    """A directory as it was last written to the store."""
 
-    rows: list[Row]
-    items: list[tuple[str, Item]]
+class Listing(NamedTuple):
+    """All that is in a directory: files and the like, and subdirectories with their modes."""
+
+    leaves: list[Found]
+    directories: list[tuple[str, int]]
+
+
+class Below(NamedTuple):
+    """A subdirectory as it was walked; `empty` if the tree has no place for it."""
+
+    name: str
+    mode: int
     tree: str
     manifest: str
+    empty: bool
 
 
-class Plain(NamedTuple):
-    """The files of a directory, all of them ordinary and unchanged as long as `status` is."""
+class Leaves(NamedTuple):
+    """The files of a directory, all of them ordinary, and unchanged as long as `found` is."""
 
-    status: tuple[object, ...]
+    found: list[Found]
+    situation: tuple[bool, bool, bool]
     rows: list[Row]
     items: list[tuple[str, Item]]
-    known: dict[str, Known]
     files: int
     size: int
 
 
-@dataclass
-class Memory:
-    """Files by path, and directories by path with a trailing slash."""
+@dataclass(slots=True)
+class Seen:
+    """A directory as the last walk left it. Without `leaves` there is more in it than ordinary, unchanged files."""
 
     known: dict[str, Known] = field(default_factory=dict)
-    plain: dict[str, Plain] = field(default_factory=dict)
-    encoded: dict[str, Encoded] = field(default_factory=dict)
+    leaves: Leaves | None = None
+    directories: list[tuple[str, int]] = field(default_factory=list)
+    below: list[Below] = field(default_factory=list)
+    tree: str = ""
+    manifest: str = ""
+    empty: bool = True
+
+    def is_exactly(self, manifest: str, listing: Listing) -> bool:
+        """Whether a directory listed just now is what a manifest says, the insides of its subdirectories aside."""
+        return (
+            self.manifest == manifest
+            and self.leaves is not None
+            and self.leaves.found == listing.leaves
+            and self.directories == listing.directories
+            and len(self.below) == len(self.directories)
+        )
+
+
+@dataclass(slots=True)
+class Memory:
+    """Directories by path, given as `""` or with a trailing slash."""
+
+    directories: dict[str, Seen] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, known: Mapping[str, Known]) -> Memory:
+        """Begin with nothing but files by path."""
+        memory = cls()
+        for path, entry in known.items():
+            parent, slash, name = path.rpartition("/")
+            memory.directories.setdefault(parent + slash, Seen()).known[name] = entry
+        return memory
+
+
+def listed(directory: int, limit: int) -> Listing | None:
+    """All that is in an open directory; None if it is more than `limit`. What vanishes meanwhile was not there."""
+    leaves: list[Found] = []
+    directories: list[tuple[str, int]] = []
+    with os.scandir(directory) as listing:
+        for entry in listing:
+            try:
+                found = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            mode = found.st_mode
+            if mode & _KIND == _DIRECTORY:
+                directories.append((entry.name, mode))
+            else:
+                leaves.append(
+                    (
+                        entry.name,
+                        mode,
+                        found.st_ino,
+                        found.st_nlink,
+                        found.st_size,
+                        found.st_mtime_ns,
+                        found.st_ctime_ns,
+                    )
+                )
+            limit -= 1
+            if limit < 0:
+                return None
+    return Listing(leaves, directories)
+
+
+def without_git(listing: Listing) -> Listing:
+    """The top of a tree, without the agent's own repository."""
+    return Listing(
+        [found for found in listing.leaves if found[0] != ".git"],
+        [found for found in listing.directories if found[0] != ".git"],
+    )
+
+
+def status_of(name: str, found: os.stat_result) -> Status:
+    return Status(
+        name, found.st_mode, found.st_ino, found.st_nlink, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    )
 
 
 def is_coarse(time_ns: int) -> bool:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from codepilot.core.failures import CodePilotError, FailureKind
 
+_UNSEEN = dict.fromkeys((*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF))
+"""What HFS+ leaves out when it compares names."""
+
 
 def shown(path: str) -> str:
     """A path as text that any encoder takes: undecodable bytes become `\\xNN`."""
@@ -13,6 +16,17 @@ def shown(path: str) -> str:
 def is_git_name(name: str) -> bool:
     """Whether a name is `.git` on any file system."""
     return len(name) == 4 and name.lower() == ".git"
+
+
+def is_git_alias(name: str) -> bool:
+    """Whether git on some other system would take the name, or a part of it there, for `.git`."""
+    if len(name) < 4 or ("git" not in name.translate(_UNSEEN).lower()):
+        return False
+    for part in name.split("\\"):
+        shortened = part.partition(":")[0].rstrip(" .").lower()
+        if shortened in (".git", "git~1") or part.translate(_UNSEEN).lower() == ".git":
+            return True
+    return False
 
 
 def is_plain_name(name: str) -> bool:
@@ -28,3 +42,32 @@ def split(path: str) -> list[str]:
             FailureKind.TOOL_INVALID_ARGS, f"not a path inside the workspace: {path!r}", path=shown(path)
         )
     return parts
+
+
+def leads_out(path: str, links: dict[str, str]) -> bool:
+    """Whether following a link could lead out of the tree or into its `.git`, by way of the tree's other links."""
+    at = path.split("/")[:-1]
+    ahead = list(reversed(links[path].split("/")))
+    if links[path].startswith("/"):
+        return True
+    hops = 0
+    while ahead:
+        part = ahead.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            if not at:
+                return True
+            at.pop()
+            continue
+        at.append(part)
+        if len(at) == 1 and is_git_name(part):
+            return True
+        target = links.get("/".join(at))
+        if target is not None:
+            hops += 1
+            if hops > 40 or target.startswith("/"):
+                return True
+            at.pop()
+            ahead.extend(reversed(target.split("/")))
+    return False

@@ -11,12 +11,13 @@ import contextlib
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace import beneath
 from codepilot.workspace.manifest import Item, decode
-from codepilot.workspace.memory import Known
+from codepilot.workspace.memory import Known, Listing, Memory, Status, listed, status_of, without_git
 from codepilot.workspace.objects import ObjectStore
 from codepilot.workspace.pack import object_id
 from codepilot.workspace.paths import is_git_name
@@ -62,19 +63,41 @@ def _lay_file(objects: ObjectStore, entry: Entry, fd: int, name: str, path: str,
 class Restorer:
     """Makes a directory equal to a manifest. New files are written in `staging`, then renamed into place."""
 
-    def __init__(self, objects: ObjectStore, staging: int, known: Mapping[str, Known]) -> None:
+    def __init__(self, objects: ObjectStore, staging: int, memory: Memory) -> None:
         self._objects = objects
         self._staging = staging
-        self._known = known
+        self._memory = memory
 
     def directory(self, fd: int, manifest: str, prefix: str = "") -> None:
         """Everything beneath an open, writable directory."""
+        listing = listed(fd, sys.maxsize) or Listing([], [])
+        if not prefix:
+            listing = without_git(listing)
+        seen = self._memory.directories.get(prefix)
+        if seen is not None and seen.is_exactly(manifest, listing):
+            modes = dict(listing.directories)
+            for name, mode, _, inside, _ in seen.below:
+                self._descend(fd, name, mode, inside, f"{prefix}{name}/", modes[name])
+            return
         wanted = decode(self._objects.read_blob(manifest))
-        for name in beneath.names(fd):
-            if name not in wanted and (prefix or name != ".git"):
+        leaves = {found[0]: Status(*found) for found in listing.leaves}
+        modes = dict(listing.directories)
+        for name in leaves.keys() | modes.keys():
+            if name not in wanted:
                 beneath.remove(fd, name)
+        known = {} if seen is None else seen.known
         for name, item in wanted.items():
-            self.entry(fd, name, item, prefix + name)
+            if item.kind == "d":
+                self._descend(fd, name, item.mode, item.oid, f"{prefix}{name}/", modes.get(name))
+            elif item.kind == "l":
+                self._link(fd, name, item)
+            else:
+                self._file(fd, name, item, leaves.get(name), known.get(name))
+
+    def _descend(self, fd: int, name: str, mode: int, manifest: str, prefix: str, found: int | None) -> None:
+        """A subdirectory, which was just `found` to have a mode or else not to be one."""
+        with self._subdirectory(fd, name, mode, found) as below:
+            self.directory(below, manifest, prefix)
 
     def path(self, root: int, manifest: str, parts: Sequence[str]) -> None:
         """One path only: put back if the manifest has it, removed if not."""
@@ -91,7 +114,8 @@ class Restorer:
         elif not rest:
             self.entry(fd, name, item, prefix + name)
         else:
-            with self._subdirectory(fd, name, item.mode) as below:
+            mode = item.mode if _is_directory(fd, name) else None
+            with self._subdirectory(fd, name, item.mode, mode) as below:
                 self._path(below, item.oid, rest, f"{prefix}{name}/")
 
     def _remove_below(self, fd: int, name: str, rest: Sequence[str]) -> None:
@@ -106,17 +130,20 @@ class Restorer:
 
     def entry(self, fd: int, name: str, item: Item, path: str) -> None:
         """One entry of an open, writable directory."""
+        found = beneath.status(fd, name)
         if item.kind == "d":
-            with self._subdirectory(fd, name, item.mode) as below:
-                self.directory(below, item.oid, path + "/")
+            mode = found.st_mode if found is not None and stat.S_ISDIR(found.st_mode) else None
+            self._descend(fd, name, item.mode, item.oid, path + "/", mode)
         elif item.kind == "l":
             self._link(fd, name, item)
         else:
-            self._file(fd, name, item, path)
+            parent = self._memory.directories.get(path[: -len(name)])
+            status = None if found is None else status_of(name, found)
+            self._file(fd, name, item, status, None if parent is None else parent.known.get(name))
 
     @contextlib.contextmanager
-    def _subdirectory(self, fd: int, name: str, mode: int) -> Iterator[int]:
-        if not _is_directory(fd, name):
+    def _subdirectory(self, fd: int, name: str, mode: int, found: int | None) -> Iterator[int]:
+        if found is None:
             beneath.remove(fd, name)
             os.mkdir(name, 0o700, dir_fd=fd)
         below = beneath.open_for_change(fd, name)
@@ -140,30 +167,22 @@ class Restorer:
         os.symlink(target, os.fsencode(temporary), dir_fd=self._staging)
         os.rename(temporary, name, src_dir_fd=self._staging, dst_dir_fd=fd)
 
-    def _file(self, fd: int, name: str, item: Item, path: str) -> None:
-        found = beneath.status(fd, name)
-        if found is not None and stat.S_ISREG(found.st_mode) and self._kept(fd, name, item, path, found):
+    def _file(self, fd: int, name: str, item: Item, found: Status | None, known: Known | None) -> None:
+        if found is not None and stat.S_ISREG(found.mode) and self._kept(fd, name, item, found, known):
             return
-        if found is not None and stat.S_ISDIR(found.st_mode):
+        if found is None or stat.S_ISDIR(found.mode):
             beneath.remove(fd, name)
         temporary = secrets.token_hex(8)
         data = self._objects.read_blob(item.oid)
         beneath.create_file(self._staging, temporary, data, item.mode, item.mtime_ns)
         os.rename(temporary, name, src_dir_fd=self._staging, dst_dir_fd=fd)
 
-    def _kept(self, fd: int, name: str, item: Item, path: str, found: os.stat_result) -> bool:
+    def _kept(self, fd: int, name: str, item: Item, found: Status, known: Known | None) -> bool:
         """Whether the file has the right content already; if so its mode and time are put right."""
-        if found.st_size != item.size or found.st_nlink != 1:
+        if found.size != item.size or found.links != 1:
             return False
-        exact = found.st_mode & 0o7777 == item.mode and found.st_mtime_ns == item.mtime_ns
-        known = self._known.get(path)
-        same = known is not None and known[:4] == (
-            found.st_ino,
-            found.st_size,
-            found.st_mtime_ns,
-            found.st_ctime_ns,
-        )
-        if same and known is not None and known.oid == item.oid and exact:
+        exact = found.mode & 0o7777 == item.mode and found.mtime_ns == item.mtime_ns
+        if exact and known is not None and known.oid == item.oid and known.holds(found):
             return True
         try:
             opened = beneath.open_regular(fd, name)
@@ -172,7 +191,7 @@ class Restorer:
         if opened is None:
             return False
         try:
-            if object_id("blob", beneath.read_all(opened, item.size)) != item.oid:
+            if os.fstat(opened).st_nlink != 1 or object_id("blob", beneath.read_all(opened, item.size)) != item.oid:
                 return False
             if not exact:
                 os.fchmod(opened, item.mode)

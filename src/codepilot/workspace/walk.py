@@ -12,16 +12,34 @@ from __future__ import annotations
 import os
 import stat
 import time
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from codepilot.workspace import beneath
 from codepilot.workspace.manifest import Item, encode
-from codepilot.workspace.memory import COARSE_NS, GRANULARITY_NS, Encoded, Known, Memory, Plain, Row, is_coarse
+from codepilot.workspace.memory import (
+    COARSE_NS,
+    GRANULARITY_NS,
+    Below,
+    Found,
+    Known,
+    Leaves,
+    Listing,
+    Memory,
+    Row,
+    Seen,
+    Status,
+    is_coarse,
+    listed,
+    status_of,
+    without_git,
+)
 from codepilot.workspace.objects import Writer
-from codepilot.workspace.paths import is_git_name
+from codepilot.workspace.paths import is_git_alias, is_git_name, leads_out
 from codepilot.workspace.reference import Reference
-from codepilot.workspace.trees import EXECUTABLE, FILE, GITLINK, SYMLINK, Entry, encode_tree
+from codepilot.workspace.trees import DIRECTORY, EXECUTABLE, FILE, GITLINK, SYMLINK, Entry, encode_tree
+
+_NOTHING = Seen()
+_ALIAS = "git on other systems takes this name for .git"
 
 
 @dataclass(frozen=True)
@@ -35,7 +53,7 @@ class Violation:
 
 @dataclass(frozen=True)
 class WalkLimits:
-    """How much a workspace may hold beyond its base."""
+    """How much a workspace may hold beyond its base; `files` counts directories and links too."""
 
     files: int = 200_000
     total_bytes: int = 1 << 30
@@ -55,7 +73,7 @@ class Walked:
     complete: bool
 
 
-@dataclass
+@dataclass(slots=True)
 class _Level:
     """A directory being walked: where it is, what holds for everything beneath, and what was found in it."""
 
@@ -67,6 +85,8 @@ class _Level:
     depth: int
     rows: list[Row] = field(default_factory=list)
     items: list[tuple[str, Item]] = field(default_factory=list)
+    fresh: dict[str, Known] = field(default_factory=dict)
+    known: dict[str, Known] = field(default_factory=dict)
 
 
 class Walk:
@@ -78,7 +98,7 @@ class Walk:
         self._writer = writer
         self._limits = limits
         self._next = Memory()
-        self._fresh = self._next.known
+        self._room = limits.files + len(reference.entries) + len(reference.submodule_files) + 1
         self._violations: list[Violation] = []
         self._ignored: list[str] = []
         self._links: dict[str, str] = {}
@@ -92,185 +112,204 @@ class Walk:
     def run(self, root: int) -> Walked:
         """Walk the tree beneath an open directory."""
         level = _Level(root, "", ignored=False, collapsed=False, submodule=False, depth=0)
-        tree, manifest = self._directory(level)
+        listing = self._listed(root, "")
+        seen = self._directory(level, without_git(listing))
         for path in self._new_links:
-            if leaves(path, self._links):
+            if leads_out(path, self._links):
                 self._violate("symlink_leaves_tree", path, f"points to {self._links[path]}")
         missing = self._reference.submodule_files.keys() - self._seen_in_submodules
         for path in sorted(missing):
             self._violate("submodule_changed", path, "a file of a submodule is gone; submodules are left as they are")
         ordered = sorted(self._violations, key=lambda violation: (violation.path, violation.rule))
-        return Walked(tree, manifest, tuple(ordered), tuple(sorted(self._ignored)), self._next, self._complete)
+        return Walked(
+            seen.tree, seen.manifest, tuple(ordered), tuple(sorted(self._ignored)), self._next, self._complete
+        )
 
     def _violate(self, rule: str, path: str, detail: str = "") -> None:
         self._violations.append(Violation(rule, path, detail))
 
-    def _directory(self, level: _Level) -> tuple[str, str]:
-        """Walk a directory; the names of its tree and its manifest."""
-        with os.scandir(level.fd) as listing:
-            found = list(listing)
-        files: list[tuple[str, str, os.stat_result]] = []
-        directories: list[tuple[str, str, os.stat_result]] = []
-        for entry in found:
-            name = entry.name
-            path = level.prefix + name
-            if is_git_name(name):
-                if path != ".git":
-                    self._violate("nested_git", path, "a repository inside the tree can run code on the host")
-                continue
-            try:
-                status = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:
-                continue
-            (directories if stat.S_ISDIR(status.st_mode) else files).append((name, path, status))
-        self._leaves(level, files)
-        for name, path, status in sorted(directories, key=_name):
-            self._subdirectory(level, name, path, status)
-        names = {entry.name for entry in found}
-        for name, oid in self._reference.gitlinks_in(level.prefix):
-            if name not in names:
-                level.rows.append((name, GITLINK, oid))
-        return self._encode(level)
+    def _listed(self, fd: int, path: str) -> Listing:
+        """All that is in a directory, unless that alone is too much."""
+        listing = listed(fd, self._room)
+        if listing is None:
+            self._exceed(path)
+        return listing or Listing([], [])
 
-    def _encode(self, level: _Level) -> tuple[str, str]:
-        level.items.sort(key=_name)
-        last = self._memory.encoded.get(level.prefix)
-        if last is None or last.rows != level.rows or last.items != level.items:
-            tree = self._writer.add("tree", encode_tree(level.rows))
-            last = Encoded(level.rows, level.items, tree, self._writer.add("blob", encode(level.items)))
-        self._next.encoded[level.prefix] = last
-        return last.tree, last.manifest
+    def _directory(self, level: _Level, listing: Listing) -> Seen:
+        """Walk a directory; what is to be remembered of it."""
+        last = self._memory.directories.get(level.prefix) or _NOTHING
+        leaves = self._leaves(level, listing.leaves, last)
+        below: list[Below] = []
+        for name, mode in sorted(listing.directories):
+            if self._complete and (found := self._subdirectory(level, name, mode)) is not None:
+                below.append(found)
+        gitlinks = self._reference.gitlinks_in(level.prefix)
+        seen = last
+        if leaves is None or leaves is not last.leaves or below != last.below or gitlinks:
+            if leaves is not None:
+                level.rows.extend(leaves.rows)
+                level.items.extend(leaves.items)
+            there = {name for name, _ in listing.directories} | {found[0] for found in listing.leaves}
+            level.rows.extend((name, GITLINK, oid) for name, oid in gitlinks if name not in there)
+            seen = self._encoded(level, leaves, listing, below)
+        elif listing.directories != last.directories:
+            seen = replace(last, directories=listing.directories)
+        self._next.directories[level.prefix] = seen
+        return seen
 
-    def _leaves(self, level: _Level, files: list[tuple[str, str, os.stat_result]]) -> None:
-        """Everything in a directory but its subdirectories; at once, if nothing of it changed."""
-        status = (level.ignored, level.collapsed, level.submodule, *(_fields(name, found) for name, _, found in files))
-        last = self._memory.plain.get(level.prefix)
-        if last is None or last.status != status:
-            before = (len(self._violations), len(self._ignored), self._files, self._bytes)
-            for name, path, found in sorted(files, key=_name):
-                if self._complete:
-                    self._leaf(level, name, path, found)
-            known = {path: self._fresh[path] for _, path, _ in files if path in self._fresh}
-            quiet = before[:2] == (len(self._violations), len(self._ignored)) and not level.submodule
-            if quiet and self._complete and len(known) == len(files):
-                files_added, bytes_added = self._files - before[2], self._bytes - before[3]
-                self._next.plain[level.prefix] = Plain(
-                    status, list(level.rows), list(level.items), known, files_added, bytes_added
-                )
-            return
-        self._next.plain[level.prefix] = last
-        self._fresh.update(last.known)
-        level.rows.extend(last.rows)
-        level.items.extend(last.items)
-        self._add_up(level.prefix, last.files, last.size)
+    def _encoded(self, level: _Level, leaves: Leaves | None, listing: Listing, below: list[Below]) -> Seen:
+        for name, mode, tree, manifest, empty in below:
+            level.items.append((name, Item("d", mode, 0, 0, manifest)))
+            if not empty:
+                level.rows.append((name, DIRECTORY, tree))
+        level.items.sort()
+        tree = self._writer.add("tree", encode_tree(level.rows))
+        manifest = self._writer.add("blob", encode(level.items))
+        known = level.known if leaves is not None else level.fresh
+        return Seen(known, leaves, listing.directories, below, tree, manifest, not level.rows)
 
-    def _leaf(self, level: _Level, name: str, path: str, status: os.stat_result) -> None:
+    def _leaves(self, level: _Level, found: list[Found], last: Seen) -> Leaves | None:
+        """Everything in a directory but its subdirectories: at once if nothing of it changed, else one by one.
+
+        None if not all of it is ordinary; what was found is then in the level.
+        """
+        situation = (level.ignored, level.collapsed, level.submodule)
+        level.known = last.known
+        if last.leaves is not None and last.leaves.found == found and last.leaves.situation == situation:
+            self._add_up(level.prefix, last.leaves.files, last.leaves.size)
+            return last.leaves
+        before = (len(self._violations), len(self._ignored), self._files, self._bytes)
+        for status in sorted(found):
+            if self._complete:
+                self._leaf(level, Status(*status))
+        quiet = before[:2] == (len(self._violations), len(self._ignored)) and not level.submodule
+        plain = all(mode & 0o7000 == 0 and links == 1 for _, mode, _, links, _, _, _ in found)
+        if not (quiet and plain and self._complete and len(level.fresh) == len(found)):
+            return None
+        leaves = Leaves(found, situation, level.rows, level.items, self._files - before[2], self._bytes - before[3])
+        level.known, level.rows, level.items = level.fresh, [], []
+        return leaves
+
+    def _leaf(self, level: _Level, status: Status) -> None:
         """A file, a link, or something that may not be."""
+        path = level.prefix + status.name
+        if is_git_name(status.name):
+            self._nested(path)
+            return
         tracked = self._reference.entries.get(path)
         hidden = level.submodule or (tracked is None and (level.ignored or self._reference.ignores(path, False)))
-        if stat.S_ISREG(status.st_mode):
-            result = self._file(level.fd, name, path, status, hidden)
-        elif stat.S_ISLNK(status.st_mode):
-            result = self._link(level.fd, name, path, hidden, tracked)
+        if stat.S_ISREG(status.mode):
+            result = self._file(level, path, status, hidden)
+        elif stat.S_ISLNK(status.mode):
+            result = self._link(level.fd, status.name, path, hidden, tracked)
         else:
             result = None
+            self._add_up(path, 1, 0)
             if not hidden:
-                self._violate("special_file", path, f"{_special(status.st_mode)}; only files and links may be added")
+                self._violate("special_file", path, f"{_special(status.mode)}; only files and links may be added")
         if hidden and not level.collapsed and path not in self._reference.submodule_files:
             self._ignored.append(path)
+        if tracked is None and is_git_alias(status.name):
+            self._violate("nested_git", path, _ALIAS)
         if result is None:
             return
         row, item = result
-        level.items.append((name, item))
+        level.items.append((status.name, item))
         if level.submodule:
             self._check_submodule(path, row)
         elif row is not None and not hidden:
-            level.rows.append((name, row.mode, row.oid))
+            level.rows.append((status.name, row.mode, row.oid))
 
-    def _subdirectory(self, level: _Level, name: str, path: str, status: os.stat_result) -> None:
+    def _nested(self, path: str) -> None:
+        self._violate("nested_git", path, "a repository inside the tree can run code on the host")
+
+    def _subdirectory(self, level: _Level, name: str, mode: int) -> Below | None:
+        path = level.prefix + name
+        if is_git_name(name):
+            self._nested(path)
+            return None
         gitlink = self._reference.gitlinks.get(path)
         if gitlink is not None:
             level.rows.append((name, gitlink.mode, gitlink.oid))
         submodule = level.submodule or gitlink is not None
         ignored = level.ignored or (not submodule and self._reference.ignores(path, True))
-        collapsed = level.collapsed or (ignored and not self._reference.holds_tracked(path))
+        tracked = submodule or self._reference.holds_tracked(path)
+        collapsed = level.collapsed or (ignored and not tracked)
         if collapsed and not level.collapsed:
             self._ignored.append(path + "/")
+        if not tracked:
+            self._add_up(path, 1, 0)
+            if is_git_alias(name):
+                self._violate("nested_git", path, _ALIAS)
         if level.depth >= self._limits.depth:
             self._violate("too_deep", path, f"more than {self._limits.depth} directories deep")
-            return
+            return None
         try:
             fd = os.open(name, beneath.DIRECTORY, dir_fd=level.fd)
         except FileNotFoundError:
-            return
+            return None
         except OSError as error:
-            if not collapsed:
-                self._violate("unreadable", path, error.strerror or "cannot be opened")
-            return
+            self._unreadable(path, collapsed, error)
+            return None
         try:
-            below = _Level(fd, path + "/", ignored, collapsed, submodule, level.depth + 1)
-            tree, manifest = self._directory(below)
+            try:
+                inside = self._listed(fd, path)
+            except PermissionError as error:
+                self._unreadable(path, collapsed, error)
+                return None
+            seen = self._directory(_Level(fd, path + "/", ignored, collapsed, submodule, level.depth + 1), inside)
         finally:
             os.close(fd)
-        level.items.append((name, Item("d", status.st_mode & 0o777, 0, 0, manifest)))
-        if below.rows and gitlink is None:
-            level.rows.append((name, "40000", tree))
+        return Below(name, mode & 0o777, seen.tree, seen.manifest, seen.empty or gitlink is not None)
 
-    def _file(
-        self, fd: int, name: str, path: str, status: os.stat_result, hidden: bool
-    ) -> tuple[Entry | None, Item] | None:
+    def _unreadable(self, path: str, hidden: bool, error: OSError) -> None:
         if not hidden:
-            if status.st_mode & 0o6000:
-                self._violate("setuid", path, f"mode {status.st_mode & 0o7777:o}")
-            if status.st_nlink > 1:
-                self._violate("hard_link", path, f"{status.st_nlink} names for one file")
-        oid = self._remembered(path, status)
-        if oid is None:
+            self._violate("unreadable", path, error.strerror or "cannot be read")
+
+    def _file(self, level: _Level, path: str, status: Status, hidden: bool) -> tuple[Entry | None, Item] | None:
+        if not hidden:
+            if status.mode & 0o6000:
+                self._violate("setuid", path, f"mode {status.mode & 0o7777:o}")
+            if status.links > 1:
+                self._violate("hard_link", path, f"{status.links} names for one file")
+        known = level.known.get(status.name)
+        if known is not None and known.holds(status):
+            level.fresh[status.name] = known
+            oid = known.oid
+        else:
             try:
-                read = self._read(fd, name, path, status)
+                read = self._read(level, path, status)
             except PermissionError as error:
-                if not hidden:
-                    self._violate("unreadable", path, error.strerror or "cannot be read")
+                self._unreadable(path, hidden, error)
                 return None
             if read is None:
                 return None
             oid, status = read
-        mode = EXECUTABLE if status.st_mode & 0o100 else FILE
-        self._count(path, oid, status.st_size)
-        item = Item("f", status.st_mode & 0o777, status.st_mtime_ns, status.st_size, oid)
-        return (Entry(mode, oid) if status.st_nlink == 1 else None), item
+        mode = EXECUTABLE if status.mode & 0o100 else FILE
+        self._count(path, oid, status.size)
+        item = Item("f", status.mode & 0o777, status.mtime_ns, status.size, oid)
+        return (Entry(mode, oid) if status.links == 1 else None), item
 
-    def _remembered(self, path: str, status: os.stat_result) -> str | None:
-        known = self._memory.known.get(path)
-        if known is None or (known.inode, known.size, known.mtime_ns, known.ctime_ns) != (
-            status.st_ino,
-            status.st_size,
-            status.st_mtime_ns,
-            status.st_ctime_ns,
-        ):
-            return None
-        self._fresh[path] = known
-        return known.oid
-
-    def _read(self, parent: int, name: str, path: str, status: os.stat_result) -> tuple[str, os.stat_result] | None:
+    def _read(self, level: _Level, path: str, status: Status) -> tuple[str, Status] | None:
         """Hash and store a file's content. Its status is taken from the open file, before and after."""
-        if status.st_size > self._limits.file_bytes:
-            self._violate("file_too_large", path, f"{status.st_size} bytes, at most {self._limits.file_bytes}")
+        if status.size > self._limits.file_bytes:
+            self._violate("file_too_large", path, f"{status.size} bytes, at most {self._limits.file_bytes}")
             return None
-        fd = beneath.open_regular(parent, name)
+        fd = beneath.open_regular(level.fd, status.name)
         if fd is None:
             return None
         try:
             before = os.fstat(fd)
-            if before.st_size > self._limits.file_bytes:
-                return None
-            data = beneath.read_all(fd, before.st_size)
-            after = os.fstat(fd)
+            data = b"" if before.st_size > self._limits.file_bytes else beneath.read_all(fd, before.st_size)
+            after = status_of(status.name, os.fstat(fd))
         finally:
             os.close(fd)
+        if max(before.st_size, len(data)) > self._limits.file_bytes:
+            self._violate("file_too_large", path, f"it grew beyond {self._limits.file_bytes} bytes")
+            return None
         oid = self._writer.add("blob", data)
-        if (before.st_ctime_ns, before.st_size) == (after.st_ctime_ns, len(data)) and self._settled(after.st_ctime_ns):
-            self._fresh[path] = Known(after.st_ino, after.st_size, after.st_mtime_ns, after.st_ctime_ns, oid)
+        if (before.st_ctime_ns, before.st_size) == (after.ctime_ns, len(data)) and self._settled(after.ctime_ns):
+            level.fresh[status.name] = Known(after.inode, after.size, after.mtime_ns, after.ctime_ns, oid)
         return oid, after
 
     def _settled(self, ctime_ns: int) -> bool:
@@ -286,6 +325,7 @@ class Walk:
             return None
         oid = self._writer.add("blob", os.fsencode(target))
         self._links[path] = target
+        self._count(path, oid, 0)
         entry = Entry(SYMLINK, oid)
         if not hidden and entry != tracked:
             self._new_links.append(path)
@@ -301,7 +341,11 @@ class Walk:
     def _add_up(self, path: str, files: int, size: int) -> None:
         self._files += files
         self._bytes += size
-        if self._complete and (self._files > self._limits.files or self._bytes > self._limits.total_bytes):
+        if self._files > self._limits.files or self._bytes > self._limits.total_bytes:
+            self._exceed(path)
+
+    def _exceed(self, path: str) -> None:
+        if self._complete:
             self._complete = False
             self._violate(
                 "quota", path, f"more than {self._limits.files} new files or {self._limits.total_bytes} new bytes"
@@ -314,52 +358,6 @@ class Walk:
         self._seen_in_submodules.add(path)
         if row != expected:
             self._violate("submodule_changed", path, "submodules are left as they are")
-
-
-def leaves(path: str, links: dict[str, str]) -> bool:
-    """Whether following a link could lead out of the tree or into its `.git`, by way of the tree's other links."""
-    at = path.split("/")[:-1]
-    ahead = list(reversed(links[path].split("/")))
-    if links[path].startswith("/"):
-        return True
-    hops = 0
-    while ahead:
-        part = ahead.pop()
-        if part in ("", "."):
-            continue
-        if part == "..":
-            if not at:
-                return True
-            at.pop()
-            continue
-        at.append(part)
-        if len(at) == 1 and is_git_name(part):
-            return True
-        target = links.get("/".join(at))
-        if target is not None:
-            hops += 1
-            if hops > 40 or target.startswith("/"):
-                return True
-            at.pop()
-            ahead.extend(reversed(target.split("/")))
-    return False
-
-
-def _name(row: tuple[Any, ...]) -> Any:
-    return row[0]
-
-
-def _fields(name: str, found: os.stat_result) -> tuple[object, ...]:
-    """All of a status that may matter, with the name."""
-    return (
-        name,
-        found.st_mode,
-        found.st_ino,
-        found.st_nlink,
-        found.st_size,
-        found.st_mtime_ns,
-        found.st_ctime_ns,
-    )
 
 
 def _special(mode: int) -> str:

@@ -24,7 +24,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.store import Artifacts
 from codepilot.workspace import beneath
 from codepilot.workspace.carry import carry
-from codepilot.workspace.manifest import SnapshotRecord, decode_record, encode_record
+from codepilot.workspace.manifest import SnapshotRecord, decode_record, encode_record, is_record
 from codepilot.workspace.memory import GRANULARITY_NS, Known, Memory, is_coarse
 from codepilot.workspace.objects import RECEIVED_BYTES, Change, ObjectStore
 from codepilot.workspace.paths import shown, split
@@ -104,7 +104,7 @@ class Workspace:
             known = _settled(known)
             self._write_index(tree, sorted(carried or {}), known)
             partial.rename(self.tree_path)
-            self._memory = Memory(known)
+            self._memory = Memory.of(known)
             return True
 
     def scan(self) -> Scan:
@@ -135,7 +135,7 @@ class Workspace:
             staging_path.mkdir(mode=0o700)
             with beneath.opened(self.path) as home:
                 with beneath.opened(staging_path.name, home) as staging:
-                    self._restore(home, Restorer(store, staging, self._memory.known), record, asked)
+                    self._restore(home, Restorer(store, staging, self._memory), record, asked)
                 beneath.remove(home, staging_path.name)
 
     def export_snapshot(self, snapshot: str, whole: bool = False) -> Iterator[bytes]:
@@ -168,6 +168,8 @@ class Workspace:
     def diff(self, base_tree: str) -> WorkspaceDiff:
         """The exact change from a tree to the workspace."""
         with self._lock:
+            if not self._objects().has_tree(base_tree):
+                raise CodePilotError(FailureKind.PATH_NOT_FOUND, f"there is no tree {base_tree}")
             walked = self._walk(snapshot=False)[0]
             difference = self._objects().diff(base_tree, walked.tree)
         return WorkspaceDiff(difference.patch, walked.tree, difference.changes, walked.violations, walked.ignored)
@@ -228,9 +230,10 @@ class Workspace:
 
     def _record(self, snapshot: str) -> SnapshotRecord:
         store = self._objects()
-        if not store.has(snapshot):
+        data = store.read_blob(snapshot) if store.has(snapshot) and store.kind(snapshot) == "blob" else b""
+        if not is_record(data):
             raise CodePilotError(FailureKind.PATH_NOT_FOUND, f"there is no snapshot {snapshot}")
-        return decode_record(store.read_blob(snapshot))
+        return decode_record(data)
 
     def _objects(self) -> ObjectStore:
         if self._store is None:
@@ -245,9 +248,9 @@ class Workspace:
             store = self._objects()
             index = self._index()
             self._reference = Reference.of(self._base_objects, index["tree"], index["carried"])
-            if not self._memory.known:
+            if not self._memory.directories:
                 known = {path: Known(*row) for path, row in index["files"].items() if store.has(row[4])}
-                self._memory = Memory(known)
+                self._memory = Memory.of(known)
         return self._reference
 
     def _index(self) -> dict[str, Any]:
