@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from benchmarks.contestants import CONTESTANTS, EXECUTOR, KERNEL, Contestant, Driver, Failed
@@ -14,6 +15,7 @@ from benchmarks.machine import Quiet
 from benchmarks.peers import PINNED, PeerMissing
 from benchmarks.sizes import Size
 
+_FAILURES = 3
 _HEADS = {"assign": "`x = 1`", "loop": "100,000 iterations", "print": "print 100 lines, 10 kB", "raise": "raise"}
 _ISOLATED = (
     "*Isolated*: by what the operating system keeps the code to its workspace. smolagents and SWE-ReX offer isolation"
@@ -45,6 +47,7 @@ class Measured:
 
     contestant: Contestant
     reason: str = ""
+    failures: int = 0
     version: str = ""
     imported_ms: float = 0.0
     first_ms: float = 0.0
@@ -103,43 +106,78 @@ class Actions:
         return tables
 
     def _row(self, one: Measured, cells: list[str]) -> list[str]:
-        return [one.contestant.name, one.contestant.isolated, one.contestant.state, *(cells or [f"*{one.reason}*"])]
+        name = one.contestant.name + (f" (failed {one.failures}×)" if one.failures and not one.reason else "")  # noqa: RUF001
+        return [name, one.contestant.isolated, one.contestant.state, *(cells or [f"*{one.reason}*"])]
+
+
+class Running:
+    """A contestant at work. One that fails is started again, a few times; that is counted and told."""
+
+    def __init__(self, one: Measured, peers: Path | None) -> None:
+        self._one, self._peers = one, peers
+        self._driver: Driver | None = None
+        self._begin()
+
+    def work(self, work: Callable[[Driver], None]) -> None:
+        if self._driver is None:
+            return
+        try:
+            work(self._driver)
+        except Failed as error:
+            self._failed(error)
+
+    def close(self) -> None:
+        if self._driver is not None:
+            self._driver.close()
+            self._driver = None
+
+    def _begin(self) -> None:
+        try:
+            self._driver = Driver(self._one.contestant, self._peers)
+            first_ms = self._driver.start()
+        except PeerMissing as error:
+            self._one.reason = str(error)
+        except Failed as error:
+            self._failed(error)
+        else:
+            self._one.version, self._one.imported_ms = self._driver.version, self._driver.imported_ms
+            self._one.first_ms = self._one.first_ms or first_ms
+
+    def _failed(self, error: Failed) -> None:
+        self.close()
+        self._one.failures += 1
+        if self._one.failures < _FAILURES:
+            self._begin()
+        else:
+            self._one.reason = f"failed {_FAILURES} times: {error}"
 
 
 def measure(size: Size, peers: Path | None, quiet: Quiet) -> Actions:
     """Everybody in turns, round after round; whoever cannot run says why and is left out of the rest."""
     found = tuple(Measured(contestant) for contestant in CONTESTANTS)
-    with contextlib.ExitStack() as open_drivers:
-        drivers: dict[str, Driver] = {}
+    with contextlib.ExitStack() as opened:
+        running = []
         for one in found:
-            with _reasons(one):
-                driver = Driver(one.contestant, peers)
-                open_drivers.callback(driver.close)
-                one.version, one.imported_ms = driver.version, driver.imported_ms
-                one.first_ms = driver.start()
-                one.memory = driver.memory(size.memory_actions)
-                drivers[one.contestant.name] = driver
+            running.append(opened.enter_context(contextlib.closing(Running(one, peers))))
+            running[-1].work(partial(_remember, one, size))
         for _ in range(size.rounds):
             quiet.look()
-            for one in found:
-                if not one.reason:
-                    with _reasons(one):
-                        _round(one, drivers[one.contestant.name], size)
+            for one, at_work in zip(found, running, strict=True):
+                at_work.work(partial(_round, one, size))
+    for one in found:
+        if not one.reason and not (one.memory and one.starts and all(one.times.values())):
+            one.reason = f"failed {one.failures} times, and gave too little"
     return Actions(found, size.memory_actions)
 
 
-def _round(one: Measured, driver: Driver, size: Size) -> None:
+def _remember(one: Measured, size: Size, driver: Driver) -> None:
+    one.memory = driver.memory(size.memory_actions)
+
+
+def _round(one: Measured, size: Size, driver: Driver) -> None:
     one.starts += [driver.start() for _ in range(size.starts)]
     for name, times in one.times.items():
         times += driver.times(name, size.actions, size.action_seconds)
-
-
-@contextlib.contextmanager
-def _reasons(one: Measured) -> Iterator[None]:
-    try:
-        yield
-    except (PeerMissing, Failed) as error:
-        one.reason = str(error)
 
 
 def _known(one: Measured) -> list[str]:

@@ -73,7 +73,11 @@ class Driver:
             cwd=self._home.name,
             env={**os.environ, "PYTHONPATH": f"{_ROOT}:{_ROOT}/src"},
         )
-        hello = self._reply()
+        try:
+            hello = self._reply()
+        except Failed:
+            self.close()
+            raise
         self.imported_ms: float = hello["imported_ms"]
         self.version: str = hello["version"]
 
@@ -126,7 +130,7 @@ class Driver:
 def _last_error(said: str) -> str:
     """The line of a traceback that names the exception; its message may go on for many more."""
     lines = said.strip().splitlines() or ["it did not answer"]
-    named = [line for line in lines if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Failed)\b", line)]
+    named = [line for line in lines if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Failed|TIMEOUT|EOF)\b", line)]
     return (named or lines)[-1][:200]
 
 
