@@ -238,7 +238,7 @@ def _pause(attempt: int, retry_after: float) -> float:
 
 
 def _seconds(header: str | None) -> float:
-    return float(header) if header is not None and header.isdecimal() and len(header) < 6 else 0.0
+    return float(header) if header is not None and header.isdecimal() and len(header) < 10 else 0.0
 
 
 def _said(error: Exception) -> str:

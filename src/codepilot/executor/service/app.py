@@ -64,8 +64,11 @@ class Edge:
 
     def app(self) -> FastAPI:
         app = FastAPI(title="CodePilot executor", openapi_url=None, docs_url=None, redoc_url=None)
+        paths: dict[str, dict[str, Handler]] = {}
         for path, method, handler in self.routes():
-            app.add_route(path, handler, methods=[method], include_in_schema=False)
+            paths.setdefault(path, {})[method] = handler
+        for path, handlers in paths.items():
+            app.add_route(path, _by_method(handlers), methods=list(handlers), include_in_schema=False)
         app.add_exception_handler(404, _nothing_there)
         app.add_exception_handler(405, _wrong_method)
         return app
@@ -263,6 +266,13 @@ class Edge:
         """Wait for the threads; everything they ran has been ended."""
         for pool in self._pools.values():
             pool.shutdown(wait=True)
+
+
+def _by_method(handlers: dict[str, Handler]) -> Handler:
+    async def handle(request: Request) -> Response:
+        return await handlers["GET" if request.method == "HEAD" else request.method](request)
+
+    return handle
 
 
 def _reply(answer: Contract | bytes) -> Response:

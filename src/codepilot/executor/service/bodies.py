@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import ValidationError
@@ -52,9 +53,30 @@ async def contract(request: Request, kind: type[Asked], limit: int, seconds: flo
     async for chunk in arriving(request, limit, seconds, whole=True):
         data += chunk
     try:
-        return kind.model_validate_json(bytes(data), strict=True)
+        return _as_contract(bytes(data), kind)
     except ValidationError as error:
         raise Malformed(kind.__name__, error) from error
+
+
+def _as_contract(data: bytes, kind: type[Asked]) -> Asked:
+    """JSON knows one sort of number: `3.0` is as good an integer as `3`."""
+    try:
+        return kind.model_validate_json(data, strict=True)
+    except ValidationError as error:
+        if not any(one["type"] == "int_type" and isinstance(one["input"], float) for one in error.errors()):
+            raise
+        plain = json.dumps(_with_integers(json.loads(data)))
+        return kind.model_validate_json(plain, strict=True)
+
+
+def _with_integers(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_with_integers(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _with_integers(item) for key, item in value.items()}
+    return value
 
 
 async def whole(request: Request, limit: int, seconds: float) -> bytes:

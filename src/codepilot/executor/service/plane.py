@@ -96,13 +96,15 @@ class Plane:
 
     def receive(self, file: Path, tree: str) -> BaseState:
         """Take in a base or the carried files, from the stream that was sent."""
-        root = self.objects.receive(_chunks(file), self.settings.upload_bytes)
+        with _mismatch_is_conflict():
+            root = self.objects.receive(_chunks(file), self.settings.upload_bytes)
         if root != tree:
-            raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"the stream holds {root}, not {tree}", root=root)
+            raise Conflict(f"the stream holds {root}, not {tree}", root=root)
         return BaseState(tree=tree, present=True)
 
     def receive_snapshot(self, file: Path, workspace: str) -> SnapshotInfo:
-        return self.executor.import_snapshot(workspace, _chunks(file))
+        with _mismatch_is_conflict():
+            return self.executor.import_snapshot(workspace, _chunks(file))
 
     @contextlib.contextmanager
     def spool(self) -> Iterator[Path]:
@@ -158,6 +160,17 @@ class Plane:
                 Workspace(left, ObjectStore(left, ())).delete()
         if not names:
             shutil.rmtree(self.settings.objects_home, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _mismatch_is_conflict() -> Iterator[None]:
+    """A stream that was refused is not what the path says it is."""
+    try:
+        yield
+    except CodePilotError as error:
+        if error.kind is not FailureKind.TOOL_INVALID_ARGS:
+            raise
+        raise Conflict(error.failure.message, error.failure.next_action) from error
 
 
 def _own(home: Path) -> int:
