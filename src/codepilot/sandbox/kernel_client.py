@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import select
 import sys
 import threading
@@ -24,6 +25,8 @@ _INSIDE = Path("/run/codepilot/kernel.py")
 _START_SECONDS = 30.0
 _INTERRUPT_SECONDS = 2.0
 _OVERHEAD_BYTES = 1 << 20
+_STRUCTURE_BYTES = 1 << 20
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _FOREVER = float("inf")
 
 
@@ -311,6 +314,8 @@ def _command(sandbox: Sandbox, python: str | None) -> tuple[list[str], Sequence[
 
 
 def _parse(line: bytes) -> dict[str, Any]:
+    if len(line) > _STRUCTURE_BYTES and len(_STRINGS.sub(b"", line)) > _STRUCTURE_BYTES:
+        raise _Lost("it says too much")  # a line of nothing but brackets takes twenty times its size in memory
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
