@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -34,7 +35,7 @@ def interpreter(package: str, directory: Path) -> Path:
         except subprocess.TimeoutExpired as error:
             raise PeerMissing(f"{wanted} was not installed within {_INSTALL_SEC} s") from error
         except subprocess.CalledProcessError as error:
-            said = error.stderr.strip().splitlines()
-            raise PeerMissing(f"{wanted} cannot be installed: {said[-1] if said else 'pip failed'}") from error
+            said = re.sub(r"\w+://\S+", "…", error.stderr.strip()).splitlines() or ["pip failed"]
+            raise PeerMissing(f"{wanted} cannot be installed: {said[-1]}") from error
         done.touch()
     return python
