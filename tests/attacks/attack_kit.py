@@ -42,7 +42,7 @@ LAYERS = {
     "clean environment": "the program starts with a fixed, small environment",
     "rlimit": "the kernel refuses more of a resource to the process",
     "sized tmpfs": "the file system in memory is full",
-    "watchdog": "the supervisor sees the breach and ends the tree",
+    "cgroup or watchdog": "the kernel holds the tree to its limit, or the supervisor sees the breach, and the tree is ended",
     "wall clock": "the supervisor ends the tree at its deadline",
     "tree end": "nothing outlives the command",
     "output capture": "output is bounded, and only the head and the tail are kept",
@@ -93,20 +93,21 @@ def by(layer: str, *signs: str) -> Stop:
 
 @dataclass(frozen=True)
 class Attack:
-    """`kind` says how it is run: a command, a code action, or a command followed by what the host then does."""
+    """`kind` says what `program` is: a command, a code action, a command whose tree the host then works on, a patch that
+    an agent applies, or a text that the host shows."""
 
     name: str
     category: str
     program: str
     stops: Mapping[Level, Stop]
-    kind: Literal["command", "action", "tree", "host"] = "command"
+    kind: Literal["command", "action", "tree", "patch", "text"] = "command"
     limits: Limits = Limits(wall_sec=20, memory_bytes=256 * MB, processes=40, disk_bytes=64 * MB)
     control: bool = False
     """Succeeds against the test's own targets when nothing confines it, and does no other harm."""
     network: bool = False
     machine: str | None = None
     then: str = ""
-    """What the host does afterwards (kind `tree`), by its name in the test."""
+    """The files that the host asks for after a command of kind `tree`."""
 
 
 def attack(
@@ -272,6 +273,15 @@ class Targets:
             found.append("a process of the host was changed")
         found += [f"the process {pid} was left behind" for pid in marked(self.mark)]
         return found
+
+    def look_again(self) -> None:
+        """Take things as they are now for unharmed."""
+        self._before = self._state()
+
+    def forget(self, workspace: str) -> None:
+        """A workspace was deleted by the host itself."""
+        runs = str(self.place / "runs")
+        self._before[runs] = ([name for name in self._before[runs][0] if name != workspace],)  # type: ignore[attr-defined]
 
     def _state(self) -> dict[str, tuple[object, ...]]:
         """Everything outside the workspace: content, mode, owner, times, attributes."""

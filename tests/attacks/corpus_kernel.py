@@ -1,5 +1,6 @@
 """Code actions that attack the kernel that runs them, or the host through it."""
 
+# ruff: noqa: E501  (programs are data)
 from __future__ import annotations
 
 from attack_kit import MB, Attack, attack, by

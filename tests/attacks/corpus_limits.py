@@ -1,5 +1,6 @@
 """Using up what is shared: processes, memory, disk, output. Every program is bounded in itself as well."""
 
+# ruff: noqa: E501  (programs are data)
 from __future__ import annotations
 
 from dataclasses import replace
@@ -17,14 +18,14 @@ SMALL = Limits(
     disk_bytes=12 * MB,
     output_bytes=64 << 10,
 )
-WATCHED = by("watchdog", "limit:memory", "done")
+WATCHED = by("cgroup or watchdog", "limit:memory", "done")
 
 BOMBS: tuple[Attack, ...] = (
     attack(
         "fork bomb",
         FORKS,
         "import time\nfor _ in range(8):\n    try: os.fork()\n    except OSError: pass\ntime.sleep(6)",
-        by("watchdog", "limit:processes"),
+        by("cgroup or watchdog", "limit:processes"),
         limits=SMALL,
     ),
     attack(
@@ -33,7 +34,7 @@ BOMBS: tuple[Attack, ...] = (
         "import signal, time\nfor number in (1, 2, 15): signal.signal(number, signal.SIG_IGN)\n"
         "for _ in range(200):\n    try:\n        if os.fork() == 0:\n            os.setsid(); time.sleep(6); os._exit(0)\n"
         "    except OSError: break\ntime.sleep(6)",
-        by("watchdog", "limit:processes"),
+        by("cgroup or watchdog", "limit:processes"),
         limits=SMALL,
     ),
     attack(
@@ -49,14 +50,14 @@ BOMBS: tuple[Attack, ...] = (
         "allocate memory",
         MEMORY,
         "import time\nkept = []\nfor _ in range(60): kept.append(bytearray(b'x' * (10 << 20)))\nsay('filled')",
-        by("watchdog", "limit:memory"),
+        by("cgroup or watchdog", "limit:memory"),
         limits=SMALL,
     ),
     attack(
         "allocate more than there may be at once",
         MEMORY,
         "def grab():\n    bytearray(b'x') * (600 << 20)\ntried(grab)",
-        by("watchdog", "MemoryError", "limit:memory"),
+        by("cgroup or watchdog", "MemoryError", "limit:memory"),
         limits=SMALL,
     ),
     attack(
@@ -64,7 +65,7 @@ BOMBS: tuple[Attack, ...] = (
         MEMORY,
         "import time\nfor _ in range(10):\n    if os.fork() == 0:\n        kept = bytearray(b'x' * (20 << 20)); time.sleep(6); os._exit(0)\n"
         "time.sleep(6); say('filled')",
-        by("watchdog", "limit:memory"),
+        by("cgroup or watchdog", "limit:memory"),
         limits=SMALL,
     ),
     attack(
@@ -72,7 +73,7 @@ BOMBS: tuple[Attack, ...] = (
         MEMORY,
         "import mmap, time\nshared = mmap.mmap(-1, 300 << 20)\nfor at in range(0, len(shared), 4096): shared[at] = 1\n"
         "time.sleep(3); say('filled')",
-        by("watchdog", "limit:memory"),
+        by("cgroup or watchdog", "limit:memory"),
         limits=SMALL,
     ),
     attack(
@@ -82,7 +83,7 @@ BOMBS: tuple[Attack, ...] = (
         "libc.madvise(ctypes.c_void_p(at), ctypes.c_size_t(size), 15)\n"
         "for offset in range(0, size, 2 << 20): ctypes.c_char.from_address(at + offset).value\n"
         "time.sleep(3); say('filled')",
-        by("watchdog", "limit:memory"),
+        by("cgroup or watchdog", "limit:memory"),
         limits=SMALL,
     ),
     attack(
@@ -112,7 +113,7 @@ BOMBS: tuple[Attack, ...] = (
         "            for _ in range(20): file.write(bytes(1 << 20))\n"
         "tried(fill)\nimport time; time.sleep(1.2)",
         by("sized tmpfs", "ENOSPC", "limit:memory", "limit:disk"),
-        by("watchdog", "limit:disk"),
+        by("cgroup or watchdog", "limit:disk"),
         limits=replace(SMALL, memory_bytes=512 * MB),
     ),
     attack(
@@ -157,7 +158,7 @@ BOMBS: tuple[Attack, ...] = (
         DISK,
         "import time\nfor number in range(10):\n    with open('f%d' % number, 'wb') as file: file.write(bytes(4 << 20))\n"
         "time.sleep(4); say('filled')",
-        by("watchdog", "limit:disk"),
+        by("cgroup or watchdog", "limit:disk"),
         limits=SMALL,
     ),
     attack(
@@ -165,7 +166,7 @@ BOMBS: tuple[Attack, ...] = (
         DISK,
         "import time\nfor number in range(3000): os.close(os.open('f%d' % number, os.O_CREAT | os.O_WRONLY))\n"
         "time.sleep(4); say('filled')",
-        by("watchdog", "limit:disk"),
+        by("cgroup or watchdog", "limit:disk"),
         limits=replace(SMALL, disk_bytes=4 * MB),
     ),
     attack(
@@ -173,7 +174,7 @@ BOMBS: tuple[Attack, ...] = (
         DISK,
         "import time\nfor number in range(6):\n    fd = os.open('f%d' % number, os.O_CREAT | os.O_RDWR); os.posix_fallocate(fd, 0, 8 << 20)\n"
         "time.sleep(4); say('filled')",
-        by("watchdog", "limit:disk"),
+        by("cgroup or watchdog", "limit:disk"),
         limits=SMALL,
     ),
     attack(
@@ -181,7 +182,7 @@ BOMBS: tuple[Attack, ...] = (
         DISK,
         "import time\nkept = []\nfor number in range(10):\n    fd = os.open('f', os.O_CREAT | os.O_RDWR); os.write(fd, bytes(4 << 20)); os.unlink('f')\n"
         "    kept.append(fd)\ntime.sleep(4); say('filled')",
-        by("watchdog", "limit:disk"),
+        by("cgroup or watchdog", "limit:disk"),
         limits=SMALL,
     ),
     attack(
@@ -190,7 +191,7 @@ BOMBS: tuple[Attack, ...] = (
         "import time\nfor number in range(10):\n    fd = os.open('f', os.O_CREAT | os.O_RDWR); os.write(fd, bytes(4 << 20))\n"
         "    libc.mmap(None, ctypes.c_size_t(4096), 1, 1, fd, 0); os.unlink('f'); os.close(fd)\n"
         "time.sleep(4); say('filled')",
-        by("watchdog", "limit:disk"),
+        by("cgroup or watchdog", "limit:disk"),
         limits=SMALL,
     ),
     attack(
@@ -199,7 +200,7 @@ BOMBS: tuple[Attack, ...] = (
         "import time\nfor _ in range(25): os.mkdir('d' * 200); os.chdir('d' * 200)\n"
         "for number in range(10):\n    with open('f%d' % number, 'wb') as file: file.write(bytes(4 << 20))\n"
         "time.sleep(4); say('filled')",
-        by("watchdog", "limit:disk"),
+        by("cgroup or watchdog", "limit:disk"),
         limits=SMALL,
     ),
     attack(
@@ -208,7 +209,7 @@ BOMBS: tuple[Attack, ...] = (
         "import time\nos.mkdir('d')\nfor number in range(10):\n    os.chmod('d', 0o700)\n"
         "    with open('d/f%d' % number, 'wb') as file: file.write(bytes(4 << 20))\n    os.chmod('d', 0)\n"
         "time.sleep(4); say('filled')",
-        by("watchdog", "limit:disk"),
+        by("cgroup or watchdog", "limit:disk"),
         limits=SMALL,
     ),
     attack(
@@ -231,7 +232,7 @@ BOMBS: tuple[Attack, ...] = (
         "import time\nif os.fork() == 0:\n    end = time.monotonic() + 6\n"
         "    while time.monotonic() < end: os.write(2, b'x' * 256); time.sleep(0.005)\n    os._exit(0)\n"
         "kept = [bytearray(b'x' * (10 << 20)) for _ in range(15)]\ntime.sleep(5); say('filled')",
-        by("watchdog", "limit:memory", "truncated"),
+        by("cgroup or watchdog", "limit:memory", "truncated"),
         limits=SMALL,
     ),
     attack(

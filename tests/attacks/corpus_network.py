@@ -1,5 +1,6 @@
 """Getting out: every kind of socket, and sockets of the host that are not on a network."""
 
+# ruff: noqa: E501  (programs are data)
 from __future__ import annotations
 
 from attack_kit import Attack, attack, by

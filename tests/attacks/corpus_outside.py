@@ -1,5 +1,6 @@
 """Reading and writing what is not the workspace's, and getting at secrets."""
 
+# ruff: noqa: E501  (programs are data)
 from __future__ import annotations
 
 from attack_kit import Attack, attack, by

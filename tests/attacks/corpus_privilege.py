@@ -1,5 +1,6 @@
 """Becoming more than one is, and calls into the kernel that no program inside needs."""
 
+# ruff: noqa: E501  (programs are data)
 from __future__ import annotations
 
 from attack_kit import Attack, attack, by

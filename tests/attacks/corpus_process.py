@@ -1,5 +1,6 @@
 """Other processes, /proc, and what tries to stay."""
 
+# ruff: noqa: E501  (programs are data)
 from __future__ import annotations
 
 from attack_kit import MB, Attack, attack, by
