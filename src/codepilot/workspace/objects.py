@@ -45,6 +45,7 @@ RECEIVED_BYTES = 4 << 30
 
 _OID = re.compile("[0-9a-f]{64}")
 _LOOSE_OBJECTS, _LOOSE_BYTES = 16, 16 << 20
+_LARGE_PACK = 4096
 
 
 class Change(NamedTuple):
@@ -74,6 +75,8 @@ class ObjectStore:
         self._objects = path / "objects"
         self._alternates = alternates
         self._packs: dict[str, PackReader] = {}
+        self._large: list[PackReader] = []
+        self._places: dict[str, PackReader] = {}
         self._scanned = False
         self._known: set[str] = set()
         self._lock = threading.Lock()
@@ -105,6 +108,8 @@ class ObjectStore:
             for pack in self._packs.values():
                 pack.close()
             self._packs.clear()
+            self._places.clear()
+            self._large.clear()
             self._scanned = False
         for alternate in self._alternates:
             alternate.close()
@@ -131,9 +136,9 @@ class ObjectStore:
         """The type of an object, not verified; None if it is not here."""
         if not self._scanned:
             self._refresh_packs()
-        for pack in list(self._packs.values()):
-            if (kind := pack.kind(oid)) is not None:
-                return kind
+        pack = self._pack_of(oid)
+        if pack is not None and (kind := pack.kind(oid)) is not None:
+            return kind
         found = loose_kind(self._objects, oid)
         for alternate in self._alternates:
             found = found or alternate.kind(oid)
@@ -312,27 +317,38 @@ class ObjectStore:
         return None
 
     def _search_packs(self, oid: str) -> tuple[Kind, bytes] | None:
-        for pack in list(self._packs.values()):
-            found = pack.read(oid)
-            if found is not None:
-                return found
-        return None
+        pack = self._pack_of(oid)
+        return None if pack is None else pack.read(oid)
+
+    def _pack_of(self, oid: str) -> PackReader | None:
+        """Where an object is packed. Every snapshot may make a pack, so there can be very many small ones."""
+        return self._places.get(oid) or next((pack for pack in list(self._large) if oid in pack), None)
 
     def _has_here(self, oid: str) -> bool:
         if not self._scanned:
             self._refresh_packs()
-        return any(oid in pack for pack in list(self._packs.values())) or has_loose(self._objects, oid)
+        return self._pack_of(oid) is not None or has_loose(self._objects, oid)
 
     def _refresh_packs(self) -> bool:
         """Look for packs that appeared since; true if there are any."""
         with self._lock:
             self._scanned = True
-            names = {index.stem: index for index in (self._objects / "pack").glob("pack-*.idx")}
-            fresh = [index for name, index in names.items() if name not in self._packs]
+            directory = self._objects / "pack"
+            try:
+                names = os.listdir(directory)  # noqa: PTH208 (asked often)
+            except FileNotFoundError:
+                names = []
+            ours = [name for name in names if name.startswith("pack-") and name.endswith(".idx")]
+            fresh = [directory / name for name in ours if name.removesuffix(".idx") not in self._packs]
             for index in fresh:
                 pack = PackReader.of(index)
-                if pack is not None:
-                    self._packs[index.stem] = pack
+                if pack is None:
+                    continue
+                self._packs[index.stem] = pack
+                if len(pack) > _LARGE_PACK:
+                    self._large.append(pack)
+                else:
+                    self._places.update(dict.fromkeys(pack, pack))
             return bool(fresh)
 
 

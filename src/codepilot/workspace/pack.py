@@ -23,6 +23,7 @@ _KINDS: dict[int, Kind] = {code: kind for kind, code in _CODES.items()}
 _OID = 32
 _HEAD = struct.Struct(">4sII")
 _LEVEL = 1
+_SMALL = 4096
 
 
 def object_id(kind: Kind, data: bytes) -> str:
@@ -57,8 +58,9 @@ def loose_kind(objects: Path, oid: str) -> Kind | None:
 
 
 def has_loose(objects: Path, oid: str) -> bool:
+    path = f"{objects}/{oid[:2]}/{oid[2:]}"
     try:
-        return os.stat(f"{objects}/{oid[:2]}/{oid[2:]}").st_size > 0  # noqa: PTH116 (asked once per object)
+        return os.access(path, os.F_OK) and os.stat(path).st_size > 0  # noqa: PTH116 (asked once per object)
     except FileNotFoundError:
         return False
 
@@ -67,7 +69,7 @@ def write_loose(objects: Path, oid: str, kind: Kind, data: bytes) -> None:
     """Write one object under a temporary name, then rename."""
     directory = objects / oid[:2]
     temporary = directory / f"tmp_obj_{secrets.token_hex(8)}"
-    packed = zlib.compress(b"%s %d\0" % (kind.encode(), len(data)) + data, _LEVEL)
+    packed = _squeezed(b"%s %d\0" % (kind.encode(), len(data)) + data)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         fd = os.open(temporary, flags, 0o444)
@@ -85,6 +87,14 @@ def write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
+
+
+def _squeezed(data: bytes) -> bytes:
+    """Compressed data; what is small needs no large window, which takes longer to set up than to use."""
+    if len(data) > _SMALL:
+        return zlib.compress(data, _LEVEL)
+    squeeze = zlib.compressobj(_LEVEL, zlib.DEFLATED, 12, 5)
+    return squeeze.compress(data) + squeeze.flush()
 
 
 def _kind_named(name: str) -> Kind:
@@ -109,7 +119,7 @@ class PackWriter:
         self._map: mmap.mmap | None = None
 
     def add(self, oid: str, kind: Kind, data: bytes) -> None:
-        raw = _entry_header(_CODES[kind], len(data)) + zlib.compress(data, _LEVEL)
+        raw = _entry_header(_CODES[kind], len(data)) + _squeezed(data)
         self._entries[bytes.fromhex(oid)] = (self._offset, zlib.crc32(raw))
         self._file.write(raw)
         self._offset += len(raw)
@@ -235,9 +245,12 @@ class PackReader:
         self._index.close()
         self._pack.close()
 
+    def __len__(self) -> int:
+        return self._count
+
     def __iter__(self) -> Iterator[str]:
-        for position in range(self._count):
-            yield self._name(position).hex()
+        names = self._index[self._names : self._names + self._count * _OID].hex()
+        return (names[start : start + 2 * _OID] for start in range(0, len(names), 2 * _OID))
 
     def __contains__(self, oid: str) -> bool:
         return self._find(bytes.fromhex(oid)) is not None

@@ -8,6 +8,7 @@ agent's own `.git` at the top is never read, kept or touched. Nothing outside `p
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -271,7 +272,12 @@ class Workspace:
 
 
 def remove_workspace(path: Path) -> None:
-    """Remove a workspace's directory by its path alone. Links in it are never followed."""
+    """Remove a workspace's directory by its path alone. Links in it are never followed.
+
+    Its tree gives up its name first: a workspace that was half removed counts as one that was never finished.
+    """
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), beneath.opened(path) as home:
+        os.rename("tree", f"partial-{secrets.token_hex(6)}", src_dir_fd=home, dst_dir_fd=home)
     if path.parent.is_dir():
         with beneath.opened(path.parent) as parent:
             beneath.remove(parent, path.name)
