@@ -37,6 +37,8 @@ class Program:
     """Whether the beginning of a long option stands for it."""
     loose: bool = False
     """Whether any number of dashes makes a long option."""
+    from_file: bool = False
+    """Whether `@file` stands for the arguments in a file."""
     hint: str = ""
     """What to do instead of an unlisted subcommand."""
 
@@ -62,6 +64,8 @@ REFUSED_MODULES: dict[str, str] = {
 }
 """What `python -m` may not start; a package's name stands for all below it."""
 
+RUNS_MODULES = _set("runpy pdb cProfile profile trace")
+"""Modules of Python that start others by name."""
 PYTHON_TOOLS = _set("pytest tox nox ruff mypy coverage")
 NODE_TOOLS = _set("tsc jest vitest eslint prettier mocha tsx ts-node ava tap c8 nyc stylelint biome oxlint")
 SYSTEM_PLACES = _set("/bin /sbin /usr/bin /usr/sbin /usr/local/bin")
@@ -120,7 +124,9 @@ _GRADLE_FILES = "-p --project-dir -b --build-file -c --settings-file --include-b
 
 PROGRAMS: dict[str, Program] = {
     "python": Program(),
-    "pytest": Program(inside="-c --config-file --rootdir --confcutdir", flags="cpkmorWn", abbreviates=False),
+    "pytest": Program(
+        inside="-c --config-file --rootdir --confcutdir", flags="cpkmorWn", abbreviates=False, from_file=True
+    ),
     "tox": Program(
         options={"-x --override": ELSEWHERE, "--installpkg": INSTALLS},
         inside="-c --conf --root --workdir --work-dir",
@@ -130,11 +136,13 @@ PROGRAMS: dict[str, Program] = {
         stops=True,
     ),
     "nox": Program(inside="-f --noxfile --envdir", options={"--install-only": INSTALLS}, stops=True),
-    "ruff": Program(inside="--config --cache-dir --output-file -o", valued="--select --ignore", abbreviates=False),
+    "ruff": Program(
+        inside="--config --cache-dir --output-file -o", valued="--select --ignore", abbreviates=False, from_file=True
+    ),
     "mypy": Program(
         options={"--python-executable": STARTS, "--install-types": INSTALLS},
         inside="--config-file --cache-dir --junit-xml --custom-typeshed-dir --html-report --xml-report",
-        harmless="--python",
+        from_file=True,
     ),
     "coverage": Program(inside="--rcfile --data-file"),
     "mvn": Program(
@@ -158,9 +166,12 @@ PROGRAMS: dict[str, Program] = {
         flags="xDPpbc",
         abbreviates=False,
     ),
-    "java": Program(),
+    "java": Program(from_file=True),
     "javac": Program(
-        options={"-Xplugin:": STARTS}, inside="-d -s -h --processor-path -processorpath", abbreviates=False
+        options={"-Xplugin:": STARTS},
+        inside="-d -s -h --processor-path -processorpath",
+        abbreviates=False,
+        from_file=True,
     ),
     "node": Program(
         options={"--inspect --inspect-brk --inspect-port --inspect-wait --debug-port": LISTENS},
@@ -234,9 +245,8 @@ PROGRAMS: dict[str, Program] = {
     "git": Program(
         options={
             "--ext-diff --textconv --filters --open-files-in-pager --upload-pack --receive-pack --exec": STARTS,
-            "--output": WRITES,
+            "--output --build-fake-ancestor": WRITES,
             "--no-index --contents --unsafe-paths": "it leads out of the repository; use diff or read_file",
-            "--git-dir --work-tree --exec-path --config-env --namespace --super-prefix": ELSEWHERE,
         },
         inside="--exclude-from --pathspec-from-file --ignore-revs-file",
         harmless="--text --no --exclude --ignore-revs",
@@ -276,7 +286,7 @@ PROGRAMS: dict[str, Program] = {
         flags="kStTo",
         reads=True,
     ),
-    "uniq": Program(valued="-f -s -w", flags="fsw", reads=True),
+    "uniq": Program(valued="-f --skip-fields -s --skip-chars -w --check-chars", flags="fsw", reads=True),
     "tail": Program(
         options={"-f -F --follow --retry --pid": ENDLESS}, valued="-n --lines -c --bytes -s", flags="ncs", reads=True
     ),
@@ -303,9 +313,8 @@ PROGRAMS: dict[str, Program] = {
     ),
     "cat": Program(reads=True),
     "ls": Program(valued="-I --ignore -w -T", reads=True),
-    **dict.fromkeys(
-        ("tsc", "jest", "vitest", "eslint"), Program(inside="--config --outDir --project", abbreviates=False)
-    ),
+    "tsc": Program(inside="--outDir --outFile --project -p --build", abbreviates=False, loose=True, from_file=True),
+    **dict.fromkeys(("jest", "vitest", "eslint"), Program(inside="--config", abbreviates=False)),
 }
 PATTERN_FIRST = _set("rg grep sed")
 """Programs whose first operand is a pattern or a script, unless an option gave it."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from codepilot.skills.command_arguments import PYTHON, in_cluster, operands, outside, spelled, values
 from codepilot.skills.command_rules import (
     ELSEWHERE,
     GRADLE_BEGINNINGS,
@@ -30,6 +30,7 @@ from codepilot.skills.command_rules import (
     PUBLISHES,
     PYTHON_TOOLS,
     REFUSED_MODULES,
+    RUNS_MODULES,
     STARTS,
     SYSTEM_PLACES,
     TOOL_PLACES,
@@ -39,7 +40,6 @@ from codepilot.skills.command_rules import (
 )
 
 ROOT = str(Path.cwd())
-PYTHON = sys.executable
 
 
 class PolicyError(Exception):
@@ -65,15 +65,15 @@ def leads_out(cmd: Sequence[str], root: str = "") -> str:
         return ""
     program, arguments = PROGRAMS[name], list(cmd[1:])
     if name == "find":
-        options = (number for number, argument in enumerate(arguments) if argument[:1] in ("-", "(", "!"))
-        operands = arguments[: next(options, len(arguments))]
+        first = (number for number, argument in enumerate(arguments) if argument[:1] in ("-", "(", "!"))
+        files = arguments[: next(first, len(arguments))]
     else:
-        operands = list(_operands(program, arguments, everything=True))
-    given = any(_spelled(program, option, argument) for argument in arguments for option in ("-e", "-f", "--regexp"))
+        files = list(operands(program, arguments, everything=True))
+    given = any(spelled(program, option, argument) for argument in arguments for option in ("-e", "-f", "--regexp"))
     if name in PATTERN_FIRST and not given:
-        operands = operands[1:]
-    for operand in operands:
-        if _outside(operand, root or ROOT, readable=True):
+        files = files[1:]
+    for operand in files:
+        if outside(operand, root or ROOT, readable=True):
             return (
                 f"{operand} lies outside of the workspace, where {name} has nothing to look for. Use paths relative to"
                 " the workspace's root; inspect.getsource shows a dependency's source."
@@ -111,21 +111,23 @@ def _refused(name: str, arguments: list[str], root: str) -> str:
 
 def _by_options(program: Program, arguments: list[str], root: str) -> str:
     for number, argument in enumerate(arguments):
+        if argument.startswith("@") and program.from_file:
+            return f"`{argument}`: arguments from a file cannot be judged; give them in the list"
         if not argument.startswith("-"):
             continue
         for spellings, why in program.options.items():
             for option in spellings.split():
-                if _spelled(program, option, argument):
+                if spelled(program, option, argument):
                     return f"`{argument}` is `{option}`: {why}" if argument != option else f"`{option}`: {why}"
         for option in program.inside.split():
-            for value in _values(program, option, arguments, number):
-                if _outside(value, root):
+            for value in values(program, option, arguments, number):
+                if outside(value, root):
                     return f"`{option} {value}` leads out of the workspace; use the files of the workspace"
     return ""
 
 
 def _by_words(program: Program, arguments: list[str]) -> str:
-    for operand in _operands(program, arguments):
+    for operand in operands(program, arguments):
         for word, why in program.words.items():
             if operand == word or operand.startswith((f"{word}:", f"{word}-", f"{word}_")):
                 return f"`{operand}`: {why}"
@@ -149,81 +151,9 @@ def _by_program(name: str, arguments: list[str], rest: list[str], root: str) -> 
         return _git(arguments, rest)
     if name == "sed":
         return _sed(rest)
-    if name == "uniq" and len(list(_operands(PROGRAMS[name], rest))) > 1:
+    if name == "uniq" and len(list(operands(PROGRAMS[name], rest))) > 1:
         return f"the second file is one that uniq writes: {WRITES}"
     return ""
-
-
-def _spelled(program: Program, option: str, argument: str) -> bool:
-    return _attached(program, option, argument) is not None
-
-
-def _attached(program: Program, option: str, argument: str) -> str | None:
-    """The value within an argument that spells an option (empty if there is none), or None if it spells another."""
-    if not argument.startswith("-"):
-        return None
-    name, _, value = argument.partition("=")
-    if name in program.harmless.split():
-        return None
-    if option.endswith(":"):
-        return argument.removeprefix(option) if argument.startswith(option) else None
-    if len(option) == 2:
-        return _in_cluster(program, option[1], argument)
-    if program.loose and option.startswith("--"):
-        name = "--" + name.lstrip("-")
-    beginning = program.abbreviates and option.startswith("--") and len(name) > 2 and option.startswith(name)
-    return value if name == option or beginning else None
-
-
-def _in_cluster(program: Program, letter: str, argument: str) -> str | None:
-    """The same for a short option, alone or after others: `-nf`, `-nfvalue`."""
-    if argument.startswith("--"):
-        return None
-    for place, flag in enumerate(argument[1:], 2):
-        if flag == letter:
-            return argument[place:].removeprefix("=")
-        if flag in program.flags or not flag.isalnum():
-            return None
-    return None
-
-
-def _values(program: Program, option: str, arguments: list[str], number: int) -> Iterator[str]:
-    attached = _attached(program, option, arguments[number])
-    if attached:
-        yield attached
-    elif attached is not None:
-        yield from arguments[number + 1 : number + 2]
-
-
-def _operands(program: Program, arguments: list[str], everything: bool = False) -> Iterator[str]:
-    """The arguments that are neither options nor values of options. A lone `--` makes operands of all that follow."""
-    valued = frozenset(program.valued.split())
-    skip = False
-    for number, argument in enumerate(arguments):
-        if skip:
-            skip = False
-        elif argument == "--" and everything:
-            yield from arguments[number + 1 :]
-            return
-        elif argument.startswith("-") and argument != "-":
-            skip = argument in valued
-        else:
-            yield argument
-
-
-def _outside(path: str, root: str, readable: bool = False) -> bool:
-    """Whether a path leads out of the workspace, through links too. Reading extends to libraries and scratch."""
-    if path in ("-", "/dev/null") or "\0" in path:
-        return False
-    places = [Path(root)]
-    if readable:
-        places += [
-            Path(os.__file__).parent,
-            Path(PYTHON).parent.parent / "lib",
-            Path(os.environ.get("TMPDIR") or "/tmp"),
-        ]
-    real = os.path.realpath(Path(root, path))
-    return not any(f"{real}/".startswith(os.path.realpath(place).rstrip("/") + "/") for place in places)
 
 
 def _python(arguments: list[str], root: str) -> str:
@@ -250,9 +180,12 @@ def _module(arguments: list[str], root: str) -> str:
     if not arguments:
         return ""
     module = arguments[0].strip()
+    started = [module]
+    if module in RUNS_MODULES:
+        started += [argument.removeprefix("-m").rpartition("=")[2] for argument in arguments[1:]]
     for refused, why in REFUSED_MODULES.items():
-        if module == refused or module.startswith(f"{refused}."):
-            return f"`-m {module}`: {why}"
+        if any(f"{one}.".startswith(f"{refused}.") for one in started):
+            return f"`-m {refused}`: {why}"
     tool = module.removesuffix(".__main__")
     return _refused(tool, arguments[1:], root) if tool in PYTHON_TOOLS else ""
 
@@ -272,20 +205,23 @@ def _coverage(arguments: list[str], root: str) -> str:
     return ""
 
 
+_PROPERTY = re.compile(r"-[A-Za-z]*?D\s*=?\s*(.*)|--?(?:d(?:e(?:f(?:i(?:ne?)?)?)?)?|system-prop)(?:=(.*))?", re.DOTALL)
+
+
 def _properties(arguments: list[str], root: str) -> str:
     """System properties that make a build or a JVM load, start or fetch something else."""
     for number, argument in enumerate(arguments):
-        found = re.fullmatch(r"-{1,2}(?:D|define|def|defi|defin|system-prop)[= ]?(.*)", argument, re.DOTALL)
+        found = _PROPERTY.fullmatch(argument)
         if found is None:
             continue
-        text = found.group(1) or next(iter(arguments[number + 1 : number + 2]), "")
+        text = found.group(1) or found.group(2) or next(iter(arguments[number + 1 : number + 2]), "")
         key, _, value = text.strip().partition("=")
         lowered = key.strip().lower()
         if any(lowered == one or lowered.startswith(f"{one}.") for one in PROPERTIES):
             return f"`-D{key}`: it makes the build load, start or fetch something else; leave it to the project's files"
         if any(switch in value.lower() for switch in JVM_SWITCHES):
             return f"`-D{key}` passes a switch that loads code into the JVM; leave the switch out"
-        if lowered in INSIDE_PROPERTIES and _outside(value, root):
+        if lowered in INSIDE_PROPERTIES and outside(value, root):
             return f"`-D{key}={value}` leads out of the workspace; leave it out"
     return ""
 
@@ -295,13 +231,11 @@ def _java(arguments: list[str]) -> str:
         plain = argument.removeprefix("-J").lower()
         if plain.startswith(JVM_SWITCHES):
             return f"`{argument}` loads code into the JVM or starts a program; leave it out"
-        if argument.startswith("@"):
-            return f"`{argument}`: arguments from a file cannot be judged; give them in the list"
     return ""
 
 
 def _maven(arguments: list[str]) -> str:
-    for operand in _operands(PROGRAMS["mvn"], arguments):
+    for operand in operands(PROGRAMS["mvn"], arguments):
         goal = operand.strip().lower().partition("@")[0]
         plugin, _, name = goal.rpartition(":")
         if not plugin:
@@ -323,7 +257,7 @@ def _maven(arguments: list[str]) -> str:
 
 def _gradle(arguments: list[str]) -> str:
     """Tasks that publish, in any project, under any abbreviation that Gradle takes."""
-    for operand in _operands(PROGRAMS["gradle"], arguments):
+    for operand in operands(PROGRAMS["gradle"], arguments):
         task = operand.rpartition(":")[2]
         if task.lower().startswith(GRADLE_BEGINNINGS):
             return f"`{operand}`: {PUBLISHES}"
@@ -374,14 +308,16 @@ def _git(arguments: list[str], rest: list[str]) -> str:
     grep = Program(flags="efABCm")
     searching = "grep" in arguments[: len(arguments) - len(rest)]
     for argument in rest:
-        if argument.startswith("-O") or (searching and _in_cluster(grep, "O", argument) is not None):
+        if argument.startswith("-O") or (searching and in_cluster(grep, "O", argument) is not None):
             return f"`{argument}`: {STARTS if searching else ELSEWHERE}"
     return ""
 
 
-_REGEX = r"/(?:[^/\\\n]|\\[^\n])*/[IM]*"
+# A bracket expression may hold the delimiter for some versions of sed and not for others, so here it may not.
+_REGEX = r"/(?:[^/\\\n\[]|\\[^\n]|\[\^?\]?[^\]/\\\n]*\])*/[IM]*"
 _ADDRESS = rf"(?:\d+(?:~\d+)?|\$|{_REGEX})"
-_CHANGE = r"s(?P<by>[/|#,@%!:])(?:(?!(?P=by))[^\\\n]|\\[^\n])*(?P=by)(?:(?!(?P=by))[^\\\n]|\\[^\n])*(?P=by)[gpiIM0-9]*"
+_FOUND = r"(?:(?!(?P=by))[^\\\n\[]|\\[^\n]|\[\^?\]?(?:(?!(?P=by))[^\]\\\n])*\])*"
+_CHANGE = rf"s(?P<by>[/|#,@%!:]){_FOUND}(?P=by)(?:(?!(?P=by))[^\\\n]|\\[^\n])*(?P=by)[gpiIM0-9]*"
 _STEP = re.compile(
     rf"[\s;]*(?:{_ADDRESS}(?:,\s*(?:{_ADDRESS}|[+~]\d+))?)?\s*!?\s*(?:(?:{_CHANGE}|[pdqQ=nNgGhHxPD])(?=[\s;}}]|\Z)|\{{|\}})"
 )
@@ -395,8 +331,8 @@ def _sed(arguments: list[str]) -> str:
     program = PROGRAMS["sed"]
     for number in range(len(arguments)):
         for option in ("-e", "--expression"):
-            scripts += _values(program, option, arguments, number)
-    for script in scripts or list(_operands(program, arguments, everything=True))[:1]:
+            scripts += values(program, option, arguments, number)
+    for script in scripts or list(operands(program, arguments, everything=True))[:1]:
         place = 0
         while found := _STEP.match(script, place):
             place = found.end()
