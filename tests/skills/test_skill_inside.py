@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +12,6 @@ from codepilot.core.task import Capability
 from codepilot.skills import basic_skills
 
 Load = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture
-def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
-    root = tmp_path / "work space é"
-    root.mkdir()
-    monkeypatch.chdir(root)
-    before = set(sys.modules)
-
-    def loaded(capability: Capability = Capability.WRITE_AND_RUN_TESTS) -> dict[str, Any]:
-        kernel: dict[str, Any] = {"__name__": "__main__"}
-        exec(basic_skills().prelude(capability, python=sys.executable, runner="unittest"), kernel)
-        return kernel
-
-    yield loaded
-    for name in set(sys.modules) - before:
-        if name.startswith("_skills_"):
-            del sys.modules[name]
 
 
 def test_files_are_written_read_and_listed(load: Load) -> None:
@@ -115,6 +96,30 @@ def test_a_patch_is_applied_wholly_or_not_at_all(load: Load) -> None:
     assert k["list_files"]() == ["a.txt"]
 
 
+def test_a_patch_that_cannot_be_written_leaves_everything_as_it_was(load: Load) -> None:
+    k = load()
+    k["write_file"]("a.txt", "a\n")
+    k["write_file"]("file", "")
+    new = "--- /dev/null\n+++ b/file/b.txt\n@@ -0,0 +1 @@\n+b\n"
+    with pytest.raises((NotADirectoryError, FileExistsError)):
+        k["apply_patch"]("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-a\n+A\n" + new)
+    assert k["read_file"]("a.txt") == "a\n"
+
+
+def test_a_patch_moves_files_with_their_modes_and_sets_those_it_states(load: Load) -> None:
+    k = load()
+    k["write_file"]("tool.sh", "#!/bin/sh\n")
+    Path("tool.sh").chmod(0o755)
+    k["write_file"]("plain.sh", "x\n")
+    k["apply_patch"](
+        "diff --git a/tool.sh b/bin/tool.sh\nsimilarity index 100%\nrename from tool.sh\nrename to bin/tool.sh\n"
+        "diff --git a/plain.sh b/plain.sh\nold mode 100644\nnew mode 100755\n"
+        "diff --git a/empty.txt b/empty.txt\nnew file mode 100644\nindex 0000000..e69de29\n"
+    )
+    assert k["list_files"]() == ["bin/tool.sh", "empty.txt", "plain.sh"]
+    assert [Path(name).stat().st_mode & 0o777 for name in ("bin/tool.sh", "plain.sh")] == [0o755, 0o755]
+
+
 def test_commands_run_without_a_shell_and_show_how_they_ended(load: Load) -> None:
     k = load()
     done = k["run_command"](["python", "-c", "import sys; print('out'); sys.exit(3)"])
@@ -137,7 +142,8 @@ def test_a_command_at_its_timeout_dies_with_its_children_and_keeps_its_output(lo
 def test_tests_are_run_with_the_projects_runner(load: Load) -> None:
     k = load()
     k["write_file"]("test_one.py", "import unittest\nclass T(unittest.TestCase):\n    def test(self): pass\n")
-    assert k["run_tests"](["test_one"]).ok
+    done = k["run_tests"](["test_one"])
+    assert (done.ok, done.passed, str(done)) == (True, 1, "1 passed [exit code 0]")
 
 
 def test_capability_decides_what_exists(load: Load) -> None:

@@ -98,6 +98,77 @@ def test_the_ways_models_write_diffs_do_not_matter(edit: tuple[list[str], list[s
     assert patched(before, patch) == after
 
 
+@given(edits(), st.integers(-1_000, 1_000), st.integers(0, 3))
+def test_any_diff_applies_wherever_its_line_numbers_point_if_its_text_is_there_once(
+    edit: tuple[str, str], shift: int, context: int
+) -> None:
+    before, after = edit
+    assume(before != after)
+
+    def shifted(match: re.Match[str]) -> str:
+        return f"@@ -{max(0, int(match[1]) + shift)}{match[2]} @@"
+
+    patch = re.sub(r"^@@ -(\d+)(.*) @@$", shifted, diff(before, after, context), flags=re.MULTILINE)
+    lines = before.split("\n")
+    hunks = re.split(r"^@@.*\n", patch, flags=re.MULTILINE)[1:]
+    for hunk in hunks:
+        old = [line[1:] for line in hunk.split("\n")[:-1] if line[:1] in ("-", " ")]
+        places = [at for at in range(len(lines)) if lines[at : at + len(old)] == old]
+        assume(old and len(places) == 1)
+    assert patched(before, patch) == after
+
+
+@given(distinct_edits(), st.sampled_from(["", "\nThis fixes it.\n", "\n\nNote: run the tests.\n"]))
+def test_prose_around_a_patch_does_not_matter(edit: tuple[list[str], list[str]], prose: str) -> None:
+    before, after = ("\n".join(part) + "\n" for part in edit)
+    patch = re.sub(r"^@@.*@@$", "@@ -1,99 +1,99 @@", diff(before, after), flags=re.MULTILINE)
+    assert patched(before, f"The cause is plain.\n\n{patch}{prose}") == after
+
+
+@given(distinct_edits())
+def test_the_envelope_form_says_the_same(edit: tuple[list[str], list[str]]) -> None:
+    before, after = ("\n".join(part) + "\n" for part in edit)
+    hunks = re.sub(r"^@@.*@@$", "@@", "".join(diff(before, after).splitlines(True)[2:]), flags=re.MULTILINE)
+    patch = f"*** Begin Patch\n*** Update File: f.txt\n{hunks}*** End Patch\n"
+    assume(all(re.search(r"^[ -]", hunk, re.MULTILINE) for hunk in hunks.split("@@\n")[1:]))
+    assert patched(before, patch) == after
+
+
+def test_the_envelope_form_adds_deletes_moves_and_follows_headings() -> None:
+    source = "class A:\n    def f(self):\n        return 1\n\nclass B:\n    def f(self):\n        return 1\n"
+    patch = """Here it is:
+*** Begin Patch
+*** Add File: new.py
++x = 1
+
++y = 2
+*** Delete File: gone.py
+*** Update File: old.py
+*** Move to: moved.py
+@@ class B:
+     def f(self):
+-        return 1
++        return 2
+*** End Patch
+Done.
+"""
+    changes = patch_tree(patch, {"old.py": source, "gone.py": "x\n"}.get)
+    assert changes.files == {
+        "new.py": "x = 1\ny = 2\n",
+        "gone.py": None,
+        "old.py": None,
+        "moved.py": source[:-2] + "2\n",
+    }
+
+
+@given(st.text(max_size=200), st.text(alphabet="*+-@ \nUpdate File:f.tx\\", max_size=200))
+def test_any_envelope_is_applied_or_refused_in_words(source: str, body: str) -> None:
+    try:
+        patch_tree(f"*** Begin Patch\n*** Update File: f.txt\n{body}", {"f.txt": source}.get)
+    except PatchError as error:
+        assert str(error)
+
+
 @given(distinct_edits())
 def test_a_plain_patch_fits_a_crlf_file_and_keeps_its_endings(edit: tuple[list[str], list[str]]) -> None:
     before, after = ("\n".join(part) + "\n" for part in edit)
@@ -191,7 +262,13 @@ def test_the_nearest_of_several_places_is_taken_when_there_is_a_line_number() ->
         ("--- a/none.txt\n+++ b/none.txt\n@@ -1 +1 @@\n-a\n+b\n", "there is no such file"),
         ("--- /dev/null\n+++ b/f.txt\n@@ -0,0 +1 @@\n+b\n", "exists already"),
         ("--- a/f.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n", "leaves 1 of its lines"),
-        ("*** Begin Patch\n*** Update File: f.txt\n", "not a unified diff"),
+        ("*** Begin Patch\n*** Update File: f.txt\n", "changes nothing in it"),
+        ("*** Begin Patch\n*** End Patch\n", "names no file"),
+        ("*** Begin Patch\nwords\n*** Update File: f.txt\n", "stands before"),
+        ("*** Begin Patch\n*** Rename File: f.txt\n", "is not understood"),
+        ("*** Begin Patch\n*** Update File: f.txt\n@@\n-z\n+b\n*** End Patch\n", "hunk 1 of 1 for f.txt"),
+        ("*** Begin Patch\n*** Add File: f.txt\n+b\n*** End Patch\n", "exists already"),
+        ("diff --git a/l b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+/etc\n", "mode 120000"),
         ("diff --git a/f b/f\nGIT binary patch\nliteral 0\n", "Binary patches"),
         ("--- a/f.txt\n+++ b/f.txt\n@@ -1,1 +1,1 @@\n-a\n+b\nand then\n+c\n", "outside any hunk"),
         ("--- a/f.txt\n+++ b/f.txt\n@@ -9,0 +9,1 @@\n+c\n", "only adds lines and has no context"),
@@ -212,6 +289,24 @@ def test_files_are_created_deleted_and_renamed() -> None:
     )
     changes = patch_tree(patch, tree.get)
     assert changes.files == {"new.txt": "one\ntwo\n", "gone.txt": None, "old.txt": None, "moved.txt": "a\nb\n"}
+
+
+def test_what_git_says_without_hunks_is_done() -> None:
+    patch = (
+        "diff --git a/empty b/empty\nnew file mode 100755\nindex 0000000..e69de29\n"
+        "diff --git a/a name b/a name\ndeleted file mode 100644\nindex e69de29..0000000\n"
+        "diff --git a/tool b/tool\nold mode 100644\nnew mode 100755\n"
+        "diff --git a/one b/two\nsimilarity index 100%\ncopy from one\ncopy to two\n"
+    )
+    changes = patch_tree(patch, {"a name": "", "tool": "x\n", "one": "1\n"}.get)
+    assert changes.files == {"empty": "", "a name": None, "tool": "x\n", "two": "1\n"}
+    assert changes.modes == {"empty": 0o755, "tool": 0o755}
+
+
+def test_a_move_onto_a_file_that_is_there_is_refused() -> None:
+    patch = "diff --git a/one b/two\nrename from one\nrename to two\n"
+    with pytest.raises(PatchError, match="moves one to two, but that exists already"):
+        patch_tree(patch, {"one": "1\n", "two": "2\n"}.get)
 
 
 def test_removed_and_added_lines_that_look_like_headers_stay_lines() -> None:

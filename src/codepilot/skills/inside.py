@@ -5,6 +5,7 @@ Paths are relative to the workspace.
 
 from __future__ import annotations
 
+import os
 import re
 
 from codepilot.skills.patching import Changes, patch_tree
@@ -58,12 +59,13 @@ def _write_all(changes: Changes) -> None:
     for path, text in changes.files.items():
         place = writable(path, "apply_patch")
         plan.append((path, place, None if text is None else _encoded(path, text)))
+    modes = {new: inside(old).stat().st_mode & 0o777 for new, old in changes.moved.items() if inside(old).exists()}
     before: list[tuple[str, bytes | None]] = []
     try:
         for path, place, data in plan:
             before.append((path, place.read_bytes() if place.is_file() else None))
             _put(path, data)
-        for path, mode in changes.modes.items():
+        for path, mode in {**modes, **changes.modes}.items():
             inside(path).chmod(mode)
     except OSError:
         for path, data in reversed(before):
@@ -73,7 +75,8 @@ def _write_all(changes: Changes) -> None:
 
 def _put(path: str, data: bytes | None) -> None:
     if data is None:
-        (ROOT / path).unlink(missing_ok=True)
+        if os.path.lexists(ROOT / path):
+            (ROOT / path).unlink()
         return
     place = inside(path)
     place.parent.mkdir(parents=True, exist_ok=True)

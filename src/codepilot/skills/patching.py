@@ -7,8 +7,9 @@ that fits nowhere, or in several places equally, is refused with what the file s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from codepilot.skills.envelope import BEGIN, parse_envelope
 from codepilot.skills.unified import FilePatch, Hunk, PatchError, parse_patch
 
 MAX_FUZZ = 2
@@ -23,6 +24,8 @@ class Changes:
     notes: list[str] = field(default_factory=list)
     modes: dict[str, int] = field(default_factory=dict)
     """Permissions that the patch states, by path."""
+    moved: dict[str, str] = field(default_factory=dict)
+    """Where a file's permissions come from when it has a new path."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ def patch_tree(diff: str, read: Callable[[str], str | None]) -> Changes:
     def now(path: str) -> str | None:
         return changes.files[path] if path in changes.files else read(path)
 
-    for patch in parse_patch(diff):
+    for patch in parse_envelope(diff) if _is_envelope(diff) else parse_patch(diff):
         source_path, target_path = _paths(patch, now)
         source = now(source_path) if source_path is not None else ""
         if source_path is None and target_path is not None and now(target_path) is not None:
@@ -51,19 +54,29 @@ def patch_tree(diff: str, read: Callable[[str], str | None]) -> Changes:
         if source is None:
             raise PatchError(f"The patch changes {source_path}, but there is no such file.")
         text, notes = patch_text(source, patch, str(target_path or source_path))
-        if target_path is None and text:
+        if target_path is None and text and patch.hunks:
             raise PatchError(f"The patch deletes {source_path}, but leaves {len(_split(text)[0])} of its lines.")
-        if source_path is not None and source_path != target_path:
+        if source_path is not None and target_path is not None and source_path != target_path:
+            if now(target_path) is not None:
+                raise PatchError(f"The patch moves {source_path} to {target_path}, but that exists already.")
+            changes.moved[target_path] = source_path
+        if source_path is not None and source_path != target_path and not patch.copied:
             changes.files[source_path] = None
         if target_path is not None:
             changes.files[target_path] = text
+            if patch.mode is not None:
+                changes.modes[target_path] = patch.mode
         changes.notes.extend(f"{target_path or source_path}: {note}" for note in notes)
     return changes
 
 
+def _is_envelope(diff: str) -> bool:
+    return any(line.startswith(BEGIN) for line in diff.split("\n"))
+
+
 def _paths(patch: FilePatch, read: Callable[[str], str | None]) -> tuple[str | None, str | None]:
     """Which file is read and which is written, whatever prefixes the header carries."""
-    if patch.renamed or patch.old is None:
+    if patch.renamed or patch.copied or patch.old is None:
         return patch.old, patch.new
     named = [path for path in (patch.new, patch.old) if path is not None]
     spelled = [*named, *(f"{side}/{path}" for side, path in (("b", patch.new), ("a", patch.old)) if path)]
@@ -120,6 +133,8 @@ def _place(lines: list[str], hunk: Hunk, taken: list[Placed], drift: int, what: 
     shapes = _shapes(hunk)
     for fuzz, shape in shapes:
         wanted = [text for tag, text in shape if tag != "+"]
+        if not wanted:
+            return _place_insertion(lines, replace(hunk, lines=shape), what)
         lead = fuzz[0]
         for same, how in _STRICTNESS:
             starts = _fits(lines, wanted, same, taken)
@@ -133,7 +148,8 @@ def _place(lines: list[str], hunk: Hunk, taken: list[Placed], drift: int, what: 
                     f"{what} ({hunk.header}) fits in {len(starts)} places: lines {places}. Add context lines."
                 )
             stated = 0 if expected is None else expected + lead
-            start = min(starts, key=lambda place: (abs(place - stated), place))
+            below = hunk.start is None and expected is not None  # a heading stands above what it leads to
+            start = min(starts, key=lambda place: (below and place < stated, abs(place - stated), place))
             return _settle(lines, hunk, shape, start, same, how, fuzz)
     raise PatchError(_mismatch(lines, hunk, expected, what))
 

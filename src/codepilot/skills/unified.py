@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 _HUNK = re.compile(r"^@@+(?: -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))?)?(?: ?@@+)?\s?(.*)$")
 _NO_NEWLINE = "\\ No newline"
-_AFTER_HUNK = ("@@", "```", "diff --git ", "index ", "*** ", "new file mode", "deleted file mode")
+_MODES = {"100644": 0o644, "100755": 0o755}
+_AFTER_HUNK = ("@@", "```", "diff --git ", "index ", "*** ", "new file mode", "deleted file mode", "old mode ")
 
 
 class PatchError(Exception):
@@ -50,6 +51,9 @@ class FilePatch:
     new: str | None
     hunks: list[Hunk] = field(default_factory=list)
     renamed: bool = False
+    copied: bool = False
+    mode: int | None = None
+    """The permissions that the patch states for the file."""
 
 
 def parse_patch(text: str) -> list[FilePatch]:
@@ -64,37 +68,61 @@ class _Parser:
             self.lines.pop()
         self.at = 0
         self.files: list[FilePatch] = []
-        self.rename_from: str | None = None
+        self.git: FilePatch | None = None  # what `diff --git` and the lines after it say, until a header does
 
     def parse(self) -> list[FilePatch]:
         while self.at < len(self.lines):
             self._line(self.lines[self.at].rstrip("\r"))
+        self._settle_git()
         if not self.files:
             raise PatchError("No file header was found. A patch needs `--- a/PATH` and `+++ b/PATH` before its hunks.")
         for patch in self.files:
-            if not patch.hunks and not patch.renamed and None not in (patch.old, patch.new):
+            said = patch.renamed or patch.copied or patch.mode is not None
+            if not patch.hunks and not said and None not in (patch.old, patch.new):
                 raise PatchError(f"The patch names {patch.new} but has no hunk (`@@ … @@`) for it.")
         return self.files
 
     def _line(self, line: str) -> None:
         if line.startswith("GIT binary patch") or (line.startswith("Binary files ") and line.endswith(" differ")):
             raise PatchError("Binary patches cannot be applied; write the file instead.")
-        if line.startswith("*** Begin Patch"):
-            raise PatchError("This is not a unified diff. Write `--- a/PATH`, `+++ b/PATH` and `@@ … @@` hunks.")
         if self._header_here():
             return self._header()
         if line.startswith("@@"):
             return self._hunk()
         if line.startswith("diff --git "):
-            self.rename_from = None
-        elif line.startswith("rename from "):
-            self.rename_from = _unquote(line[len("rename from ") :])
-        elif line.startswith("rename to ") and self.rename_from is not None:
-            self.files.append(FilePatch(self.rename_from, _unquote(line[len("rename to ") :]), renamed=True))
+            self._settle_git()
+            self.git = _git_paths(line[len("diff --git ") :])
+        elif self.git is not None and self._git_line(self.git, line):
+            pass
         elif line[:1] in ("+", "-") and self.files and self.files[-1].hunks:
             raise PatchError(f"Line {self.at + 1} of the patch lies outside any hunk: {line!r}.")
         self.at += 1
         return None
+
+    def _git_line(self, git: FilePatch, line: str) -> bool:
+        """Take in one of the lines that git writes between `diff --git` and the header."""
+        words = line.split(" ")
+        if words[:2] in (["new", "mode"], ["new", "file"], ["deleted", "file"]):
+            mode = words[-1]
+            if mode not in _MODES:
+                raise PatchError(f"{git.new}: only plain files can be patched, not what has the mode {mode}.")
+            git.mode = _MODES[mode] if words[0] == "new" else None
+            git.old = None if words[:2] == ["new", "file"] else git.old
+            git.new = None if words[0] == "deleted" else git.new
+        elif words[:2] in (["rename", "from"], ["copy", "from"]):
+            git.old = _unquote(line.split(" ", 2)[2])
+        elif words[:2] in (["rename", "to"], ["copy", "to"]):
+            git.new = _unquote(line.split(" ", 2)[2])
+            git.renamed, git.copied = words[0] == "rename", words[0] == "copy"
+        else:
+            return False
+        return True
+
+    def _settle_git(self) -> None:
+        """A file of which git's own lines say all: empty, deleted, renamed, copied, or of another mode."""
+        git, self.git = self.git, None
+        if git is not None and (git.renamed or git.copied or git.mode is not None or None in (git.old, git.new)):
+            self.files.append(git)
 
     def _header_here(self) -> bool:
         following = self.lines[self.at + 1] if self.at + 1 < len(self.lines) else ""
@@ -107,10 +135,13 @@ class _Parser:
             raise PatchError("A file header names /dev/null on both sides.")
         if (old is None or old.startswith("a/")) and (new is None or new.startswith("b/")):
             old, new = old and old[2:], new and new[2:]
-        last = self.files[-1] if self.files else None
-        if last is not None and last.renamed and not last.hunks and last.new == new:
-            return
-        self.files.append(FilePatch(old, new))
+        git, self.git = self.git, None
+        if git is None:
+            self.files.append(FilePatch(old, new))
+        elif git.renamed or git.copied:
+            self.files.append(git)
+        else:
+            self.files.append(FilePatch(old, new, mode=git.mode))
 
     def _hunk(self) -> None:
         header = self.lines[self.at].rstrip("\r")
@@ -166,6 +197,18 @@ class _Parser:
         if opens_file and self.lines[place + 1].startswith("+++ "):
             return False
         return self.lines[place][0] in "+- "
+
+
+def _git_paths(said: str) -> FilePatch:
+    """The two names of a `diff --git` line; a name with spaces is told by its being there twice."""
+    said = said.rstrip("\r ")
+    quoted = re.fullmatch(r'("(?:\\.|[^"\\])*"|\S+) ("(?:\\.|[^"\\])*"|\S+)', said)
+    half = len(said) // 2
+    old, new = quoted.groups() if quoted else (said[:half], said[half + 1 :])
+    old, new = _unquote(old), _unquote(new)
+    if old.startswith("a/") and new.startswith("b/"):
+        old, new = old[2:], new[2:]
+    return FilePatch(old, new)
 
 
 def _header_path(line: str) -> str | None:

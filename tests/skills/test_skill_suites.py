@@ -1,0 +1,123 @@
+"""Test runs as the agent sees them: structured, and short when printed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Load = Callable[..., dict[str, Any]]
+
+PYTEST = """\
+import pytest
+
+class TestIt:
+    @pytest.mark.parametrize("x", [1, 2])
+    def test_x(self, x):
+        assert x == 1, "x is wrong"
+
+def test_passes(): pass
+
+@pytest.mark.skip(reason="later")
+def test_later(): pass
+
+@pytest.fixture
+def broken(): raise RuntimeError("no fixture")
+
+def test_needs(broken): pass
+"""
+
+UNITTEST = '''\
+import unittest
+
+class T(unittest.TestCase):
+    def test_good(self): pass
+    def test_bad(self):
+        """Has words of its own."""
+        self.assertEqual(1, 2)
+    def test_error(self): raise KeyError("k")
+    @unittest.skip("later")
+    def test_later(self): pass
+    @unittest.expectedFailure
+    def test_known(self): self.fail()
+'''
+
+
+def test_pytest_is_told_by_its_report(load: Load) -> None:
+    k = load(runner="pytest")
+    k["write_file"]("tests/test_one.py", PYTEST)
+    done = k["run_tests"]()
+    assert (done.exit_code, done.passed, done.skipped, done.ok) == (1, 2, 1, False)
+    assert [(one.test, one.message) for one in done.failed] == [
+        ("tests/test_one.py::TestIt::test_x[2]", "AssertionError: x is wrong\nassert 2 == 1")
+    ]
+    assert [one.test for one in done.errors] == ["tests/test_one.py::test_needs"]
+    assert "no fixture" in done.errors[0].detail
+    assert str(done).splitlines()[-1] == "2 passed, 1 failed, 1 errors, 1 skipped [exit code 1]"
+    assert "FAILED tests/test_one.py::TestIt::test_x[2]: AssertionError: x is wrong assert 2 == 1" in str(done)
+    again = k["run_tests"]([done.failed[0].test.replace("[2]", "[1]")])
+    assert str(again) == "1 passed [exit code 0]"
+    assert k["list_files"](pattern="*.xml") == []
+
+
+def test_a_suite_that_cannot_be_collected_shows_why(load: Load) -> None:
+    k = load(runner="pytest")
+    k["write_file"]("test_two.py", "import nothing_like_it\n")
+    done = k["run_tests"]()
+    assert not done.ok
+    assert "nothing_like_it" in str(done)
+    assert "no tests ran [exit code 4]" in str(k["run_tests"](["missing.py"]))
+
+
+def test_unittest_is_told_by_its_words(load: Load) -> None:
+    k = load(runner="unittest")
+    k["write_file"]("test_three.py", UNITTEST)
+    done = k["run_tests"](["test_three"])
+    assert (done.exit_code, done.passed, done.skipped) == (1, 1, 2)
+    assert [(one.test, one.message) for one in done.failed] == [("test_three.T.test_bad", "AssertionError: 1 != 2")]
+    assert [(one.test, one.message) for one in done.errors] == [("test_three.T.test_error", "KeyError: 'k'")]
+
+
+def test_a_run_at_its_timeout_is_said(load: Load) -> None:
+    k = load(runner="unittest")
+    k["write_file"]("test_slow.py", "import time\ntime.sleep(60)\n")
+    done = k["run_tests"](["test_slow"], timeout=0.5)
+    assert done.timed_out
+    assert str(done).endswith("no tests ran [stopped at its timeout]")
+
+
+def test_names_are_a_list(load: Load) -> None:
+    with pytest.raises(ValueError, match="takes a list of names"):
+        load()["run_tests"]("tests/test_one.py")
+
+
+@pytest.mark.parametrize(
+    ("build", "wrapper", "report", "named"),
+    [
+        ("pom.xml", "mvnw", "target/surefire-reports/TEST-org.FooTest.xml", "-Dtest=FooTest#wrong"),
+        ("build.gradle.kts", "gradlew", "app/build/test-results/test/TEST-org.FooTest.xml", "--tests FooTest.wrong"),
+    ],
+)
+def test_builds_are_told_by_the_reports_they_write(
+    load: Load, build: str, wrapper: str, report: str, named: str
+) -> None:
+    Path(build).touch()
+    old = Path("target/surefire-reports/TEST-old.xml")
+    old.parent.mkdir(parents=True)
+    old.write_text("<testsuite><testcase name='old'/></testsuite>")
+    os.utime(old, (1, 1))
+    cases = '<testcase name="right" classname="org.FooTest"/><testcase name="wrong" classname="org.FooTest">'
+    cases += '<failure message="expected 1"/></testcase>'
+    Path(wrapper).write_text(
+        f'#!/bin/sh\necho "$@"\nmkdir -p {Path(report).parent}\n'
+        f"echo '<testsuite>{cases}</testsuite>' > {report}\necho '<broken' > {Path(report).parent}/TEST-b.xml\nexit 1\n"
+    )
+    Path(wrapper).chmod(0o755)
+    done = load(runner="")["run_tests"](["FooTest#wrong"])
+    assert (done.exit_code, done.passed) == (1, 1)
+    assert [str(one) for one in done.failed] == ["org.FooTest#wrong: expected 1"]
+    assert named in done.tail
+    assert "[TEST-b.xml cannot be read: " in done.tail
