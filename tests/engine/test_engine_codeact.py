@@ -2,94 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, code, drive, replaced, result, states
 
 from codepilot.agents import CodeActAgent
-from codepilot.core.events import Event, EventType, State
+from codepilot.core.events import EventType, State
 from codepilot.core.failures import FailureKind
-from codepilot.core.run import Run
 from codepilot.engine import House, Request, Worker, make_task, resume, submit
 from codepilot.models import ReplayModel, ScriptedModel, exchanges
-
-CODE = """def area(width, height):
-    return width + height
-
-
-def perimeter(width, height):
-    return 2 * (width + height)
-"""
-TESTS = """import unittest
-
-from shapes import area, perimeter
-
-
-class ShapesTest(unittest.TestCase):
-    def test_area(self):
-        self.assertEqual(area(3, 4), 12)
-        self.assertEqual(area(2, 2), 4)
-
-    def test_perimeter(self):
-        self.assertEqual(perimeter(3, 4), 14)
-"""
-
-
-@pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
-    monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
-    with House.open({"CODEPILOT_HOME": str(tmp_path / "home")}) as opened:
-        yield opened
-
-
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    project = tmp_path / "shapes"
-    project.mkdir()
-    (project / "shapes.py").write_text(CODE, encoding="utf-8")
-    (project / "test_shapes.py").write_text(TESTS, encoding="utf-8")
-    identity = ["-c", "user.name=Someone", "-c", "user.email=someone@example.invalid"]
-    for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
-        subprocess.run(["git", *identity, *arguments], cwd=project, check=True)
-    return project
-
-
-def result(**fields: object) -> str:
-    return f"<result>{json.dumps(fields)}</result>"
-
-
-def code(text: str) -> str:
-    return f"```python\n{text}\n```"
-
-
-MAP = result(build_system="python", test_cmd=["python", "-m", "unittest"])
-PLAN = result(nodes=[{"id": "one", "title": "mend area"}], root_cause="it adds", approach="multiply")
-DONE = result(rationale="multiply width and height", confidence=0.9)
-APPROVE = result(verdict="APPROVE", patch_loc=2, notes="fine")
-
-
-def replaced(old: str, new: str) -> str:
-    return code(
-        f"write_file('shapes.py', read_file('shapes.py').replace({old!r}, {new!r}, 1))\nprint(read_file('shapes.py'))"
-    )
-
-
-RIGHT = replaced("width + height", "width * height")
-
-
-def drive(house: House, checkout: Path, model: ScriptedModel | ReplayModel, **budget: float) -> tuple[Run, list[Event]]:
-    agent = CodeActAgent(model)
-    run = submit(house, make_task(Request(repo=str(checkout), budget=budget), {}))
-    ended = Worker(house.store, house.artifacts, house.home, agent_for=lambda task: agent).drive(run.run_id)
-    house.store.check(run.run_id)
-    return ended, house.store.events(run.run_id)
-
-
-def states(events: list[Event]) -> list[State]:
-    return [event.data.state for event in events if event.type is EventType.STEP_QUEUED]  # type: ignore[attr-defined]
 
 
 def test_a_model_goes_straight_to_a_proved_change(house: House, checkout: Path) -> None:
@@ -156,7 +78,7 @@ def test_spent_iterations_end_the_run_and_resume_grants_them_again(house: House,
     wrong = replaced("width + height", "width - height")
     thought = result(root_cause="it subtracts now", fix_hypothesis="multiply")
     model = ScriptedModel([MAP, PLAN, wrong, DONE, thought, thought, RIGHT, DONE, APPROVE])
-    run, _ = drive(house, checkout, model, iterations=1)
+    run, _ = drive(house, checkout, model, budget={"iterations": 1})
     assert (run.state, run.failure and run.failure.kind) == (State.ABORTED, FailureKind.BUDGET_EXCEEDED)
     resume(house, run.run_id)
     worker = Worker(house.store, house.artifacts, house.home, agent_for=lambda task: CodeActAgent(model))

@@ -13,7 +13,7 @@ from codepilot.core.task import Capability, TaskSpec
 from codepilot.engine.settings import TOKEN_VARIABLE, load_settings
 from codepilot.executor import CreateWorkspace, Executor, LocalExecutor
 from codepilot.sandbox import Credential, Level, Wanted, choose, weaker
-from codepilot.skills import answer_calls, count_calls, inside_prelude
+from codepilot.skills import answer_calls, count_calls
 from codepilot.store import Home
 from codepilot.workspace import ObjectStore, remove_workspace
 
@@ -44,7 +44,6 @@ def open_executor(
     return LocalExecutor(
         home.workspaces,
         choose(wanted, policy.least_level),
-        prelude=inside_prelude(),
         answer=answer_calls(capability),
         count=count_calls,
         credentials=tuple(Credential(**vars(one)) for one in settings.network.credentials),

@@ -1,0 +1,126 @@
+"""What a policy means for a run: violations, flagged files, scanned code, demanded levels, opened hosts."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, code, drive, result
+
+from codepilot.core.events import EventType, FilesFlagged, GuardrailBlocked, NetworkAllowed, State, TurnFinished
+from codepilot.core.failures import FailureKind
+from codepilot.core.policy import Policy
+from codepilot.engine import House
+from codepilot.models import ScriptedModel
+
+THOUGHT = result(root_cause="none", fix_hypothesis="none")
+PLANT = code("import os\nos.makedirs('sub/.git')")
+
+
+def test_what_may_not_stand_in_the_tree_is_told_at_once(house: House, checkout: Path) -> None:
+    seen: list[str] = []
+    replies = iter([MAP, PLAN, PLANT, code("os.rmdir('sub/.git')"), RIGHT, DONE, APPROVE])
+
+    def reply(messages: object) -> str:
+        seen.append(str(messages))
+        return next(replies)
+
+    run, events = drive(house, checkout, ScriptedModel(reply))
+    assert run.state is State.DONE
+    assert "sub/.git may not be there (nested_git)" in seen[3]
+    assert [event.data for event in events if isinstance(event.data, GuardrailBlocked)] == [
+        GuardrailBlocked(skill="workspace", rule="nested_git", attempt="sub/.git")
+    ]
+
+
+def test_a_policy_may_end_the_run_at_the_first_violation(house: House, checkout: Path) -> None:
+    push = code("run_command(['git', 'push'])")
+    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, push]), Policy(violations=1))
+    assert (run.state, run.failure and run.failure.kind) == (State.FAILED, FailureKind.POLICY_VIOLATION)
+    blocked = [event.data for event in events if isinstance(event.data, GuardrailBlocked)]
+    assert [one.skill for one in blocked] == ["run_command"]
+    assert "git push" in blocked[0].attempt
+
+
+def test_a_caught_refusal_counts_all_the_same_and_the_third_ends_the_run(house: House, checkout: Path) -> None:
+    sly = code("try:\n    run_command(['git', 'push'])\nexcept Exception:\n    pass")
+    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, *[sly] * 5]))
+    assert (run.state, run.failure and run.failure.kind) == (State.FAILED, FailureKind.POLICY_VIOLATION)
+    assert sum(isinstance(event.data, GuardrailBlocked) for event in events) == 3
+
+
+def test_skill_calls_are_on_record(house: House, checkout: Path) -> None:
+    _, events = drive(house, checkout, ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE]))
+    calls = [call for event in events if isinstance(event.data, TurnFinished) for call in event.data.calls]
+    assert [(call.skill, call.status) for call in calls] == [
+        ("read_file", "success"),
+        ("write_file", "success"),
+        ("read_file", "success"),
+    ]
+
+
+def test_files_that_run_where_nobody_looks_are_flagged(house: House, checkout: Path) -> None:
+    sneak = code(
+        "import os\nwrite_file('.mvn/jvm.config', '-x')\nwrite_file('go.sh', 'echo')\nos.chmod('go.sh', 0o755)"
+    )
+    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, sneak, RIGHT, DONE, APPROVE]))
+    assert run.state is State.DONE
+    flags = {event.data.rule: event.data.paths for event in events if isinstance(event.data, FilesFlagged)}
+    assert flags == {"new_executable": ("go.sh",), "tool_configuration": (".mvn/jvm.config",)}
+
+
+def test_a_grave_finding_in_generated_code_goes_to_reflection(house: House, checkout: Path) -> None:
+    grave = code(
+        "write_file('shapes.py', read_file('shapes.py').replace('width + height', 'width * height', 1)"
+        " + '\\n\\ndef ls(name):\\n    import subprocess\\n    subprocess.call(name, shell=True)\\n')"
+    )
+    script = [MAP, PLAN, grave, DONE, THOUGHT, RIGHT, DONE, APPROVE]
+    run, events = drive(house, checkout, ScriptedModel(script))
+    assert run.state is State.DONE
+    assert run.proposal is not None
+    assert "shell" not in run.proposal.patch.diff
+    refused = next(event.data for event in events if event.type is EventType.REVIEW_RECORDED)
+    assert "B602" in str(refused)
+
+
+def test_a_level_that_the_policy_demands_is_not_given_up(house: House, checkout: Path) -> None:
+    demand = Policy(least_level="landlock")
+    run, _ = drive(house, checkout, ScriptedModel([]), demand, unsafe_no_sandbox=True)
+    assert (run.state, run.failure and run.failure.kind) == (State.FAILED, FailureKind.SANDBOX_UNAVAILABLE)
+
+
+@pytest.fixture
+def greeting() -> object:
+    class Greeter(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"good day")
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Greeter)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_only_hosts_that_were_opened_are_reached(house: House, checkout: Path, greeting: int, opened: bool) -> None:
+    ask = code(
+        "import os, subprocess, sys\nos.environ.pop('NO_PROXY', 0); os.environ.pop('no_proxy', 0)\n"
+        f"src = 'import urllib.request as r; print(r.urlopen(\"http://localhost:{greeting}\", timeout=5).read())'\n"
+        "out = subprocess.run([sys.executable, '-c', src], capture_output=True, text=True)\n"
+        "print(out.stdout[-500:], out.stderr[-500:])"
+    )
+    hosts = (f"localhost:{greeting}",) if opened else ()
+    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, ask, RIGHT, DONE, APPROVE]), hosts=hosts)
+    assert run.state is State.DONE
+    said = " ".join(str(event.data.observation) for event in events if isinstance(event.data, TurnFinished))
+    assert ("good day" in said) is opened
+    allowed = [event.data for event in events if isinstance(event.data, NetworkAllowed)]
+    assert allowed == [NetworkAllowed(scope="run", hosts=hosts, by="person")] * opened

@@ -1,0 +1,72 @@
+"""A run whose code is executed by a service: the same change, the same proof, nothing left there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, drive
+
+from codepilot.core.events import State
+from codepilot.core.failures import FailureKind
+from codepilot.core.policy import Policy
+from codepilot.engine import House
+from codepilot.models import ScriptedModel
+
+TOKEN = "a-token-for-tests-0123456789"
+
+
+@dataclass(frozen=True)
+class Service:
+    url: str
+    home: Path
+    process: subprocess.Popen[bytes]
+
+
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def service(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    home = tmp_path / "executor"
+    shown = {sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), str(Path(__file__).parents[2] / "src")}
+    command = [sys.executable, "-m", "codepilot", "executor", "--listen", "127.0.0.1:0", "--home", str(home), "--json"]
+    command += ["--level", request.param, *(word for path in sorted(shown) for word in ("--allow-mount", path))]
+    monkeypatch.setenv("CODEPILOT_EXECUTOR_TOKEN", TOKEN)
+    with (tmp_path / "executor.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=dict(os.environ))
+    assert process.stdout is not None
+    url = json.loads(process.stdout.readline())["url"]
+    monkeypatch.setenv("CODEPILOT_EXECUTOR_URL", url)
+    yield Service(url, home, process)
+    process.terminate()
+    assert process.wait(60) == 0
+    process.stdout.close()
+
+
+def test_a_run_goes_the_same_way_through_a_service(service: Service, house: House, checkout: Path) -> None:
+    run, _ = drive(house, checkout, ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE]))
+    assert (run.state, run.failure, run.sandbox_level) == (State.DONE, None, run.sandbox_level)
+    assert run.proposal is not None
+    assert "+    return width * height" in run.proposal.patch.diff
+    assert list((service.home / "workspaces").iterdir()) == []
+    assert list(house.home.workspaces.iterdir()) == []
+
+
+def test_a_service_that_is_weaker_than_demanded_is_refused(service: Service, house: House, checkout: Path) -> None:
+    demand = Policy(least_level="bubblewrap")
+    run, _ = drive(house, checkout, ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE]), demand)
+    if run.sandbox_level == "bubblewrap":
+        assert run.state is State.DONE
+    else:
+        assert (run.state, run.failure and run.failure.kind) == (State.FAILED, FailureKind.SANDBOX_UNAVAILABLE)
+
+
+def test_a_service_that_is_away_says_so(house: House, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CODEPILOT_EXECUTOR_URL", "http://127.0.0.1:9")
+    run, _ = drive(house, checkout, ScriptedModel([]))
+    assert (run.state, run.failure and run.failure.kind) == (State.FAILED, FailureKind.EXECUTOR_LOST)
