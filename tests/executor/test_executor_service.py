@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import random
 import socket
 import threading
 import time
@@ -213,6 +214,7 @@ def narrow(strict):
         processes=1,
         json_bytes=50_000,
         upload_bytes=100_000,
+        objects_bytes=150_000,
         body_sec=0.5,
         header_sec=0.5,
         connections=40,
@@ -234,7 +236,8 @@ def test_every_bound_holds(narrow, request_for, base):
     client.create(request_for("b"))
     _processes_are_bounded(narrow.url, client)
     _a_full_queue_says_when_to_come_back(narrow.url, client, tree)
-    _with_great_sizes_files_are_refused(client, base)
+    _bases_take_so_much(client, base)
+    _a_workspace_that_was_not_made_takes_no_place(client, request_for)
 
 
 def _large_bodies_are_refused(url: str) -> None:
@@ -306,13 +309,31 @@ def _a_full_queue_says_when_to_come_back(url: str, client, tree: Path) -> None:
     assert results == [b"done\n", b"done\n"]
 
 
-def _with_great_sizes_files_are_refused(client, base: tuple[Path, str]) -> None:
-    """A base that unpacks to more than is taken, however small it is on the way."""
+def _bases_take_so_much(client, base: tuple[Path, str]) -> None:
+    """One that unpacks to more than is taken is refused, however small it is on the way; so is one too many."""
     with ObjectStore.open(base[0]) as store:
-        tree = store.write_tree({"zeros": Entry("100644", store.write_blob(bytes(3_000_000)))})
-        assert sum(map(len, store.export(tree))) < 100_000
+        zeros = store.write_tree({"zeros": Entry("100644", store.write_blob(bytes(3_000_000)))})
+        assert sum(map(len, store.export(zeros))) < 100_000
         with pytest.raises(CodePilotError):
-            client._put(tree, lambda: store.export(tree))
+            client._put(zeros, lambda: store.export(zeros))
+        kinds = []
+        for number in range(3):
+            noise = random.Random(number).randbytes(60_000)
+            tree = store.write_tree({"noise": Entry("100644", store.write_blob(noise))})
+            try:
+                client._put(tree, lambda tree=tree: store.export(tree))
+            except CodePilotError as error:
+                kinds.append(error.kind)
+        assert kinds == [FailureKind.DISK_FULL]
+
+
+def _a_workspace_that_was_not_made_takes_no_place(client, request_for) -> None:
+    client.delete("b")
+    for _ in range(3):
+        with pytest.raises(CodePilotError) as caught:
+            client.create(request_for("c", carried=(MountSpec(source="/absent", target="x"),)))
+        assert caught.value.kind is FailureKind.PATH_NOT_FOUND
+    client.create(request_for("b"))
 
 
 def _until(true: Callable[[], bool]) -> None:

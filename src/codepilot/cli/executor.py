@@ -65,10 +65,18 @@ def serve(serving: Serving, environ: Mapping[str, str]) -> None:
     sandbox = choose(serving.level)
 
     def open_executor(workspaces: Path) -> LocalExecutor:
+        from codepilot.core.task import Capability
         from codepilot.executor import LocalExecutor
-        from codepilot.skills import inside_prelude
+        from codepilot.skills import answer_calls, count_calls, inside_prelude
 
-        return LocalExecutor(workspaces, sandbox, prelude=inside_prelude(), durable=True)
+        return LocalExecutor(
+            workspaces,
+            sandbox,
+            prelude=inside_prelude(),
+            durable=True,
+            answer=answer_calls(Capability.READ_ONLY),
+            count=count_calls,
+        )
 
     run_service(settings, open_executor, lambda url: _say(url, sandbox.level, serving))
 

@@ -7,6 +7,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -42,6 +43,8 @@ class Plane:
         self._lock = _own(settings.home)
         self._sweep()
         self.objects = ObjectStore.open(settings.objects_home)
+        self._held = sum(file.stat().st_size for file in settings.objects_home.rglob("*") if file.is_file())
+        self._counting = threading.Lock()
         self.executor = open_executor(settings.workspaces_home)
         self.processes = Processes(settings.processes)
 
@@ -68,6 +71,14 @@ class Plane:
                 "Send it with PUT /base/{tree}, then ask again.",
                 missing=missing,
             )
+        try:
+            return self._create(request, there)
+        except BaseException:
+            if not there:
+                self.executor.delete(request.workspace)
+            raise
+
+    def _create(self, request: CreateRemote, there: bool) -> WorkspaceInfo:
         with self._carried(request, there) as carried:
             return self.executor.create(
                 CreateWorkspace(
@@ -96,6 +107,9 @@ class Plane:
 
     def receive(self, file: Path, tree: str) -> BaseState:
         """Take in a base or the carried files, from the stream that was sent."""
+        if self._has(tree):
+            return BaseState(tree=tree, present=True)
+        self._check_space(file)
         with _mismatch_is_conflict():
             root = self.objects.receive(_chunks(file), self.settings.upload_bytes)
         if root != tree:
@@ -121,6 +135,19 @@ class Plane:
                 f"the executor holds {self.settings.workspaces} workspaces already",
                 next_action="Delete one, or start the executor with a larger --max-workspaces.",
             )
+
+    def _check_space(self, file: Path) -> None:
+        """Objects take about as much as the stream they came in."""
+        with self._counting:
+            self._held += file.stat().st_size
+            if self._held <= self.settings.objects_bytes:
+                return
+            self._held -= file.stat().st_size
+        raise CodePilotError(
+            FailureKind.DISK_FULL,
+            f"the executor has no room for more than {self.settings.objects_bytes} bytes of bases",
+            "Delete its workspaces and start it again.",
+        )
 
     def _missing(self, request: CreateRemote) -> list[str]:
         missing = [] if self._has(request.tree) else ["base"]

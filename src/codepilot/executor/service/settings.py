@@ -29,6 +29,8 @@ class ServiceSettings:
     allow_hosts: tuple[str, ...] = ()
     json_bytes: int = 16 << 20
     upload_bytes: int = 2 << 30
+    objects_bytes: int = 32 << 30
+    """How much all bases may take together; a service that starts without workspaces begins anew."""
     body_sec: float = 30.0
     """How long a body may take, and how long an upload may pause."""
     header_sec: float = 15.0
