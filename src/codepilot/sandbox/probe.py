@@ -27,7 +27,6 @@ def weaker(level: str, least: str) -> bool:
     return _STRENGTH.index(level) > _STRENGTH.index(least)
 
 
-
 _INSTALL = "Install bubblewrap: `apt install bubblewrap`, `dnf install bubblewrap` or `pacman -S bubblewrap`."
 _APPARMOR = (
     "If it is installed, user namespaces may be restricted: on Ubuntu 24.04 and later allow them for bwrap with an"
