@@ -27,6 +27,7 @@ from codepilot.sandbox import Completed, Level, Limits, Mount, Sandbox, View
 from codepilot.sandbox.syscalls import CALLS
 
 MB = 1 << 20
+ORDINARY = Limits(wall_sec=20, memory_bytes=256 * MB, processes=40, disk_bytes=64 * MB)
 LEVELS = (Level.BUBBLEWRAP, Level.LANDLOCK)
 
 LAYERS = {
@@ -42,7 +43,7 @@ LAYERS = {
     "clean environment": "the program starts with a fixed, small environment",
     "rlimit": "the kernel refuses more of a resource to the process",
     "sized tmpfs": "the file system in memory is full",
-    "cgroup or watchdog": "the kernel holds the tree to its limit, or the supervisor sees the breach, and the tree is ended",
+    "cgroup or watchdog": "the kernel holds the tree to its limit or the supervisor sees the breach",
     "wall clock": "the supervisor ends the tree at its deadline",
     "tree end": "nothing outlives the command",
     "output capture": "output is bounded, and only the head and the tail are kept",
@@ -93,15 +94,15 @@ def by(layer: str, *signs: str) -> Stop:
 
 @dataclass(frozen=True)
 class Attack:
-    """`kind` says what `program` is: a command, a code action, a command whose tree the host then works on, a patch that
-    an agent applies, or a text that the host shows."""
+    """`kind` says what `program` is: a command, a code action, a command whose tree the host then works on, a patch
+    that an agent applies, or a text that the host shows."""
 
     name: str
     category: str
     program: str
     stops: Mapping[Level, Stop]
     kind: Literal["command", "action", "tree", "patch", "text"] = "command"
-    limits: Limits = Limits(wall_sec=20, memory_bytes=256 * MB, processes=40, disk_bytes=64 * MB)
+    limits: Limits = ORDINARY
     control: bool = False
     """Succeeds against the test's own targets when nothing confines it, and does no other harm."""
     network: bool = False

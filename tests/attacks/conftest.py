@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from attack_kit import LEVELS, Targets
 
 from codepilot.sandbox import Level, Sandbox, choose, probe
+from codepilot.workspace import remove_workspace
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -36,7 +36,7 @@ def place() -> Iterator[Path]:
     """A directory with a short path: a socket's address has no room for a long one."""
     path = Path(tempfile.mkdtemp(prefix="atk-")).resolve()
     yield path
-    shutil.rmtree(path)
+    remove_workspace(path)
 
 
 @pytest.fixture

@@ -256,7 +256,7 @@ OUTSIDE: tuple[Attack, ...] = (
         LINKS,
         'tried(os.link, T["secret"], "hard")\ntried(os.link, "/usr/bin/env", "env")',
         by("mount namespace", "ENOENT", "EXDEV"),
-        by("landlock", "EACCES", "EXDEV"),
+        by("landlock", "EACCES", "EXDEV", "EPERM"),
     ),
     attack(
         "win a race between a check and an open",

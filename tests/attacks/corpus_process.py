@@ -84,7 +84,7 @@ PROCESSES: tuple[Attack, ...] = (
         SIGNALS,
         'pid = T["victim_pid"]\ntried(os.setpriority, os.PRIO_PROCESS, pid, 19)\ntried(os.sched_setaffinity, pid, [0])\n'
         "tried(os.sched_setscheduler, pid, os.SCHED_IDLE, os.sched_param(0))",
-        NOBODY,
+        by("pid namespace", "ESRCH", "EPERM"),
         NO_CALL,
         control=True,
     ),
@@ -162,6 +162,13 @@ PROCESSES: tuple[Attack, ...] = (
         'for number in range(3): tried(os.open, "/proc/self/fd/%d" % number, os.O_RDWR | os.O_NONBLOCK)\n'
         'tried(read, "/dev/fd/../../../../" + T["secret"])',
         by("mount namespace", "done", "ENOENT"),
+        by("landlock", "EACCES", "ENOENT", "done"),
+    ),
+    attack(
+        "open another process's pipes",
+        PROC,
+        'for number in range(30): tried(os.open, "/proc/%d/fd/%d" % (T["host_pid"], number), os.O_RDONLY | os.O_NONBLOCK)',
+        by("pid namespace", "ENOENT"),
         by("landlock", "EACCES", "ENOENT"),
     ),
     attack(

@@ -205,10 +205,23 @@ class Workspace:
                 self._store.close()
                 self._store = None
 
+    @contextlib.contextmanager
+    def _root(self) -> Iterator[int]:
+        """The tree, opened also where an agent has taken its owner's rights to look into it away."""
+        with beneath.opened(self.path) as home:
+            found = beneath.status(home, self.tree_path.name)
+            closed = found is not None and found.st_mode & 0o500 != 0o500
+            opened = beneath.open_for_change if closed else _open_directory
+            root = opened(home, self.tree_path.name)
+        try:
+            yield root
+        finally:
+            os.close(root)
+
     def _walk(self, snapshot: bool) -> tuple[Walked, str]:
         with self._lock, beneath.disk_full_is_typed():
             reference = self._load()
-            with beneath.opened(self.tree_path) as root, self._objects().writer() as writer:
+            with self._root() as root, self._objects().writer() as writer:
                 walked = Walk(reference, self._memory, writer, self._limits).run(root)
                 name = ""
                 if snapshot and walked.complete:
@@ -269,6 +282,10 @@ class Workspace:
             for name in beneath.names(home):
                 if name.startswith(("partial-", "staging-", "index.json.")):
                     beneath.remove(home, name)
+
+
+def _open_directory(parent: int, name: str) -> int:
+    return os.open(name, beneath.DIRECTORY, dir_fd=parent)
 
 
 def remove_workspace(path: Path) -> None:
