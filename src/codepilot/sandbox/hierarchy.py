@@ -1,16 +1,14 @@
 """Where control groups of ours may be made: found by making one and entering it, for each controller by itself.
 
 Version 1 has a tree for each controller, version 2 one for all. Groups are made below the group this process is in,
-so that whatever limits us limits them too. Version 2 allows no processes beside limited groups: where the group is
-ours alone (a delegated one, or a container's root) its processes move to a group within for as long as we are there;
-otherwise the nearest group above is taken that has its controllers on and lies below every limit.
+so that whatever limits us limits them too. Version 2 allows no processes beside limited groups: where nobody else is
+in our group (a service to which it was delegated) we move to a group within; otherwise the nearest group above is taken
+that has its controllers on already and lies below every limit. Others' processes are never moved.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 import re
 import subprocess
@@ -22,10 +20,12 @@ from functools import cache
 from pathlib import Path
 
 from codepilot.sandbox import janitor, usage
-from codepilot.sandbox.janitor_client import DELEGATE, GROUP, closed, opened
+from codepilot.sandbox.janitor_client import GROUP, closed, opened
 
 CONTROLLERS = ("pids", "memory", "cpu")
 PREFIX = "codepilot-box-"
+MAIN = "codepilot-main"
+"""Where our own processes go in a group that is ours, so that it may have limited groups beside them."""
 
 
 @dataclass(frozen=True)
@@ -176,9 +176,9 @@ def _try_v2(own: str, top: str, wanted: list[str]) -> tuple[str, list[str], str]
 
 def _candidates(own: str, top: str, wanted: list[str]) -> Iterator[str]:
     """Our own group, made able to have limited groups if it is ours; then those above that no limit lies below."""
-    if Path(own).name == janitor.MAIN:
+    if Path(own).name == MAIN:
         own = os.fspath(Path(own).parent)
-    if os.access(own, os.W_OK) and _share(own, wanted, own == top.rstrip("/")):
+    if _share(own, wanted):
         yield own
     while own != top.rstrip("/") and not _limited(own):
         own = os.fspath(Path(own).parent)
@@ -190,55 +190,23 @@ def _limited(group: str) -> bool:
     return any(words and "max" not in words for name in names if (words := _words(f"{group}/{name}")))
 
 
-_held: list[int] = []
-"""Locks on delegated groups, held until this process ends: while anybody has one, the delegation is not undone."""
-
-
-def _share(group: str, wanted: list[str], container: bool) -> bool:
-    """Turn the controllers on for groups below `group`, moving its processes aside if they are ours to move."""
-    fd = os.open(group, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _share(group: str, wanted: list[str]) -> bool:
+    """Turn the controllers on for groups below a group that is ours alone, moving aside first."""
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH)
-        if _occupied(group):
-            if not container and not _ours(group):
-                raise PermissionError
-            opened(DELEGATE, group)
-            _move_aside(group)
-        elif Path(group, janitor.MAIN).exists():
-            opened(DELEGATE, group)
-        _enable(group, wanted)
-    except OSError:
-        os.close(fd)
-        return False
-    _held.append(fd)
-    return True
-
-
-def _occupied(group: str) -> bool:
-    """Whether processes are in the way of limited groups; in the root, which alone has no type, they are not."""
-    return Path(group, "cgroup.type").exists() and bool(_pids(group))
-
-
-def _enable(group: str, wanted: list[str]) -> None:
-    for name in wanted:
-        with contextlib.suppress(OSError):
-            write(f"{group}/cgroup.subtree_control", f"+{name}")
-
-
-def _ours(group: str) -> bool:
-    return _pids(group) <= {os.getpid(), *usage.descendants(os.getpid())}
-
-
-def _move_aside(group: str) -> None:
-    main = Path(group, janitor.MAIN)
-    main.mkdir(exist_ok=True)
-    for _ in range(20):
-        for pid in _pids(group):
+        inside = _pids(group)
+        if inside - {os.getpid(), *usage.descendants(os.getpid())}:
+            return False
+        main = Path(group, MAIN)
+        if inside:
+            main.mkdir(exist_ok=True)
+        for pid in inside:
             with contextlib.suppress(ProcessLookupError):
                 write(f"{main}/cgroup.procs", str(pid))
-        if not _occupied(group):
-            return
-    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        for name in wanted:
+            write(f"{group}/cgroup.subtree_control", f"+{name}")
+    except OSError:
+        return False
+    return True
 
 
 def _enter_v2(parent: str) -> str:

@@ -14,9 +14,7 @@ import signal
 import sys
 import time
 
-GROUP, DIRECTORY, DELEGATE = b"g", b"d", b"m"
-MAIN = "codepilot-main"
-"""The group to which the processes of a delegated group move, so that it may have limited groups beside it."""
+GROUP, DIRECTORY = b"g", b"d"
 
 _PATIENCE = 30.0
 _QUIET_ROUNDS = 6
@@ -120,28 +118,6 @@ def _names(parent: str) -> list[str]:
         return []
 
 
-def undo_delegation(directory: str) -> None:
-    """Give a delegated group its processes back, once nobody has groups of ours in it any more."""
-    import fcntl
-
-    try:
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        enabled = _read(f"{directory}/cgroup.subtree_control").split()
-        if not _write(f"{directory}/cgroup.subtree_control", " ".join(f"-{name}" for name in enabled)):
-            return
-        for pid in _read(f"{directory}/{MAIN}/cgroup.procs").split():
-            _write(f"{directory}/cgroup.procs", pid)
-        os.rmdir(f"{directory}/{MAIN}")
-    except OSError:
-        return
-    finally:
-        os.close(fd)
-
-
 def _write(path: str, text: str) -> bool:
     try:
         fd = os.open(path, os.O_WRONLY)
@@ -194,16 +170,11 @@ def _clear(mark: bytes, opened: set[bytes]) -> None:
         busy = _end_marked(mark)
         for record in sorted(opened, key=lambda record: record[:1] == DIRECTORY):
             kind, path = record[:1], os.fsdecode(record[1:])
-            if kind == DELEGATE:
-                continue
             if remove_group(path) if kind == GROUP else remove_directory(path):
                 continue
             busy = True
         quiet = 0 if busy else quiet + 1
         time.sleep(_ROUND)
-    for record in opened:
-        if record[:1] == DELEGATE:
-            undo_delegation(os.fsdecode(record[1:]))
 
 
 def main() -> None:

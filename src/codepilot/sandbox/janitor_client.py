@@ -11,9 +11,9 @@ import threading
 from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.sandbox.janitor import DELEGATE, DIRECTORY, GROUP
+from codepilot.sandbox.janitor import DIRECTORY, GROUP
 
-__all__ = ["DELEGATE", "DIRECTORY", "GROUP", "closed", "mark", "opened"]
+__all__ = ["DIRECTORY", "GROUP", "closed", "mark", "opened"]
 
 _SOURCE = Path(__file__).with_name("janitor.py")
 _DEAF = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
