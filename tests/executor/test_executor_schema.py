@@ -1,4 +1,4 @@
-"""The service does exactly what its OpenAPI document says, whatever it is asked."""
+"""The service does exactly what its OpenAPI document says, whatever it is asked. All checks of schemathesis."""
 
 from __future__ import annotations
 
@@ -6,17 +6,42 @@ import subprocess
 import sys
 from pathlib import Path
 
-EXAMPLES = 10
+from codepilot.executor import StartProcess
+
+TOKEN = "a-token-for-tests-0123456789"
+NAME = "fuzzed"
+SPARED = ("POST /workspace/delete", "POST /workspace/release", "POST /process/{process}/kill")
 
 
-def test_schemathesis_finds_nothing(service, tmp_path: Path):
-    """All checks, on every operation. Its report is in the assertion if there is one."""
+def fuzz(url: str, directory: Path, examples: int, *options: str) -> None:
+    """Its report is in the assertion if it finds anything."""
     command = [
-        *(sys.executable, "-m", "schemathesis.cli", "run", f"{service.url}/openapi.json"),
-        *("--header", "Authorization: Bearer a-token-for-tests-0123456789"),
-        *("--checks", "all", "--max-examples", str(EXAMPLES), "--seed", "1", "--no-color"),
-        *("--phases", "examples,coverage,fuzzing", "--request-timeout", "60"),
-        *("--generation-database", "none"),
+        *(sys.executable, "-m", "schemathesis.cli", "run", f"{url}/openapi.json", "--no-color"),
+        *("--header", f"Authorization: Bearer {TOKEN}", "--request-timeout", "60"),
+        *("--checks", "all", "--max-examples", str(examples), "--generation-database", "none", *options),
     ]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_nothing_is_found_by_a_stranger(service, tmp_path):
+    """Names are made up, so that most of what is asked for is not there."""
+    fuzz(service.url, tmp_path, 10, "--phases", "examples,coverage,fuzzing")
+
+
+def test_nothing_is_found_in_a_workspace(service, tmp_path, request_for, base):
+    """Names are those of a workspace, a snapshot and a process that are there."""
+    client = service.client()
+    client.create(request_for(NAME))
+    snapshot = client.snapshot(NAME).snapshot
+    process = client.start_process(StartProcess(workspace=NAME, argv=("/bin/cat",)))
+    known = {"workspace": NAME, "snapshot": snapshot, "tree": base[1], "process": process.name}
+    values = {f"{place}.{name}": value for name, value in known.items() for place in ("path", "body")}
+    values["body.base_tree"] = base[1]
+    lines = ["[parameters]", *(f'"{name}" = "{value}"' for name, value in values.items()), '"body.timeout_sec" = 0.5']
+    for name in SPARED:
+        lines += ["[[operations]]", f'include-name = "{name}"', "enabled = false"]
+    (tmp_path / "schemathesis.toml").write_text("\n".join(lines))
+    fuzz(service.url, tmp_path, 6, "--phases", "fuzzing")
+    assert client.snapshot(NAME).snapshot, "the workspace has survived"
+    client.delete(NAME)

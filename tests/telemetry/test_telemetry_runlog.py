@@ -82,7 +82,7 @@ def test_a_line_has_the_mandatory_fields(path: Path) -> None:
         "tool": "apply_patch",
         "exitCode": 0,
         "durationMs": 312.0,
-        "data": {"turn": 3, "observation": done.data.model_dump()["observation"], "tree": None},
+        "data": {"turn": 3, "observation": done.data.model_dump()["observation"], "tree": None, "calls": []},
     }
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 

@@ -234,6 +234,77 @@ def test_forged_graphs_are_refused(objects: ObjectStore, other: ObjectStore) -> 
     assert other.receive([raw("tree", good.oid, [good, a])]) == good.oid
 
 
+def nested(kind: str, width: int, levels: int) -> tuple[str, list[Member]]:
+    """Few objects that stand for `width ** levels` directories."""
+    member = tree(b"") if kind == "tree" else blob(b"")
+    members = [member]
+    for _ in range(levels):
+        oid = member.oid
+        if kind == "tree":
+            member = tree(b"".join(row(b"40000", b"%02d" % number, oid) for number in range(width)))
+        else:
+            member = blob(b"".join(b"d 755 0 0 %s %02d\0" % (oid.encode(), number) for number in range(width)))
+        members.append(member)
+    return member.oid, members
+
+
+@pytest.mark.parametrize(("width", "levels"), [(10, 12), (1, 3000), (2, 255)])
+def test_few_objects_cannot_stand_for_endless_trees(other: ObjectStore, width: int, levels: int) -> None:
+    root, members = nested("tree", width, levels)
+    manifest, parts = nested("manifest", width, levels)
+    empty = tree(b"")
+    snapshot = record(empty.oid, manifest)
+    for stream in (raw("tree", root, members), raw("snapshot", snapshot.oid, [snapshot, empty, *parts])):
+        with pytest.raises(CodePilotError) as caught:
+            other.receive([stream])
+        assert caught.value.kind is FailureKind.POLICY_VIOLATION
+        assert contents(other) == ["HEAD", "config"]
+    root, members = nested("tree", 3, 4)
+    assert other.receive([raw("tree", root, members)]) == root
+    grown = tree(b"".join(row(b"40000", b"%03d" % number, root) for number in range(900)))
+    larger = tree(b"".join(row(b"40000", b"%03d" % number, grown.oid) for number in range(900)))
+    with pytest.raises(CodePilotError):
+        other.receive([raw("tree", larger.oid, [larger, grown])])
+
+
+def test_links_and_names_that_no_file_system_takes_are_refused(other: ObjectStore) -> None:
+    before = contents(other)
+    for target in (b"", b"a\0b", b"x" * 4096):
+        link = blob(target)
+        held = tree(row(b"120000", b"l", link.oid))
+        listed = blob(b"l 0 0 0 %s l\0" % link.oid.encode())
+        snapshot = record(tree(b"").oid, listed.oid)
+        for stream in (
+            raw("tree", held.oid, [held, link]),
+            raw("snapshot", snapshot.oid, [snapshot, tree(b""), listed, link]),
+        ):
+            with pytest.raises(CodePilotError) as caught:
+                other.receive([stream])
+            assert caught.value.kind in REFUSALS
+    a = blob(b"a")
+    long = tree(row(b"100644", b"n" * 256, a.oid))
+    with pytest.raises(CodePilotError):
+        other.receive([raw("tree", long.oid, [long, a])])
+    assert contents(other) == before
+    fine = tree(row(b"100644", b"n" * 255, a.oid))
+    assert other.receive([raw("tree", fine.oid, [fine, a])]) == fine.oid
+
+
+def test_a_snapshot_that_lies_about_sizes_is_refused(objects: ObjectStore, tmp_path: Path) -> None:
+    a, base = blob(b"abc"), objects.write_tree({})
+    workspace = Workspace(tmp_path / "ws", objects)
+    workspace.create(base)
+    lie = blob(b"f 644 5 1 %s x\0" % a.oid.encode())
+    root = record(base, lie.oid)
+    with pytest.raises(CodePilotError):
+        workspace.import_snapshot([raw("snapshot", root.oid, [root, lie, a])])
+    objects.write_blob(b"abc")
+    arrived = workspace.import_snapshot([raw("snapshot", root.oid, [root, lie])])
+    with pytest.raises(CodePilotError) as caught:
+        workspace.restore(arrived.id)
+    assert caught.value.kind is FailureKind.POLICY_VIOLATION
+
+
 def record(root: str, manifest: str, mode: bytes = b"755") -> Member:
     return blob(b"codepilot snapshot 1\n%s\n%s\n%s\n" % (root.encode(), manifest.encode(), mode))
 

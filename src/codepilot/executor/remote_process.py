@@ -137,7 +137,7 @@ class RemoteProcess:
 
     def __init__(self, http: Http, name: str) -> None:
         self._http = http
-        self._name = name
+        self.name = name
         self._path = f"/process/{name}"
         self._last: ProcessState | None = None
         self._output = _Output(http, self._path)
@@ -193,7 +193,7 @@ class RemoteProcess:
         except CodePilotError as error:
             if error.kind is not FailureKind.PATH_NOT_FOUND:
                 raise
-            state = ProcessState(process=self._name, running=False)
+            state = ProcessState(process=self.name, running=False)
         if not state.running:
             self._last = state
         return state

@@ -87,6 +87,7 @@ class _Kernel:
         self._namespace: dict[str, Any] = self._main.__dict__
         self._namespace["__builtins__"] = __builtins__
         self._namespace["exit"] = self._namespace["quit"] = sys.exit
+        self._namespace["help"] = _help
         sys.modules["__main__"] = self._main
         door = types.ModuleType("codepilot_kernel")
         door.__dict__.update(note=self.note, ask=self.ask)
@@ -235,6 +236,13 @@ class _Lines:
             if not chunk:
                 return b""
             self._buffer += chunk
+
+
+def _help(*request: object) -> None:
+    """What the interpreter's own `help` does; without `site` there is none."""
+    import pydoc
+
+    pydoc.help(*request)
 
 
 def _no(kind: str, message: str) -> dict[str, Any]:

@@ -72,8 +72,10 @@ SYSTEM_PLACES = _set("/bin /sbin /usr/bin /usr/sbin /usr/local/bin")
 TOOL_PLACES = _set("node_modules/.bin")
 WRAPPERS = {"mvnw": "mvn", "gradlew": "gradle"}
 
-JVM_SWITCHES = ("-javaagent", "-agentpath", "-agentlib", "-xx:onerror", "-xx:onoutofmemoryerror", "-xx:flags=")
-JVM_SWITCHES += ("-xx:vmoptionsfile", "-xbootclasspath", "-xx:startflightrecording")
+JVM_SWITCHES = (
+    *("-javaagent", "-agentpath", "-agentlib", "-xx:onerror", "-xx:onoutofmemoryerror", "-xx:flags="),
+    *("-xx:vmoptionsfile", "-xbootclasspath", "-xx:startflightrecording"),
+)
 PROPERTIES = _set(
     "maven.ext.class.path maven.repo.remote maven.multimoduleprojectdirectory maven.home maven.conf"
     " maven.compiler.executable maven.settings settings.security org.apache.maven.global-settings"

@@ -8,6 +8,9 @@ _UNSEEN = dict.fromkeys((*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(
 """What HFS+ leaves out when it compares names."""
 
 
+_NAME_BYTES = 255
+
+
 def shown(path: str) -> str:
     """A path as text that any encoder takes: undecodable bytes become `\\xNN`."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
@@ -31,7 +34,8 @@ def is_git_alias(name: str) -> bool:
 
 def is_plain_name(name: str) -> bool:
     """Whether a name names something in its directory and nothing elsewhere."""
-    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
+    fits = len(name) <= 63 or len(name.encode("utf-8", "surrogateescape")) <= _NAME_BYTES
+    return fits and name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
 def split(path: str) -> list[str]:

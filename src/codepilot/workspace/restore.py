@@ -174,6 +174,8 @@ class Restorer:
             beneath.remove(fd, name)
         temporary = secrets.token_hex(8)
         data = self._objects.read_blob(item.oid)
+        if len(data) != item.size:
+            raise CodePilotError(FailureKind.POLICY_VIOLATION, f"the snapshot is wrong about the size of {name!r}")
         beneath.create_file(self._staging, temporary, data, item.mode, item.mtime_ns)
         os.rename(temporary, name, src_dir_fd=self._staging, dst_dir_fd=fd)
 

@@ -15,20 +15,27 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.workspace.manifest import check_manifest, decode, decode_record, is_record
+from codepilot.workspace.manifest import ItemKind, check_manifest, decode, decode_record, is_record
 from codepilot.workspace.pack import Kind, PackWriter, object_id
-from codepilot.workspace.stream import Member, StreamReader, refused, write_stream
+from codepilot.workspace.stream import Member, StreamReader, refused, too_much, write_stream
 from codepilot.workspace.submodules import carried_tree, keep_tree
-from codepilot.workspace.trees import DIRECTORY, GITLINK, check_tree
+from codepilot.workspace.trees import DIRECTORY, GITLINK, SYMLINK, check_tree, decode_tree
 
 if TYPE_CHECKING:
     from codepilot.workspace.objects import ObjectStore
 
-Role = Literal["blob", "tree", "manifest", "snapshot"]
+Role = Literal["blob", "link", "tree", "manifest", "snapshot"]
 """What an object is to the one that refers to it; all but trees are stored as blobs."""
 
 _FORMAT = "codepilot objects 1"
 _OID = re.compile("[0-9a-f]{64}")
+_ENTRIES, _BYTES, _DEPTH = 2_000_000, 16 << 30, 256
+"""What a root may come to when it is laid out, where one object may stand in any number of places."""
+_TARGET_BYTES = 4095
+_TREE_ROLES: dict[str, Role] = {DIRECTORY: "tree", SYMLINK: "link"}
+_ITEM_ROLES: dict[ItemKind, Role] = {"d": "manifest", "f": "blob", "l": "link"}
+
+Reference = tuple[Role, str]
 
 
 @dataclass(frozen=True)
@@ -108,61 +115,99 @@ def receive(store: ObjectStore, chunks: Iterable[bytes], limit_bytes: int, role:
     return title
 
 
-def _arrived(store: ObjectStore, reader: StreamReader, quarantine: PackWriter) -> dict[str, Kind]:
+def _arrived(store: ObjectStore, reader: StreamReader, quarantine: PackWriter) -> dict[str, tuple[Kind, int]]:
     """Take every object whose name is its hash; those that are here already are not kept twice."""
-    arrived: dict[str, Kind] = {}
+    arrived: dict[str, tuple[Kind, int]] = {}
     for kind, oid, data in reader.members():
         if oid in arrived:
             raise refused("an object comes twice")
         if object_id(kind, data) != oid:
             raise refused(f"an object is not what its name {oid} says")
-        arrived[oid] = kind
+        arrived[oid] = (kind, len(data))
         if not store.has(oid):
             quarantine.add(oid, kind, data)
     return arrived
 
 
-def _check(store: ObjectStore, quarantine: PackWriter, title: Title, arrived: Mapping[str, Kind]) -> None:
+def _check(store: ObjectStore, quarantine: PackWriter, title: Title, arrived: Mapping[str, tuple[Kind, int]]) -> None:
     """Follow every reference from the root; all must lead somewhere, and none may be left over."""
-    pending: list[tuple[Role, str]] = [(title.role, title.root)]
-    pending += [("tree", tree) for tree in title.submodules.values()]
-    seen = set(pending)
-    gitlinks: dict[str, str] = {}
+    roots: list[Reference] = [(title.role, title.root), *(("tree", tree) for tree in title.submodules.values())]
+    graph: dict[Reference, list[tuple[Reference, int]]] = {}
+    pending, gitlinks = list(roots), set[str]()
     while pending:
-        role, oid = pending.pop()
+        role, oid = node = pending.pop()
+        if node in graph:
+            continue
+        graph[node] = []
         kind: Kind = "tree" if role == "tree" else "blob"
-        if (arrived.get(oid) or store.kind(oid)) != kind:
+        if (arrived[oid][0] if oid in arrived else store.kind(oid)) != kind:
             raise refused(f"it lacks the {kind} {oid}")
-        if role == "blob" or (role == "tree" and oid not in arrived):
+        if role == "blob":
             continue
         data = (quarantine.read(oid) or store.read(oid))[1]
-        for reference in _references(role, data, gitlinks):
-            if reference not in seen:
-                seen.add(reference)
-                pending.append(reference)
-    if arrived.keys() - {oid for _, oid in seen}:
+        if role == "tree" and oid not in arrived:
+            graph[node] = _trusted(data)
+            pending.extend(reference for reference, _ in graph[node] if reference[0] == "tree")
+        else:
+            graph[node] = _references(role, data, gitlinks, arrived)
+            pending.extend(reference for reference, _ in graph[node])
+    if arrived.keys() - {oid for _, oid in graph}:
         raise refused("it holds objects that nothing refers to")
-    if title.submodules.keys() - gitlinks.keys():
+    if title.submodules.keys() - gitlinks:
         raise refused("it holds submodules that nothing refers to")
+    _weigh(graph, roots)
 
 
-def _references(role: Role, data: bytes, gitlinks: dict[str, str]) -> list[tuple[Role, str]]:
-    """What a well-formed object refers to; any other is refused."""
+def _references(
+    role: Role, data: bytes, gitlinks: set[str], arrived: Mapping[str, tuple[Kind, int]]
+) -> list[tuple[Reference, int]]:
+    """What a well-formed object refers to, with the size of files; any other is refused."""
     if role == "tree":
-        entries = check_tree(data)
-        gitlinks.update({entry.oid: "" for entry in entries.values() if entry.mode == GITLINK})
-        return [
-            ("tree" if entry.mode == DIRECTORY else "blob", entry.oid)
-            for entry in entries.values()
-            if entry.mode != GITLINK
-        ]
+        entries = check_tree(data).values()
+        gitlinks.update(entry.oid for entry in entries if entry.mode == GITLINK)
+        held = [entry for entry in entries if entry.mode != GITLINK]
+        return [((_TREE_ROLES.get(mode, "blob"), oid), arrived.get(oid, ("blob", 0))[1]) for mode, oid in held]
     if role == "manifest":
         items = check_manifest(data).values()
-        return [("manifest" if item.kind == "d" else "blob", item.oid) for item in items]
+        if any(item.kind == "f" and arrived.get(item.oid, ("", item.size))[1] != item.size for item in items):
+            raise refused("a manifest is wrong about a file's size")
+        return [((_ITEM_ROLES[item.kind], item.oid), item.size) for item in items]
+    if role == "link":
+        if not 0 < len(data) <= _TARGET_BYTES or b"\0" in data:
+            raise refused("a symbolic link has no target that a file system takes")
+        return []
     if not is_record(data):
         raise refused("its root is not a snapshot")
     record = decode_record(data)
-    return [("tree", record.tree), ("manifest", record.manifest)]
+    return [(("tree", record.tree), 0), (("manifest", record.manifest), 0)]
+
+
+def _trusted(data: bytes) -> list[tuple[Reference, int]]:
+    """What a tree that is here refers to; it was checked when it came."""
+    return [((_TREE_ROLES.get(mode, "blob"), oid), 0) for mode, oid in decode_tree(data).values() if mode != GITLINK]
+
+
+def _weigh(graph: Mapping[Reference, Sequence[tuple[Reference, int]]], roots: Sequence[Reference]) -> None:
+    """Refuse what would be laid out without end, though every object of it is small."""
+    weights: dict[Reference, tuple[int, int, int]] = {}
+    pending, entered = list(roots), set[Reference]()
+    while pending:
+        node = pending[-1]
+        below = [child for child, _ in graph[node] if child[0] in ("tree", "manifest")]
+        if node not in entered:
+            entered.add(node)
+            pending.extend(child for child in below if child not in weights)
+            continue
+        pending.pop()
+        if node in weights:
+            continue
+        found = [weights[child] for child in below]
+        entries = len(graph[node]) + sum(weight[0] for weight in found)
+        size = sum(size for _, size in graph[node]) + sum(weight[1] for weight in found)
+        depth = 1 + max((weight[2] for weight in found), default=0)
+        if entries > _ENTRIES or size > _BYTES or depth > _DEPTH:
+            raise too_much(f"laid out it has more than {_ENTRIES} entries, {_BYTES} bytes or {_DEPTH} levels")
+        weights[node] = (entries, size, depth)
 
 
 def _reachable(

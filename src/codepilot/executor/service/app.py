@@ -284,21 +284,21 @@ def _reply(answer: Contract | bytes) -> Response:
 def _path(request: Request, name: str, pattern: str) -> str:
     value: str = request.path_params[name]
     if not re.fullmatch(pattern.removeprefix("^").removesuffix("$"), value):
-        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"the path's {name} is not valid")
+        raise bodies.BadParameter(f"the path's {name} is not valid")
     return value
 
 
 def _whole_number(request: Request, name: str) -> int:
     value = request.query_params.get(name, "0")
     if not re.fullmatch(r"0|[1-9][0-9]{0,17}", value):
-        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"{name} must be a whole number")
+        raise bodies.BadParameter(f"{name} must be a whole number")
     return int(value)
 
 
 def _flag(request: Request, name: str) -> bool:
     value = request.query_params.get(name, "false")
     if value not in ("true", "false"):
-        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"{name} must be true or false")
+        raise bodies.BadParameter(f"{name} must be true or false")
     return value == "true"
 
 

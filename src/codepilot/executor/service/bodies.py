@@ -38,6 +38,11 @@ class WrongType(CodePilotError):
         super().__init__(FailureKind.TOOL_INVALID_ARGS, f"the body's Content-Type must be {wanted}")
 
 
+class BadParameter(CodePilotError):
+    def __init__(self, message: str) -> None:
+        super().__init__(FailureKind.TOOL_INVALID_ARGS, message, "See /openapi.json.")
+
+
 class Malformed(CodePilotError):
     """The body is not the contract that the operation takes."""
 

@@ -87,7 +87,6 @@ def _operation(
     gives: dict[str, Any],
     failures: Sequence[int],
     parameters: Sequence[dict[str, Any]] = (),
-    required: bool = True,
 ) -> dict[str, Any]:
     statuses = sorted({*_ALWAYS, *failures, *(_BODY if takes else ())})
     described: dict[str, Any] = {
@@ -100,7 +99,7 @@ def _operation(
         },
     }
     if takes:
-        described["requestBody"] = {"required": required, "content": takes}
+        described["requestBody"] = {"required": True, "content": takes}
     if parameters:
         described["parameters"] = list(parameters)
     return described
@@ -136,7 +135,7 @@ _WORKSPACE = _in_path("workspace", NAME_PATTERN)
 def _workspace_paths() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for one in OPERATIONS:
-        failures = {400, 403, 404, 409, 507} | ({429} if one.turn != "control" else set())
+        failures = {403, 404, 409, 507} | ({429} if one.turn != "control" else set())
         found[f"/workspace/{one.name}"] = {
             "post": _operation(
                 one.name,
@@ -168,7 +167,6 @@ def _process_paths() -> dict[str, Any]:
                 takes=_BINARY,
                 gives=_json(Written),
                 failures=(409, 429),
-                required=False,
             )
         },
         f"{one}/read": {

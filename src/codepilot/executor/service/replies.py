@@ -6,7 +6,7 @@ from fastapi.responses import Response
 
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.executor.errors import Conflict, Unfinished, UnknownWorkspace
-from codepilot.executor.service.bodies import Malformed, TooLarge, TooSlow, WrongType
+from codepilot.executor.service.bodies import BadParameter, Malformed, TooLarge, TooSlow, WrongType
 from codepilot.executor.service.gate import Busy, Draining
 
 _K = FailureKind
@@ -20,11 +20,10 @@ _BY_TYPE: dict[type[CodePilotError], int] = {
     TooLarge: 413,
     TooSlow: 408,
     WrongType: 415,
+    BadParameter: 400,
     Malformed: 422,
 }
 _BY_KIND: dict[FailureKind, int] = {
-    _K.TOOL_INVALID_ARGS: 400,
-    _K.INVALID_SPEC: 400,
     _K.PATH_NOT_FOUND: 404,
     _K.TOOL_PERMISSION_DENIED: 403,
     _K.DENIED: 403,
@@ -33,13 +32,13 @@ _BY_KIND: dict[FailureKind, int] = {
     _K.INTERNAL: 500,
 }
 REASONS: dict[int, str] = {
-    400: "An argument makes no sense",
+    400: "A part of the path or the query is not valid",
     401: "The token is missing or wrong",
     403: "The service does not allow it",
     404: "There is no such thing",
     405: "The method does not fit",
     408: "The body came too slowly",
-    409: "It contradicts what is there, or the sandbox cannot do it",
+    409: "It contradicts what is there, or cannot be done here",
     413: "The body is too large",
     415: "The body's type does not fit",
     421: "The service has no token and answers to loopback names alone",
