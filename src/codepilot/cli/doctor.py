@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 from codepilot import __version__
 from codepilot.core.failures import CodePilotError
+from codepilot.engine import load_settings, open_executor
 from codepilot.sandbox import Level, enforcement, probe
 from codepilot.store import Home, Store
 
@@ -32,7 +36,7 @@ class Finding:
 
 def examine(console: Console, environ: Mapping[str, str], *, as_json: bool) -> int:
     """Print the findings; 0 when a run can work here, else 4."""
-    findings = [_python(), _git(), *_sandbox(), _home(environ)]
+    findings = [_python(), _git(), *_levels(), _home(environ), *_runs(environ)]
     healthy = all(finding.ok for finding in findings if finding.needed)
     if as_json:
         document = [vars(finding) for finding in findings]
@@ -59,22 +63,33 @@ def _git() -> Finding:
     return Finding("git", True, f"{shown.removeprefix('git version ')} at {found}")
 
 
-def _sandbox() -> list[Finding]:
-    reports = [report for report in probe() if report.level is not Level.NONE]
-    findings = [
+def _levels() -> list[Finding]:
+    return [
         Finding(f"sandbox {report.level}", report.available, report.reason, report.advice, needed=False)
-        for report in reports
+        for report in probe()
+        if report.level is not Level.NONE
     ]
-    best = next((report for report in reports if report.available), None)
-    if best is None:
-        advice = "Without a level runs are refused; --unsafe-no-sandbox overrides that and the bundle says so."
-        return [*findings, Finding("sandbox", False, "no level works here", advice)]
-    return [*findings, Finding("sandbox", True, f"runs use {best.level}"), _limits()]
 
 
-def _limits() -> Finding:
+def _runs(environ: Mapping[str, str]) -> list[Finding]:
+    """Where the configuration that holds in this directory lets runs execute code, and within which limits."""
+    try:
+        settings = load_settings(Path.cwd(), environ)
+        with closing(open_executor(Home.default(environ), settings.sandbox.level, settings.policy)) as executor:
+            level = executor.level
+    except CodePilotError as error:
+        return [Finding("runs", False, error.failure.message, error.failure.advice)]
+    if settings.executor.url is not None:
+        return [Finding("runs", True, f"use the executor at {settings.executor.url}, which confines by {level}")]
+    return [Finding("runs", True, f"use {level}"), _limits(level)]
+
+
+def _limits(level: Level) -> Finding:
     """How limits are enforced; without control groups they hold as well, a little later."""
-    return Finding("limits", True, str(enforcement()), needed=False)
+    found = enforcement()
+    root_alone = os.geteuid() == 0 and level is Level.LANDLOCK and "pids" not in found.controllers
+    advice = "Run as an ordinary user: as root, without control groups, only the watchdog bounds forks at this level."
+    return Finding("limits", not root_alone, str(found), advice, needed=False)
 
 
 def _home(environ: Mapping[str, str]) -> Finding:

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from codepilot.engine.control import cancel, request_pause, resume
     from codepilot.engine.garbage import collect
     from codepilot.engine.house import House
-    from codepilot.engine.plane import level_of
+    from codepilot.engine.plane import level_of, open_executor
     from codepilot.engine.reprove import Checking, verify_again
+    from codepilot.engine.settings import load_settings
     from codepilot.engine.task import Request, make_task, parse_budget, submit
     from codepilot.engine.worker import Worker
 
@@ -27,7 +28,9 @@ _HOMES = {
     "cancel": "control",
     "collect": "garbage",
     "level_of": "plane",
+    "load_settings": "settings",
     "make_task": "task",
+    "open_executor": "plane",
     "parse_budget": "task",
     "patch_of": "apply",
     "report_run": "close",
@@ -46,7 +49,9 @@ __all__ = [
     "cancel",
     "collect",
     "level_of",
+    "load_settings",
     "make_task",
+    "open_executor",
     "parse_budget",
     "patch_of",
     "report_run",

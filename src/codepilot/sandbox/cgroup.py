@@ -21,7 +21,7 @@ from codepilot.sandbox import hierarchy, janitor, janitor_client
 from codepilot.sandbox.hierarchy import CONTROLLERS, PREFIX, Place, write
 from codepilot.sandbox.spec import Limits
 
-SWITCH = "CODEPILOT_SANDBOX_CGROUPS"
+SWITCH = "CODEPILOT_CGROUPS"
 """Set to `off`, control groups are not used."""
 
 TASKS = 500
