@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,11 @@ def test_a_mistake_names_the_file(files: tuple[Path, Path], text: str) -> None:
     with pytest.raises(CodePilotError) as refused:
         load(files, repo=text)
     assert str(files[1]) in refused.value.failure.message
+
+
+def test_what_the_readme_shows_can_be_written(files):
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    blocks = re.findall(r"```toml\n(.*?)```", readme, re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        assert load(files, own=block) != Settings()
