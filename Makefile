@@ -1,6 +1,8 @@
 .PHONY: demo test bench check lint requirements schemas clean
 
 PYTHONS := .venv/bin
+PIN := uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
+    --python-version 3.11
 
 demo:  ## Fix a real bug offline, end to end
 	@scripts/setup
@@ -27,8 +29,8 @@ schemas:  ## Write the contracts' JSON Schemas to docs/schemas
 	$(PYTHONS)/python scripts/export_schemas.py
 
 requirements:  ## Pin the dependency set again (needs uv)
-	uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
-	    --python-version 3.11 --all-extras --group dev pyproject.toml -o requirements.txt
+	$(PIN) --all-extras --group dev pyproject.toml -o requirements.txt
+	echo schemathesis | $(PIN) - -o tests/executor/schemathesis.txt
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .import_linter_cache .hypothesis

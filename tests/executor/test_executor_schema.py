@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import subprocess
-import sys
+import threading
 from pathlib import Path
 
+import private_environment
+import pytest
+
 from codepilot.executor import StartProcess
+
+pytestmark = pytest.mark.timeout(400)  # Whoever comes first makes schemathesis' environment.
 
 TOKEN = "a-token-for-tests-0123456789"
 NAME = "fuzzed"
 SPARED = ("POST /workspace/delete", "POST /workspace/release", "POST /process/{process}/kill")
 
 
-def fuzz(url: str, directory: Path, examples: int, *options: str) -> None:
+@pytest.fixture(scope="session")
+def schemathesis() -> Path:
+    """A Python that has schemathesis. Its pytest plugin must not be seen by the suites that we run."""
+    try:
+        return private_environment.interpreter(Path(__file__).with_name("schemathesis.txt"))
+    except private_environment.NotInstalled as error:
+        pytest.fail(str(error))
+
+
+def fuzz(python: Path, url: str, directory: Path, examples: int, *options: str) -> None:
     """Its report is in the assertion if it finds anything."""
     command = [
-        *(sys.executable, "-m", "schemathesis.cli", "run", f"{url}/openapi.json", "--no-color"),
+        *(str(python), "-m", "schemathesis.cli", "run", f"{url}/openapi.json", "--no-color"),
         *("--header", f"Authorization: Bearer {TOKEN}", "--request-timeout", "60"),
         *("--checks", "all", "--max-examples", str(examples), "--generation-database", "none", *options),
     ]
@@ -24,12 +38,12 @@ def fuzz(url: str, directory: Path, examples: int, *options: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_nothing_is_found_by_a_stranger(service, tmp_path):
+def test_nothing_is_found_by_a_stranger(schemathesis, service, tmp_path):
     """Names are made up, so that most of what is asked for is not there."""
-    fuzz(service.url, tmp_path, 10, "--phases", "examples,coverage,fuzzing")
+    fuzz(schemathesis, service.url, tmp_path, 10, "--phases", "examples,coverage,fuzzing")
 
 
-def test_nothing_is_found_in_a_workspace(service, tmp_path, request_for, base):
+def test_nothing_is_found_in_a_workspace(schemathesis, service, tmp_path, request_for, base):
     """Names are those of a workspace, a snapshot and a process that are there."""
     client = service.client()
     client.create(request_for(NAME))
@@ -42,6 +56,34 @@ def test_nothing_is_found_in_a_workspace(service, tmp_path, request_for, base):
     for name in SPARED:
         lines += ["[[operations]]", f'include-name = "{name}"', "enabled = false"]
     (tmp_path / "schemathesis.toml").write_text("\n".join(lines))
-    fuzz(service.url, tmp_path, 6, "--phases", "fuzzing")
+    fuzz(schemathesis, service.url, tmp_path, 6, "--phases", "fuzzing")
     assert client.snapshot(NAME).snapshot, "the workspace has survived"
     client.delete(NAME)
+
+
+def test_an_environment_is_made_once_whoever_asks_and_again_when_its_pins_change(tmp_path):
+    pins, home = tmp_path / "nothing.txt", tmp_path / "home"
+    pins.write_text("# nothing\n")
+    found: list[Path] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(private_environment.interpreter(pins, home))) for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 3 and set(found) == {home / "nothing/bin/python"}
+    (home / "nothing" / "kept").touch()
+    private_environment.interpreter(pins, home)
+    assert (home / "nothing" / "kept").exists()
+    pins.write_text("# nothing else\n")
+    private_environment.interpreter(pins, home)
+    assert not (home / "nothing" / "kept").exists()
+
+
+def test_an_environment_that_cannot_be_made_says_why_and_is_not_taken_for_one(tmp_path):
+    pins = tmp_path / "wrong.txt"
+    pins.write_text("pip==1.0\n")
+    for _ in range(2):
+        with pytest.raises(private_environment.NotInstalled, match=r"(?s)wrong\.txt cannot be installed.*hash"):
+            private_environment.interpreter(pins, tmp_path / "home")
