@@ -1,6 +1,8 @@
+"""The same store on both engines."""
+
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,28 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path / "home").ensure()
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, home: Home) -> str:
+    """The store's URL."""
+    if request.param == "sqlite":
+        return f"sqlite:///{home.database}"
+    return str(request.getfixturevalue("postgres").database())
+
+
 @pytest.fixture
-def store(home: Home) -> Iterator[Store]:
-    opened = Store.open(home.database, locks=home.locks)
-    yield opened
-    opened.close()
+def open_store(place: str, home: Home) -> Iterator[Callable[[], Store]]:
+    """Opens the store once more, as another process would."""
+    opened: list[Store] = []
+
+    def open_one() -> Store:
+        opened.append(Store.open(place, locks=home.locks))
+        return opened[-1]
+
+    yield open_one
+    for one in opened:
+        one.close()
+
+
+@pytest.fixture
+def store(open_store: Callable[[], Store]) -> Store:
+    return open_store()

@@ -119,6 +119,8 @@ class TaskSpec(Contract):
     approved_hosts: tuple[Host, ...] = ()
     """Hosts that a person opened for this run, beyond its policy."""
     evaluation: Evaluation = Evaluation()
+    priority: int = Field(default=0, ge=-100, le=100)
+    """Runs of a higher one are worked on first."""
     agent: str = "repair"
     python: str | None = None
     sandbox_level: Literal["best", "bubblewrap", "landlock", "none"] = "best"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,21 +12,25 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.store.bell import Bell, FileBell, ServerBell
 from codepilot.store.faults import database_failure, disk_faults
 from codepilot.store.gate import Gate
+from codepilot.store.liveness import FileLocks, Liveness, ServerLocks
 from codepilot.store.migrations import MIGRATIONS, migrate, refuse_newer, schema_version
 
 _BUSY_MS = 30_000
+_EXCLUSION = 0x636F6466
+_SERVER_NOW = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)"
 
 
 class Database:
     """One database and how to read and write it. Safe to use from any thread, not across a fork."""
 
-    def __init__(self, engine: Engine, place: str, locks: Path, gate: Gate | None) -> None:
+    def __init__(self, engine: Engine, place: str, locks: Path | None, gate: Gate | None) -> None:
         self._engine = engine
         self.place = place
         """The file or the server, as messages name it."""
-        self.locks = locks
+        self._locks = locks
         self._gate = gate
         self._driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
         self._writer: Connection | None = None
@@ -42,9 +46,7 @@ class Database:
             database = cls._sqlite(path, locks or path.parent / "locks")
         else:
             place = url.render_as_string(hide_password=True)
-            if locks is None:
-                raise CodePilotError(FailureKind.INVALID_SPEC, f"A store on {place} needs a directory for lock files.")
-            database = cls(_server_engine(url, place), place, locks, None)
+            database = cls(_server_engine(url, place), place, None, None)
         try:
             database._migrate()
         except BaseException:
@@ -65,6 +67,28 @@ class Database:
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return cls(engine, str(path), locks, Gate(locks / "database.gate", _BUSY_MS / 1000))
+
+    @property
+    def shared(self) -> bool:
+        """Whether it is a server that other machines may use as well."""
+        return self._locks is None
+
+    def liveness(self) -> Liveness:
+        return ServerLocks(self._engine, self.place) if self._locks is None else FileLocks(self._locks)
+
+    def bell(self) -> Bell:
+        return ServerBell(self._engine) if self._locks is None else FileBell(self._locks)
+
+    def now(self, connection: Connection, clock: Callable[[], int]) -> int:
+        """Microseconds by the clock that all who use the database share."""
+        if self._locks is not None:
+            return clock()
+        return int(connection.exec_driver_sql(_SERVER_NOW).scalar_one())
+
+    def exclude(self, connection: Connection) -> None:
+        """Let no other transaction that asks the same go on before this one has ended; on SQLite none does."""
+        if self._locks is None:
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_EXCLUSION})")
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -133,6 +157,8 @@ def _url(url_or_path: str | Path) -> URL:
         return URL.create("sqlite", database=str(Path(url_or_path).absolute()))
     try:
         url = make_url(url_or_path)
+        if url.drivername == "postgresql":
+            url = url.set(drivername="postgresql+psycopg")
         url.get_dialect()
     except (ArgumentError, NoSuchModuleError) as error:
         scheme = url_or_path.partition("://")[0]

@@ -122,7 +122,17 @@ FIRST = Migration(
     ],
 )
 
-MIGRATIONS: Sequence[Migration] = (FIRST,)
+SECOND = Migration(
+    2,
+    "priorities",
+    [
+        Statement("ALTER TABLE steps ADD COLUMN priority INTEGER NOT NULL DEFAULT 0"),
+        Statement("DROP INDEX steps_pending"),
+        Statement("CREATE INDEX steps_pending ON steps (priority DESC, queued_at) WHERE status = 'PENDING'"),
+    ],
+)
+
+MIGRATIONS: Sequence[Migration] = (FIRST, SECOND)
 
 
 def schema_version(connection: Connection) -> int:

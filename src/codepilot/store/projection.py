@@ -77,11 +77,11 @@ def event_columns(event: Event) -> dict[str, Any]:
     }
 
 
-def project_steps(connection: Connection, event: Event) -> None:
+def project_steps(connection: Connection, event: Event, priority: int) -> None:
     """Open, end or reopen the step that `event` speaks of."""
     named = {"in_run": event.run_id, "in_step": event.step_id, "in_attempt": event.attempt}
     if isinstance(event.data, StepQueued):
-        QUEUE_STEP.run(connection, _queued_columns(event, event.data))
+        QUEUE_STEP.run(connection, {**_queued_columns(event, event.data), "priority": priority})
     elif event.type in ENDINGS:
         ended = {"new_status": ENDINGS[event.type].value, "new_ended_at": event.at}
         _expect_one(END_STEP.run(connection, {**named, **ended}), event)

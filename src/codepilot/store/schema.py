@@ -66,6 +66,7 @@ steps = Table(
     Column("attempt", Integer, primary_key=True),
     Column("state", Text, nullable=False),
     Column("status", Text, nullable=False),
+    Column("priority", Integer, nullable=False, server_default=text("0")),
     Column("fence", Integer, nullable=False),
     Column("worker", Text),
     Column("queued_seq", BigInteger, nullable=False),
@@ -74,6 +75,7 @@ steps = Table(
     Column("ended_at", BigInteger),
     Index(
         "steps_pending",
+        text("priority DESC"),
         "queued_at",
         sqlite_where=text("status = 'PENDING'"),
         postgresql_where=text("status = 'PENDING'"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import ColumnElement, and_, bindparam, insert, literal_column, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, func, insert, literal_column, select, update
 
 from codepilot.core.events import TERMINAL, WAITING
 from codepilot.store.prepared import Prepared
@@ -81,10 +81,11 @@ _next_step = (
     select(steps.c.run_id, steps.c.step_id, steps.c.attempt, steps.c.fence, steps.c.state)
     .join(runs, runs.c.run_id == steps.c.run_id)
     .where(status_is(StepStatus.PENDING), runs.c.state.not_in(_quoted(TERMINAL | WAITING)))
-    .order_by(steps.c.queued_at, steps.c.step_id)
+    .order_by(steps.c.priority.desc(), steps.c.queued_at, steps.c.step_id)
     .limit(1)
     .with_for_update(of=steps, skip_locked=True)
 )
+COUNT_RUNNING = Prepared(select(func.count()).select_from(steps).where(status_is(StepStatus.RUNNING)))
 NEXT_STEP = Prepared(_next_step)
 NEXT_STEP_OF_RUN = Prepared(_next_step.where(steps.c.run_id == bindparam("in_run")))
 TAKE_STEP = Prepared(
@@ -107,7 +108,7 @@ RETURN_STEP = Prepared(
     )
 )
 QUEUE_STEP = Prepared(
-    insert(steps), ["run_id", "step_id", "attempt", "state", "status", "fence", "queued_seq", "queued_at"]
+    insert(steps), ["run_id", "step_id", "attempt", "state", "status", "priority", "fence", "queued_seq", "queued_at"]
 )
 END_STEP = Prepared(
     update(steps)

@@ -1,0 +1,162 @@
+"""Wakes workers that wait for a step. It only wakes: what there is to do is told by the tables, which are read again
+now and then even when nobody rings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import select
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
+
+CHANNEL = "codepilot_steps"
+_numbers = itertools.count()
+
+
+class Bell(Protocol):
+    def ring(self) -> None:
+        """Wake everybody who waits, on every machine that shares the store."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Return when somebody rang or poked since the last call, at the latest after `seconds`. For one thread."""
+        ...
+
+    def poke(self) -> None:
+        """Wake the one who waits at this bell."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class FileBell:
+    """A datagram socket for each who waits, in a directory that all processes of the store share."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._mine: socket.socket | None = None
+        self._name = f"{os.getpid()}-{next(_numbers)}.bell"
+        self._guard = threading.Lock()
+
+    def ring(self) -> None:
+        with self._place() as place, contextlib.closing(_datagram()) as sender:
+            for path in self._directory.glob("*.bell"):
+                _send(sender, f"{place}/{path.name}", path)
+
+    def poke(self) -> None:
+        if self._mine is not None:
+            with self._place() as place, contextlib.closing(_datagram()) as sender:
+                _send(sender, f"{place}/{self._name}", self._directory / self._name)
+
+    def wait(self, seconds: float) -> None:
+        mine = self._mine or self._hang()
+        if select.select([mine], [], [], seconds)[0]:
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    mine.recv(1)
+
+    def close(self) -> None:
+        with self._guard:
+            if self._mine is not None:
+                (self._directory / self._name).unlink(missing_ok=True)
+                self._mine.close()
+                self._mine = None
+
+    def _hang(self) -> socket.socket:
+        with self._guard, self._place() as place:
+            mine = _datagram()
+            mine.bind(f"{place}/{self._name}")
+            self._mine = mine
+            return mine
+
+    @contextlib.contextmanager
+    def _place(self):  # type: ignore[no-untyped-def]
+        """The directory by descriptor: a socket's address has room for 107 bytes only."""
+        descriptor = os.open(self._directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+
+
+def _datagram() -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    made.setblocking(False)
+    return made
+
+
+def _send(sender: socket.socket, address: str, path: Path) -> None:
+    try:
+        sender.sendto(b"!", address)
+    except OSError as error:
+        if error.errno == errno.ECONNREFUSED:
+            path.unlink(missing_ok=True)  # its process is gone
+        elif error.errno not in (errno.EAGAIN, errno.ENOBUFS, errno.ENOENT):
+            raise
+
+
+class ServerBell:
+    """LISTEN and NOTIFY of a PostgreSQL server."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._session: Any = None
+        self._poked, self._poke = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def ring(self) -> None:
+        """A server that is away wakes nobody; those who wait look again by themselves."""
+        with contextlib.suppress(DBAPIError), self._engine.connect() as connection:
+            connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(f"NOTIFY {CHANNEL}")
+
+    def poke(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._poke, b"!")
+
+    def wait(self, seconds: float) -> None:
+        try:
+            listening = [self._session or self._listen()]
+        except DBAPIError:
+            listening = []
+        ready = select.select([self._poked, *listening], [], [], seconds)[0]
+        if self._poked in ready:
+            os.read(self._poked, 4096)
+        if self._session is not None and self._session in ready:
+            self._drain()
+
+    def close(self) -> None:
+        self._drop()
+        os.close(self._poked)
+        os.close(self._poke)
+
+    def _listen(self) -> Any:
+        connection = self._engine.raw_connection()
+        connection.detach()
+        self._session = connection.driver_connection
+        self._session.autocommit = True
+        self._session.execute(f"LISTEN {CHANNEL}")
+        return self._session
+
+    def _drain(self) -> None:
+        """Whatever was said, it means the same. A session that ended is made anew by the next who waits."""
+        try:
+            self._session.pgconn.consume_input()
+            while self._session.pgconn.notifies() is not None:
+                pass
+        except Exception:  # noqa: BLE001 - the driver's own errors; a bell that broke only rings less often
+            self._drop()
+            time.sleep(0.1)
+
+    def _drop(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            with contextlib.suppress(Exception):
+                session.close()

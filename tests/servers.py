@@ -1,0 +1,184 @@
+"""Real servers for tests, from the package registry, on sockets of their own; gone when the test process is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+START_SEC = 60.0
+
+
+def bound_to_us(command: Sequence[str]) -> list[str]:
+    """The command as a child that dies with us, under another user than root, which PostgreSQL refuses to be."""
+    if shutil.which("bwrap") is None:
+        return list(command)
+    return [
+        *("bwrap", "--dev-bind", "/", "/", "--unshare-user", "--uid", "1000", "--gid", "1000"),
+        *("--unshare-pid", "--proc", "/proc", "--die-with-parent", "--", *command),
+    ]
+
+
+def wait_until(ready: object, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_SEC
+    while not ready():  # type: ignore[operator]
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"{process.args!r} did not start:\n{log.read_text(errors='replace')[-2000:]}")
+        time.sleep(0.02)
+
+
+@dataclass
+class PostgresServer:
+    """PostgreSQL on a Unix socket, with as many databases as there are tests."""
+
+    directory: Path
+    process: subprocess.Popen[bytes] | None = None
+    _databases: int = field(default=0)
+
+    @classmethod
+    def made(cls, directory: Path) -> PostgresServer:
+        directory.mkdir(parents=True)
+        command = [_postgres("initdb"), "-D", str(directory / "data"), "-U", "codepilot"]
+        command += ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
+        subprocess.run(bound_to_us(command), check=True, capture_output=True, timeout=START_SEC)
+        return cls(directory)
+
+    def start(self) -> None:
+        log = self.directory / "log"
+        command = [_postgres("postgres"), "-D", str(self.directory / "data"), "-k", str(self.directory)]
+        for setting in ("listen_addresses=", "max_connections=200", "shared_buffers=64MB", "fsync=on"):
+            command += ["-c", setting]
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(bound_to_us(command), stdout=out, stderr=out)
+        wait_until(self._answers, self.process, log)
+
+    def stop(self) -> None:
+        """As a power cut would: what was promised to be durable must be there afterwards."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+            (self.directory / "data" / "postmaster.pid").unlink(missing_ok=True)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def database(self) -> str:
+        """The URL of a new, empty database."""
+        import psycopg
+
+        self._databases += 1
+        name = f"test_{os.getpid()}_{self._databases}"
+        with psycopg.connect(self._url("postgres"), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        return self._url(name).replace("postgresql://", "postgresql+psycopg://")
+
+    def _url(self, database: str) -> str:
+        return f"postgresql://codepilot@/{database}?host={self.directory}"
+
+    def _answers(self) -> bool:
+        import psycopg
+
+        with contextlib.suppress(psycopg.OperationalError), psycopg.connect(self._url("postgres")):
+            return True
+        return False
+
+
+def _postgres(program: str) -> str:
+    import pgserver
+
+    return str(Path(pgserver.__file__).parent / "pginstall" / "bin" / program)
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """An S3 server on loopback with one bucket."""
+
+    endpoint: str
+    bucket: str
+    key: str
+    secret: str
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self.bucket}"
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": self.key,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
+            "AWS_REGION": "us-east-1",
+            "AWS_ALLOW_HTTP": "true",
+        }
+
+
+@contextlib.contextmanager
+def postgres_server(directory: Path) -> Iterator[PostgresServer]:
+    server = PostgresServer.made(directory)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+@contextlib.contextmanager
+def s3_server(directory: Path) -> Iterator[S3Server]:
+    directory.mkdir(parents=True)
+    access = {"identities": [{"name": "t", "credentials": [{"accessKey": "tester", "secretKey": "not-a-secret"}]}]}
+    access["identities"][0]["actions"] = ["Admin", "Read", "Write", "List", "Tagging"]  # type: ignore[assignment]
+    (directory / "access.json").write_text(__import__("json").dumps(access))
+    master, volume, filer, s3, *grpc = free_ports(8)
+    command = [str(Path(sys.executable).with_name("weed")), "server", f"-dir={directory}", "-ip=127.0.0.1", "-s3"]
+    command += ["-ip.bind=127.0.0.1", f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"]
+    command += [f"-s3.port={s3}", f"-s3.config={directory / 'access.json'}", "-volume.max=8", "-s3.iam=false"]
+    command += [f"-master.port.grpc={grpc[0]}", f"-volume.port.grpc={grpc[1]}", f"-filer.port.grpc={grpc[2]}"]
+    command += [f"-s3.port.grpc={grpc[3]}", "-master.volumeSizeLimitMB=64", "-volume.preStopSeconds=0"]
+    log = directory / "log"
+    with log.open("ab") as out:
+        process = subprocess.Popen(bound_to_us(command), stdout=out, stderr=out, cwd=directory)
+    server = S3Server(f"http://127.0.0.1:{s3}", "codepilot", "tester", "not-a-secret")
+    try:
+        wait_until(lambda: _bucket_made(server), process, log)
+        yield server
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _bucket_made(server: S3Server) -> bool:
+    import obstore
+    from obstore.store import S3Store
+
+    store = S3Store(
+        server.bucket,
+        endpoint=server.endpoint,
+        access_key_id=server.key,
+        secret_access_key=server.secret,
+        region="us-east-1",
+        client_options={"allow_http": True},
+        retry_config={"max_retries": 0},
+    )
+    try:
+        obstore.put(store, ".ready", b"")
+    except Exception:  # noqa: BLE001 - whatever the client says, it is not ready yet
+        return False
+    return True
