@@ -86,7 +86,7 @@ def drive(
     agent = CodeActAgent(model)
     task = make_task(Request(repo=str(checkout), **asked), {})  # type: ignore[arg-type]
     run = submit(house, task.model_copy(update={"policy": policy or task.policy}))
-    ended = Worker(house.store, house.artifacts, house.home, agent_for=lambda task: agent).drive(run.run_id)
+    ended = Worker(house, agent_for=lambda task: agent).drive(run.run_id)
     house.store.check(run.run_id)
     return ended, house.store.events(run.run_id)
 

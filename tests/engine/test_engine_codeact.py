@@ -81,7 +81,7 @@ def test_spent_iterations_end_the_run_and_resume_grants_them_again(house: House,
     run, _ = drive(house, checkout, model, budget={"iterations": 1})
     assert (run.state, run.failure and run.failure.kind) == (State.ABORTED, FailureKind.BUDGET_EXCEEDED)
     resume(house, run.run_id)
-    worker = Worker(house.store, house.artifacts, house.home, agent_for=lambda task: CodeActAgent(model))
+    worker = Worker(house, agent_for=lambda task: CodeActAgent(model))
     ended = worker.drive(run.run_id)
     assert (ended.state, ended.spent.iterations) == (State.DONE, 2)
 
@@ -106,16 +106,12 @@ def test_a_run_whose_agent_dies_mid_turn_goes_on_from_its_last_observation(house
             raise PowerCut from None
 
     run = submit(house, make_task(Request(repo=str(checkout)), {}))
-    dying = Worker(
-        house.store, house.artifacts, house.home, agent_for=lambda task: CodeActAgent(ScriptedModel(first_life))
-    )
+    dying = Worker(house, agent_for=lambda task: CodeActAgent(ScriptedModel(first_life)))
     with pytest.raises(PowerCut):
         dying.drive(run.run_id)
     assert house.store.load(run.run_id).state is State.IMPLEMENT
     second_life = ScriptedModel([DONE, APPROVE])
-    ended = Worker(house.store, house.artifacts, house.home, agent_for=lambda task: CodeActAgent(second_life)).drive(
-        run.run_id
-    )
+    ended = Worker(house, agent_for=lambda task: CodeActAgent(second_life)).drive(run.run_id)
     assert ended.state is State.DONE
     assert ended.proposal is not None
     assert "+    return width * height" in ended.proposal.patch.diff

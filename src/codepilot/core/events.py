@@ -78,7 +78,10 @@ class EventType(StrEnum):
     BUNDLE_WRITTEN = "bundle_written"
     ARTIFACT_STORED = "artifact_stored"
     SNAPSHOT_TAKEN = "snapshot_taken"
+    SNAPSHOT_KEPT = "snapshot_kept"
     SNAPSHOT_RESTORED = "snapshot_restored"
+    DEPENDENCY_DEGRADED = "dependency_degraded"
+    RUN_FORKED = "run_forked"
     BUDGET_WARNED = "budget_warned"
     PAUSE_REQUESTED = "pause_requested"
     CANCEL_REQUESTED = "cancel_requested"
@@ -102,6 +105,8 @@ class BasePinned(Contract):
     commit_tree: str
     tree: str
     checkout: str | None = None
+    carried: tuple[ArtifactRef, ...] = ()
+    """The trees as bytes, where workers on other machines may need them."""
 
     @property
     def dirty(self) -> bool:
@@ -282,8 +287,11 @@ class ProofRecorded(Contract):
 
 
 class BundleWritten(Contract):
+    """`files` are its parts by name, where doors on other machines may want them."""
+
     path: str
     sha256: str
+    files: dict[str, ArtifactRef] = {}
 
 
 class ArtifactStored(Contract):
@@ -295,8 +303,30 @@ class SnapshotTaken(Contract):
     tree: str
 
 
+class SnapshotKept(Contract):
+    """A snapshot whose bytes any machine can fetch."""
+
+    snapshot: str
+    kept: ArtifactRef
+
+
 class SnapshotRestored(Contract):
     snapshot: str
+
+
+class DependencyDegraded(Contract):
+    """Something the run can do without did not work, and what it goes without."""
+
+    dependency: str
+    consequence: str
+    failure: Failure
+
+
+class RunForked(Contract):
+    """The events before this one are those of another run."""
+
+    run_id: str
+    seq: int
 
 
 class BudgetWarned(Contract):
@@ -370,7 +400,10 @@ DATA: dict[EventType, type[Contract]] = {
     EventType.BUNDLE_WRITTEN: BundleWritten,
     EventType.ARTIFACT_STORED: ArtifactStored,
     EventType.SNAPSHOT_TAKEN: SnapshotTaken,
+    EventType.SNAPSHOT_KEPT: SnapshotKept,
     EventType.SNAPSHOT_RESTORED: SnapshotRestored,
+    EventType.DEPENDENCY_DEGRADED: DependencyDegraded,
+    EventType.RUN_FORKED: RunForked,
     EventType.BUDGET_WARNED: BudgetWarned,
     EventType.PAUSE_REQUESTED: Requested,
     EventType.CANCEL_REQUESTED: Requested,

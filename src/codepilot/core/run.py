@@ -67,6 +67,8 @@ BOOKKEEPING = frozenset(
         EventType.SANDBOX_CHOSEN,
         EventType.NETWORK_ALLOWED,
         EventType.WORKSPACE_CREATED,
+        EventType.SNAPSHOT_KEPT,
+        EventType.DEPENDENCY_DEGRADED,
         EventType.PAUSE_REQUESTED,
         EventType.CANCEL_REQUESTED,
     }

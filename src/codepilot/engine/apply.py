@@ -7,9 +7,9 @@ from pathlib import Path
 from codepilot.core.events import EventDraft, EventType, PatchApplied, State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
+from codepilot.engine.base import open_objects
 from codepilot.engine.close import open_log
 from codepilot.engine.house import House
-from codepilot.engine.site import open_objects
 from codepilot.workspace import is_url, promote
 
 
@@ -66,5 +66,5 @@ def apply_run(house: House, run_id: str, *, accept_plausible: bool) -> PatchAppl
 
     if not any(isinstance(event.data, PatchApplied) for event in house.store.events(run_id)):
         house.store.control(run_id, record)
-        open_log(house.store, house.home, run_id).close()
+        open_log(house, run_id).close()
     return applied.model_copy(update={"files": files})

@@ -7,33 +7,39 @@ import os
 from codepilot.core.events import Event, FollowUpProposed, State
 from codepilot.core.failures import FailureKind, Origin
 from codepilot.core.run import Run
+from codepilot.engine.house import House
 from codepilot.engine.plane import remover
-from codepilot.store import Home, Store
+from codepilot.store import Home
 from codepilot.telemetry import RunLog
 from codepilot.verify import Report, report, write_record
 
 
-def open_log(store: Store, home: Home, run_id: str) -> RunLog:
+def open_log(house: House, run_id: str) -> RunLog:
     """The run's log file, brought up to date; events of other processes are filled in as they are met."""
-    path = home.logs / f"{run_id}.jsonl"
+    store, path = house.store, house.home.logs / f"{run_id}.jsonl"
     log = RunLog(path, run_id, os.environ, missing=lambda after: store.events(run_id, after))
     log.catch_up(store.events(run_id))
     return log
 
 
-def close_run(run: Run, store: Store, home: Home) -> None:
+def close_run(run: Run, house: House) -> None:
     """Idempotent: a crash in here is repaired by calling it again."""
-    open_log(store, home, run.run_id).close()
+    store, home = house.store, house.home
+    open_log(house, run.run_id).close()
     if not run.terminal:
         return
     if run.bundle is None:
         directory, events = home.bundles / run.run_id, store.events(run.run_id)
         document = report_run(run, events, home).model_copy(update={"bundle": str(directory)})
         write_record(directory, run, events, document)
-    if not _worth_keeping(run):
-        remove = remover(run.task, home)
-        for workspace in (run.run_id, f"{run.run_id}-base", f"{run.run_id}-proof"):
-            remove(workspace)
+    if not worth_keeping(run):
+        remove_workspaces(run, home)
+
+
+def remove_workspaces(run: Run, home: Home) -> None:
+    remove = remover(run.task, home)
+    for workspace in (run.run_id, f"{run.run_id}-base", f"{run.run_id}-proof"):
+        remove(workspace)
 
 
 def report_run(run: Run, events: list[Event], home: Home) -> Report:
@@ -50,7 +56,7 @@ def report_run(run: Run, events: list[Event], home: Home) -> Report:
     )
 
 
-def _worth_keeping(run: Run) -> bool:
+def worth_keeping(run: Run) -> bool:
     if run.state is State.DONE or run.failure is None:
         return False
     return run.failure.kind is not FailureKind.CANCELLED and run.failure.handling.origin is not Origin.INPUT

@@ -18,17 +18,17 @@ def request_pause(house: House, run_id: str) -> None:
 def cancel(house: House, run_id: str) -> Run:
     """End a run. If a worker holds it, the worker ends it within a second; else it ends here."""
     _request(house, run_id, EventType.CANCEL_REQUESTED)
-    house.store.reclaim(run_id)
+    house.store.reclaim(run_id, wait=True)
     if not _held(house, run_id):
         house.store.control(run_id, decide_cancel)
-        close_run(house.store.load(run_id), house.store, house.home)
+        close_run(house.store.load(run_id), house)
     return house.store.load(run_id)
 
 
 def resume(house: House, run_id: str) -> Run:
     """Reopen a run that waits or has spent its budget; one whose worker died needs nothing but a worker."""
     run = house.store.load(run_id)
-    house.store.reclaim(run_id)
+    house.store.reclaim(run_id, wait=True)
     if _held(house, run_id):
         raise CodePilotError(
             FailureKind.INVALID_SPEC,

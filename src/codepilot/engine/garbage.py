@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.engine.close import worth_keeping
 from codepilot.engine.house import House
 from codepilot.store import StepStatus
 from codepilot.telemetry import now_us
@@ -14,11 +17,23 @@ def collect(house: House, days: float) -> list[str]:
     horizon = now_us() - int(days * 86_400 * 1e6)
     removed = []
     for path in sorted(house.home.workspaces.iterdir()):
-        run_id = path.name.removesuffix("-base").removesuffix("-proof")
-        if path.stat().st_mtime_ns // 1000 <= horizon and _unneeded(house, run_id, horizon):
+        if path.stat().st_mtime_ns // 1000 <= horizon and _unneeded(house, _run_of(path.name), horizon):
             remove_workspace(path)
             removed.append(path.name)
     return removed
+
+
+def sweep(house: House) -> None:
+    """Remove the workspaces here of runs that ended elsewhere."""
+    for path in house.home.workspaces.iterdir():
+        with contextlib.suppress(CodePilotError):
+            run = house.store.load(_run_of(path.name))
+            if run.terminal and not worth_keeping(run):
+                remove_workspace(path)
+
+
+def _run_of(workspace: str) -> str:
+    return workspace.removesuffix("-base").removesuffix("-proof")
 
 
 def _unneeded(house: House, run_id: str, horizon: int) -> bool:

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 
-from codepilot.store import Artifacts, FileArtifacts, Home, Store
+from codepilot.store import Artifacts, Home, Store, open_artifacts
+
+STORE_VARIABLE = "CODEPILOT_STORE"
+ARTIFACTS_VARIABLE = "CODEPILOT_ARTIFACTS"
 
 
 @dataclass(frozen=True)
@@ -16,10 +19,17 @@ class House:
     artifacts: Artifacts
 
     @classmethod
-    def open(cls, environ: Mapping[str, str]) -> House:
-        home = Home.default(environ)
-        home.ensure()
-        return cls(home, Store.open(home.database, locks=home.locks), FileArtifacts(home.artifacts))
+    def open(cls, environ: Mapping[str, str], store: str | None = None, artifacts: str | None = None) -> House:
+        """The home, and the store and artifacts that are named, by the environment otherwise; else the home's own."""
+        home = Home.default(environ).ensure()
+        place = store or environ.get(STORE_VARIABLE) or home.database
+        kept = artifacts or environ.get(ARTIFACTS_VARIABLE) or home.artifacts
+        return cls(home, Store.open(place, locks=home.locks), open_artifacts(kept))
+
+    @property
+    def shared(self) -> bool:
+        """Whether workers on other machines may go on with what is begun here."""
+        return self.store.shared
 
     def close(self) -> None:
         self.store.close()

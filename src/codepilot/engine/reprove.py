@@ -8,11 +8,12 @@ from pathlib import Path
 
 from codepilot.core.events import BasePinned, BundleWritten, ProofRecorded
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.engine.base import local_checkout, open_objects, pin
 from codepilot.engine.finalize import strength_of
 from codepilot.engine.house import House
 from codepilot.engine.plane import open_executor, seen_at
 from codepilot.engine.settings import load_settings
-from codepilot.engine.site import Site, find_project, open_objects, pin
+from codepilot.engine.site import Site, find_project
 from codepilot.engine.task import absolute
 from codepilot.repair import Strength
 from codepilot.sandbox import Wanted
@@ -41,7 +42,8 @@ def verify_again(house: House, directory: Path, checking: Checking, environ: Map
     name = new_id("v-")
     executor = open_executor(house.home, wanted, settings.policy)
     objects = open_objects(house.home, base.repo_id)
-    project = find_project(task, base, executor, lambda: seen_at(executor, objects, f"{name}-proof"))
+    root = local_checkout(house.home, base, objects)
+    project = find_project(task, base, root, executor, lambda: seen_at(executor, objects, f"{name}-proof"))
     site = Site(executor, objects, base, project, settings.policy.hosts)
 
     def measure(workspace: str) -> Strength | None:

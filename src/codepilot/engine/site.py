@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,20 +15,17 @@ from codepilot.core.events import BasePinned
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
 from codepilot.core.task import TaskSpec
+from codepilot.engine.base import fetch_base, open_objects
+from codepilot.engine.house import House
 from codepilot.engine.plane import open_plane
 from codepilot.engine.settings import load_settings
 from codepilot.executor import CreateWorkspace, Executor, MountSpec
 from codepilot.project import Project, check_level, detect, suite_from_json, suite_to_json
-from codepilot.store import Artifacts, Home
+from codepilot.store import Artifacts
 from codepilot.verify import Baseline
-from codepilot.workspace import ObjectStore, clone, find_root, is_url, pin_base
+from codepilot.workspace import ObjectStore
 
 _PROJECT = TypeAdapter(Project)
-
-
-def repo_id(repo: str) -> str:
-    """The name under which a repository's objects are kept."""
-    return hashlib.sha256(repo.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -85,36 +81,13 @@ def _within(root: Path, path: str) -> Path:
     return place
 
 
-def open_objects(home: Home, identity: str) -> ObjectStore:
-    return ObjectStore.open(home.repos / f"{identity}.git")
-
-
-def pin(task: TaskSpec, home: Home) -> BasePinned:
-    """Clone if the task names a URL, then pin the exact base."""
-    identity = repo_id(task.repo)
-    ref = task.ref
-    if is_url(task.repo):
-        checkout, ref = clone(task.repo, home.repos / f"{identity}.checkout", task.ref), "HEAD"
-    else:
-        checkout = find_root(Path(task.repo))
-    objects = open_objects(home, identity)
-    try:
-        base = pin_base(checkout, objects, ref=ref)
-    finally:
-        objects.close()
-    return BasePinned(
-        repo_id=identity, commit=base.commit, commit_tree=base.commit_tree, tree=base.tree, checkout=os.fspath(checkout)
-    )
-
-
-def find_project(task: TaskSpec, base: BasePinned, executor: Executor, inside: Callable[[], str]) -> Project:
-    """Detect the project on the user's checkout, as the executor at hand will show it."""
-    if base.checkout is None:
-        raise CodePilotError(FailureKind.REPO_UNREACHABLE, f"The checkout of {task.repo} is gone.")
-    root = Path(base.checkout)
+def find_project(
+    task: TaskSpec, base: BasePinned, root: Path, executor: Executor, inside: Callable[[], str]
+) -> Project:
+    """Detect the project on a checkout of the base, as the executor at hand will show it."""
     environ = dict(os.environ)
     settings = load_settings(root, environ)
-    seen_at = base.checkout if executor.remaps else inside()
+    seen_at = base.checkout if base.checkout and executor.remaps else inside()
     project = detect(root, python=task.python, environ=environ, inside=seen_at, settings=settings.project)
     check_level(project, executor.remaps, seen_at)
     return project
@@ -146,8 +119,9 @@ def recall_baseline(artifacts: Artifacts, run: Run) -> tuple[Project, Baseline]:
 class KeptSite:
     """The run's executor and site, kept open from step to step: what they know of the files is dear to find again."""
 
-    def __init__(self, home: Home) -> None:
-        self._home = home
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._home = house.home
         self._executor: Executor | None = None
         self._site: Site | None = None
 
@@ -162,6 +136,7 @@ class KeptSite:
             self._close_site()
             hosts = tuple(dict.fromkeys((*task.policy.hosts, *task.approved_hosts)))
             objects = open_objects(self._home, base.repo_id)
+            fetch_base(self._house, base, objects)
             kept = self._site = Site(self.executor(task), objects, base, project, hosts)
         return kept
 

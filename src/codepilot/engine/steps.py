@@ -32,9 +32,11 @@ from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.plan import Plan
 from codepilot.core.run import Failed, Outcome, Red, Refused, Skipped, Succeeded
 from codepilot.core.task import TaskSpec
+from codepilot.engine.base import carry_base, fetch_base, local_checkout, open_objects, pin
+from codepilot.engine.carry import fetch_snapshot, keep_snapshot
 from codepilot.engine.finalize import finalize
 from codepilot.engine.plane import seen_at
-from codepilot.engine.site import Site, find_project, keep_baseline, open_objects, pin
+from codepilot.engine.site import Site, find_project, keep_baseline
 from codepilot.engine.work import Work
 from codepilot.executor import DiffResult
 from codepilot.project import Project
@@ -54,7 +56,7 @@ def initialise(work: Work) -> Outcome:
     if done := work.recorded(BaselineRecorded):
         return Succeeded(f"{len(done.targets)} failing test(s) to repair")
     if work.run.base is None:
-        work.record(EventType.BASE_PINNED, pin(task, work.home))
+        work.record(EventType.BASE_PINNED, carry_base(work.house, pin(task, work.home)))
     work.record(EventType.SANDBOX_CHOSEN, SandboxChosen(level=work.executor.level))
     for scope in _network(task):
         work.record(EventType.NETWORK_ALLOWED, scope)
@@ -65,6 +67,7 @@ def initialise(work: Work) -> Outcome:
     work.record(EventType.WORKSPACE_CREATED, WorkspaceCreated(workspace=work.workspace, path=path))
     clean = site.executor.snapshot(work.workspace)
     work.record(EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot=clean.snapshot, tree=clean.tree))
+    keep_snapshot(work, clean.snapshot)
     baseline = run_baseline(
         site.executor, work.workspace, project, task.tests, task.budget.command_sec, narrowed=work.run.narrowed
     )
@@ -90,11 +93,12 @@ def _network(task: TaskSpec) -> list[NetworkAllowed]:
 
 
 def _project(work: Work) -> Project:
-    def inside() -> str:
-        with closing(open_objects(work.home, work.base.repo_id)) as objects:
-            return seen_at(work.executor, objects, work.workspace)
-
-    return find_project(work.run.task, work.base, work.executor, inside)
+    with closing(open_objects(work.home, work.base.repo_id)) as objects:
+        fetch_base(work.house, work.base, objects)
+        root = local_checkout(work.home, work.base, objects)
+        return find_project(
+            work.run.task, work.base, root, work.executor, lambda: seen_at(work.executor, objects, work.workspace)
+        )
 
 
 def map_repo(work: Work) -> Outcome:
@@ -125,6 +129,7 @@ def implement(work: Work) -> Outcome:
     diff = site.executor.diff(work.workspace, work.base.tree)
     if diff.tree != taken.tree:
         raise CodePilotError(FailureKind.TOOL_FAILED, "The workspace changed while it was being examined.")
+    keep_snapshot(work, taken.snapshot)
     return _propose(work, offered, diff, taken.snapshot)
 
 
@@ -265,7 +270,7 @@ def _restore(work: Work, site: Site, snapshot: str | None) -> None:
     if snapshot is None:
         raise CodePilotError(FailureKind.INTERNAL, f"Run {work.run.run_id} has no snapshot to start from.")
     try:
-        site.executor.restore(work.workspace, snapshot)
+        _restore_here(work, site, snapshot)
     except CodePilotError as error:
         if error.kind is not FailureKind.PATH_NOT_FOUND:
             raise
@@ -275,6 +280,16 @@ def _restore(work: Work, site: Site, snapshot: str | None) -> None:
             next_action="Start the task again.",
         ) from error
     work.record(EventType.SNAPSHOT_RESTORED, SnapshotRestored(snapshot=snapshot))
+
+
+def _restore_here(work: Work, site: Site, snapshot: str) -> None:
+    """From this machine's own snapshots, else from those that are kept for all."""
+    try:
+        site.executor.restore(work.workspace, snapshot)
+    except CodePilotError as error:
+        if error.kind is not FailureKind.PATH_NOT_FOUND or not fetch_snapshot(work, snapshot):
+            raise
+        site.executor.restore(work.workspace, snapshot)
 
 
 def _proposal(work: Work) -> PatchProposed:

@@ -18,6 +18,10 @@ class StopRequested(Exception):
     """The step was asked to stop at a safe point."""
 
 
+class Leaving(Exception):
+    """The worker goes away; the step is for another to go on with."""
+
+
 class Watch:
     """Polls for pause, cancel and spent budgets while a step is open, and interrupts what is in flight.
 
@@ -25,10 +29,19 @@ class Watch:
     interrupted as well, so that a step which goes on regardless comes to its end.
     """
 
-    def __init__(self, store: Store, run: Run, interrupt: Callable[[], None], *, pause_interrupts: bool) -> None:
+    def __init__(
+        self,
+        store: Store,
+        run: Run,
+        interrupt: Callable[[], None],
+        leaving: threading.Event,
+        *,
+        pause_interrupts: bool,
+    ) -> None:
         self._store = store
         self._run = run
         self._interrupt = interrupt
+        self._leaving = leaving
         self._pause_interrupts = pause_interrupts
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._poll, name=f"watch-{run.run_id}", daemon=True)
@@ -52,8 +65,12 @@ class Watch:
         self._run = run
 
     @property
+    def leaving(self) -> bool:
+        return self._leaving.is_set()
+
+    @property
     def stopped(self) -> bool:
-        return self.paused or self.cancelled or self.spent is not None
+        return self.paused or self.cancelled or self.leaving or self.spent is not None
 
     def checkpoint(self) -> None:
         """A safe point: raises if the step must stop here."""
@@ -77,8 +94,8 @@ class Watch:
             except CodePilotError as error:
                 self._lost = error
                 return
-            urgent = self.cancelled or self.spent is not None or (self.paused and self._pause_interrupts)
-            if urgent:
+            urgent = self.cancelled or self.leaving or self.spent is not None
+            if urgent or (self.paused and self._pause_interrupts):
                 self._interrupt()
 
     def _look(self) -> None:

@@ -24,6 +24,8 @@ from codepilot.core.events import (
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run, evolve
 from codepilot.core.task import FollowUp
+from codepilot.engine.carry import keep_snapshot
+from codepilot.engine.house import House
 from codepilot.engine.site import KeptSite, Site, recall_baseline
 from codepilot.engine.watch import Watch
 from codepilot.executor import Executor, Violation
@@ -40,13 +42,23 @@ class Work:
 
     run: Run
     claim: Claim
-    store: Store
-    artifacts: Artifacts
-    home: Home
+    house: House
     agent: Agent
     watch: Watch
     kept: KeptSite
     publish: Callable[[Sequence[Event]], None]
+
+    @property
+    def store(self) -> Store:
+        return self.house.store
+
+    @property
+    def artifacts(self) -> Artifacts:
+        return self.house.artifacts
+
+    @property
+    def home(self) -> Home:
+        return self.house.home
 
     @property
     def workspace(self) -> str:
@@ -126,13 +138,15 @@ class Work:
             taken = site.executor.snapshot(self.workspace)
             blocked = self.new_violations(taken.violations)
             kept = SnapshotTaken(snapshot=taken.snapshot, tree=taken.tree)
-            return self.append(
+            recorded = self.append(
                 [
                     self.draft(draft.type, _told(draft.data, blocked), draft.artifacts),
                     *(self.draft(EventType.GUARDRAIL_BLOCKED, one) for one in blocked),
                     self.draft(EventType.SNAPSHOT_TAKEN, kept),
                 ]
-            )[0]
+            )
+            keep_snapshot(self, taken.snapshot)
+            return recorded[0]
 
         return Desk(
             run=self.run,

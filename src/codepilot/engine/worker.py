@@ -6,6 +6,7 @@ the next one finds the same step, the same events and the same workspace.
 
 from __future__ import annotations
 
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -16,11 +17,14 @@ from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Failed, Outcome, Paused, Run, cancelled, decide, decide_start, evolve
 from codepilot.core.task import TaskSpec
 from codepilot.engine.close import close_run, open_log
+from codepilot.engine.heart import Heart
+from codepilot.engine.house import House
+from codepilot.engine.measures import count
 from codepilot.engine.site import KeptSite
 from codepilot.engine.steps import STEPS
-from codepilot.engine.watch import StopRequested, Watch
+from codepilot.engine.watch import Leaving, StopRequested, Watch
 from codepilot.engine.work import Work
-from codepilot.store import Artifacts, Claim, Home, LostLease, Store, new_id
+from codepilot.store import Claim, LostLease, new_id
 from codepilot.telemetry import RunLog, now_us
 
 AGENT_STATES = frozenset({State.MAP_REPO, State.PLAN, State.IMPLEMENT, State.REFLECT, State.REVIEW})
@@ -32,30 +36,25 @@ class Worker:
 
     def __init__(
         self,
-        store: Store,
-        artifacts: Artifacts,
-        home: Home,
+        house: House,
         listen: Callable[[Event], None] = lambda event: None,
         agent_for: Callable[[TaskSpec], Agent] = lambda task: make_agent(task.agent),
     ) -> None:
         self.name = new_id("w-")
-        self._store = store
-        self._artifacts = artifacts
-        self._home = home
+        self._house = house
+        self._store = house.store
         self._agent_for = agent_for
         self._listen = listen
+        self._settling = threading.Event()
+        self._leaving = threading.Event()
 
     def drive(self, run_id: str) -> Run:
         """Work on one run for as long as it has a step to do, then leave it in order."""
-        self._store.register_worker(self.name)
-        try:
-            self._store.reclaim(run_id)
+        with Heart(self._store, self.name):
+            self._store.reclaim(run_id, wait=True)
             claim = self._store.claim(self.name, run_id)
             if claim is not None:
-                with closing(open_log(self._store, self._home, run_id)) as log, closing(KeptSite(self._home)) as kept:
-                    while claim is not None:
-                        self._step(claim, log, kept)
-                        claim = self._store.claim(self.name, run_id)
+                self.work_on(claim)
             run = self._store.load(run_id)
             if run.state not in TERMINAL | WAITING:
                 raise CodePilotError(
@@ -63,18 +62,38 @@ class Worker:
                     f"Run {run_id} is being worked on by another process.",
                     next_action=f"Follow it with `codepilot logs {run_id} --follow`.",
                 )
-            close_run(run, self._store, self._home)
+            close_run(run, self._house)
             return run
-        finally:
-            self._store.release_worker(self.name)
 
-    def _step(self, claim: Claim, log: RunLog, kept: KeptSite) -> None:
+    def work_on(self, claim: Claim) -> None:
+        """Do the step, and those of the same run that follow it, until the run ends or waits or another needs us."""
+        run_id = claim.run_id
+        following: Claim | None = claim
+        with closing(open_log(self._house, run_id)) as log, closing(KeptSite(self._house)) as kept:
+            while following is not None:
+                following = self._step(following, log, kept)
+        run = self._store.load(run_id)
+        if run.state in TERMINAL | WAITING:
+            close_run(run, self._house)
+
+    def settle(self) -> None:
+        """Take no further step once those in hand are done."""
+        self._settling.set()
+
+    def leave(self) -> None:
+        """Stop what is in hand now, and give it back for others to go on with."""
+        self._settling.set()
+        self._leaving.set()
+
+    def _step(self, claim: Claim, log: RunLog, kept: KeptSite) -> Claim | None:
+        run = self._store.load(claim.run_id)
+
         def publish(events: Sequence[Event]) -> None:
             log.write(events)
+            count(run, events)
             for event in events:
                 self._listen(event)
 
-        run = self._store.load(claim.run_id)
         may_not = decide_start(run)
         started = EventDraft(
             type=EventType.STEP_STARTED,
@@ -82,28 +101,40 @@ class Worker:
             step_id=claim.step_id,
             attempt=claim.attempt,
         )
+        following = None
         try:
             events = self._store.append(claim, [started])
             publish(events)
             run = evolve(run, events[-1])
             outcome = Failed(may_not) if may_not else self._perform(run, claim, kept, publish)
-            publish(self._store.commit(claim, lambda current: decide(current, outcome, now_us())))
+            if self._settling.is_set():
+                events = self._store.commit(claim, lambda current: decide(current, outcome, now_us()))
+            else:
+                events, following = self._store.commit_and_claim(
+                    claim, lambda current: decide(current, outcome, now_us())
+                )
+            publish(events)
         except LostLease:
             # Another worker holds the step now; whatever was done here has no effect.
-            return
+            return None
+        except Leaving:
+            self._store.give_back(claim)
+        return following
 
     def _perform(self, run: Run, claim: Claim, kept: KeptSite, publish: Callable[[Sequence[Event]], None]) -> Outcome:
-        with Watch(self._store, run, kept.interrupt, pause_interrupts=run.state not in AGENT_STATES) as watch:
+        interrupting = run.state not in AGENT_STATES
+        with Watch(self._store, run, kept.interrupt, self._leaving, pause_interrupts=interrupting) as watch:
             try:
                 kept.executor(run.task)
                 agent = self._agent_for(run.task)
-                stores = (self._store, self._artifacts, self._home)
-                outcome = STEPS[run.state](Work(run, claim, *stores, agent, watch, kept, publish))
+                outcome = STEPS[run.state](Work(run, claim, self._house, agent, watch, kept, publish))
             except StopRequested:
                 outcome = _stopped(watch)
             except LostLease:
                 raise
             except CodePilotError as error:
+                if error.kind is FailureKind.STORE_UNAVAILABLE:
+                    raise
                 outcome = _stopped(watch) if watch.stopped else Failed(error.failure)
             except Exception as error:  # noqa: BLE001 - the step's boundary: recorded as a defect, never lost
                 outcome = _stopped(watch) if watch.stopped else Failed(_defect(error))
@@ -115,6 +146,8 @@ def _stopped(watch: Watch) -> Outcome:
         return Failed(cancelled())
     if watch.spent is not None:
         return Failed(watch.spent)
+    if watch.leaving:
+        raise Leaving
     return Paused("asked to pause")
 
 

@@ -5,6 +5,7 @@ The order of work: `find_root` or `clone` â†’ `pin_base` into an `ObjectStore` â
 """
 
 from codepilot.workspace.base import Base, pin_base
+from codepilot.workspace.checkout import lay_out
 from codepilot.workspace.clone import clone
 from codepilot.workspace.git import git_version
 from codepilot.workspace.objects import Change, ObjectStore, TreeDiff
@@ -33,6 +34,7 @@ __all__ = [
     "git_version",
     "has_password",
     "is_url",
+    "lay_out",
     "pin_base",
     "promote",
     "remove_workspace",

@@ -1,0 +1,114 @@
+"""`codepilot worker`: takes steps of any run for as long as it may, several at a time.
+
+One thread looks for work and sleeps at the store's bell when there is none; each run in hand has a thread of its
+own. It ends as it is told: first it takes nothing new and finishes its steps, then it gives back what is left.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import closing
+
+from codepilot.core.failures import CodePilotError
+from codepilot.engine.garbage import sweep
+from codepilot.engine.heart import Heart
+from codepilot.engine.house import House
+from codepilot.engine.worker import Worker
+from codepilot.store import Claim
+from codepilot.store.bell import Bell
+from codepilot.telemetry import METRICS
+
+POLL_SEC = 2.0
+"""How often the tables are read although nobody rang."""
+SWEEP_SEC = 60.0
+AWAY_SEC = 1.0
+
+_log = logging.getLogger(__name__)
+_depth = METRICS.gauge("codepilot_step_queue_depth", "Steps that wait for a worker.")
+
+
+class Crew:
+    def __init__(
+        self,
+        house: House,
+        worker: Worker,
+        *,
+        concurrency: int,
+        most_running: int | None = None,
+        drain_sec: float = 25.0,
+    ) -> None:
+        self._house = house
+        self._worker = worker
+        self._concurrency = concurrency
+        self._most_running = most_running
+        self._drain_sec = drain_sec
+        self._stopping = threading.Event()
+        self._hands: set[threading.Thread] = set()
+        self._bell: Bell | None = None
+        self._swept = 0.0
+
+    def run(self) -> None:
+        """Work until `stop`."""
+        with Heart(self._house.store, self._worker.name) as heart, closing(self._house.store.bell()) as bell:
+            self._bell = bell
+            while not self._stopping.is_set():
+                self._look(heart, bell)
+            self._worker.settle()
+            self._wait(self._drain_sec)
+            self._worker.leave()
+            self._wait(None)
+            sweep(self._house)
+
+    def stop(self, *, hurry: bool = False) -> None:
+        """Take nothing new; with `hurry`, also give back what is in hand. May be called from a signal handler."""
+        self._stopping.set()
+        self._worker.settle()
+        if hurry:
+            self._worker.leave()
+        if self._bell is not None:
+            self._bell.poke()
+
+    @property
+    def busy(self) -> int:
+        return len(self._hands)
+
+    def _look(self, heart: Heart, bell: Bell) -> None:
+        """Take one step, or sleep until there may be one."""
+        try:
+            self._tidy()
+            claim = None
+            if self.busy < self._concurrency:
+                claim = self._house.store.claim(self._worker.name, most_running=self._most_running)
+        except CodePilotError as error:
+            _log.warning("no step can be claimed: %s", error)
+            self._stopping.wait(AWAY_SEC)
+            return
+        if claim is None:
+            bell.wait(POLL_SEC)
+            return
+        hand = threading.Thread(target=self._work, args=(claim, heart, bell), name=f"hand-{claim.run_id}", daemon=True)
+        self._hands.add(hand)
+        hand.start()
+
+    def _work(self, claim: Claim, heart: Heart, bell: Bell) -> None:
+        try:
+            self._worker.work_on(claim)
+        except CodePilotError as error:
+            _log.warning("%s is left to others: %s", claim.run_id, error)
+            heart.abandon(claim)
+        finally:
+            self._hands.discard(threading.current_thread())
+            bell.poke()
+
+    def _wait(self, seconds: float | None) -> None:
+        deadline = None if seconds is None else time.monotonic() + seconds
+        for hand in list(self._hands):
+            hand.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+    def _tidy(self) -> None:
+        if time.monotonic() - self._swept >= SWEEP_SEC:
+            self._swept = time.monotonic()
+            sweep(self._house)
+        _depth.set(self._house.store.queue.depth())

@@ -1,0 +1,62 @@
+"""What a worker's process counts of the runs it works on; `/metrics` shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from codepilot.core.events import (
+    Event,
+    GuardrailBlocked,
+    RunFinished,
+    State,
+    StepFailed,
+    StepQueued,
+    StepSkipped,
+    StepSucceeded,
+    TurnFinished,
+    TurnStarted,
+)
+from codepilot.core.run import Run
+from codepilot.telemetry import METRICS
+
+LONG = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+
+_runs = METRICS.counter("codepilot_run_total", "Runs that ended.", ["status"])
+_run_seconds = METRICS.histogram("codepilot_run_duration_seconds", "From submission to the end.", buckets=LONG)
+_step_seconds = METRICS.histogram(
+    "codepilot_step_duration_seconds", "From its start to its end.", ["role", "status"], LONG
+)
+_retries = METRICS.counter("codepilot_step_retries_total", "Attempts after the first.", ["role"])
+_backtracks = METRICS.counter("codepilot_backtrack_total", "Returns to PLAN after red cycles.")
+_turns = METRICS.counter("codepilot_agent_turns_total", "Turns of agents.", ["role"])
+_calls = METRICS.counter("codepilot_tool_calls_total", "What agents' actions called.", ["tool", "status"])
+_violations = METRICS.counter("codepilot_sandbox_violations_total", "What policy refused.", ["violation_type"])
+SNAPSHOT_SECONDS = METRICS.histogram("codepilot_workspace_snapshot_duration_seconds", "Taking one snapshot.")
+
+_STATUS = {State.DONE: "success", State.FAILED: "failed", State.ABORTED: "aborted"}
+_ENDINGS = {StepSucceeded: "succeeded", StepFailed: "failed", StepSkipped: "skipped"}
+
+
+def count(run: Run, events: Sequence[Event]) -> None:
+    """`run` as it was before the events."""
+    for event in events:
+        role = run.state.value
+        match event.data:
+            case StepSucceeded() | StepFailed() | StepSkipped():
+                since = run.step_open_since or event.at
+                _step_seconds.observe((event.at - since) / 1e6, role=role, status=_ENDINGS[type(event.data)])
+            case StepQueued(state=state):
+                if event.attempt > 1:
+                    _retries.inc(role=state.value)
+                if state is State.PLAN and run.state is State.REFLECT:
+                    _backtracks.inc()
+            case TurnStarted():
+                _turns.inc(role=role)
+            case TurnFinished(calls=calls):
+                for call in calls:
+                    _calls.inc(tool=call.skill, status=call.status)
+            case GuardrailBlocked(rule=rule):
+                _violations.inc(violation_type=rule)
+            case RunFinished(state=state):
+                _runs.inc(status=_STATUS[state])
+                _run_seconds.observe((event.at - run.created_at) / 1e6)
