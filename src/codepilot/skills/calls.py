@@ -15,13 +15,12 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from codepilot.skills.commands import PolicyError
+from codepilot.skills.arrival import THREAD
+from codepilot.skills.violation import PolicyError
 
 TRANSIENT = frozenset({errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.ESTALE, errno.ETXTBSY, errno.ENOMEM})
 BACKOFF_SEC = 0.05
 DENIED = "tool_permission_denied"
-
-_main = get_ident()
 
 
 class SkillError(Exception):
@@ -105,7 +104,7 @@ def _tried(
 
 def _arm(timeout_sec: float, name: str) -> tuple[Any, ...]:
     """Have the skill stopped at its timeout, unless the action uses the alarm itself. Gives the handler there was."""
-    if not timeout_sec or get_ident() != _main or signal.getitimer(signal.ITIMER_REAL)[0]:
+    if not timeout_sec or get_ident() != THREAD or signal.getitimer(signal.ITIMER_REAL)[0]:
         return ()
 
     def overdue(number: int, frame: object) -> None:

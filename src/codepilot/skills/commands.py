@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from codepilot.skills.arrival import FOLDER
 from codepilot.skills.command_arguments import PYTHON, in_cluster, operands, outside, spelled, values
 from codepilot.skills.command_rules import (
     ELSEWHERE,
@@ -39,14 +40,7 @@ from codepilot.skills.command_rules import (
     Program,
 )
 
-ROOT = str(Path.cwd())
-
-
-class PolicyError(Exception):
-    """Something the task's policy forbids. The platform counts these; the message says what to do instead."""
-
-    def __init__(self, rule: str, skill: str, attempt: str) -> None:
-        super().__init__(f"[{rule}] {skill}: {attempt}")
+ROOT = FOLDER
 
 
 def refusal(cmd: Sequence[str], root: str = "") -> tuple[str, str]:

@@ -9,9 +9,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from codepilot.skills.commands import PolicyError
+from codepilot.skills.arrival import FOLDER
+from codepilot.skills.violation import PolicyError
 
-ROOT = Path.cwd().resolve()
+ROOT = Path(FOLDER).resolve()
 CAPABILITY = "write_and_run_tests"
 
 NOISE = frozenset({".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".tox", ".mypy_cache"})

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from codepilot.skills.commands import PolicyError, leads_out, refusal
+from codepilot.skills.commands import leads_out, refusal
 from codepilot.skills.places import ROOT, PathError
+from codepilot.skills.violation import PolicyError
 
 CAPABILITY = "write_and_run_tests"
 PYTHON = sys.executable
