@@ -57,6 +57,15 @@ def test_an_exception_tells_the_agents_own_line(kernel):
     assert kernel.run("a").value == "1"
 
 
+def test_sources_of_late_actions_are_kept_and_no_more(kernel):
+    kept = "import linecache; sum(name.startswith('<action') for name in linecache.cache)"
+    for number in range(250):
+        kernel.run(f"def risky_{number}():\n    return {number} / 0")
+    assert kernel.run(kept).value == "200"
+    assert "return 100 / 0" in kernel.run("risky_100()").error.traceback
+    assert kernel.run("risky_0()").error.line == 1
+
+
 def test_a_syntax_error_tells_its_line(kernel):
     result = kernel.run("a = 1\nb = = 2")
     assert (result.error.type, result.error.line) == ("SyntaxError", 2)
