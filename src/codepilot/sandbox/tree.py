@@ -50,6 +50,8 @@ class Launch:
     group: Group | None = None
     cpus: frozenset[int] | None = None
     """The processors that the child is kept on."""
+    in_memory: Mapping[str, int] = field(default_factory=dict)
+    """The file systems in memory that the command has for itself, by where it sees them, with their sizes."""
 
 
 def resource_limits(limits: Limits, group: Group) -> dict[int, int]:
@@ -114,6 +116,13 @@ class Tree:
     @property
     def watched(self) -> tuple[Path, ...]:
         return self._launch.watched
+
+    def held_by_files(self) -> int:
+        """Memory behind the names of files in memory, where no group counts it; what they hold is bounded by size."""
+        group = self._launch.group
+        if group is not None and "memory" in group.controllers:
+            return 0
+        return usage.held_by_files(self.child, self._launch.in_memory)
 
     def breach(self) -> str | None:
         """The limit that the kernel has held this tree to, if it had to; known after the tree's end as well."""
@@ -186,6 +195,8 @@ class Tree:
             code = message.get("exit-code")
             if isinstance(code, int):
                 return code
+        if self.popen.returncode < 0:  # somebody else has killed the launcher, and the command with it
+            return 128 - self.popen.returncode
         last = stderr.decode(errors="replace").strip().rpartition("\n")[2]
         if last.startswith("bwrap: execvp"):
             return 127 if last.endswith("No such file or directory") else 126
