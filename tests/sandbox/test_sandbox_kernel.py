@@ -212,6 +212,33 @@ def test_forged_replies_harm_nobody(kernel, forged):
     assert kernel.run("2 + 2", timeout_sec=20).value == "4"
 
 
+def test_replies_forged_ahead_are_nobodys(kernel):
+    code = "import json, os\nfor number in range(200):\n"
+    code += "    forged = json.dumps({'id': number, 'ok': True, 'value': 'forged'}).encode() + b'\\n'\n"
+    code += "    os.write(101, forged)\n'mine'"
+    assert kernel.run(code, timeout_sec=20).value == "'mine'"
+    assert kernel.run("2 + 2", timeout_sec=20).value == "4"
+
+
+def test_what_no_encoding_holds_is_shown_and_can_be_passed_on(kernel):
+    result = kernel.run("raise ValueError('a\\ud800b')")
+    assert result.error is not None
+    assert result.error.message == "a\\ud800b"
+    result.error.traceback.encode()
+
+
+@pytest.mark.parametrize("code", ["10 ** 40", "-10 ** 40"])
+def test_an_exit_code_is_one_or_none(kernel, code):
+    result = kernel.run(f"raise SystemExit({code})")
+    assert (result.status, result.exit_code) == ("error", None)
+
+
+def test_a_kernel_that_ends_itself_tells_its_exit_code(kernel):
+    result = kernel.run("import os\nos._exit(3)")
+    assert (result.status, result.exit_code) == ("error", 3)
+    assert kernel.run("1").value == "1"
+
+
 def test_stop_ends_a_running_action(kernel):
     kernel.run("1")
     timer = threading.Timer(0.2, kernel.stop)

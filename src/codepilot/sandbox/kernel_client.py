@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import secrets
 import select
 import sys
 import threading
@@ -28,6 +29,9 @@ _OVERHEAD_BYTES = 1 << 20
 _STRUCTURE_BYTES = 1 << 20
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _FOREVER = float("inf")
+_NUMBER_BITS = 52
+_LARGEST = (1 << 31) - 1
+_ENDING_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,6 @@ class Kernel:
         self._view = replace(view, mounts=(*view.mounts, *(mount for mount in mounts if mount.target not in known)))
         self._process: Process | None = None
         self._buffer = bytearray()
-        self._last_id = 0
         self._was_lost = False
         self._stops = 0
         self._asking = False
@@ -178,8 +181,8 @@ class Kernel:
         self, process: Process, op: str, source: str, timeout_sec: float
     ) -> tuple[dict[str, Any], Literal["timeout", "interrupted"] | None]:
         """Send a request and wait; at the deadline interrupt, and if that does not help give the kernel up."""
-        self._last_id += 1
-        request = {"id": self._last_id, "op": op, "source": source, "limit": self._limits.output_bytes}
+        number = secrets.randbits(_NUMBER_BITS)  # what an earlier action says ahead of us is no reply to it
+        request = {"id": number, "op": op, "source": source, "limit": self._limits.output_bytes}
         asks = Asks(self._answer if op == "run" else None)
         deadline = time.monotonic() + timeout_sec
         try:
@@ -187,13 +190,13 @@ class Kernel:
         except (OSError, ValueError) as error:
             raise _Lost("it does not listen") from error
         try:
-            reply = self._read_reply(process, self._last_id, deadline, asks, op == "run")
+            reply = self._read_reply(process, number, deadline, asks, op == "run")
             return reply, "interrupted" if self._interrupted.is_set() else None
         except TimeoutError:
             interrupted = self._interrupted.is_set()
             process.interrupt()
         try:
-            reply = self._read_reply(process, self._last_id, time.monotonic() + _INTERRUPT_SECONDS, asks)
+            reply = self._read_reply(process, number, time.monotonic() + _INTERRUPT_SECONDS, asks)
             return reply, "interrupted" if interrupted else "timeout"
         except TimeoutError as error:
             raise _Lost("interrupted" if interrupted else "timeout") from error
@@ -224,6 +227,7 @@ class Kernel:
             self._wait(process, ready, deadline, interruptible)
             chunk = _read(process)
             if not chunk:
+                process.wait(_ENDING_SECONDS)  # it may have closed its pipe and live on
                 raise _Lost("it ended")
             self._buffer += chunk
 
@@ -352,8 +356,9 @@ def _error(error: dict[str, Any]) -> ActionError:
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    """A text that can be passed on: JSON may hold halves of characters, which no encoding takes."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else None
 
 
 def _number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST else None
