@@ -13,6 +13,7 @@ import pytest
 
 from codepilot.core.failures import CodePilotError
 from codepilot.sandbox import Kernel, Limits, Mount, Sandbox, View
+from codepilot.sandbox.printed import Printed
 
 SKILLS = "def double(x):\n    return 2 * x\n"
 
@@ -237,6 +238,43 @@ def test_a_kernel_that_ends_itself_tells_its_exit_code(kernel):
     result = kernel.run("import os\nos._exit(3)")
     assert (result.status, result.exit_code) == ("error", 3)
     assert kernel.run("1").value == "1"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "os._exit(3)",
+        "os.kill(os.getpid(), 9)",
+        "kept = [bytearray(b'x' * (10 << 20)) for _ in range(60)]",
+        "os.closerange(0, 300)",
+    ],
+)
+def test_what_was_printed_before_a_kernel_was_lost_is_kept(sandbox, view, code):
+    kernel = Kernel(sandbox, view, Limits(memory_bytes=200 << 20))
+    try:
+        for before in ("first", "second"):
+            result = kernel.run(
+                f"import os, sys\nprint('{before}'); print('aside', file=sys.stderr)\n{code}", timeout_sec=20
+            )
+            assert (result.stdout, result.stderr[:6]) == (f"{before}\n", "aside\n")
+            assert result.status in ("error", "limit")
+    finally:
+        kernel.stop()
+
+
+def test_no_file_outside_is_taken_for_what_was_printed(landlock, view, tmp_path):
+    """A handle is enough to name a file that may not be read."""
+    (tmp_path / "secret").write_text("hunter2")
+    code = f"import os, time\nos.dup2(os.open({str(tmp_path / 'secret')!r}, os.O_PATH), 1)\n"
+    process = landlock.start(["/usr/bin/python3", "-c", code + "os.write(2, b'x'); time.sleep(60)"], view, Limits())
+    try:
+        deadline = time.monotonic() + 20
+        while not process.stderr_tail() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert process.stderr_tail() == b"x"
+        assert Printed(process, 1000).texts() == ("", "")
+    finally:
+        process.kill()
 
 
 def test_stop_ends_a_running_action(kernel):

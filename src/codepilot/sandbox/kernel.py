@@ -49,6 +49,7 @@ class _Capture:
         name = f"{os.environ.get('TMPDIR', '/tmp')}/.capture-{os.getpid()}-{fd}"
         self._file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         os.unlink(name)
+        self.reset()
 
     def reset(self) -> None:
         os.ftruncate(self._file, 0)

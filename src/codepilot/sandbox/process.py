@@ -43,6 +43,11 @@ class SupervisedProcess:
         return not self._ended.is_set() and self._tree.popen.poll() is None
 
     @property
+    def pid(self) -> int | None:
+        """The command itself, as the host counts processes."""
+        return self._tree.main()
+
+    @property
     def limit(self) -> str | None:
         return self._limit
 
