@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import resource
-import select
 import signal
 import subprocess
 import time
@@ -20,6 +19,7 @@ from codepilot.sandbox import usage
 from codepilot.sandbox.cgroup import Group
 from codepilot.sandbox.spawn import spawn
 from codepilot.sandbox.spec import Limits
+from codepilot.sandbox.waiting import readable
 
 _START_SECONDS = 30.0
 _STOP_SECONDS = 5.0
@@ -133,7 +133,7 @@ class Tree:
         """The pid of the tree's first process; a launcher that cannot say it has failed, and says why."""
         deadline = time.monotonic() + _START_SECONDS
         while b"\n" not in self._status and len(self._status) < _STATUS_BYTES:
-            ready, _, _ = select.select([self._launch.status], [], [], max(0.0, deadline - time.monotonic()))
+            ready = readable([self._launch.status], deadline - time.monotonic())
             chunk = os.read(self._launch.status, 4096) if ready else b""
             if not chunk:
                 break
@@ -234,7 +234,7 @@ class Tree:
             self.popen.kill()
         self.popen.wait()
         if self._child_fd is not None:
-            select.select([self._child_fd], [], [], _STOP_SECONDS)
+            readable([self._child_fd], _STOP_SECONDS)
         self._finish()
 
     def _stop_guardian(self) -> None:
