@@ -41,6 +41,8 @@ PYTHON = Tool(
 class CodeActAgent:
     """Every role, played by one chat model."""
 
+    needs = Capability.WRITE_WITH_DIFF
+
     def __init__(
         self, model: Model, registry: Registry | None = None, roles: Mapping[State, Role] = ROLES, name: str = "codeact"
     ) -> None:
