@@ -35,17 +35,28 @@ def prelude(tmp_path: Path) -> Path:
     return path
 
 
-def run(prelude: Path, code: str) -> str:
+def run(prelude: Path, code: str, python: str = sys.executable) -> str:
     """What code prints after the prelude, in a fresh interpreter and a directory of its own."""
     here = prelude.parent / "tree"
     here.mkdir(exist_ok=True)
     (here / "a.txt").write_text("text\n")
     program = f"exec(open({str(prelude)!r}).read())\n{code}"
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=60, check=False, cwd=here
+        [python, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=60, check=False, cwd=here
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+@pytest.mark.parametrize("python", ["python3.8", "python3.9", "python3.13"])
+def test_skills_run_on_other_interpreters(prelude: Path, python: str) -> None:
+    try:
+        subprocess.run([python, "--version"], check=True, capture_output=True, timeout=60)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip(f"there is no {python}")
+    patch = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-text\n+more\n"
+    code = f"apply_patch({patch!r}); print(read_file('a.txt'), list_files(), run_command(['true']).ok)"
+    assert run(prelude, code, python) == "more\n ['a.txt'] True"
 
 
 def test_naming_skills_imports_little(prelude: Path) -> None:

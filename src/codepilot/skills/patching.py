@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from operator import eq
 
 from codepilot.skills.envelope import BEGIN, parse_envelope
-from codepilot.skills.placing import Same, Text, TooMuchAlike, exact, no_trailing, squeezed
+from codepilot.skills.placing import Text, TooMuchAlike, exact, no_trailing, squeezed
 from codepilot.skills.unified import FilePatch, Hunk, PatchError, parse_patch
 
 MAX_FUZZ = 2
@@ -212,7 +212,7 @@ def _settle(
     hunk: Hunk,
     shape: list[tuple[str, str]],
     start: int,
-    same: Same,
+    same: Callable[[str], str],
     how: str,
     fuzz: tuple[int, int],
 ) -> Placed:

@@ -16,8 +16,10 @@ MAX_STEPS = 20_000_000
 _STEP = 25
 """What looking at one place costs, in lines compared."""
 
-Same = Callable[[str], str]
-"""What of a line counts."""
+TYPE_CHECKING = False  # 3.8 cannot make the alias, and has no need of it
+if TYPE_CHECKING:
+    Same = Callable[[str], str]
+    """What of a line counts."""
 
 
 def exact(line: str) -> str:
