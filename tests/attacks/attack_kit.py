@@ -8,6 +8,7 @@ and `call` make an attempt and print its outcome as `@ <errno>` or `@ done …`.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import json
 import os
@@ -26,6 +27,7 @@ from typing import Any, Literal
 from codepilot.sandbox import Completed, Level, Limits, Mount, Sandbox, View
 from codepilot.sandbox.syscalls import CALLS
 
+_libc = ctypes.CDLL(None, use_errno=True)
 MB = 1 << 20
 ORDINARY = Limits(wall_sec=20, memory_bytes=256 * MB, processes=40, disk_bytes=64 * MB)
 LEVELS = (Level.BUBBLEWRAP, Level.LANDLOCK)
@@ -35,6 +37,7 @@ LAYERS = {
     "read-only mount": "the path exists inside and cannot be written",
     "pid namespace": "the process does not exist inside",
     "network namespace": "the address leads nowhere",
+    "ipc namespace": "the queue does not exist inside",
     "capabilities": "the kernel demands a capability that nothing inside has",
     "seccomp": "the system call is refused before the kernel acts on it",
     "landlock": "the kernel refuses the path, the signal or the socket",
@@ -208,6 +211,8 @@ class Targets:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"{self.token}\n")
             path.chmod(0o600)
+        with contextlib.suppress(OSError):  # not every file system has them
+            os.setxattr(self.files["secret"], "user.canary", self.token.encode())
         self._before = self._state()
 
     @contextlib.contextmanager
@@ -236,6 +241,7 @@ class Targets:
             for fd in (self._held, self._held_directory):
                 os.set_inheritable(fd, True)
                 stack.callback(os.close, fd)
+            self._queue = _queue(stack, self.mark)
             os.environ["CANARY_SECRET"] = self.token
             stack.callback(os.environ.pop, "CANARY_SECRET", None)
             yield self
@@ -257,6 +263,7 @@ class Targets:
             "abstract_datagram": self._sockets["abstract_datagram"].getsockname()[1:].decode(),
             "docker": str(self.outside / "docker.sock"),
             "agent": str(self.outside / "agent.sock"),
+            "queue": self.mark,
             "nr": call_numbers(),
         }
 
@@ -272,6 +279,8 @@ class Targets:
             found.append("a process of the host was ended")
         elif _process_state(self._sleeper.pid) != self._sleeper_before:
             found.append("a process of the host was changed")
+        if self._queue and not _open_queue(self.mark, os.O_RDONLY):
+            found.append("a message queue of the host was removed")
         found += [f"the process {pid} was left behind" for pid in marked(self.mark)]
         return found
 
@@ -307,6 +316,21 @@ def _listener(stack: contextlib.ExitStack, family: int, kind: int, address: Any)
         made.listen()
     made.setblocking(False)
     return made
+
+
+def _queue(stack: contextlib.ExitStack, name: str) -> bool:
+    """A message queue of the host's; False if this machine has none."""
+    made = _open_queue(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    if made:
+        stack.callback(_libc.syscall, ctypes.c_long(call_numbers()["mq_unlink"]), name.encode())
+    return made
+
+
+def _open_queue(name: str, flags: int) -> bool:
+    fd = _libc.syscall(ctypes.c_long(call_numbers()["mq_open"]), name.encode(), flags, 0o600, None)
+    if fd >= 0:
+        os.close(fd)
+    return bool(fd >= 0)
 
 
 def _reached(listener: socket.socket) -> bool:

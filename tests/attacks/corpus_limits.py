@@ -126,6 +126,15 @@ BOMBS: tuple[Attack, ...] = (
         limits=SMALL,
     ),
     attack(
+        "fill memory with the names of empty files",
+        MEMORY,
+        "import time\nfor number in range(60000): os.close(os.open('%s/%d' % (os.environ['TMPDIR'], number), os.O_CREAT | os.O_WRONLY))\n"
+        "time.sleep(2); say('filled')",
+        by("cgroup or watchdog", "limit:memory"),
+        by("cgroup or watchdog", "limit:disk"),
+        limits=replace(SMALL, memory_bytes=40 * MB, wall_sec=20),
+    ),
+    attack(
         "lock memory",
         MEMORY,
         "area = ctypes.create_string_buffer(4 << 20)\n"
@@ -176,6 +185,29 @@ BOMBS: tuple[Attack, ...] = (
         "time.sleep(4); say('filled')",
         by("cgroup or watchdog", "limit:disk"),
         limits=SMALL,
+    ),
+    attack(
+        "reserve more than a file may hold",
+        DISK,
+        "fd = os.open('f', os.O_CREAT | os.O_RDWR)\n"
+        "for mode in (0, 1): call('fallocate', fd, mode, ctypes.c_long(0), ctypes.c_long(48 << 20))",
+        by("seccomp", "ENOTSUP", "EOPNOTSUPP"),
+        limits=SMALL,
+    ),
+    attack(
+        "fill the disk and end before anybody looks",
+        DISK,
+        "for number in range(6):\n    with open('f%d' % number, 'wb') as file: file.write(bytes(4 << 20))\n",
+        by("cgroup or watchdog", "limit:disk"),
+        limits=SMALL,
+    ),
+    attack(
+        "write more than a file may hold",
+        DISK,
+        "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\n"
+        "with open('big', 'wb', 0) as file:\n    for _ in range(50): file.write(bytes(1 << 20))",
+        by("rlimit", "limit:file", "limit:disk"),
+        limits=replace(SMALL, disk_bytes=64 * MB),
     ),
     attack(
         "fill the disk with deleted files that stay open",

@@ -102,6 +102,14 @@ OUTSIDE: tuple[Attack, ...] = (
         control=False,
     ),
     attack(
+        "read attributes of a file outside",
+        READS,
+        'tried(os.listxattr, T["secret"])\ntried(os.getxattr, T["secret"], "user.canary")',
+        HIDDEN,
+        by("seccomp", "ENOTSUP", "EOPNOTSUPP"),
+        control=True,
+    ),
+    attack(
         "write to a file outside",
         WRITES,
         'tried(write, T["secret"])',
@@ -158,6 +166,24 @@ OUTSIDE: tuple[Attack, ...] = (
         'tried(os.utime, "/usr/bin/env", ns=(os.fstat(fd).st_atime_ns, os.fstat(fd).st_mtime_ns))',
         by("read-only mount", "EROFS", "EPERM"),
         by("mediator", "EACCES"),
+    ),
+    attack(
+        "take the host's devices from others",
+        WRITES,
+        'for name in ("null", "zero", "full", "random", "urandom", "tty"):\n'
+        '    path = "/dev/" + name; seen = os.stat(path)\n'
+        "    tried(os.chmod, path, seen.st_mode & 0o777)\n"
+        "    tried(os.utime, path, ns=(seen.st_atime_ns, seen.st_mtime_ns))",
+        by("read-only mount", "EROFS", "EPERM"),
+        by("mediator", "EACCES"),
+    ),
+    attack(
+        "read and remove the host's message queues",
+        WRITES,
+        'call("mq_open", T["queue"].encode(), os.O_RDWR, 0, None)\ncall("mq_unlink", T["queue"].encode())',
+        by("ipc namespace", "ENOENT"),
+        by("seccomp", "EPERM"),
+        control=True,
     ),
     attack(
         "set times outside",

@@ -89,6 +89,8 @@ def test_a_missing_module_is_named(codepilot: Command, repo: Repo) -> None:
         (("--budget", "wall_sec=-1"), "wall_sec"),
         (("--agent", "nobody"), "nobody"),
         (("--python", "/nowhere/python"), "/nowhere/python"),
+        (("--capability", "everything"), "no capability"),
+        (("--capability", "read_only"), "can do nothing with"),
     ],
 )
 def test_bad_options(codepilot: Command, shop: Path, arguments: tuple[str, ...], saying: str) -> None:

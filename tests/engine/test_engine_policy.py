@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, code, drive, result
 
-from codepilot.core.events import EventType, FilesFlagged, GuardrailBlocked, NetworkAllowed, State, TurnFinished
+from codepilot.core.events import (
+    EventType,
+    FilesFlagged,
+    GuardrailBlocked,
+    NetworkAllowed,
+    NetworkRefused,
+    State,
+    TurnFinished,
+)
 from codepilot.core.failures import FailureKind
 from codepilot.core.policy import Policy
 from codepilot.engine import House
@@ -31,8 +39,24 @@ def test_what_may_not_stand_in_the_tree_is_told_at_once(house: House, checkout: 
     assert run.state is State.DONE
     assert "sub/.git may not be there (nested_git)" in seen[3]
     assert [event.data for event in events if isinstance(event.data, GuardrailBlocked)] == [
-        GuardrailBlocked(skill="workspace", rule="nested_git", attempt="sub/.git")
+        GuardrailBlocked(skill="workspace", rule="nested_git", attempt="sub/.git", paths=("sub/.git",))
     ]
+
+
+def test_what_one_action_left_is_one_violation_told_whole(house: House, checkout: Path) -> None:
+    seen: list[str] = []
+    plant = code("import os\nfor name in 'abcd': os.makedirs(f'{name}/.git')")
+    tidy = code("for name in 'abcd': os.rmdir(f'{name}/.git')")
+    replies = iter([MAP, PLAN, plant, code("print(1)"), code("print(2)"), tidy, RIGHT, DONE, APPROVE])
+
+    def reply(messages: object) -> str:
+        seen.append(str(messages))
+        return next(replies)
+
+    run, events = drive(house, checkout, ScriptedModel(reply))
+    assert run.state is State.DONE
+    assert "a/.git, b/.git, c/.git, d/.git may not be there" in seen[3]
+    assert sum(isinstance(event.data, GuardrailBlocked) for event in events) == 1
 
 
 def test_a_policy_may_end_the_run_at_the_first_violation(house: House, checkout: Path) -> None:
@@ -109,14 +133,18 @@ def greeting() -> object:
     server.server_close()
 
 
-@pytest.mark.parametrize("opened", [True, False])
-def test_only_hosts_that_were_opened_are_reached(house: House, checkout: Path, greeting: int, opened: bool) -> None:
-    ask = code(
+def ask_for(port: int) -> str:
+    return code(
         "import os, subprocess, sys\nos.environ.pop('NO_PROXY', 0); os.environ.pop('no_proxy', 0)\n"
-        f"src = 'import urllib.request as r; print(r.urlopen(\"http://localhost:{greeting}\", timeout=5).read())'\n"
+        f"src = 'import urllib.request as r; print(r.urlopen(\"http://localhost:{port}\", timeout=5).read())'\n"
         "out = subprocess.run([sys.executable, '-c', src], capture_output=True, text=True)\n"
         "print(out.stdout[-500:], out.stderr[-500:])"
     )
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_only_hosts_that_were_opened_are_reached(house: House, checkout: Path, greeting: int, opened: bool) -> None:
+    ask = ask_for(greeting)
     hosts = (f"localhost:{greeting}",) if opened else ()
     run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, ask, RIGHT, DONE, APPROVE]), hosts=hosts)
     assert run.state is State.DONE
@@ -124,3 +152,13 @@ def test_only_hosts_that_were_opened_are_reached(house: House, checkout: Path, g
     assert ("good day" in said) is opened
     allowed = [event.data for event in events if isinstance(event.data, NetworkAllowed)]
     assert allowed == [NetworkAllowed(scope="run", hosts=hosts, by="person")] * opened
+
+
+def test_a_host_that_was_refused_is_told_once(house: House, checkout: Path, greeting: int) -> None:
+    ask = ask_for(greeting)
+    hosts = ("pypi.org",)
+    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, ask, ask, RIGHT, DONE, APPROVE]), hosts=hosts)
+    assert run.state is State.DONE
+    refused = [event.data for event in events if isinstance(event.data, NetworkRefused)]
+    assert [one.host for one in refused] == [f"localhost:{greeting}"]
+    assert refused[0].why

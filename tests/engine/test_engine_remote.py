@@ -15,10 +15,13 @@ import pytest
 from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, drive
 
 from codepilot.core.events import State
-from codepilot.core.failures import FailureKind
+from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import Policy
-from codepilot.engine import House
+from codepilot.engine import House, open_executor
+from codepilot.engine.plane import least_elsewhere
 from codepilot.models import ScriptedModel
+from codepilot.sandbox import Least, Wanted
+from codepilot.store import Home
 
 TOKEN = "a-token-for-tests-0123456789"
 
@@ -70,3 +73,25 @@ def test_a_service_that_is_away_says_so(house: House, checkout: Path, monkeypatc
     monkeypatch.setenv("CODEPILOT_EXECUTOR_URL", "http://127.0.0.1:9")
     run, _ = drive(house, checkout, ScriptedModel([]))
     assert (run.state, run.failure and run.failure.kind) == (State.FAILED, FailureKind.EXECUTOR_LOST)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "least", "needed"),
+    [
+        ("best", None, "landlock"),
+        ("landlock", None, "landlock"),
+        ("landlock", "bubblewrap", "bubblewrap"),
+        ("bubblewrap", "landlock", "bubblewrap"),
+        ("none", "landlock", "landlock"),
+        ("none", None, None),
+    ],
+)
+def test_the_stronger_of_two_demands_counts(wanted: Wanted, least: Least | None, needed: Least | None) -> None:
+    assert least_elsewhere(wanted, Policy(least_level=least)) == needed
+
+
+def test_code_and_token_do_not_travel_in_clear_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CODEPILOT_EXECUTOR_URL", "http://192.0.2.1:8700")
+    with pytest.raises(CodePilotError, match="unencrypted") as refused:
+        open_executor(Home(tmp_path), "best", Policy())
+    assert "plain_http" in refused.value.failure.next_action

@@ -45,10 +45,29 @@ def test_what_a_repository_does_not_say_stays(files: tuple[Path, Path]) -> None:
     assert (policy.hosts, policy.violations) == (("pypi.org",), 1)
 
 
-def test_a_repository_cannot_choose_the_weaker_level(files: tuple[Path, Path]) -> None:
-    assert load(files, repo='[sandbox]\nlevel = "landlock"').sandbox.level == "best"
-    assert load(files, repo='[sandbox]\nlevel = "bubblewrap"').sandbox.level == "bubblewrap"
-    assert load(files, own='[sandbox]\nlevel = "landlock"').sandbox.level == "landlock"
+@pytest.mark.parametrize("own", ["", "best", "landlock", "bubblewrap"])
+@pytest.mark.parametrize("repo", ["best", "landlock", "bubblewrap"])
+def test_a_repository_may_only_demand_the_strongest_level(files: tuple[Path, Path], own: str, repo: str) -> None:
+    mine = f'[sandbox]\nlevel = "{own}"' if own else ""
+    expected = "bubblewrap" if repo == "bubblewrap" else own or "best"
+    assert load(files, own=mine, repo=f'[sandbox]\nlevel = "{repo}"').sandbox.level == expected
+
+
+@pytest.mark.parametrize("tokens", ["99999999", '"99999999"'])
+def test_a_repository_spends_no_more_however_it_writes_it(files: tuple[Path, Path], tokens: str) -> None:
+    own = "[budget]\ntokens = 1000\ncost_usd = 0.5"
+    repo = f'[budget]\ntokens = {tokens}\ncost_usd = "1000"\npatch_lines = 100000\nwall_sec = 7200'
+    budget = load(files, own=own, repo=repo).budget
+    assert (budget["tokens"], budget["cost_usd"], budget["patch_lines"], budget["wall_sec"]) == (1000, 0.5, 300, 7200)
+    assert load(files, own=own, repo="[budget]\ntokens = 10").budget["tokens"] == 10
+
+
+def test_both_spellings_of_a_name_mean_the_same(files: tuple[Path, Path]) -> None:
+    settings = load(files, own='[policy]\nleastLevel = "landlock"', repo='[policy]\ngeneratedCode = "low"')
+    assert (settings.policy.least_level, settings.policy.generated_code) == ("landlock", "low")
+    assert load(files, own='[policy]\ngenerated_code = "low"', repo='[policy]\ngeneratedCode = "off"').policy == (
+        load(files, own='[policy]\ngenerated_code = "low"').policy
+    )
 
 
 def test_a_repository_cannot_send_code_elsewhere(files: tuple[Path, Path]) -> None:

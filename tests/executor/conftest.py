@@ -21,17 +21,26 @@ NAME = "r-1"
 TOKEN = "a-token-for-tests-0123456789"
 
 _STRICT = """
-import json, sys
+import json, sys, time
 from pathlib import Path
 from codepilot.executor import LocalExecutor
 from codepilot.executor.service import ServiceSettings, run_service
 from codepilot.sandbox import choose
 
 fields = json.loads(sys.argv[1])
+slow = fields.pop("slow_snapshots", None)
 sandbox = choose("best")
+
+class Slow(LocalExecutor):
+    def snapshot(self, workspace):
+        with self._place(workspace).lock:
+            while workspace == slow and not (self._home / workspace / "go").exists():
+                time.sleep(0.02)
+            return super().snapshot(workspace)
+
 run_service(
     ServiceSettings(home=Path(fields.pop("home")), **fields),
-    lambda home: LocalExecutor(home, sandbox, durable=True),
+    lambda home: Slow(home, sandbox, durable=True),
     lambda url: print(json.dumps({"url": url}), flush=True),
 )
 """
@@ -79,7 +88,7 @@ def begin_command(home: Path, *options: str) -> Service:
 
 
 def begin_strict(home: Path, **fields: object) -> Service:
-    """A service with narrow bounds."""
+    """A service with narrow bounds. `slow_snapshots` names a workspace whose snapshots wait for a file beside it."""
     return begin(["-c", _STRICT, json.dumps({"home": str(home), "token": TOKEN, **fields})], home)
 
 

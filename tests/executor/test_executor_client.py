@@ -54,7 +54,7 @@ def scripted() -> Iterator[Scripted]:
 def says(status: int, body: bytes = b"{}", **headers: str) -> Answer:
     def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
         handler.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+        for name, value in {"Content_Length": str(len(body)), **headers}.items():
             handler.send_header(name.replace("_", "-"), value)
         handler.end_headers()
         handler.wfile.write(body)
@@ -110,6 +110,63 @@ def test_it_waits_as_long_as_it_is_told(scripted):
     Http(scripted.url, None, waits.append).ask(Ask("GET", "/x"))
     assert 7 <= waits[0] <= 9
     assert waits[1] == 30.0
+
+
+def test_a_busy_service_is_waited_for_longer_than_a_broken_one(scripted):
+    waits: list[float] = []
+    scripted.answers = [says(429, Retry_After="1") for _ in range(10)] + [says(200, b"well")]
+    assert Http(scripted.url, None, waits.append).ask(Ask("GET", "/x")) == b"well"
+    assert len(waits) == 10 and all(1 <= wait <= 30 for wait in waits) and len(set(waits)) > 1
+
+
+def test_a_service_that_stays_busy_is_given_up(scripted):
+    waits: list[float] = []
+    busy = failure("executor_lost", "64 requests are waiting already")
+    scripted.answers = [says(429, busy, Retry_After="1") for _ in range(200)]
+    with pytest.raises(CodePilotError, match="64 requests are waiting"):
+        Http(scripted.url, None, waits.append).ask(Ask("GET", "/x"))
+    assert 50 <= sum(waits) <= 100
+    before = len(scripted.seen)
+    with pytest.raises(CodePilotError):
+        Http(scripted.url, None, waits.append).ask(Ask("GET", "/x", tries=1))
+    assert len(scripted.seen) == before + 1
+
+
+@pytest.mark.parametrize("trouble", [says(500), says(503), hangs_up])
+def test_a_stream_is_asked_for_again_until_it_comes(scripted, trouble):
+    scripted.answers = [trouble, trouble, says(200, b"stream")]
+    client = Http(scripted.url, None, lambda _: None)
+    assert b"".join(client.chunks("/x")) == b"stream"
+    scripted.answers = [says(404, failure("path_not_found", "there is none"))]
+    with pytest.raises(CodePilotError, match="there is none"):
+        list(client.chunks("/x"))
+    scripted.answers = [trouble] * 3
+    with pytest.raises(CodePilotError):
+        list(client.chunks("/x"))
+
+
+def test_a_stream_that_falls_silent_is_lost(scripted):
+    silent = threading.Event()
+
+    def begins(handler: http.server.BaseHTTPRequestHandler) -> None:
+        says(200, b"some", Content_Length="100")(handler)
+        silent.wait(30)
+        hangs_up(handler)
+
+    scripted.answers = [begins]
+    stream = Http(scripted.url, None).chunks("/x", silent_sec=0.2)
+    assert next(stream) == b"some"
+    with pytest.raises(CodePilotError) as caught:
+        next(stream)
+    silent.set()
+    assert caught.value.kind is FailureKind.EXECUTOR_LOST
+
+
+def test_a_stream_that_breaks_off_is_not_taken_for_whole(scripted):
+    scripted.answers = [lambda handler: (says(200, b"some", Content_Length="100")(handler), hangs_up(handler))]
+    with pytest.raises(CodePilotError) as caught:
+        list(Http(scripted.url, None).chunks("/x"))
+    assert caught.value.kind is FailureKind.EXECUTOR_LOST
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422, 507])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import signal
 import threading
 import time
@@ -92,6 +94,44 @@ def test_told_to_stop_it_finishes_what_runs_and_takes_nothing_new(strict, reques
     assert service.popen.wait(PATIENCE_SEC) == 0
 
 
+def test_told_to_stop_it_hands_a_snapshot_over_to_its_end(strict, request_for):
+    service = strict(drain_sec=PATIENCE_SEC)
+    client = service.client()
+    client.create(request_for(NAME))
+    assert client.run_command(shell("head -c 30000000 /dev/urandom > much")).status == "ok"
+    taken = client.snapshot(NAME).snapshot
+    stream = client.export_snapshot(NAME, taken)
+    begun = next(stream)
+    service.popen.send_signal(signal.SIGTERM)
+    until(lambda: '"draining"' in service.log.read_text())
+    time.sleep(0.3)
+    assert '"ending"' not in service.log.read_text()
+    assert len(begun) + sum(map(len, stream)) > 30_000_000
+    assert service.popen.wait(PATIENCE_SEC) == 0
+
+
+def test_told_to_stop_it_says_when_to_come_back(strict, request_for):
+    service = strict(drain_sec=PATIENCE_SEC)
+    client = service.client()
+    client.create(request_for(NAME))
+    process = client.start_process(StartProcess(workspace=NAME, argv=("/bin/cat",)))
+    service.popen.send_signal(signal.SIGTERM)
+    until(lambda: '"draining"' in service.log.read_text())
+    connection = http.client.HTTPConnection(service.url.removeprefix("http://"), timeout=30)
+    headers = {"Authorization": "Bearer a-token-for-tests-0123456789"}
+    with contextlib.closing(connection):
+        for method, path, body in (
+            ("POST", "/workspace/run_code", b'{"workspace": "e-1", "code": "1"}'),
+            ("PUT", f"/base/{'0' * 64}", b"x"),
+        ):
+            kind = {"Content-Type": "application/json" if method == "POST" else "application/octet-stream"}
+            connection.request(method, path, body, {**headers, **kind})
+            answer = connection.getresponse()
+            assert (answer.status, answer.getheader("Retry-After"), bool(answer.read())) == (503, "5", True)
+    process.kill()
+    assert service.popen.wait(PATIENCE_SEC) == 0
+
+
 def test_told_to_stop_it_ends_what_does_not_finish(strict, request_for):
     service = strict(drain_sec=0.3)
     client, mark = service.client(), "600.4711"
@@ -173,6 +213,13 @@ def test_a_process_of_an_earlier_service_has_ended(strict, request_for):
         process.stdin.write(b"x")
         process.stdin.flush()
     process.kill()
+
+
+def test_without_a_token_it_listens_to_this_machine_alone(strict):
+    """Whatever started it: the address it really got is looked at."""
+    with pytest.raises(AssertionError, match="without a token"):
+        strict(token=None, host="0.0.0.0")
+    assert strict(token=None, host="127.0.0.2").client(None).level
 
 
 def test_a_home_has_one_service(strict):

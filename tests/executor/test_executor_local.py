@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from codepilot.executor import LocalExecutor, RunCode, RunCommand, StartProcess
+from codepilot.workspace import ObjectStore
 
 NAME = "r-1"
 SKILLS = "def shout(text):\n    return text.upper()\n"
@@ -94,3 +98,53 @@ def test_close_leaves_no_thread_and_no_file(tmp_path, sandbox, request_for):
     second.close()
     assert threading.active_count() == threads
     assert len(list(Path("/proc/self/fd").iterdir())) == files
+
+
+def test_it_works_in_a_process_with_very_many_open_files(local):
+    """`select` takes no descriptor above 1023."""
+    many = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
+    try:
+        assert local.run_command(shell("cat; echo out", stdin=b"in ")).stdout == b"in out\n"
+        assert local.run_code(code("6 * 7")).value == "42"
+        process = local.start_process(StartProcess(workspace=NAME, argv=("/bin/cat",)))
+        process.stdin.write(b"ping\n")
+        process.stdin.close()
+        assert (process.stdout.read(), process.wait()) == (b"ping\n", 0)
+        local.interrupt(NAME)
+        local.delete(NAME)
+    finally:
+        for fd in many:
+            os.close(fd)
+
+
+def test_workspaces_share_the_files_of_their_base(tmp_path, sandbox, request_for, base):
+    """Descriptors grow with the packs of the base or with the workspaces, never with their product."""
+    packs = 12
+    with ObjectStore.open(base[0]) as store:
+        for number in range(packs):
+            store.write_blobs(f"{number} {one}".encode() for one in range(40))
+    executor = LocalExecutor(tmp_path / "w", sandbox)
+    counts = []
+    for number in range(6):
+        executor.create(request_for(f"r-{number}"))
+        executor.snapshot(f"r-{number}")
+        counts.append(len(list(Path("/proc/self/fd").iterdir())))
+    executor.close()
+    assert counts[-1] - counts[1] < 2 * packs
+
+
+def test_who_is_interrupted_by_a_delete_is_told_so(tmp_path, sandbox, request_for):
+    """Also where answers are kept beside the workspace, which is gone by then."""
+    executor = LocalExecutor(tmp_path / "w", sandbox, durable=True)
+    for number in range(8):
+        name = f"r-{number}"
+        tree = Path(executor.create(request_for(name)).path)
+        command = RunCommand(workspace=name, argv=("/bin/sh", "-c", "touch go; sleep 600"), idempotency_key="k")
+        with ThreadPoolExecutor(1) as caller:
+            told = caller.submit(executor.run_command, command)
+            while not (tree / "go").exists():
+                time.sleep(0.005)
+            executor.delete(name)
+            assert told.result().status == "interrupted"
+        assert not tree.parent.exists()
+    executor.close()

@@ -100,6 +100,24 @@ def test_a_mistake_has_a_status_and_a_reason(service, method, path, body, kind, 
     assert told["message"] and told["next_action"]
 
 
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nowhere", 404), ("DELETE", "/about", 405)])
+def test_what_goes_astray_has_an_id_is_logged_and_counted(service, method, path, status):
+    got, headers, _ = ask(service.url, method, path, X_Request_Id=f"astray-{status}")
+    assert (got, headers["x-request-id"]) == (status, f"astray-{status}")
+    assert f"astray-{status}" in service.log.read_text()
+    counted = f'codepilot_executor_requests_total{{route="none",status="{status}"}}'
+    assert counted.encode() in ask(service.url, "GET", "/metrics")[2]
+    assert ask(service.url, method, path, Authorization="")[0] == 401
+
+
+@pytest.mark.parametrize("line", ["GET /healthz", "GET /about", "POST /nowhere", "PUT /base/x", "POST /process/x/kill"])
+def test_a_body_that_nobody_reads_ends_the_connection(service, line):
+    """It could go on for ever, byte by byte."""
+    head = f"{line} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 1000000\r\n\r\nabc"
+    heard = _raw(service.url, head.encode())
+    assert heard.startswith(b"HTTP/1.1 ") and b"connection: close" in heard.lower()
+
+
 def test_only_what_the_operator_allows_is_shown_inside(service, request_for):
     client = service.client()
     for source in ("/etc", "/", "relative", str(service.home / ".." / ".." / ".." / "..")):
@@ -126,6 +144,10 @@ def test_what_it_counts_can_be_scraped(service):
     assert (status, headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
     assert b'codepilot_executor_requests_total{route="/about",status="200"}' in text
     assert b"codepilot_executor_request_duration_seconds_bucket" in text
+    for queue in ("runs", "files", "uploads"):
+        for gauge in ("queue_depth", "in_flight"):
+            assert f'codepilot_executor_{gauge}{{queue="{queue}"}} 0\n'.encode() in text
+    assert b"\ncodepilot_executor_workspaces " in text
 
 
 def test_a_tree_that_is_there_is_not_sent_again(service, base, tmp_path, request_for):

@@ -13,6 +13,7 @@ import pytest
 
 from codepilot.core.failures import CodePilotError
 from codepilot.sandbox import Kernel, Limits, Mount, Sandbox, View
+from codepilot.sandbox.printed import Printed
 
 SKILLS = "def double(x):\n    return 2 * x\n"
 
@@ -55,6 +56,15 @@ def test_an_exception_tells_the_agents_own_line(kernel):
     assert "return 1 / 0" in result.error.traceback
     assert "kernel.py" not in result.error.traceback
     assert kernel.run("a").value == "1"
+
+
+def test_sources_of_late_actions_are_kept_and_no_more(kernel):
+    kept = "import linecache; sum(name.startswith('<action') for name in linecache.cache)"
+    for number in range(250):
+        kernel.run(f"def risky_{number}():\n    return {number} / 0")
+    assert kernel.run(kept).value == "200"
+    assert "return 100 / 0" in kernel.run("risky_100()").error.traceback
+    assert kernel.run("risky_0()").error.line == 1
 
 
 def test_a_syntax_error_tells_its_line(kernel):
@@ -201,6 +211,70 @@ def test_forged_replies_harm_nobody(kernel, forged):
     kernel.run(code, timeout_sec=20)
     assert kernel.run("2 + 2", timeout_sec=20).status in ("ok", "error")
     assert kernel.run("2 + 2", timeout_sec=20).value == "4"
+
+
+def test_replies_forged_ahead_are_nobodys(kernel):
+    code = "import json, os\nfor number in range(200):\n"
+    code += "    forged = json.dumps({'id': number, 'ok': True, 'value': 'forged'}).encode() + b'\\n'\n"
+    code += "    os.write(101, forged)\n'mine'"
+    assert kernel.run(code, timeout_sec=20).value == "'mine'"
+    assert kernel.run("2 + 2", timeout_sec=20).value == "4"
+
+
+def test_what_no_encoding_holds_is_shown_and_can_be_passed_on(kernel):
+    result = kernel.run("raise ValueError('a\\ud800b')")
+    assert result.error is not None
+    assert result.error.message == "a\\ud800b"
+    result.error.traceback.encode()
+
+
+@pytest.mark.parametrize("code", ["10 ** 40", "-10 ** 40"])
+def test_an_exit_code_is_one_or_none(kernel, code):
+    result = kernel.run(f"raise SystemExit({code})")
+    assert (result.status, result.exit_code) == ("error", None)
+
+
+def test_a_kernel_that_ends_itself_tells_its_exit_code(kernel):
+    result = kernel.run("import os\nos._exit(3)")
+    assert (result.status, result.exit_code) == ("error", 3)
+    assert kernel.run("1").value == "1"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "os._exit(3)",
+        "os.kill(os.getpid(), 9)",
+        "kept = [bytearray(b'x' * (10 << 20)) for _ in range(60)]",
+        "os.closerange(0, 300)",
+    ],
+)
+def test_what_was_printed_before_a_kernel_was_lost_is_kept(sandbox, view, code):
+    kernel = Kernel(sandbox, view, Limits(memory_bytes=200 << 20))
+    try:
+        for before in ("first", "second"):
+            result = kernel.run(
+                f"import os, sys\nprint('{before}'); print('aside', file=sys.stderr)\n{code}", timeout_sec=20
+            )
+            assert (result.stdout, result.stderr[:6]) == (f"{before}\n", "aside\n")
+            assert result.status in ("error", "limit")
+    finally:
+        kernel.stop()
+
+
+def test_no_file_outside_is_taken_for_what_was_printed(landlock, view, tmp_path):
+    """A handle is enough to name a file that may not be read."""
+    (tmp_path / "secret").write_text("hunter2")
+    code = f"import os, time\nos.dup2(os.open({str(tmp_path / 'secret')!r}, os.O_PATH), 1)\n"
+    process = landlock.start(["/usr/bin/python3", "-c", code + "os.write(2, b'x'); time.sleep(60)"], view, Limits())
+    try:
+        deadline = time.monotonic() + 20
+        while not process.stderr_tail() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert process.stderr_tail() == b"x"
+        assert Printed(process, 1000).texts() == ("", "")
+    finally:
+        process.kill()
 
 
 def test_stop_ends_a_running_action(kernel):

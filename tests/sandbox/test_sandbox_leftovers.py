@@ -7,13 +7,15 @@ import secrets
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from codepilot.sandbox import Limits, Mount, View, hierarchy, janitor, janitor_client
+from codepilot.sandbox import Completed, Limits, Mount, View, hierarchy, janitor, janitor_client, usage
 from codepilot.sandbox.cgroup import SWITCH, Group
 
 OWNER = """
@@ -220,3 +222,52 @@ def test_a_copy_of_us_does_not_keep_our_janitor_waiting():
             os._exit(0 if janitor_client._janitor._pipe is None else 2)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_a_guardian_that_is_killed_takes_its_tree_with_it(landlock, view, marked, monkeypatch):
+    """Without groups: what has left the command's session has nobody else to end it."""
+    monkeypatch.setenv(SWITCH, "off")
+    mark = secrets.token_hex(8)
+    stay = ["/bin/sh", "-c", "echo begun; for i in 1 2 3; do (setsid sleep 600 &); done; sleep 600"]
+    process = landlock.start(stay, replace(view, env={"MARK": mark}), Limits(wall_sec=600))
+    assert process.stdout.readline() == b"begun\n"
+    assert until(lambda: len(marked(mark)) >= 5)
+    os.kill(process._tree.popen.pid, signal.SIGKILL)
+    assert until(lambda: not marked(mark)), marked(mark)
+    process.kill()
+
+
+def test_a_launcher_that_is_killed_is_told_as_such(sandbox, view):
+    said: list[Completed] = []
+    stay = ["/bin/sh", "-c", "echo begun; exec sleep 600"]
+    before = set(marked_launchers(os.getpid()))
+    runner = threading.Thread(target=lambda: said.append(sandbox.run(stay, view, Limits(wall_sec=600))))
+    runner.start()
+    assert until(lambda: any(b"sleep" in command(pid) for pid in usage.descendants(os.getpid())))
+    for pid in set(marked_launchers(os.getpid())) - before:
+        if b"janitor" not in command(pid):
+            os.kill(pid, signal.SIGKILL)
+    runner.join(30)
+    assert [(done.status, done.exit_code, done.stdout) for done in said] == [("error", 137, b"begun\n")]
+
+
+def test_a_probe_that_is_killed_leaves_no_directory(tmp_path):
+    """At any moment; the janitor is a process of its own and takes a moment."""
+    code = "from codepilot.sandbox import probe; print(flush=True); probe(); probe.cache_clear(); probe()"
+    for moment in range(4):
+        env = {**os.environ, "TMPDIR": str(tmp_path)}
+        process = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        until(lambda: any(tmp_path.iterdir()), 5)
+        time.sleep(moment * 0.01)
+        process.kill()
+        process.communicate()
+        assert until(lambda: not list(tmp_path.iterdir())), list(tmp_path.iterdir())
+
+
+def command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import socket
 import subprocess
@@ -278,3 +279,20 @@ class TestBubblewrapOnly:
     def test_nothing_is_shown_over_the_system(self, bubblewrap, tree):
         with pytest.raises(CodePilotError, match="nothing can be shown"):
             bubblewrap.run(["/bin/true"], View(Mount(tree, Path("/usr"))), Limits())
+
+
+@pytest.mark.parametrize(
+    "call", ["libc.chmod(ctypes.c_void_p(-1), 0o600)", "libc.syscall(235, b'f', struct.pack('4q', 1, 1 << 62, 1, 1))"]
+)
+def test_no_argument_ends_the_mediator(landlock, view, call):
+    if "235" in call and platform.machine() != "x86_64":
+        pytest.skip("only there is it the number of utimes")
+    code = "import ctypes, os, struct\nlibc = ctypes.CDLL(None, use_errno=True)\nopen('f', 'w').close()\n"
+    code += f"print({call}); os.chmod('f', 0o600); print(oct(os.stat('f').st_mode))"
+    done = landlock.run(["/usr/bin/python3", "-I", "-c", code], view, Limits(wall_sec=60))
+    assert done.stdout.split() == [b"-1", b"0o100600"], done.stderr
+
+
+def test_a_command_is_told_of_closed_pipes_as_anywhere_else(run):
+    done = run("/bin/bash", "-c", "yes | head -n 1; echo ${PIPESTATUS[0]}")
+    assert (done.stdout, done.stderr) == (b"y\n141\n", b"")

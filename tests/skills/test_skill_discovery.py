@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
+
+import pytest
+
+from codepilot.skills import basic_skills
 
 SKILLS = '''\
 """Skills of a package."""
@@ -38,11 +42,13 @@ print(registry.answer(Capability.READ_ONLY)("whisper", {"text": "Also THIS"}))
 print(space["whisper"].__doc__)
 """
 BROKEN = """\
+import json
+from codepilot.core.task import Capability
 from codepilot.skills import all_skills
-try:
-    all_skills()
-except Exception as error:
-    print(type(error).__name__, error.kind.value, error.failure.message, error.failure.next_action, sep="|")
+registry = all_skills()
+there = [skill.name for skill in registry]
+print(json.dumps([there, [failure.model_dump(mode="json") for failure in registry.left_out]]))
+exec(registry.prelude(Capability.FULL_SHELL), {})
 """
 
 
@@ -73,24 +79,58 @@ def test_an_installed_skill_is_documented_and_can_be_called(tmp_path: Path) -> N
     assert told.splitlines()[-3:] == ["IT WORKS", "also this", "Small letters."]
 
 
-def test_a_package_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    untyped = SKILLS.replace("text: str) -> str:", "text):")
-    clash = "from acme.body import shout\ndef add(registry):\n    registry.add(next(iter(registry)))\n"
-    imports = SKILLS.replace(
-        "registry.skill(SkillPolicy()", "registry.skill(SkillPolicy(), ships=(__import__('pydantic'),)"
+CLASH = "def add(registry):\n    from acme.body import shout\n    registry.add(next(iter(registry)))\n"
+PART = SKILLS + "    raise OSError('half way')\n"
+
+
+@pytest.mark.parametrize(
+    ("skills", "point", "why"),
+    [
+        ("import nothing_like_it\n", "acme.skills:add", "No module named 'nothing_like_it'"),
+        ("def add(:\n", "acme.skills:add", "SyntaxError"),
+        ("raise SystemExit(3)\n", "acme.skills:add", "SystemExit: 3"),
+        ("add = 3\n", "acme.skills:add", "'int' object is not callable"),
+        (SKILLS, "acme.skills:missing", "has no attribute 'missing'"),
+        (SKILLS.replace("text: str) -> str:", "text):"), "acme.skills:add", "must have a docstring and types"),
+        (SKILLS.replace("text: str) -> str:", "text: Nothing) -> str:"), "acme.skills:add", "Nothing"),
+        (SKILLS.replace("def whisper", "def Whisper"), "acme.skills:add", "'Whisper' cannot be the name of a skill"),
+        (SKILLS.replace("def whisper", "def print"), "acme.skills:add", "'print' cannot be the name of a skill"),
+        (SKILLS.replace("2.1.0", "2.1"), "acme.skills:add", "'2.1' is not a version of the skill shout"),
+        (CLASH, "acme.skills:add", "there is a skill read_file already"),
+        (SKILLS.replace("def whisper", "def run_tests"), "acme.skills:add", "there is a skill run_tests already"),
+        (
+            SKILLS.replace("SkillPolicy(), ver", "SkillPolicy(), ships=(__import__('pydantic'),), ver"),
+            "acme.skills:add",
+            "where there is the standard library alone",
+        ),
+        (PART, "acme.skills:add", "OSError: half way"),
+    ],
+)
+def test_a_package_that_cannot_be_used_is_left_out_whole_and_named(
+    tmp_path: Path, skills: str, point: str, why: str
+) -> None:
+    install(tmp_path, skills, point)
+    there, failures = json.loads(run(tmp_path, BROKEN))
+    assert there == [skill.name for skill in basic_skills()]
+    (failure,) = failures
+    assert failure["kind"] == "invalid_spec"
+    assert failure["message"].startswith(f"The package acme-skills adds skills (acme = {point}) that cannot be used: ")
+    assert why in failure["message"]
+    assert failure["next_action"] == "Update or uninstall acme-skills."
+
+
+def test_a_broken_package_harms_neither_its_neighbours_nor_silently(tmp_path: Path) -> None:
+    install(tmp_path, SKILLS)
+    info = tmp_path / "zoo-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: zoo\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[codepilot.skills]\nzoo = zoo:add\n")
+    there, failures = json.loads(run(tmp_path, BROKEN))
+    assert {"shout", "whisper"} <= set(there)
+    assert [failure["details"] for failure in failures] == [{"package": "zoo"}]
+    program = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nfrom codepilot.skills import all_skills\nall_skills()"
     )
-    for number, (skills, point, why) in enumerate(
-        [
-            ("import nothing_like_it\n", "acme.skills:add", "No module named 'nothing_like_it'"),
-            (SKILLS, "acme.skills:missing", "has no attribute 'missing'"),
-            (untyped, "acme.skills:add", "must have a docstring and types"),
-            (clash, "acme.skills:add", "there is a skill read_file already"),
-            (imports, "acme.skills:add", "where there is the standard library alone"),
-        ]
-    ):
-        site = tmp_path / str(number)
-        install(site, textwrap.dedent(skills), point)
-        name, kind, message, action = run(site, BROKEN).strip().split("|")
-        assert (name, kind, action) == ("CodePilotError", "invalid_spec", "Update or uninstall acme-skills.")
-        assert message.startswith(f"The package acme-skills adds skills (acme = {point}) that cannot be used: ")
-        assert why in message
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert "The package zoo adds skills (zoo = zoo:add) that cannot be used: " in done.stderr
+    assert "Update or uninstall zoo." in done.stderr

@@ -100,7 +100,7 @@ def test_local_skills_are_called_on_the_hosts_side_and_give_plain_data(kernel: K
     assert (result.value, told(result)) == ("False", [("check_policy", "success")])
     wrong = kernel.run("check_policy(object())")
     assert wrong.error is not None
-    assert "must be plain data" in wrong.error.message
+    assert "check_policy takes 'diff' as str, not as object. Call it as check_policy(diff: str" in wrong.error.message
     wrong = kernel.run("check_policy('', patch_lines='many')")
     assert wrong.error is not None
     assert "patch_lines" in wrong.error.message

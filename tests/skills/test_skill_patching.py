@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import time
 
 import pytest
 from hypothesis import assume, given
@@ -323,3 +324,48 @@ def test_a_second_section_for_a_file_sees_the_first() -> None:
     one = "--- a/f.txt\n+++ b/f.txt\n@@ -1 +1 @@\n-a\n+b\n"
     two = "--- a/f.txt\n+++ b/f.txt\n@@ -1 +1 @@\n-b\n+c\n"
     assert patch_tree(one + two, {"f.txt": "a\n"}.get).files == {"f.txt": "c\n"}
+
+
+HEADER = "--- a/f.txt\n+++ b/f.txt\n"
+ALIKE = "x\n" * 100_000
+PERIODS = ("x\n" * 99 + "b\n") * 1_000
+
+
+def told(before: str, patch: str) -> str:
+    """How a patch ends, within a few seconds of work."""
+    started = time.process_time()
+    try:
+        patched(before, patch)
+        ended = "applied"
+    except PatchError as error:
+        ended = str(error)
+    assert time.process_time() - started < 6.0
+    return ended
+
+
+@pytest.mark.parametrize(
+    ("before", "hunks", "ends"),
+    [
+        (ALIKE, "".join(f"@@ -{at},3 +{at},3 @@\n x\n-x\n+y\n x\n" for at in range(1, 99_000, 20)), "applied"),
+        (ALIKE, "@@\n x\n-x\n+y\n x\n" * 5_000, "fits in 99998 places"),
+        (ALIKE, "@@ x\n x\n-x\n+y\n" * 5_000, "too much of the file looks like it"),
+        (ALIKE, "".join(f"@@ -{at},0 +{at},1 @@\n+y\n" for at in range(1, 20_000)), "applied"),
+        (ALIKE, "@@ -1,1 +1,1 @@\n" + " x\n" * 50_000 + "-q\n+z\n", "50000 of its 50001 old lines agree"),
+        (ALIKE, "@@ -1,9 +1,9 @@\n x\n-x\n+y\n x\n" + "\n" * 50_000 + "@@ -9 +9 @@\n-x\n+y\n", "applied"),
+        (PERIODS, "@@\n" + (" x\n" * 99 + " b\n") * 500 + " x\n" * 98 + " b\n-x\n+z\n", "old lines agree"),
+        ("a\nb\n" * 50_000, "@@ -1 +1 @@\n" + " a\n b\n" * 20_000 + "-b\n-b\n+z\n", "too much of the file"),
+    ],
+    ids=["numbered", "bare", "headed", "insertions", "long", "blank", "periodic", "alternating"],
+)
+def test_no_file_and_no_patch_takes_long(before: str, hunks: str, ends: str) -> None:
+    assert ends in told(before, HEADER + hunks)
+
+
+def test_additions_in_one_place_come_in_their_order() -> None:
+    assert patched("1\n2\n", HEADER + "@@ -1,0 +2 @@\n+a\n@@ -1,0 +3 @@\n+b\n") == "1\na\nb\n2\n"
+
+
+def test_additions_amid_lines_that_another_hunk_replaces_are_refused() -> None:
+    patch = HEADER + "@@ -1,4 +1,2 @@\n 1\n-2\n-3\n 4\n@@ -2,0 +3 @@\n+a\n"
+    with pytest.raises(PatchError, match=r"hunk 2 of 2 .* adds lines after line 2, which another hunk replaces"):
+        patched("1\n2\n3\n4\n", patch)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
+
 from codepilot.agents.protocol import Desk
 from codepilot.core.contract import JsonObject
 from codepilot.core.events import GuardrailBlocked
@@ -9,20 +12,30 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Capability
 from codepilot.skills import Finding, check_action, unknown_modules
 
-MAX_ASKED = 8
+MAX_ASKED = 20
+MAX_FILES = 8
+"""How many modules of one action are looked for in the project, and in how many files each."""
 _PLACES = ("", "src/", "lib/", "tests/")
 _NO_MODULE = (FailureKind.PATH_NOT_FOUND, FailureKind.POLICY_VIOLATION, FailureKind.TOOL_INVALID_ARGS)
 """There is none, or nothing that may be read."""
+_MODULE = re.compile(r"[^\W\d]\w{0,99}")
 
 
 def check_code(code: str, desk: Desk, capability: Capability) -> tuple[Finding, ...]:
     """What the task's policy says about an action. The project's own modules are looked up only when one is unknown."""
     imports = desk.run.task.policy.imports
-    root, shell = desk.project.root, capability.allows(Capability.FULL_SHELL)
-    found = check_action(code, imports, root=root, shell=shell)
+    check = partial(
+        check_action,
+        code,
+        imports,
+        root=desk.project.root,
+        shell=capability.allows(Capability.FULL_SHELL),
+        network=bool(desk.run.task.policy.hosts),
+    )
+    found = check()
     asked = sorted({*unknown_modules(found), *_refused_packages(found)})
-    known = frozenset(name for name in asked[:MAX_ASKED] if name.isidentifier() and _in_project(name, desk))
-    return check_action(code, imports, known, root=root, shell=shell) if known else found
+    known = frozenset(name for name in asked[:MAX_ASKED] if _in_project(name, found, desk))
+    return check(known) if known else found
 
 
 def refused_action(found: tuple[Finding, ...]) -> tuple[JsonObject, GuardrailBlocked] | None:
@@ -32,7 +45,8 @@ def refused_action(found: tuple[Finding, ...]) -> tuple[JsonObject, GuardrailBlo
         return None
     told = "\n".join(str(one) for one in refused)
     message = f"[violation] The action was not run; nothing of it was done. Leave out or replace:\n{told}"
-    blocked = GuardrailBlocked(skill="python", rule=refused[0].rule, attempt=_storable(refused[0].source))
+    attempt = refused[0].source or refused[0].message
+    blocked = GuardrailBlocked(skill="python", rule=refused[0].rule, attempt=_storable(attempt))
     return {"status": "violation", "message": _storable(message)}, blocked
 
 
@@ -47,17 +61,26 @@ def _refused_packages(found: tuple[Finding, ...]) -> frozenset[str]:
     return frozenset(rule.removeprefix("import.").partition(".")[0] for rule in rules if rule.startswith("import."))
 
 
-def _in_project(name: str, desk: Desk) -> bool:
-    for place in _PLACES:
-        for file in (f"{place}{name}/__init__.py", f"{place}{name}.py"):
-            try:
-                desk.executor.read_file(desk.workspace, file)
-            except CodePilotError as error:
-                if error.kind not in _NO_MODULE:
-                    raise
-            else:
-                return True
-    return False
+def _in_project(name: str, found: tuple[Finding, ...], desk: Desk) -> bool:
+    """Whether the project has a module of this name, or one of those that are imported from below it."""
+    files = [f"{name}/__init__.py", f"{name}.py"]
+    for one in found:
+        first, *rest = one.module.split(".")
+        if first == name and rest and all(_MODULE.fullmatch(part) for part in rest[:2]):
+            files += [f"{'/'.join([name, *rest[:2]])}.py", f"{name}/{rest[0]}.py", f"{name}/{rest[0]}/__init__.py"]
+    if not _MODULE.fullmatch(name):
+        return False
+    return any(_is_file(f"{place}{file}", desk) for file in dict.fromkeys(files[:MAX_FILES]) for place in _PLACES)
+
+
+def _is_file(path: str, desk: Desk) -> bool:
+    try:
+        desk.executor.read_file(desk.workspace, path)
+    except CodePilotError as error:
+        if error.kind not in _NO_MODULE:
+            raise
+        return False
+    return True
 
 
 def _storable(text: str) -> str:

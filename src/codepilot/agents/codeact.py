@@ -41,6 +41,8 @@ PYTHON = Tool(
 class CodeActAgent:
     """Every role, played by one chat model."""
 
+    needs = Capability.WRITE_WITH_DIFF
+
     def __init__(
         self, model: Model, registry: Registry | None = None, roles: Mapping[State, Role] = ROLES, name: str = "codeact"
     ) -> None:
@@ -195,12 +197,14 @@ class _Step:
         if self.skills_loaded:
             return
         project = self.desk.project
-        fresh = len(self.turns) == 1 and self.capability.allows(Capability.WRITE_WITH_DIFF)
+        untouched = all(turn.code is None for turn in self.turns[:-1])
+        fresh = untouched and self.capability.allows(Capability.WRITE_WITH_DIFF)
         prelude = self.registry.prelude(self.capability, project.interpreter.executable, project.runner, prepare=fresh)
         loaded = self._run_code(prelude, PRELUDE_SEC, "")
         if loaded.status != "ok":
             said = loaded.error.message if loaded.error else loaded.stderr[-500:]
             raise CodePilotError(FailureKind.EXECUTOR_LOST, f"The skills could not be loaded ({loaded.status}): {said}")
+        self.skills_loaded = True
 
     def _run_code(self, code: str, timeout_sec: float, key: str) -> CodeResult:
         request = RunCode(workspace=self.desk.workspace, code=code, timeout_sec=timeout_sec, idempotency_key=key)

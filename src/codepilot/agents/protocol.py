@@ -15,6 +15,7 @@ from codepilot.core.artifacts import PatchCandidate, Reflection, RepoMap, Review
 from codepilot.core.events import Event, EventDraft, State
 from codepilot.core.plan import Plan
 from codepilot.core.run import Run
+from codepilot.core.task import Capability
 from codepilot.executor import Executor
 from codepilot.project import Project, SuiteRun
 
@@ -44,5 +45,7 @@ class Desk:
 class Agent(Protocol):
     name: str
     roles: frozenset[State]
+    needs: Capability
+    """The least it can work with."""
 
     def perform(self, role: State, desk: Desk) -> RoleArtifact: ...

@@ -23,6 +23,7 @@ from codepilot.core.events import (
 )
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import over_budget
+from codepilot.core.task import Capability
 from codepilot.executor import RunCommand
 from codepilot.repair import Candidate, Progress, SearchRequest, SearchResult, search
 from codepilot.skills import PatchError, patch_tree
@@ -42,6 +43,7 @@ class RepairAgent:
 
     name = "repair"
     roles = frozenset({State.IMPLEMENT})
+    needs = Capability.WRITE_AND_RUN_TESTS
 
     def __init__(self, workers: int = 1, search: Search = search) -> None:
         self._workers = workers

@@ -87,7 +87,7 @@ def observation_of(result: CodeResult) -> JsonObject:
         if text:
             seen[name] = bounded(text, MAX_STREAM)
     if result.error is not None:
-        seen["error"] = f"{result.error.type}: {bounded(result.error.message, MAX_TRACEBACK)}"
+        seen["error"] = bounded(f"{result.error.type}: {result.error.message}", MAX_TRACEBACK)
         if result.error.traceback:
             seen["traceback"] = bounded(result.error.traceback, MAX_TRACEBACK)
     if result.limit:
@@ -121,9 +121,7 @@ def _turn(number: int, action: JsonObject) -> Turn:
 
 
 def _shown(observation: JsonObject) -> str:
-    if "message" in observation:
-        return str(observation["message"])
-    parts = [f"[{observation.get('status')}]"]
+    parts = [str(observation["message"]) if "message" in observation else f"[{observation.get('status')}]"]
     if "limit" in observation:
         parts.append(f"[stopped by the limit: {observation['limit']}]")
     for name in ("stdout", "stderr", "value"):

@@ -83,6 +83,9 @@ def fix(
     allow_host: Annotated[
         list[str] | None, typer.Option(metavar="HOST", help="Let code inside reach this host; none by default.")
     ] = None,
+    capability: Annotated[
+        str, typer.Option(metavar="LEVEL", help="What the agent may do: read_only … full_shell.")
+    ] = "write_and_run_tests",
     unsafe_no_sandbox: Annotated[bool, typer.Option("--unsafe-no-sandbox", help="Run code unconfined.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -99,6 +102,7 @@ def fix(
         budget=parse_budget(tuple(budget or ())),
         unsafe_no_sandbox=unsafe_no_sandbox,
         hosts=tuple(allow_host or ()),
+        capability=capability,
     )
     _start(request, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
 

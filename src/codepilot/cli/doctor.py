@@ -20,6 +20,7 @@ from codepilot import __version__
 from codepilot.core.failures import CodePilotError
 from codepilot.engine import load_settings, open_executor
 from codepilot.sandbox import Level, enforcement, probe
+from codepilot.skills import all_skills
 from codepilot.store import Home, Store
 
 
@@ -36,7 +37,7 @@ class Finding:
 
 def examine(console: Console, environ: Mapping[str, str], *, as_json: bool) -> int:
     """Print the findings; 0 when a run can work here, else 4."""
-    findings = [_python(), _git(), *_levels(), _home(environ), *_runs(environ)]
+    findings = [_python(), _git(), *_levels(), _home(environ), *_runs(environ), *_skills()]
     healthy = all(finding.ok for finding in findings if finding.needed)
     if as_json:
         document = [vars(finding) for finding in findings]
@@ -61,6 +62,14 @@ def _git() -> Finding:
         return Finding("git", False, "not found", "Install git with your system's package manager.")
     shown = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout.strip()
     return Finding("git", True, f"{shown.removeprefix('git version ')} at {found}")
+
+
+def _skills() -> list[Finding]:
+    """What installed packages wanted to add and could not."""
+    return [
+        Finding(f"skills of {failure.details['package']}", False, failure.message, failure.advice, needed=False)
+        for failure in all_skills().left_out
+    ]
 
 
 def _levels() -> list[Finding]:

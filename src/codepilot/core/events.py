@@ -70,6 +70,7 @@ class EventType(StrEnum):
     GUARDRAIL_BLOCKED = "guardrail_blocked"
     FILES_FLAGGED = "files_flagged"
     NETWORK_ALLOWED = "network_allowed"
+    NETWORK_REFUSED = "network_refused"
     PATCH_PROPOSED = "patch_proposed"
     TESTS_JUDGED = "tests_judged"
     REFLECTION_RECORDED = "reflection_recorded"
@@ -228,10 +229,12 @@ class SearchProgressed(Contract):
 
 
 class GuardrailBlocked(Contract):
+    """One violation. What stands in the tree and may not is one, however many `paths` it has."""
+
     skill: str
     rule: str
     attempt: str
-    violations: int = Field(default=1, ge=1)
+    paths: tuple[str, ...] = ()
 
 
 class FilesFlagged(Contract):
@@ -248,6 +251,13 @@ class NetworkAllowed(Contract):
     hosts: tuple[str, ...]
     by: Literal["policy", "person"]
     command: tuple[str, ...] = ()
+
+
+class NetworkRefused(Contract):
+    """Code inside asked for a host that it may not reach."""
+
+    host: str
+    why: str
 
 
 class PatchProposed(Contract):
@@ -392,6 +402,7 @@ DATA: dict[EventType, type[Contract]] = {
     EventType.GUARDRAIL_BLOCKED: GuardrailBlocked,
     EventType.FILES_FLAGGED: FilesFlagged,
     EventType.NETWORK_ALLOWED: NetworkAllowed,
+    EventType.NETWORK_REFUSED: NetworkRefused,
     EventType.PATCH_PROPOSED: PatchProposed,
     EventType.TESTS_JUDGED: TestsJudged,
     EventType.REFLECTION_RECORDED: ReflectionRecorded,

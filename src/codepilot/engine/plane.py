@@ -6,13 +6,14 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import closing
+from urllib.parse import urlsplit
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import Policy
 from codepilot.core.task import Capability, TaskSpec
-from codepilot.engine.settings import TOKEN_VARIABLE, load_settings
-from codepilot.executor import CreateWorkspace, Executor, LocalExecutor
-from codepilot.sandbox import Credential, Level, Wanted, choose, weaker
+from codepilot.engine.settings import TOKEN_VARIABLE, ExecutorSection, load_settings
+from codepilot.executor import CreateWorkspace, Executor, LocalExecutor, NetworkSeen
+from codepilot.sandbox import Credential, Least, Level, Wanted, choose, weaker
 from codepilot.skills import answer_calls, count_calls
 from codepilot.store import Home
 from codepilot.workspace import ObjectStore, remove_workspace
@@ -20,9 +21,9 @@ from codepilot.workspace import ObjectStore, remove_workspace
 _log = logging.getLogger(__name__)
 
 
-def open_plane(task: TaskSpec, home: Home) -> Executor:
+def open_plane(task: TaskSpec, home: Home, seen: NetworkSeen | None = None) -> Executor:
     """The executor for a task, no weaker than the task and its policy demand."""
-    return open_executor(home, task.sandbox_level, task.policy, task.risk_profile.capability)
+    return open_executor(home, task.sandbox_level, task.policy, task.risk_profile.capability, seen)
 
 
 def level_of(task: TaskSpec, home: Home) -> Level:
@@ -36,25 +37,34 @@ def open_executor(
     wanted: Wanted,
     policy: Policy,
     capability: Capability = Capability.WRITE_AND_RUN_TESTS,
+    seen: NetworkSeen | None = None,
 ) -> Executor:
     """`capability` is the most that skills which run on the host's side may do for code inside."""
     settings = load_settings(None, os.environ)
     if settings.executor.url is not None:
-        return _remote(settings.executor.url, wanted, policy)
+        if settings.network.credentials:
+            raise CodePilotError(
+                FailureKind.INVALID_SPEC,
+                "[[network.credentials]] are added where the code runs, and the executor is elsewhere.",
+                next_action="Configure them where the executor runs, and take them out here.",
+            )
+        return _remote(settings.executor, settings.executor.url, wanted, policy)
     return LocalExecutor(
         home.workspaces,
         choose(wanted, policy.least_level),
         answer=answer_calls(capability),
         count=count_calls,
         credentials=tuple(Credential(**vars(one)) for one in settings.network.credentials),
+        seen=seen,
     )
 
 
-def _remote(url: str, wanted: Wanted, policy: Policy) -> Executor:
+def _remote(section: ExecutorSection, url: str, wanted: Wanted, policy: Policy) -> Executor:
     from codepilot.executor import RemoteExecutor
 
+    _check_secrecy(section, url)
     executor = RemoteExecutor(url, os.environ.get(TOKEN_VARIABLE), count_calls)
-    least = wanted if wanted in ("bubblewrap", "landlock") else policy.least_level
+    least = least_elsewhere(wanted, policy)
     if least is not None and weaker(executor.level, least):
         executor.close()
         raise CodePilotError(
@@ -63,6 +73,26 @@ def _remote(url: str, wanted: Wanted, policy: Policy) -> Executor:
             next_action=f"Name an executor whose level is {least}, or lower the demand.",
         )
     return executor
+
+
+def least_elsewhere(wanted: Wanted, policy: Policy) -> Least | None:
+    """The weakest level that is good enough elsewhere; "best" is content with any that confines."""
+    if wanted == "none":
+        return policy.least_level
+    demanded: Least = "landlock" if wanted == "best" else wanted
+    return policy.least_level if policy.least_level and weaker(demanded, policy.least_level) else demanded
+
+
+def _check_secrecy(section: ExecutorSection, url: str) -> None:
+    """Code and the token do not leave the machine in clear text unless that was said to be fine."""
+    split = urlsplit(url)
+    nearby = split.hostname in ("localhost", "127.0.0.1", "::1")
+    if split.scheme == "http" and not nearby and not section.plain_http:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"The executor at {split.hostname} would get your code and its token unencrypted.",
+            next_action="Put TLS in front of it and name it by https, or set [executor] plain_http = true.",
+        )
 
 
 def seen_at(executor: Executor, objects: ObjectStore, workspace: str) -> str:
@@ -81,9 +111,8 @@ def remover(task: TaskSpec, home: Home) -> Callable[[str], None]:
 
     def remove(workspace: str) -> None:
         try:
-            executor = open_plane(task, home)
-            executor.delete(workspace)
-            executor.close()
+            with closing(open_plane(task, home)) as executor:
+                executor.delete(workspace)
         except CodePilotError as error:
             _log.warning("the workspace %s is left at the executor: %s", workspace, error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,16 +41,17 @@ def verify_again(house: House, directory: Path, checking: Checking, environ: Map
     settings = load_settings(None, environ)
     wanted: Wanted = "none" if checking.unsafe_no_sandbox else settings.sandbox.level
     name = new_id("v-")
-    executor = open_executor(house.home, wanted, settings.policy)
-    objects = open_objects(house.home, base.repo_id)
-    root = local_checkout(house.home, base, objects)
-    project = find_project(task, base, root, executor, lambda: seen_at(executor, objects, f"{name}-proof"))
-    site = Site(executor, objects, base, project, settings.policy.hosts)
+    with (
+        closing(open_executor(house.home, wanted, settings.policy)) as executor,
+        closing(open_objects(house.home, base.repo_id)) as objects,
+    ):
+        root = local_checkout(house.home, base, objects)
+        project = find_project(task, base, root, executor, lambda: seen_at(executor, objects, f"{name}-proof"))
+        site = Site(executor, objects, base, project, settings.policy.hosts)
 
-    def measure(workspace: str) -> Strength | None:
-        return strength_of(site, workspace, provenance.patched_tree, provenance.targets)
+        def measure(workspace: str) -> Strength | None:
+            return strength_of(site, workspace, provenance.patched_tree, provenance.targets)
 
-    try:
         return verify_bundle(
             directory,
             site.executor,
@@ -61,9 +63,6 @@ def verify_again(house: House, directory: Path, checking: Checking, environ: Map
             expected=expected,
             measure=measure,
         )
-    finally:
-        site.close()
-        executor.close()
 
 
 def _commit(house: House, provenance: Provenance, repo: Path | None) -> BasePinned:

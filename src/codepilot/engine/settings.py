@@ -34,6 +34,8 @@ class ExecutorSection(Contract):
     """Where code runs; in this process unless an executor is named. Its token comes from the environment alone."""
 
     url: str | None = None
+    plain_http: bool = False
+    """Whether code and token may travel unencrypted to another machine."""
 
 
 class CredentialSetting(Contract):
@@ -70,8 +72,9 @@ def load_settings(repo: Path | None, environ: Mapping[str, str]) -> Settings:
         sources.append(repo / FILE_NAME)
     for source in sources:
         if source is not None and source.is_file():
-            layer = _read(source)
-            _merge(merged, layer if source is own else _tightened(layer, merged, str(source)))
+            said = _validate(_read(source), str(source))
+            layer = said.model_dump(exclude_unset=True)
+            _merge(merged, layer if source is own else _tightened(layer, said, merged, str(source)))
             _validate(merged, str(source))
     _merge(merged, _from_environment(environ))
     return _validate(merged, "the environment")
@@ -130,7 +133,9 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _tightened(layer: dict[str, Any], so_far: Mapping[str, Mapping[str, Any]], source: str) -> dict[str, Any]:
+def _tightened(
+    layer: dict[str, Any], said: Settings, so_far: Mapping[str, Mapping[str, Any]], source: str
+) -> dict[str, Any]:
     """What a repository's file may say, given what its reader said before."""
     for section, why in READERS_OWN.items():
         if section in layer:
@@ -139,24 +144,22 @@ def _tightened(layer: dict[str, Any], so_far: Mapping[str, Mapping[str, Any]], s
                 f"{source}: a repository may not choose {why}.",
                 next_action=f"Move [{section}] to your own configuration.",
             )
-    layer = {name: dict(values) if isinstance(values, dict) else values for name, values in layer.items()}
-    if isinstance(layer.get("budget"), dict):
-        layer["budget"] |= _cheaper(layer["budget"], so_far.get("budget", {}))
-    if isinstance(layer.get("policy"), dict):
-        _validate({"policy": layer["policy"]}, source)
+    if "budget" in layer:
+        layer["budget"] = _cheaper(said.budget, so_far.get("budget", {}))
+    if "policy" in layer:
         mine = Policy.model_validate(so_far.get("policy", {}))
-        wish = Policy.model_validate({**mine.model_dump(), **layer["policy"]})
+        wish = mine.model_copy(update=said.policy.model_dump(exclude_unset=True))
         layer["policy"] = tightened(mine, wish).model_dump()
-    if isinstance(layer.get("sandbox"), dict) and layer["sandbox"].get("level") == "landlock":
-        del layer["sandbox"]["level"]  # never stronger than what the reader would have got
+    if layer.get("sandbox", {}).get("level", "bubblewrap") != "bubblewrap":
+        del layer["sandbox"]["level"]  # any other than the strongest could be weaker than what its reader would get
     return layer
 
 
-def _cheaper(budget: Mapping[str, Any], so_far: Mapping[str, Any]) -> dict[str, Any]:
-    """A repository may lower what is spent on a model; raising it is for the one who pays."""
+def _cheaper(budget: Mapping[str, int | float], so_far: Mapping[str, Any]) -> dict[str, int | float]:
+    """A repository may lower what is spent on a model and what a review lets pass; raising it is for its reader."""
     limits = {**Budget().model_dump(), **so_far}
-    paid = ("tokens", "cost_usd")
-    return {key: min(budget[key], limits[key]) for key in paid if isinstance(budget.get(key), int | float)}
+    kept = ("tokens", "cost_usd", "patch_lines")
+    return {key: min(value, limits[key]) if key in kept else value for key, value in budget.items()}
 
 
 def _merge(into: dict[str, dict[str, Any]], layer: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from pydantic import TypeAdapter
 
 from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.contract import canonical_json
-from codepilot.core.events import BasePinned
+from codepilot.core.events import BasePinned, NetworkRefused
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
 from codepilot.core.task import TaskSpec
@@ -116,6 +117,10 @@ def recall_baseline(artifacts: Artifacts, run: Run) -> tuple[Project, Baseline]:
     return _PROJECT.validate_python(document["project"]), baseline
 
 
+MOST_REFUSED = 100
+"""Hosts that a worker's part of a run tells of; code inside could make them up without end."""
+
+
 class KeptSite:
     """The run's executor and site, kept open from step to step: what they know of the files is dear to find again."""
 
@@ -124,11 +129,27 @@ class KeptSite:
         self._home = house.home
         self._executor: Executor | None = None
         self._site: Site | None = None
+        self._refused: dict[str, str] = {}
+        self._told: set[str] = set()
+        self._guard = threading.Lock()
 
     def executor(self, task: TaskSpec) -> Executor:
         if self._executor is None:
-            self._executor = open_plane(task, self._home)
+            self._executor = open_plane(task, self._home, self._saw)
         return self._executor
+
+    def take_refused(self) -> list[NetworkRefused]:
+        """What code inside asked for and was not given since the last call; each host is told once."""
+        with self._guard:
+            new = {host: why for host, why in self._refused.items() if host not in self._told}
+            self._told.update(new)
+            self._refused.clear()
+        return [NetworkRefused(host=host, why=why) for host, why in new.items()]
+
+    def _saw(self, workspace: str, host: str, port: int, method: str, allowed: bool, why: str) -> None:
+        with self._guard:
+            if not allowed and len(self._told) + len(self._refused) < MOST_REFUSED:
+                self._refused.setdefault(f"{host}:{port}", why)
 
     def get(self, task: TaskSpec, base: BasePinned, project: Project) -> Site:
         kept = self._site

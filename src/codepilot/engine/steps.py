@@ -57,9 +57,10 @@ def initialise(work: Work) -> Outcome:
         return Succeeded(f"{len(done.targets)} failing test(s) to repair")
     if work.run.base is None:
         work.record(EventType.BASE_PINNED, carry_base(work.house, pin(task, work.home)))
-    work.record(EventType.SANDBOX_CHOSEN, SandboxChosen(level=work.executor.level))
-    for scope in _network(task):
-        work.record(EventType.NETWORK_ALLOWED, scope)
+    if work.run.sandbox_level != work.executor.level:
+        work.record(EventType.SANDBOX_CHOSEN, SandboxChosen(level=work.executor.level))
+    if work.recorded(NetworkAllowed) is None:
+        work.append([work.draft(EventType.NETWORK_ALLOWED, scope) for scope in _network(task)])
     project = _project(work)
     site = work.site(project)
     site.executor.delete(work.workspace)

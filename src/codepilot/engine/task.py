@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from codepilot.agents import make_agent
+from codepilot.agents import Agent, make_agent
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import HOST_PATTERN
 from codepilot.core.run import Run, start
-from codepilot.core.task import Goal, TaskKind, TaskSpec
+from codepilot.core.task import Capability, Goal, RiskProfile, TaskKind, TaskSpec
 from codepilot.engine.settings import load_settings, make_budget
 from codepilot.store import new_id
 from codepilot.workspace import find_root, has_password, is_url, resolve_commit
@@ -35,6 +35,7 @@ class Request:
     budget: Mapping[str, Any] = field(default_factory=dict)
     unsafe_no_sandbox: bool = False
     hosts: tuple[str, ...] = ()
+    capability: str = Capability.WRITE_AND_RUN_TESTS
 
 
 def submit(house: House, task: TaskSpec, run_id: str | None = None) -> Run:
@@ -46,7 +47,7 @@ def submit(house: House, task: TaskSpec, run_id: str | None = None) -> Run:
 
 def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
     """The request as a contract, with the configuration chain applied; what cannot work is refused here."""
-    make_agent(request.agent)
+    agent = make_agent(request.agent)
     if is_url(request.repo) and has_password(request.repo):
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
@@ -68,8 +69,25 @@ def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
         python=absolute(request.python),
         policy=settings.policy,
         approved_hosts=_hosts(request.hosts),
+        risk_profile=RiskProfile(capability=_capability(request.capability, agent)),
         sandbox_level="none" if request.unsafe_no_sandbox else level,
     )
+
+
+def _capability(name: str, agent: Agent) -> Capability:
+    if name not in list(Capability):
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"There is no capability called {name!r}.",
+            next_action=f"Use one of: {', '.join(Capability)}.",
+        )
+    if not Capability(name).allows(agent.needs):
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"The agent {agent.name!r} can do nothing with the capability {name}.",
+            next_action=f"Give it at least {agent.needs}, or choose another agent.",
+        )
+    return Capability(name)
 
 
 def _hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:

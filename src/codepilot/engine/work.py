@@ -85,7 +85,8 @@ class Work:
         self.append([self.draft(kind, FollowUpProposed(follow_up=follow_up)) for follow_up in follow_ups])
 
     def append(self, drafts: Sequence[EventDraft]) -> list[Event]:
-        events = self.store.append(self.claim, drafts)
+        refused = [self.draft(EventType.NETWORK_REFUSED, one) for one in self.kept.take_refused()]
+        events = self.store.append(self.claim, [*drafts, *refused])
         for event in events:
             self.run = evolve(self.run, event)
         self.watch.follow(self.run)
@@ -110,10 +111,14 @@ class Work:
         return None
 
     def new_violations(self, found: Sequence[Violation]) -> list[GuardrailBlocked]:
-        """What stands in the tree and may not, as far as this step has not said so already; several count once."""
-        told = [event.data for event in self.history() if isinstance(event.data, GuardrailBlocked)]
-        blocked = (GuardrailBlocked(skill="workspace", rule=one.rule, attempt=one.path) for one in found)
-        return [one for one in blocked if one not in told][:1]
+        """What stands in the tree and may not, as far as this step has not said so already: one violation."""
+        blocked = [event.data for event in self.history() if isinstance(event.data, GuardrailBlocked)]
+        told = {path for one in blocked for path in one.paths}
+        new = [one for one in found if one.path not in told]
+        if not new:
+            return []
+        paths = tuple(one.path for one in new)
+        return [GuardrailBlocked(skill="workspace", rule=new[0].rule, attempt=_listed(paths), paths=paths)]
 
     @property
     def executor(self) -> Executor:
@@ -168,3 +173,8 @@ def _told(turn: TurnFinished, blocked: Sequence[GuardrailBlocked]) -> TurnFinish
         return turn
     found: list[JsonValue] = [f"{one.attempt} may not be there ({one.rule}): remove it" for one in blocked]
     return turn.model_copy(update={"observation": {**turn.observation, "violations": found}})
+
+
+def _listed(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - 20} more" if len(paths) > 20 else ""
+    return ", ".join(paths[:20]) + more

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from codepilot.executor.local import LocalExecutor
+from codepilot.executor.network import NetworkSeen
 from codepilot.executor.protocol import (
     CodeError,
     CodeResult,
@@ -35,6 +36,7 @@ __all__ = [
     "FileChange",
     "LocalExecutor",
     "MountSpec",
+    "NetworkSeen",
     "RemoteExecutor",
     "RunCode",
     "RunCommand",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, FailFast, Field, WithJsonSchema
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox import Limits
@@ -20,6 +20,10 @@ _NAME = re.compile(NAME_PATTERN[1:-1])
 _OBJECT = re.compile(OBJECT_PATTERN[1:-1])
 _LEAST_MEMORY, _MOST_BYTES = 1 << 20, 1 << 44
 
+Item = TypeVar("Item")
+Many = Annotated[tuple[Item, ...], FailFast()]
+"""Items of which the first bad one is told: a body of millions must not become as many mistakes."""
+Some = Annotated[tuple[Item, ...], Field(min_length=1), FailFast()]
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=200)]
 """A workspace's name: never a path."""
 ObjectId = Annotated[str, Field(pattern=OBJECT_PATTERN)]

@@ -204,6 +204,7 @@ class LocalExecutor:
         with self._lock:
             place = self._places.pop(workspace, None)
         if place is not None:
+            place.answers.leave()
             place.end()
             place.network.close()
             place.workspace.delete()

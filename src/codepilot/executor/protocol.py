@@ -22,12 +22,17 @@ from codepilot.executor.fields import (
     Environment,
     Key,
     LimitsField,
+    Many,
     Name,
     ObjectId,
     Seconds,
+    Some,
     Text,
 )
 from codepilot.sandbox import Level, Process
+
+TOLD = 1000
+"""So many mistakes of a request are looked at one by one."""
 
 Status = Literal["ok", "error", "timeout", "limit", "violation", "interrupted"]
 
@@ -47,6 +52,9 @@ class Request(Contract, metaclass=_RequestType):
 
 def refusal(what: str, error: ValidationError) -> CodePilotError:
     """A validation error as the failure that every executor raises for it."""
+    if error.error_count() > TOLD:
+        message = f"the request {what} is not valid: it has {error.error_count()} mistakes"
+        return CodePilotError(FailureKind.TOOL_INVALID_ARGS, message, fields=[])
     seen = error.errors(include_url=False, include_context=False, include_input=False)
     reasons = [f"{'.'.join(str(part) for part in one['loc']) or 'the body'}: {one['msg']}" for one in seen[:5]]
     fields = sorted({str(one["loc"][0]) for one in seen if one["loc"]})[:20]
@@ -69,12 +77,12 @@ class CreateWorkspace(Request):
     objects: Text
     tree: ObjectId
     at: AbsolutePath | None = None
-    mounts: tuple[MountSpec, ...] = ()
-    carried: tuple[MountSpec, ...] = ()
+    mounts: Many[MountSpec] = ()
+    carried: Many[MountSpec] = ()
     """Host files copied in when the workspace is made; they are no part of its tree. Targets are relative to it."""
     env: Environment = {}
     kernel_python: Text | None = None
-    hosts: tuple[Host, ...] = ()
+    hosts: Many[Host] = ()
     """What code inside may reach, through the executor's proxy; none by default."""
 
 
@@ -120,14 +128,14 @@ class RunCommand(Request):
     """A command of the platform's or, already checked against policy, of an agent's."""
 
     workspace: Name
-    argv: tuple[Text, ...] = Field(min_length=1)
+    argv: Some[Text]
     timeout_sec: Seconds = 300.0
     stdin: bytes = b""
     env: Environment = {}
     cwd: Text = "."
-    hosts: tuple[Host, ...] = ()
+    hosts: Many[Host] = ()
     """Hosts that this one command may reach through the proxy, beside the workspace's own."""
-    packages: tuple[str, ...] = ()
+    packages: Many[str] = ()
     """Packages beside CodePilot's own. With any, `argv` is Python source with its arguments for its interpreter."""
     limits: LimitsField | None = None
     idempotency_key: Key = ""
@@ -152,7 +160,7 @@ class CommandResult(Contract):
 
 class StartProcess(Request):
     workspace: Name
-    argv: tuple[Text, ...] = Field(min_length=1)
+    argv: Some[Text]
     env: Environment = {}
     limits: LimitsField | None = None
 

@@ -74,6 +74,11 @@ class Answers:
         mine.answer.set_result(answer)
         return answer
 
+    def leave(self) -> None:
+        """Write nothing more: the directory is about to go."""
+        with self._lock:
+            self._directory = None
+
     def _keep(self, key: str, digest: str, answer: CodeResult | CommandResult) -> None:
         with self._lock:
             self._record(key, digest, answer)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
@@ -25,9 +26,13 @@ _BACKOFF_SEC = 0.2
 _MOST_WAIT_SEC = 30.0
 _IDLE_SEC = 30.0
 _KEPT = 16
-_AGAIN = (429, 500, 502, 503, 504)
+_BUSY = 429
+_AGAIN = (_BUSY, 500, 502, 503, 504)
+_BUSY_SEC = 60.0
+"""How long a service that is busy is asked again."""
 _CHUNK = 1 << 16
 
+Result = TypeVar("Result")
 Body = bytes | Callable[[], Iterable[bytes]] | None
 """Bytes, or how to make a stream of them anew for each try."""
 
@@ -44,11 +49,14 @@ class Ask:
     tries: int = TRIES
 
 
-@dataclass(frozen=True)
-class _Reply:
-    status: int
-    retry_after: float
-    data: bytes
+class _Refused(Exception):
+    """An answer that is none."""
+
+    def __init__(self, response: http.client.HTTPResponse, data: bytes) -> None:
+        super().__init__(response.status)
+        self.status = response.status
+        self.retry_after = _seconds(response.getheader("Retry-After"))
+        self.data = data
 
 
 class Http:
@@ -79,49 +87,66 @@ class Http:
     def ask(self, ask: Ask) -> bytes:
         """The body of the answer, after a few tries if need be."""
         request_id = secrets.token_hex(8)
-        problem = self._lost("it was not asked", request_id)
-        for attempt in range(ask.tries):
+        return self._tried(lambda: self._once(ask, request_id), request_id, ask.tries)
+
+    def _tried(self, act: Callable[[], Result], request_id: str, tries: int) -> Result:
+        """What comes of an act within a few tries. That the service is busy is no failure: it is waited for."""
+        failures, pauses, waited = 0, 0, 0.0
+        while True:
             retry_after = 0.0
             try:
-                reply = self._once(ask, request_id)
+                return act()
             except ssl.SSLCertVerificationError as error:
                 raise self._lost(str(error), request_id, "Use a certificate that this machine trusts.") from error
             except (OSError, http.client.HTTPException) as error:
                 problem = self._lost(_said(error), request_id)
-            else:
-                if reply.status < 300:
-                    return reply.data
-                problem, retry_after = self._failure(reply.status, reply.data, request_id), reply.retry_after
-                if reply.status not in _AGAIN:
-                    break
-            if attempt + 1 < ask.tries:
-                self._sleep(_pause(attempt, retry_after))
-        raise problem
+                failures += 1
+            except _Refused as refused:
+                problem, retry_after = self._failure(refused.status, refused.data, request_id), refused.retry_after
+                if refused.status not in _AGAIN:
+                    raise problem from None
+                failures += refused.status != _BUSY
+            pause = _pause(pauses, retry_after)
+            if failures >= tries or tries == 1 or waited + pause > _BUSY_SEC + failures * _MOST_WAIT_SEC:
+                raise problem
+            self._sleep(pause)
+            pauses, waited = pauses + 1, waited + pause
 
     def stream(self, path: str) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """An answer that is read as it comes, on a connection of its own. The caller closes both."""
-        connection = self._connect(60.0)
         request_id = secrets.token_hex(8)
+        try:
+            connection, response = self._begin(path, request_id)
+        except _Refused as refused:
+            raise self._failure(refused.status, refused.data, request_id) from None
+        connection.sock.settimeout(None)
+        return connection, response
+
+    def _begin(self, path: str, request_id: str) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        connection = self._connect(60.0)
         try:
             connection.request("GET", self._prefix + path, headers=self._headers(request_id))
             response = connection.getresponse()
             if response.status >= 300:
-                raise self._failure(response.status, response.read(), request_id)
-            connection.sock.settimeout(None)
+                raise _Refused(response, response.read())
         except BaseException:
             connection.close()
             raise
         return connection, response
 
-    def chunks(self, path: str) -> Iterator[bytes]:
-        """A long answer, piece by piece."""
+    def chunks(self, path: str, silent_sec: float = 60.0) -> Iterator[bytes]:
+        """A long answer, piece by piece. It is asked for again until it begins; one that breaks off is lost."""
+        request_id = secrets.token_hex(8)
+        connection, response = self._tried(lambda: self._begin(path, request_id), request_id, TRIES)
         try:
-            connection, response = self.stream(path)
             with contextlib.closing(connection), response:
+                connection.sock.settimeout(silent_sec)
                 while chunk := response.read1(_CHUNK):
                     yield chunk
+                if response.length:
+                    raise http.client.IncompleteRead(b"", response.length)
         except (OSError, http.client.HTTPException) as error:
-            raise self._lost(_said(error), "") from error
+            raise self._lost(_said(error), request_id) from error
 
     def close(self) -> None:
         with self._lock:
@@ -129,7 +154,7 @@ class Http:
         for _, connection in idle:
             connection.close()
 
-    def _once(self, ask: Ask, request_id: str) -> _Reply:
+    def _once(self, ask: Ask, request_id: str) -> bytes:
         connection = self._take(ask.timeout_sec)
         if connection is not None:
             try:
@@ -138,7 +163,7 @@ class Http:
                 self.close()  # The service closed it while it was idle; the others are no better.
         return self._on(self._connect(ask.timeout_sec), ask, request_id)
 
-    def _on(self, connection: http.client.HTTPConnection, ask: Ask, request_id: str) -> _Reply:
+    def _on(self, connection: http.client.HTTPConnection, ask: Ask, request_id: str) -> bytes:
         try:
             response = _response(connection, ask, self._prefix + ask.path, self._headers(request_id))
             data = response.read()
@@ -150,7 +175,9 @@ class Http:
             self._give(connection)
         else:
             connection.close()
-        return _Reply(response.status, _seconds(response.getheader("Retry-After")), data)
+        if response.status >= 300:
+            raise _Refused(response, data)
+        return data
 
     def _headers(self, request_id: str) -> dict[str, str]:
         headers = {"X-Request-Id": request_id}
@@ -233,7 +260,7 @@ def _notice_death(sock: socket.socket) -> None:
 
 def _pause(attempt: int, retry_after: float) -> float:
     """Longer each time, never the same for two callers, and not before the service wants to be asked."""
-    backoff: float = _BACKOFF_SEC * 2**attempt * (0.5 + random.random())
+    backoff: float = _BACKOFF_SEC * 2 ** min(attempt, 4) * (0.5 + random.random())
     return min(_MOST_WAIT_SEC, max(backoff, retry_after * (1 + random.random() / 4)))
 
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from codepilot.core.contract import Contract
 from codepilot.core.policy import Host
-from codepilot.executor.fields import AbsolutePath, Environment, Name, ObjectId, Text
+from codepilot.executor.fields import AbsolutePath, Environment, Many, Name, ObjectId, Text
 from codepilot.executor.protocol import MountSpec, Request, StartProcess
 from codepilot.sandbox import Level
 
@@ -24,13 +24,13 @@ class CreateRemote(Request):
     workspace: Name
     tree: ObjectId
     at: AbsolutePath | None = None
-    mounts: tuple[MountSpec, ...] = ()
-    carried: tuple[Text, ...] = ()
+    mounts: Many[MountSpec] = ()
+    carried: Many[Text] = ()
     """Targets of carried files; the entry called `0` of the snapshot goes to the first, and so on."""
     carried_snapshot: ObjectId | None = None
     env: Environment = {}
     kernel_python: Text | None = None
-    hosts: tuple[Host, ...] = ()
+    hosts: Many[Host] = ()
 
 
 class Named(Request):
@@ -42,7 +42,7 @@ class Named(Request):
 class Restore(Request):
     workspace: Name
     snapshot: ObjectId
-    paths: tuple[Text, ...] = ()
+    paths: Many[Text] = ()
 
 
 class Diff(Request):

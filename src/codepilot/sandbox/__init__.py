@@ -6,7 +6,7 @@ from codepilot.sandbox.bridged import no_proxy
 from codepilot.sandbox.cgroup import Enforcement, enforcement
 from codepilot.sandbox.credentials import Credential
 from codepilot.sandbox.kernel_client import ActionError, ActionResult, Kernel
-from codepilot.sandbox.probe import LevelReport, Wanted, choose, probe, weaker
+from codepilot.sandbox.probe import Least, LevelReport, Wanted, choose, probe, weaker
 from codepilot.sandbox.proxy import Bounds, Proxy, Seen
 from codepilot.sandbox.spec import Completed, Level, Limits, Mount, Process, Sandbox, View
 
@@ -20,6 +20,7 @@ __all__ = [
     "Credential",
     "Enforcement",
     "Kernel",
+    "Least",
     "Level",
     "LevelReport",
     "Limits",

@@ -80,6 +80,7 @@ class Bubblewrap:
             group=group,
             cpus=cpus,
             watched=(view.workspace.source,),
+            in_memory={"/tmp": _TMP_BYTES, "/dev/shm": _SHM_BYTES},
         )
 
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import os
 import resource
-import secrets
 import sys
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.sandbox import janitor, janitor_client, supervisor, system
+from codepilot.sandbox import private, supervisor, system
 from codepilot.sandbox.bridged import no_proxy
 from codepilot.sandbox.cgroup import Group
 from codepilot.sandbox.process import SupervisedProcess
@@ -57,8 +55,8 @@ class Guarded(ABC):
         if view.proxy is not None:
             raise no_proxy(self.level)
         with ExitStack() as opened:
-            temp = _private(view.workspace.source.parent)
-            opened.callback(_remove, temp)
+            temp = private.make(view.workspace.source.parent, _PREFIX)
+            opened.callback(private.remove, temp)
             (temp / "home").mkdir()
             group = Group(limits)
             opened.callback(group.close)
@@ -87,29 +85,10 @@ class Guarded(ABC):
             pass_fds=(status_end, spec_fd),
             status=status,
             guarded=True,
-            cleanup=lambda: _remove(temp),
+            cleanup=lambda: private.remove(temp),
             watched=(view.workspace.source, temp),
             group=group,
         )
-
-
-def _private(parent: Path) -> Path:
-    """A directory beside the workspace, named by its owner, so that one whose owner was killed can be told."""
-    _sweep(os.fspath(parent))
-    path = parent / f"{_PREFIX}{janitor.owner()}-{secrets.token_hex(4)}"
-    janitor_client.opened(janitor_client.DIRECTORY, os.fspath(path))
-    path.mkdir(0o700)
-    return path
-
-
-@cache
-def _sweep(parent: str) -> None:
-    janitor.sweep_directories(parent, _PREFIX)
-
-
-def _remove(directory: Path) -> None:
-    if janitor.remove_directory(os.fspath(directory)):
-        janitor_client.closed(janitor_client.DIRECTORY, os.fspath(directory))
 
 
 def _refuse_remapping(view: View, level: Level) -> None:

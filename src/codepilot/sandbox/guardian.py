@@ -131,7 +131,7 @@ def _warden(spec: dict[str, Any], guardian: int, orders: int, news: int, lend: A
     """Confine ourselves, start the command, tell how it ends, and at the end of `orders` kill everything."""
     try:
         os.setsid()
-        if LINUX:
+        if LINUX and not spec["confinement"]:  # a confined warden hears of a death by `orders`, and ends all with it
             _check(_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL), "death signal")
         if not spec["cgroups"]:
             _be_prompt()
@@ -156,9 +156,17 @@ def _warden(spec: dict[str, Any], guardian: int, orders: int, news: int, lend: A
                 ended = True
                 code = os.waitstatus_to_exitcode(status)
                 _tell(news, {"exit-code": code if code >= 0 else 128 - code})
-    if scoped and _cannot_signal(guardian):
+    if scoped and _out_of_reach(guardian):
         os.kill(-1, signal.SIGKILL)
     os._exit(0)
+
+
+def _out_of_reach(guardian: int) -> bool:
+    """What was found when we were confined still holds; one that was killed cannot be asked any more."""
+    try:
+        return _cannot_signal(guardian)
+    except ProcessLookupError:
+        return True
 
 
 def _enter_groups(entries: list[str], cpus: list[int] | None) -> None:
@@ -231,6 +239,8 @@ def _become(spec: dict[str, Any], news: int) -> NoReturn:
         os.setsid()
         if LINUX:
             _check(_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL), "death signal")
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # the interpreter ignores them, and so would the command
+            signal.signal(number, signal.SIG_DFL)
         _enter(spec["cwd"])
         _limit(spec["limits"])
     except (SetupError, OSError, ValueError) as error:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _VALUE_CHARS = 20_000
 _TRACEBACK_CHARS = 20_000
 _CALLS = 1_000
+_SOURCES = 200
+"""Of how many actions the source is kept, for tracebacks through functions that they defined."""
 _VIOLATIONS = 100
 _ASKED_BYTES = 16 << 20
 _SKILLS = "<skills"
@@ -47,6 +49,7 @@ class _Capture:
         name = f"{os.environ.get('TMPDIR', '/tmp')}/.capture-{os.getpid()}-{fd}"
         self._file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         os.unlink(name)
+        self.reset()
 
     def reset(self) -> None:
         os.ftruncate(self._file, 0)
@@ -190,6 +193,7 @@ class _Kernel:
         name = f"<action {self._count}>" if request["op"] == "run" else "<skills>"
         source: str = request["source"]
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+        linecache.cache.pop(f"<action {self._count - _SOURCES}>", None)
         self._running = True
         try:
             return {"ok": True, "value": self._run(source, name)}

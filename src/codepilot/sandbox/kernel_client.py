@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import secrets
 import select
 import sys
 import threading
@@ -18,6 +19,7 @@ from typing import Any, Literal
 from codepilot.core.events import SkillCall
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox.asking import Answer, Asks, told_calls
+from codepilot.sandbox.printed import Printed
 from codepilot.sandbox.spec import Limits, Mount, Process, Sandbox, View
 
 _SOURCE = Path(__file__).with_name("kernel.py")
@@ -28,6 +30,9 @@ _OVERHEAD_BYTES = 1 << 20
 _STRUCTURE_BYTES = 1 << 20
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _FOREVER = float("inf")
+_NUMBER_BITS = 52
+_LARGEST = (1 << 31) - 1
+_ENDING_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -84,8 +89,8 @@ class Kernel:
         known = {mount.target for mount in view.mounts}
         self._view = replace(view, mounts=(*view.mounts, *(mount for mount in mounts if mount.target not in known)))
         self._process: Process | None = None
+        self._printed: Printed | None = None
         self._buffer = bytearray()
-        self._last_id = 0
         self._was_lost = False
         self._stops = 0
         self._asking = False
@@ -119,12 +124,13 @@ class Kernel:
             return ActionResult("interrupted", kernel_restarted=True)
         if self._interrupted.is_set():
             return ActionResult("interrupted")
+        printed = self._printed
         try:
             self._asking = True
             reply, status = self._ask(process, "run", code, timeout_sec)
             return _result(reply, status)
         except _Lost as lost:
-            return self._loss(process, "stopped" if self._stops != stops else str(lost))
+            return self._loss(process, printed, "stopped" if self._stops != stops else str(lost))
         finally:
             self._asking = False
 
@@ -143,9 +149,12 @@ class Kernel:
 
     def _end(self, lost: bool = False) -> None:
         process, self._process = self._process, None
+        printed, self._printed = self._printed, None
         self._was_lost = self._was_lost or (lost and process is not None)
         if process is not None:
             process.kill()
+        if printed is not None:
+            printed.close()
 
     def _ready(self) -> Process:
         process = self._process
@@ -155,6 +164,7 @@ class Kernel:
         if process is None:
             process = self._process = self._sandbox.start(self._command, self._view, self._limits)
             self._greet(process)
+            self._printed = Printed(process, self._limits.output_bytes)
         return process
 
     def _greet(self, process: Process) -> None:
@@ -178,8 +188,8 @@ class Kernel:
         self, process: Process, op: str, source: str, timeout_sec: float
     ) -> tuple[dict[str, Any], Literal["timeout", "interrupted"] | None]:
         """Send a request and wait; at the deadline interrupt, and if that does not help give the kernel up."""
-        self._last_id += 1
-        request = {"id": self._last_id, "op": op, "source": source, "limit": self._limits.output_bytes}
+        number = secrets.randbits(_NUMBER_BITS)  # what an earlier action says ahead of us is no reply to it
+        request = {"id": number, "op": op, "source": source, "limit": self._limits.output_bytes}
         asks = Asks(self._answer if op == "run" else None)
         deadline = time.monotonic() + timeout_sec
         try:
@@ -187,13 +197,13 @@ class Kernel:
         except (OSError, ValueError) as error:
             raise _Lost("it does not listen") from error
         try:
-            reply = self._read_reply(process, self._last_id, deadline, asks, op == "run")
+            reply = self._read_reply(process, number, deadline, asks, op == "run")
             return reply, "interrupted" if self._interrupted.is_set() else None
         except TimeoutError:
             interrupted = self._interrupted.is_set()
             process.interrupt()
         try:
-            reply = self._read_reply(process, self._last_id, time.monotonic() + _INTERRUPT_SECONDS, asks)
+            reply = self._read_reply(process, number, time.monotonic() + _INTERRUPT_SECONDS, asks)
             return reply, "interrupted" if interrupted else "timeout"
         except TimeoutError as error:
             raise _Lost("interrupted" if interrupted else "timeout") from error
@@ -224,6 +234,7 @@ class Kernel:
             self._wait(process, ready, deadline, interruptible)
             chunk = _read(process)
             if not chunk:
+                process.wait(_ENDING_SECONDS)  # it may have closed its pipe and live on
                 raise _Lost("it ended")
             self._buffer += chunk
 
@@ -251,27 +262,27 @@ class Kernel:
             if ready.poll(min(deadline - now, 0.5) * 1000):
                 return
 
-    def _loss(self, process: Process, why: str) -> ActionResult:
+    def _loss(self, process: Process, printed: Printed | None, why: str) -> ActionResult:
         """What to say about a kernel that is gone; the next action gets a fresh one."""
         self._end()
         process.kill()
-        stderr = process.stderr_tail().decode(errors="replace")
-        limit = process.limit
+        stdout, stderr = printed.texts() if printed is not None else ("", "")
+        stderr += process.stderr_tail().decode(errors="replace")
+        lost = ActionResult("error", stdout, stderr, kernel_restarted=True)
         if why == "timeout":
             error = ActionError("Timeout", "the action did not stop when interrupted; the kernel was ended")
-            return ActionResult("timeout", stderr=stderr, error=error, limit="wall", kernel_restarted=True)
+            return replace(lost, status="timeout", error=error, limit="wall")
         if why == "stopped":
-            error = ActionError("Interrupted", "the kernel was stopped")
-            return ActionResult("interrupted", stderr=stderr, error=error, kernel_restarted=True)
+            return replace(lost, status="interrupted", error=ActionError("Interrupted", "the kernel was stopped"))
         if why == "interrupted":
             error = ActionError("Interrupted", "the action did not stop when interrupted; the kernel was ended")
-            return ActionResult("interrupted", stderr=stderr, error=error, kernel_restarted=True)
-        if limit is not None:
+            return replace(lost, status="interrupted", error=error)
+        if limit := process.limit:
             error = ActionError("LimitExceeded", f"the action broke its {limit} limit; the kernel was ended")
-            return ActionResult("limit", stderr=stderr, error=error, limit=limit, kernel_restarted=True)
+            return replace(lost, status="limit", error=error, limit=limit)
         code = process.wait(0)
         error = ActionError("KernelLost", f"the kernel was lost: {why}" + (f" with exit code {code}" if code else ""))
-        return ActionResult("error", stderr=stderr, error=error, exit_code=code, kernel_restarted=True)
+        return replace(lost, error=error, exit_code=code)
 
 
 def _send(process: Process, data: bytes, deadline: float) -> None:
@@ -352,8 +363,9 @@ def _error(error: dict[str, Any]) -> ActionError:
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    """A text that can be passed on: JSON may hold halves of characters, which no encoding takes."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else None
 
 
 def _number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST else None

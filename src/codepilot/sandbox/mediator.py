@@ -86,6 +86,10 @@ def serve(borrow: _socket.socket, calls: dict[str, str], change: Sequence[str], 
             value = _carry_out(_Request(listener, token, pid, arguments), calls[str(number)], *roots)
         except OSError as error:
             failure = -(error.errno or errno.EPERM)
+        except OverflowError:  # an address beyond all memory
+            failure = -errno.EFAULT
+        except struct.error:  # a time beyond all time
+            failure = -errno.EINVAL
         with contextlib.suppress(FileNotFoundError):
             fcntl.ioctl(listener, _SEND, bytearray(struct.pack("=QqiI", token, value, failure, 0)))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.sandbox import private
 from codepilot.sandbox.bubblewrap import Bubblewrap
 from codepilot.sandbox.landlock import Landlock
 from codepilot.sandbox.none import Unconfined
@@ -108,12 +109,15 @@ def _report(level: Level, make: Callable[[], Sandbox], advice: str) -> LevelRepo
     if sys.platform != "linux":
         reason = _MACOS if sys.platform == "darwin" else f"no sandbox level exists for {sys.platform} yet"
         return LevelReport(level, False, reason, "Run CodePilot on Linux, for example in a virtual machine.")
-    with tempfile.TemporaryDirectory(prefix="codepilot-probe-") as name:
-        here = Path(name).resolve()
-        try:
-            done = make().run(["/bin/sh", "-c", "exit 42"], View(Mount(here, here)), Limits(wall_sec=20))
-        except CodePilotError as error:
-            return LevelReport(level, False, str(error), advice)
+    outer = private.make(Path(tempfile.gettempdir()).resolve(), "codepilot-probe-")
+    try:
+        here = outer / "tree"
+        here.mkdir()
+        done = make().run(["/bin/sh", "-c", "exit 42"], View(Mount(here, here)), Limits(wall_sec=20))
+    except CodePilotError as error:
+        return LevelReport(level, False, str(error), advice)
+    finally:
+        private.remove(outer)
     if done.exit_code == 42:
         return LevelReport(level, True)
     said = done.stderr.decode(errors="replace").strip()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import threading
 import time
@@ -14,6 +13,7 @@ from codepilot.core.failures import CodePilotError
 from codepilot.sandbox.spec import Limits
 from codepilot.sandbox.supervisor import TICK, Capture, Watchdog
 from codepilot.sandbox.tree import Launch, Tree
+from codepilot.sandbox.waiting import readable
 
 _IDLE_TICK = 0.1
 _TAIL_BYTES = 1 << 16
@@ -41,6 +41,11 @@ class SupervisedProcess:
     @property
     def running(self) -> bool:
         return not self._ended.is_set() and self._tree.popen.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        """The command itself, as the host counts processes."""
+        return self._tree.main()
 
     @property
     def limit(self) -> str | None:
@@ -96,7 +101,7 @@ class SupervisedProcess:
         due = time.monotonic() + tick
         try:
             while True:
-                ready, _, _ = select.select(watched, [], [], max(0.0, due - time.monotonic()))
+                ready = readable(watched, due - time.monotonic())
                 if self._wake_read in ready:
                     return True
                 if self._stderr_fd in ready and not self._read_stderr():

@@ -30,6 +30,8 @@ _X32_BIT = 0x40000000
 
 _CLONE_NAMESPACES = 0x7E020000  # NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 _TIOCSTI, _TIOCLINUX, _TIOCSETD = 0x5412, 0x541C, 0x5423
+_LEASES = (1024, 1039, 1040)  # F_SETLEASE, F_GETDELEG, F_SETDELEG
+"""Whoever opens a file under another's lease waits, the host too."""
 _PERSONALITIES = (0x0, 0xFFFFFFFF, 0x0040000)  # the default, a query, and ADDR_NO_RANDOMIZE
 _SOCK_TYPE_MASK = 0xF
 _SET_ID = 0o6000
@@ -39,7 +41,7 @@ _AS_IT_IS = 0xFFFFFFFF  # the uid or gid that chown does not change
 
 # Calls whose answer depends on their arguments, or that must look absent so that libraries fall back.
 _BY_ARGUMENT = frozenset(
-    {"clone", "ioctl", "personality", "prlimit64", "sched_setaffinity", "socket", "socketpair", "connect"}
+    {"clone", "fcntl", "ioctl", "personality", "prlimit64", "sched_setaffinity", "socket", "socketpair", "connect"}
 )
 _ABSENT = frozenset({"clone3", "io_setup", "memfd_create", "memfd_secret", "openat2"})
 """openat2 takes its mode from memory, where a filter cannot see a set-id bit."""
@@ -59,7 +61,6 @@ _MODES: dict[str, tuple[int, int | None]] = {
 
 # Calls that change another process of the same user, by the argument that names it; 0 is the caller.
 _OF_OTHERS = {
-    "ioprio_set": 1,
     "migrate_pages": 0,
     "move_pages": 0,
     "prlimit64": 0,
@@ -73,9 +74,12 @@ _OF_OTHERS = {
 _OWNERS = {"chown": 1, "fchown": 1, "fchownat": 2, "lchown": 1}
 
 _ATTRIBUTES = frozenset(
-    {"file_setattr", "fremovexattr", "fsetxattr", "lremovexattr", "lsetxattr"}
+    {"fgetxattr", "file_setattr", "flistxattr", "fremovexattr", "fsetxattr", "getxattr", "getxattrat", "lgetxattr"}
+    | {"listxattr", "listxattrat", "llistxattr", "lremovexattr", "lsetxattr"}
     | {"removexattr", "removexattrat", "setxattr", "setxattrat"}
 )
+_QUEUES = frozenset({"mq_open", "mq_unlink"})
+_IOPRIO_PROCESS, _PRIO_PROCESS = 1, 0
 
 MEDIATED = frozenset(
     {"chmod", "fchmod", "fchmodat", "fchmodat2", "futimesat", "inotify_add_watch", "utime", "utimensat", "utimes"}
@@ -192,11 +196,11 @@ def _own_only(first: int, user: int, group: int) -> _Program:
     return block
 
 
-def _own_priority() -> _Program:
-    """setpriority of the calling process alone."""
+def _own_priority(process: int) -> _Program:
+    """A priority of the calling process alone; `process` says that the second argument names one."""
     block = _Program()
     block.load_argument(0)
-    block.emit(_JUMP_EQ, 0, 1, 0)
+    block.emit(_JUMP_EQ, process, 1, 0)
     block.refuse(errno.EPERM)
     block._code.extend(_argument_in(1, (0,), errno.EPERM)._code)
     return block
@@ -286,6 +290,8 @@ def mediated_calls(machine: str | None = None) -> dict[int, str]:
 def _blocks(sockets: Sockets, pinned: bool) -> list[tuple[str, _Program]]:
     blocks = [
         ("clone", _no_namespaces()),
+        ("fallocate", _always(errno.EOPNOTSUPP)),  # a disk is full before anybody could look
+        ("fcntl", _argument_not_in(1, _LEASES, errno.EPERM)),
         ("ioctl", _argument_not_in(1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD), errno.EPERM)),
         ("personality", _argument_in(0, _PERSONALITIES, errno.EPERM)),
         ("socket", _families(sockets.families)),
@@ -302,7 +308,8 @@ def _blocks(sockets: Sockets, pinned: bool) -> list[tuple[str, _Program]]:
     if sockets.shared:
         blocks += _for_shared_namespaces()
     blocks += [(name, _always(errno.ENOSYS)) for name in sorted(_ABSENT)]
-    special = {*_ABSENT, *_BY_ARGUMENT, *_MODES, *_OF_OTHERS, *_OWNERS, *_ATTRIBUTES, *MEDIATED, "setpriority"}
+    special = {*_ABSENT, *_BY_ARGUMENT, *_MODES, *_OF_OTHERS, *_OWNERS, *_ATTRIBUTES, *_QUEUES, *MEDIATED}
+    special |= {"fallocate", "ioprio_set", "setpriority"}
     blocks += [(name, _always(errno.EPERM)) for name in sorted(_CALLS.keys() - special)]
     return blocks
 
@@ -310,7 +317,9 @@ def _blocks(sockets: Sockets, pinned: bool) -> list[tuple[str, _Program]]:
 def _for_shared_namespaces() -> list[tuple[str, _Program]]:
     """What namespaces would hide: other processes of the user, and files outside."""
     blocks = [(name, _argument_in(index, (0,), errno.EPERM)) for name, index in _OF_OTHERS.items()]
-    blocks.append(("setpriority", _own_priority()))
+    blocks.append(("setpriority", _own_priority(_PRIO_PROCESS)))
+    blocks.append(("ioprio_set", _own_priority(_IOPRIO_PROCESS)))
+    blocks += [(name, _always(errno.EPERM)) for name in sorted(_QUEUES)]
     user, group = os.getuid(), os.getgid()
     blocks += [(name, _own_only(index, user, group)) for name, index in _OWNERS.items()]
     return blocks + [(name, _always(errno.ENOTSUP)) for name in sorted(_ATTRIBUTES)]

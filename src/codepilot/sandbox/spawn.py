@@ -14,6 +14,8 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 
+from codepilot.sandbox import devices
+
 _Job = tuple[Callable[[], "subprocess.Popen[bytes]"], "Future[subprocess.Popen[bytes]]"]
 
 _lock = threading.Lock()
@@ -72,6 +74,7 @@ def _spawner() -> SimpleQueue[_Job]:
 
 
 def _serve(queue: SimpleQueue[_Job]) -> None:
+    devices.protect()
     while True:
         start, future = queue.get()
         try:

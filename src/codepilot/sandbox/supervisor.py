@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import signal
 import time
 from threading import Event
 from typing import Literal
@@ -16,6 +17,7 @@ from codepilot.sandbox.tree import THREADS, Launch, Tree
 TICK = 0.025
 DISK_TICK = 0.5
 _CHUNK = 1 << 16
+_FILE_TOO_LARGE = 128 + signal.SIGXFSZ
 FLOOD = 16
 """Output beyond the limit is left out of the result; this many times the limit ends the command."""
 
@@ -72,7 +74,7 @@ class Watchdog:
         most = self._limits.processes + self._tree.helpers
         used = usage.measure(self._tree.root, self._limits.memory_bytes, most)
         self.changed, self._last = used != self._last, used
-        if used.memory_bytes > self._limits.memory_bytes:
+        if used.memory_bytes + self._tree.held_by_files() > self._limits.memory_bytes:
             return "memory"
         if used.processes > most or used.threads > THREADS:
             return "processes"
@@ -81,6 +83,10 @@ class Watchdog:
             if self._disk.exceeded(self._tree.root):
                 return "disk"
         return None
+
+    def at_end(self) -> str | None:
+        """The limit that a tree which has ended by itself broke since it was last looked at."""
+        return "disk" if self._disk is not None and self._disk.exceeded(self._tree.root) else None
 
 
 def run(launch: Launch, limits: Limits, stdin: bytes = b"", cancel: Event | None = None) -> Completed:
@@ -128,7 +134,7 @@ class _Supervision:
             for key, _ in self._selector.select(max(0.0, next_check - time.monotonic())):
                 self._serve(str(key.data))
             if self._tree.popen.poll() is not None:
-                return None
+                return self._watchdog.at_end()
             if self._cancel is not None and self._cancel.is_set():
                 return "cancel"
             if max(capture.total for capture in self._captures.values()) > FLOOD * self._limits.output_bytes:
@@ -182,6 +188,8 @@ class _Supervision:
     def completed(self, reason: str | None, duration_ms: float) -> Completed:
         stdout, stderr = self._captures["stdout"], self._captures["stderr"]
         code = self._tree.exit_code(stderr.bytes()) if reason is None else None
+        if code == _FILE_TOO_LARGE:
+            reason, code = "file", None
         return Completed(
             status=_status(reason, code),
             exit_code=code,

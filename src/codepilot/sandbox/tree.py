@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import resource
-import select
 import signal
 import subprocess
 import time
@@ -20,6 +19,7 @@ from codepilot.sandbox import usage
 from codepilot.sandbox.cgroup import Group
 from codepilot.sandbox.spawn import spawn
 from codepilot.sandbox.spec import Limits
+from codepilot.sandbox.waiting import readable
 
 _START_SECONDS = 30.0
 _STOP_SECONDS = 5.0
@@ -50,6 +50,8 @@ class Launch:
     group: Group | None = None
     cpus: frozenset[int] | None = None
     """The processors that the child is kept on."""
+    in_memory: Mapping[str, int] = field(default_factory=dict)
+    """The file systems in memory that the command has for itself, by where it sees them, with their sizes."""
 
 
 def resource_limits(limits: Limits, group: Group) -> dict[int, int]:
@@ -115,6 +117,13 @@ class Tree:
     def watched(self) -> tuple[Path, ...]:
         return self._launch.watched
 
+    def held_by_files(self) -> int:
+        """Memory behind the names of files in memory, where no group counts it; what they hold is bounded by size."""
+        group = self._launch.group
+        if group is not None and "memory" in group.controllers:
+            return 0
+        return usage.held_by_files(self.child, self._launch.in_memory)
+
     def breach(self) -> str | None:
         """The limit that the kernel has held this tree to, if it had to; known after the tree's end as well."""
         group = self._launch.group
@@ -124,7 +133,7 @@ class Tree:
         """The pid of the tree's first process; a launcher that cannot say it has failed, and says why."""
         deadline = time.monotonic() + _START_SECONDS
         while b"\n" not in self._status and len(self._status) < _STATUS_BYTES:
-            ready, _, _ = select.select([self._launch.status], [], [], max(0.0, deadline - time.monotonic()))
+            ready = readable([self._launch.status], deadline - time.monotonic())
             chunk = os.read(self._launch.status, 4096) if ready else b""
             if not chunk:
                 break
@@ -186,6 +195,8 @@ class Tree:
             code = message.get("exit-code")
             if isinstance(code, int):
                 return code
+        if self.popen.returncode < 0:  # somebody else has killed the launcher, and the command with it
+            return 128 - self.popen.returncode
         last = stderr.decode(errors="replace").strip().rpartition("\n")[2]
         if last.startswith("bwrap: execvp"):
             return 127 if last.endswith("No such file or directory") else 126
@@ -223,7 +234,7 @@ class Tree:
             self.popen.kill()
         self.popen.wait()
         if self._child_fd is not None:
-            select.select([self._child_fd], [], [], _STOP_SECONDS)
+            readable([self._child_fd], _STOP_SECONDS)
         self._finish()
 
     def _stop_guardian(self) -> None:

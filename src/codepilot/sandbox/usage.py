@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ _WALK_SECONDS = 2.0
 _BYTES_PER_INODE = 4096
 _MAPPED_BYTES = 4 << 30
 """Page tables are a 512th of what is mapped, at most; below this they do not count."""
+_BYTES_PER_FILE_IN_MEMORY = 1024
 _LONG_PATH = 3000
 _MOST_HELD = 64
 
@@ -69,6 +70,19 @@ def measure(root: int, memory_limit: int, most: int) -> Usage:
     if memory > memory_limit:
         memory = sum(_proportional(pid) + _tables(pid) for pid in pids)
     return Usage(len(pids), threads, memory)
+
+
+def held_by_files(pid: int, sizes: Mapping[str, int]) -> int:
+    """Bytes that the kernel needs for the files of the file systems in memory that `pid` sees at these paths."""
+    files = 0
+    for path, size in sizes.items():
+        try:
+            found = os.statvfs(f"/proc/{pid}/root{path}")
+        except OSError:
+            continue
+        if found.f_blocks * found.f_frsize == size:  # not so before it is mounted
+            files += found.f_files - found.f_ffree
+    return files * _BYTES_PER_FILE_IN_MEMORY
 
 
 def _read(path: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from codepilot.core.task import Capability
 from codepilot.skills import inside, local, repository, running, searching, suites
@@ -31,6 +32,7 @@ def basic_skills() -> Registry:
     return registry
 
 
+@cache
 def inside_prelude(capability: Capability = Capability.WRITE_AND_RUN_TESTS) -> str:
     """What a fresh kernel is given before anyone has asked for more or less."""
     return basic_skills().prelude(capability)

@@ -15,21 +15,13 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from codepilot.skills.commands import PolicyError
+from codepilot.skills.arrival import THREAD
+from codepilot.skills.fitting import SkillError, fitted
+from codepilot.skills.violation import PolicyError
 
 TRANSIENT = frozenset({errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.ESTALE, errno.ETXTBSY, errno.ENOMEM})
 BACKOFF_SEC = 0.05
 DENIED = "tool_permission_denied"
-
-_main = get_ident()
-
-
-class SkillError(Exception):
-    """A skill could not do what was asked. `kind` is one of the platform's kinds of failure."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
 
 
 class SkillTimeout(SkillError):
@@ -40,13 +32,14 @@ def called(function: Callable[..., Any], timeout_sec: float = 0.0, tries: int = 
     """The function as code actions see it. A timeout of 0 is none."""
     name = function.__name__
     note = _note()
+    fitting = fitted(function)
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         started = time.perf_counter()
         status, said = "success", ""
         try:
-            result = _tried(function, args, kwargs, timeout_sec, tries)
+            result = _tried(function, fitting(args, kwargs), timeout_sec, tries)
             if getattr(result, "timed_out", False):
                 status = "timeout"
             return result
@@ -84,19 +77,17 @@ def _note() -> Callable[..., None]:
     return note
 
 
-def _tried(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], timeout_sec: float, tries: int
-) -> Any:
+def _tried(function: Callable[..., Any], given: dict[str, Any], timeout_sec: float, tries: int) -> Any:
     armed = _arm(timeout_sec, function.__name__)
     try:
         for past in range(tries - 1):
             try:
-                return function(*args, **kwargs)
+                return function(**given)
             except OSError as error:
                 if error.errno not in TRANSIENT:
                     raise
                 time.sleep(BACKOFF_SEC * 2**past * (0.5 + os.urandom(1)[0] / 256))
-        return function(*args, **kwargs)
+        return function(**given)
     finally:
         if armed:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -105,7 +96,7 @@ def _tried(
 
 def _arm(timeout_sec: float, name: str) -> tuple[Any, ...]:
     """Have the skill stopped at its timeout, unless the action uses the alarm itself. Gives the handler there was."""
-    if not timeout_sec or get_ident() != _main or signal.getitimer(signal.ITIMER_REAL)[0]:
+    if not timeout_sec or get_ident() != THREAD or signal.getitimer(signal.ITIMER_REAL)[0]:
         return ()
 
     def overdue(number: int, frame: object) -> None:

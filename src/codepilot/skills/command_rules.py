@@ -64,6 +64,27 @@ REFUSED_MODULES: dict[str, str] = {
 }
 """What `python -m` may not start; a package's name stands for all below it."""
 
+INSTEAD: dict[str, str] = {
+    **dict.fromkeys(
+        _set("sh bash zsh dash fish ksh csh cmd powershell pwsh env xargs nohup time timeout watch script exec eval"),
+        "there is no shell; run the program itself, and use Python for pipes, loops and variables",
+    ),
+    "cd": "every command runs in the workspace's root; use paths relative to it",
+    "pushd": "every command runs in the workspace's root; use paths relative to it",
+    **dict.fromkeys(_set("echo printf pwd whoami date which type export set source"), "use Python: print, os, shutil"),
+    **dict.fromkeys(_set("rm rmdir cp mv mkdir touch ln chmod tee dd truncate install"), "use pathlib and shutil"),
+    **dict.fromkeys(_set("awk gawk perl ruby tr cut paste jq yq column comm nl tac rev"), "use Python for text"),
+    **dict.fromkeys(_set("tree file stat du df realpath basename dirname less more"), "use list_files and read_file"),
+    **dict.fromkeys(_set("ag ack fd"), "use search_code and list_files"),
+    **dict.fromkeys(_set("patch ed ex vi vim nano emacs"), "use apply_patch or write_file"),
+    **dict.fromkeys(_set("pip pip3 uv poetry pipx conda pdm apt apt-get yum dnf apk brew gem bundle"), INSTALLS),
+    **dict.fromkeys(_set("curl wget ssh scp rsync nc ncat telnet ftp sftp"), "there is no network"),
+    **dict.fromkeys(_set("docker podman kubectl helm systemctl service sudo su doas"), "there is none here"),
+    **dict.fromkeys(_set("black isort flake8 pylint unittest"), 'use ["python", "-m", name]'),
+    **dict.fromkeys(_set("kill pkill killall"), "stop what you started with its Popen object"),
+}
+"""What to do instead of programs that are often asked for and not here."""
+
 RUNS_MODULES = _set("runpy pdb cProfile profile trace")
 """Modules of Python that start others by name."""
 PYTHON_TOOLS = _set("pytest tox nox ruff mypy coverage")

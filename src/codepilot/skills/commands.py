@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from codepilot.skills.arrival import FOLDER
 from codepilot.skills.command_arguments import PYTHON, in_cluster, operands, outside, spelled, values
 from codepilot.skills.command_rules import (
     ELSEWHERE,
@@ -18,6 +19,7 @@ from codepilot.skills.command_rules import (
     GRADLE_TASKS,
     INSIDE_PROPERTIES,
     INSTALLS,
+    INSTEAD,
     JVM_SWITCHES,
     MAKE_VARIABLES,
     MAVEN_GOALS,
@@ -39,14 +41,7 @@ from codepilot.skills.command_rules import (
     Program,
 )
 
-ROOT = str(Path.cwd())
-
-
-class PolicyError(Exception):
-    """Something the task's policy forbids. The platform counts these; the message says what to do instead."""
-
-    def __init__(self, rule: str, skill: str, attempt: str) -> None:
-        super().__init__(f"[{rule}] {skill}: {attempt}")
+ROOT = FOLDER
 
 
 def refusal(cmd: Sequence[str], root: str = "") -> tuple[str, str]:
@@ -86,7 +81,9 @@ def _program(given: str) -> tuple[str, str]:
     folder, _, base = os.path.normpath(given).rpartition("/") if "/" in given else ("", "", given)
     name = "python" if re.fullmatch(r"python3?(\.\d+)?", base) else WRAPPERS.get(base, base)
     if name not in PROGRAMS:
-        return "command.unknown", f"only these programs may be run: {', '.join(sorted(PROGRAMS))}"
+        instead = INSTEAD.get(base, "")
+        listed = f"only these programs may be run: {', '.join(sorted(PROGRAMS))}"
+        return "command.unknown", f"{instead}; {listed}" if instead else listed
     local = given in (f"./{base}", base) and base in WRAPPERS
     tools = folder in SYSTEM_PLACES | TOOL_PLACES or (folder and folder == str(Path(PYTHON).parent))
     if "/" in given and not local and not tools:

@@ -5,6 +5,7 @@ An entry point names a function that takes the registry and registers the packag
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -13,12 +14,14 @@ from pydantic import JsonValue
 
 from codepilot.core.contract import JsonObject
 from codepilot.core.events import SkillCall
-from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.task import Capability
 from codepilot.skills.basic import basic_skills
 from codepilot.skills.registry import Registry, Skill
 
 GROUP = "codepilot.skills"
+
+_log = logging.getLogger(__name__)
 
 
 def all_skills() -> Registry:
@@ -27,25 +30,30 @@ def all_skills() -> Registry:
 
 
 def discovered_skills(registry: Registry) -> Registry:
-    """`registry`, with what installed packages add to it. One that cannot be taken in is a typed failure naming it."""
+    """`registry`, with what installed packages add to it. One that cannot be taken in is left out, whole, and told."""
     for point in sorted(entry_points(group=GROUP), key=lambda point: (_package(point), point.name)):
         try:
-            add = point.load()
-            if isinstance(add, Skill):
-                registry.add(add)
-            else:
-                add(registry)
-        except CodePilotError:
-            raise
-        except Exception as error:
-            raise CodePilotError(
-                FailureKind.INVALID_SPEC,
-                f"The package {_package(point)} adds skills ({point.name} = {point.value}) that cannot be used: "
-                f"{type(error).__name__}: {error}",
+            registry.extend(_adding(point))
+        except (Exception, SystemExit) as error:  # noqa: BLE001  (it is anybody's code)
+            failure = Failure(
+                kind=FailureKind.INVALID_SPEC,
+                message=f"The package {_package(point)} adds skills ({point.name} = {point.value}) that cannot be "
+                f"used: {type(error).__name__}: {error}",
                 next_action=f"Update or uninstall {_package(point)}.",
-                package=_package(point),
-            ) from error
+                details={"package": _package(point)},
+            )
+            registry.left_out.append(failure)
+            _log.warning("%s %s", failure.message, failure.next_action)
     return registry
+
+
+def _adding(point: EntryPoint) -> Callable[[Registry], None]:
+    """What an entry point adds, as a function of the registry."""
+    found = point.load()
+    if isinstance(found, Skill):
+        return lambda registry: registry.add(found)
+    add: Callable[[Registry], None] = found
+    return add
 
 
 def answer_calls(capability: Capability) -> Callable[[str, JsonObject], JsonValue]:
@@ -61,7 +69,7 @@ def count_calls(calls: Sequence[SkillCall]) -> None:
 
 @cache
 def _installed() -> Registry:
-    """Looked for when first needed, so that a broken package harms only those who use skills."""
+    """Looked for when first needed: those who use no skills need not wait for it."""
     return all_skills()
 
 

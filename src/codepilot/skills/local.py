@@ -20,6 +20,7 @@ _DISABLED = re.compile(
     r"@(?:Ignore|Disabled)\b|@(?:pytest\.mark|unittest)\.(?:skip|xfail|expectedFailure)|\bpytest\.skip\(|\b(?:it|test|describe)\.skip\("
 )
 _DEBUG = re.compile(r"\b(?:breakpoint\(\)|pdb\.set_trace\(\)|console\.log\(|debugger;|System\.out\.println\()")
+_TEST_FILE = re.compile(r"(?:^|[/_.-])(?:tests?|specs?|__tests__)(?=[/_.-])|(?:Tests?|IT|Spec)\.\w+$|(?:^|/)test\w*\.")
 _UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX)\b")
 
 Status = Literal["passed", "failed", "error", "skipped"]
@@ -51,7 +52,7 @@ def parse_surefire_xml(report: str) -> tuple[ReportedTest, ...]:
     try:
         cases = read_report(report, MAX_REPORT)
     except BadReport as error:
-        raise _bad_report(str(error)) from None
+        raise _bad_report("it is no XML" if report and "<" not in report else str(error)) from None
     return tuple(
         ReportedTest(
             test=case.test,
@@ -73,7 +74,7 @@ def score_patch_quality(diff: str) -> PatchQuality:
     for bad, cost, remark in (
         (len(added) + len(removed) > 100, 0.2, "large change"),
         (len(paths) > 5, 0.2, "touches many files"),
-        (not any("test" in path.lower() for path in paths), 0.1, "no test is touched"),
+        (not any(_TEST_FILE.search(path) for path in paths), 0.1, "no test is touched"),
         (any(_UNFINISHED.search(line) for line in added), 0.2, "leaves unfinished work"),
         (any(_DEBUG.search(line) for line in added), 0.2, "leaves debugging code"),
         (not added and not removed, 1.0, "changes nothing"),
@@ -109,21 +110,40 @@ def _absent(name: str, pattern: re.Pattern[str], added: list[str], shown: bool =
 
 
 def _changed(diff: str) -> tuple[list[str], list[str], set[str]]:
+    """The lines that a unified diff adds and removes, and the files it names. Other text is refused, not passed."""
     added, removed, paths = [], [], set()
     in_hunk = False
-    for line in diff.splitlines():
-        if line.startswith("diff --git ") or (line.startswith("--- ") and not in_hunk):
+    lines = [line.rstrip("\r") for line in diff.split("\n")]
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        header = line.startswith("--- ") and following.startswith("+++ ")
+        if line.startswith("diff --git ") or header:
             in_hunk = False
+            paths.update(_named(line) if not header else _named(following) or _named(line))
         elif line.startswith("@@"):
             in_hunk = True
-        elif line.startswith("+++ ") and not in_hunk:
-            paths.add(line[4:].split("\t")[0])
         elif in_hunk and line.startswith("+"):
             added.append(line[1:])
         elif in_hunk and line.startswith("-"):
             removed.append(line[1:])
+    if diff.strip() and not paths:
+        raise CodePilotError(
+            FailureKind.TOOL_INVALID_ARGS,
+            "This is not a unified diff: no lines name a file (`--- a/PATH`, `+++ b/PATH`). Use what git_diff() gives.",
+        )
     return added, removed, paths
 
 
+def _named(line: str) -> set[str]:
+    """The file that a header names, without git's prefix."""
+    if line.startswith("diff --git "):
+        _, found, path = line.rpartition(" b/")
+        return {path.rstrip('"')} if found else set()
+    path = line[4:].split("\t")[0].strip().strip('"')
+    return set() if path == "/dev/null" else {path[2:] if path.startswith(("a/", "b/")) else path}
+
+
 def _bad_report(why: str) -> CodePilotError:
-    return CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"This is not a report that can be read: {why}.")
+    return CodePilotError(
+        FailureKind.TOOL_INVALID_ARGS,
+        f"This is not a report that can be read: {why}. Give its text: parse_surefire_xml(read_file(path)).",
+    )

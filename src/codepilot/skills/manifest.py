@@ -9,6 +9,10 @@ from pydantic import Field
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.task import Capability
 
+NAME = r"^[a-z][a-z0-9_]*$"
+VERSION = r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$"
+"""A semantic version."""
+
 
 class Target(StrEnum):
     """Where a skill's body runs."""
@@ -38,8 +42,8 @@ class SkillPolicy(Contract):
 class SkillManifest(Contract):
     """A skill's identity and shape, generated from its function."""
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    version: str = Field(pattern=r"^\d+\.\d+\.\d+$")
+    name: str = Field(pattern=NAME)
+    version: str = Field(pattern=VERSION)
     description: str = Field(min_length=1)
     signature: str
     input_schema: JsonObject

@@ -6,14 +6,18 @@ that fits nowhere, or in several places equally, is refused with what the file s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from operator import eq
 
 from codepilot.skills.envelope import BEGIN, parse_envelope
+from codepilot.skills.placing import Text, TooMuchAlike, exact, no_trailing, squeezed
 from codepilot.skills.unified import FilePatch, Hunk, PatchError, parse_patch
 
 MAX_FUZZ = 2
 MAX_COMPARED = 2_000
+MAX_AGREEING = 5_000_000
+"""How many lines of how many places are compared to tell where a hunk that fits nowhere comes closest."""
 
 
 @dataclass
@@ -89,122 +93,118 @@ def patch_text(source: str, patch: FilePatch, name: str) -> tuple[str, list[str]
     """`source` with every hunk applied, and a note for each hunk that did not fit exactly where it said."""
     lines, final_newline = _split(source)
     final_newline = final_newline or not lines
+    file = Text(lines)
     placed: list[Placed] = []
     notes = []
     drift = 0
     for hunk in patch.hunks:
-        spot = _place(lines, hunk, placed, drift, f"hunk {hunk.number} of {len(patch.hunks)} for {name}")
+        spot = _place(file, hunk, drift, f"hunk {hunk.number} of {len(patch.hunks)} for {name}")
+        file.take(spot.start, spot.end)
         placed.append(spot)
-        if hunk.start is not None and hunk.side("-"):
+        if hunk.start is not None and any(tag != "+" for tag, _ in hunk.lines):
             drift = spot.start - (hunk.start - 1)
         if spot.how:
             notes.append(f"hunk {hunk.number} applied at line {spot.start + 1} ({spot.how})")
         if spot.reaches_end:
             final_newline = _final_newline(hunk, final_newline)
-    result = list(lines)
-    for spot in sorted(placed, key=lambda item: (item.start, item.end), reverse=True):
-        result[spot.start : spot.end] = spot.lines
-    return _join(result, final_newline), notes
+    return _join(_replaced(lines, placed), final_newline), notes
+
+
+def _replaced(lines: list[str], placed: list[Placed]) -> list[str]:
+    """The lines with every hunk in its place."""
+    result: list[str] = []
+    at = 0
+    for spot in sorted(placed, key=lambda item: (item.start, item.end)):
+        result += lines[at : spot.start]
+        result += spot.lines
+        at = spot.end
+    return result + lines[at:]
 
 
 # Placing ---------------------------------------------------------------------------------------------
 
 
-def _exact(line: str) -> str:
-    return line
+_STRICTNESS = ((exact, ""), (no_trailing, "trailing whitespace ignored"), (squeezed, "whitespace ignored"))
 
 
-def _no_trailing(line: str) -> str:
-    return line.rstrip()
+def _place(file: Text, hunk: Hunk, drift: int, what: str) -> Placed:
+    try:
+        return _place_by_text(file, hunk, drift, what)
+    except TooMuchAlike:
+        raise PatchError(
+            f"{what} ({hunk.header}) cannot be placed: too much of the file looks like it. "
+            "Add context lines that are nowhere else, or apply fewer hunks at a time."
+        ) from None
 
 
-def _squeezed(line: str) -> str:
-    return " ".join(line.split())
-
-
-_STRICTNESS = ((_exact, ""), (_no_trailing, "trailing whitespace ignored"), (_squeezed, "whitespace ignored"))
-
-
-def _place(lines: list[str], hunk: Hunk, taken: list[Placed], drift: int, what: str) -> Placed:
-    old = hunk.side("-")
-    if not old:
-        return _place_insertion(lines, hunk, what)
-    expected = _expected(lines, hunk, drift)
-    shapes = _shapes(hunk)
-    for fuzz, shape in shapes:
+def _place_by_text(file: Text, hunk: Hunk, drift: int, what: str) -> Placed:
+    if all(tag == "+" for tag, _ in hunk.lines):
+        return _place_insertion(file, hunk, what)
+    expected = _expected(file, hunk, drift)
+    for fuzz, shape in _shapes(hunk):
         wanted = [text for tag, text in shape if tag != "+"]
         if not wanted:
-            return _place_insertion(lines, replace(hunk, lines=shape), what)
-        lead = fuzz[0]
+            return _place_insertion(file, replace(hunk, lines=shape), what)
+        blank = not any(line.strip() for line in wanted)
         for same, how in _STRICTNESS:
-            starts = _fits(lines, wanted, same, taken)
-            if not starts:
+            if blank and (how or any(fuzz)):
                 continue
-            if (how or any(fuzz)) and not any(line.strip() for line in wanted):
-                continue
-            if len(starts) > 1 and (expected is None or any(fuzz)):
-                places = ", ".join(str(start + 1) for start in starts[:8])
-                raise PatchError(
-                    f"{what} ({hunk.header}) fits in {len(starts)} places: lines {places}. Add context lines."
-                )
-            stated = 0 if expected is None else expected + lead
-            below = hunk.start is None and expected is not None  # a heading stands above what it leads to
-            start = min(starts, key=lambda place: (below and place < stated, abs(place - stated), place))
-            return _settle(lines, hunk, shape, start, same, how, fuzz)
-    raise PatchError(_mismatch(lines, hunk, expected, what))
+            if expected is None or any(fuzz):
+                start = _only(file.fits(wanted, same), hunk, what)
+            else:
+                below = hunk.start is None  # a heading stands above what it leads to
+                start = file.nearest(wanted, same, expected, below)
+            if start is not None:
+                return _settle(file.lines, hunk, shape, start, same, how, fuzz)
+    raise PatchError(_mismatch(file, hunk, expected, what))
 
 
-def _place_insertion(lines: list[str], hunk: Hunk, what: str) -> Placed:
+def _only(starts: list[int], hunk: Hunk, what: str) -> int | None:
+    if len(starts) > 1:
+        places = ", ".join(str(start + 1) for start in starts[:8])
+        raise PatchError(f"{what} ({hunk.header}) fits in {len(starts)} places: lines {places}. Add context lines.")
+    return starts[0] if starts else None
+
+
+def _place_insertion(file: Text, hunk: Hunk, what: str) -> Placed:
     """A hunk of additions alone: its line number is all there is to go by."""
+    lines = file.lines
     if lines and (hunk.start is None or hunk.start > len(lines)):
         raise PatchError(
             f"{what} ({hunk.header}) only adds lines and has no context, and its line number does not exist "
             f"(the file has {len(lines)} lines). Add the lines before and after as context."
         )
     start = hunk.start if lines and hunk.start is not None else 0
+    if not file.is_free(start, start):
+        raise PatchError(
+            f"{what} ({hunk.header}) adds lines after line {start}, which another hunk replaces. "
+            "Add the lines before and after as context."
+        )
     added = hunk.side("+")
     if not any(text.endswith("\r") for text in added):
-        added = [text + _ending(lines) for text in added]
+        added = [text + file.ending for text in added]
         added[-1] = _last_line(added[-1], hunk)
     return Placed(start, start, added, "", reaches_end=start == len(lines))
 
 
-def _expected(lines: list[str], hunk: Hunk, drift: int) -> int | None:
-    if hunk.start is not None:
-        return max(0, hunk.start - 1 + drift)
-    for place, line in enumerate(lines):
-        if hunk.heading and hunk.heading in line:
-            return place
-    return None
+def _expected(file: Text, hunk: Hunk, drift: int) -> int | None:
+    return file.heading(hunk.heading) if hunk.start is None else max(0, hunk.start - 1 + drift)
 
 
-def _shapes(hunk: Hunk) -> list[tuple[tuple[int, int], list[tuple[str, str]]]]:
+def _shapes(hunk: Hunk) -> Iterator[tuple[tuple[int, int], list[tuple[str, str]]]]:
     """The hunk as written, without stray blank lines at its end, then with less and less context."""
     body = list(hunk.lines)
-    shapes = [((0, 0), list(body))]
+    yield (0, 0), list(body)
     while body and len(body) - 1 in hunk.doubtful:
         body.pop()
-        shapes.append(((0, 0), list(body)))
+        yield (0, 0), list(body)
     head = next(place for place, line in enumerate(body) if line[0] != " ")
     tail = next(place for place, line in enumerate(reversed(body)) if line[0] != " ")
-    for fuzz in range(1, MAX_FUZZ + 1):
-        cut = (min(fuzz, head), min(fuzz, tail))
+    cuts = ((min(fuzz, head), min(fuzz, tail)) for fuzz in range(1, MAX_FUZZ + 1))
+    for cut in dict.fromkeys(cuts):
         shape = body[cut[0] : len(body) - cut[1]]
-        if any(cut) and any(tag != "+" for tag, _ in shape) and (cut, shape) not in shapes:
-            shapes.append((cut, shape))
-    return shapes
-
-
-def _fits(lines: list[str], wanted: list[str], same: Callable[[str], str], taken: list[Placed]) -> list[int]:
-    have = [same(line) for line in lines]
-    want = [same(line) for line in wanted]
-    found = []
-    for start in range(len(have) - len(want) + 1):
-        if have[start] == want[0] and have[start : start + len(want)] == want:
-            end = start + len(want)
-            if all(end <= spot.start or start >= spot.end for spot in taken):
-                found.append(start)
-    return found
+        if any(cut) and any(tag != "+" for tag, _ in shape):
+            yield cut, shape
 
 
 def _settle(
@@ -217,17 +217,17 @@ def _settle(
     fuzz: tuple[int, int],
 ) -> Placed:
     """The replacement: context keeps the file's own text, additions take its indentation and line endings."""
-    indents = _indents(lines, shape, start) if same is _squeezed else {}
+    indents = _indents(lines, shape, start) if same is squeezed else {}
     at = start
     out = []
     for tag, text in shape:
         if tag == "+":
-            out.append(text if same is _exact else _adapted(text, indents, _near_ending(lines, at)))
+            out.append(text if same is exact else _adapted(text, indents, _near_ending(lines, at)))
             continue
         if tag == " ":
             out.append(lines[at])
         at += 1
-    if same is not _exact and shape[-1][0] == "+":
+    if same is not exact and shape[-1][0] == "+":
         out[-1] = _last_line(out[-1], hunk)
     reasons = [how] if how else []
     if hunk.start is not None and start - fuzz[0] != hunk.start - 1:
@@ -276,10 +276,6 @@ def _near_ending(lines: list[str], at: int) -> str:
     return "\r" if near.endswith("\r") else ""
 
 
-def _ending(lines: list[str]) -> str:
-    return "\r" if lines and sum(line.endswith("\r") for line in lines) * 2 > len(lines) else ""
-
-
 def _last_line(line: str, hunk: Hunk) -> str:
     """A line that ends the file without a newline has no carriage return either."""
     return line.rstrip("\r") if hunk.new_without_newline else line
@@ -305,18 +301,16 @@ def _final_newline(hunk: Hunk, before: bool) -> bool:
     return True if hunk.old_without_newline else before
 
 
-def _mismatch(lines: list[str], hunk: Hunk, expected: int | None, what: str) -> str:
+def _mismatch(file: Text, hunk: Hunk, expected: int | None, what: str) -> str:
     """Which hunk failed, where it comes closest, and what the file says there."""
     said = f"{what} ({hunk.header}) does not fit: "
-    new = [line.strip() for line in hunk.side("+")]
-    have = [line.strip() for line in lines]
-    for start in range(len(have) - len(new) + 1):
-        if any(new) and have[start : start + len(new)] == new:
-            return said + f"line {start + 1} already reads as the hunk would leave it. Is it applied already?"
+    lines, old, new = file.lines, hunk.side("-"), hunk.side("+")
+    applied = file.stands(new, str.strip) if any(line.strip() for line in new) else None
+    if applied is not None:
+        return said + f"line {applied + 1} already reads as the hunk would leave it. Is it applied already?"
     if not lines:
         return said + "the file is empty."
-    old = hunk.side("-")
-    start, agree = _closest(have, [line.strip() for line in old], expected)
+    start, agree = _closest(file.view(str.strip)[0], [line.strip() for line in old], expected)
     shown = []
     for offset, line in enumerate(old):
         there = lines[start + offset].rstrip("\r") if start + offset < len(lines) else "(end of file)"
@@ -329,14 +323,23 @@ def _mismatch(lines: list[str], hunk: Hunk, expected: int | None, what: str) -> 
 
 
 def _closest(have: list[str], want: list[str], expected: int | None) -> tuple[int, int]:
-    wanted = set(want) - {""}
+    """The place where most lines agree, of those nearest to the expected one, and how many do."""
     near = 0 if expected is None else min(expected, len(have) - 1)
-    rows = [place for place, line in enumerate(have) if line in wanted]
+    offsets: dict[str, list[int]] = {}
+    for offset, line in enumerate(want):
+        if line:
+            offsets.setdefault(line, []).append(offset)
+    rows = [place for place, line in enumerate(have) if line in offsets]
     rows = sorted(rows, key=lambda row: abs(row - near))[:MAX_COMPARED]
-    starts = {max(0, row - offset) for row in rows for offset, line in enumerate(want) if line == have[row]}
+    starts: set[int] = set()
+    most = 1 + MAX_AGREEING // len(want)
+    for row in rows:
+        starts.update(max(0, row - offset) for offset in offsets[have[row]][:most])
+        if len(starts) >= most:
+            break
 
     def agreeing(start: int) -> int:
-        return sum(line == there for line, there in zip(want, have[start:]))  # noqa: B905 (3.9 runs this too)
+        return sum(map(eq, want, have[start : start + len(want)]))
 
     best = max(starts or {near}, key=lambda start: (agreeing(start), -abs(start - near)))
     return best, agreeing(best)

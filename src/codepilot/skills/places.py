@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
-from codepilot.skills.commands import PolicyError
+from codepilot.skills.arrival import FOLDER
+from codepilot.skills.violation import PolicyError
 
-ROOT = Path.cwd().resolve()
+ROOT = Path(FOLDER).resolve()
 CAPABILITY = "write_and_run_tests"
 
 NOISE = frozenset({".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".tox", ".mypy_cache"})
+
+
+MAX_WALKED = 50_000
+"""How many files are looked at to guess what a wrong path was meant to be."""
 
 
 class PathError(Exception):
@@ -25,9 +31,15 @@ def inside(path: str) -> Path:
     """The real place of a workspace path. Anything that leads out of the workspace is refused."""
     if "\0" in path:
         raise PathError("A path cannot contain a zero byte.")
-    place = (ROOT / path).resolve()
-    if place != ROOT and ROOT not in place.parents:
-        raise PathError(f"{path} leads out of the workspace. Use paths relative to its root.")
+    try:
+        place = (ROOT / path).resolve()
+        if place != ROOT and ROOT not in place.parents:
+            raise PathError(f"{path} leads out of the workspace. Use paths relative to its root.{_below(path)}")
+        os.lstat(place)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, RuntimeError, UnicodeError) as error:
+        raise PathError(f"{_brief(path)} cannot be a path: {_why(error)}.") from None
     return place
 
 
@@ -43,12 +55,21 @@ def writable(path: str, skill: str = "write_file") -> Path:
 
 def read_bytes(path: str) -> bytes:
     """A file's bytes, or what is wrong with the path."""
+    place = inside(path)
     try:
-        return inside(path).read_bytes()
+        if place.exists() and not place.is_file() and not place.is_dir():
+            raise PathError(f"{path} is no ordinary file and cannot be read.")
+        return place.read_bytes()
     except FileNotFoundError:
+        if (ROOT / path).is_symlink():
+            raise PathError(f"{path} is a link to {(ROOT / path).readlink()}, which is not there.") from None
         raise PathError(f"There is no {path}.{_like(path)}") from None
     except IsADirectoryError:
-        raise PathError(f"{path} is a directory; use list_files.") from None
+        raise PathError(f"{path or 'The empty path'} is a directory; use list_files.") from None
+    except NotADirectoryError:
+        raise PathError(f"There is no {path}: a part of it is a file.{_like(path)}") from None
+    except PermissionError:
+        raise PathError(f"{path} may not be read. If you need it, os.chmod it first.") from None
 
 
 def decoded(data: bytes) -> tuple[str, str]:
@@ -72,6 +93,26 @@ def relative(place: Path) -> str:
 
 
 def _like(path: str) -> str:
+    """A file of the same name elsewhere, as a question."""
     name = Path(path).name
-    near = [relative(file) for file in walk(ROOT) if file.name == name][:3]
+    near = [relative(file) for file in islice(walk(ROOT), MAX_WALKED) if file.name == name][:3]
     return f" Did you mean {', '.join(near)}?" if near else ""
+
+
+def _below(path: str) -> str:
+    """The same place seen from the workspace's root, as a question."""
+    parts = Path(path).parts
+    for first in range(1, min(len(parts), 20)):
+        if ".." not in parts[first:] and (ROOT / Path(*parts[first:])).exists():
+            return f" Did you mean {Path(*parts[first:]).as_posix()}?"
+    return ""
+
+
+def _brief(path: str) -> str:
+    return repr(path if len(path) <= 100 else f"{path[:100]}…")
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, UnicodeError):
+        return "it holds characters that no file name can have"
+    return error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error).lower()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
+import keyword
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,10 +18,10 @@ from pydantic import ConfigDict, JsonValue, TypeAdapter, create_model
 
 from codepilot.core.contract import JsonObject
 from codepilot.core.events import SkillCall
-from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.task import Capability
 from codepilot.skills.calling import UNKNOWN, Caller
-from codepilot.skills.manifest import SkillManifest, SkillPolicy, Target
+from codepilot.skills.manifest import NAME, VERSION, SkillManifest, SkillPolicy, Target
 from codepilot.skills.shape import plain_type
 from codepilot.skills.shipping import foreign_imports, needed, prelude
 
@@ -107,6 +110,8 @@ class Registry:
     def __init__(self, caller: Caller | None = None) -> None:
         self._skills: dict[str, Skill] = {}
         self._caller = caller or Caller()
+        self.left_out: list[Failure] = []
+        """What installed packages wanted to add and could not."""
 
     def __iter__(self) -> Iterator[Skill]:
         return iter(self._skills.values())
@@ -118,6 +123,10 @@ class Registry:
         """Take a skill in, or raise ValueError with what is wrong with it."""
         if skill.name in self._skills:
             raise ValueError(f"there is a skill {skill.name} already")
+        if not re.fullmatch(NAME, skill.name) or keyword.iskeyword(skill.name) or hasattr(builtins, skill.name):
+            raise ValueError(f"{skill.name!r} cannot be the name of a skill: small letters, and none of Python's own")
+        if not re.fullmatch(VERSION, skill.version):
+            raise ValueError(f"{skill.version!r} is not a version of the skill {skill.name}; it is like 1.0.0")
         parameters = inspect.signature(skill.function).parameters
         annotated = inspect.get_annotations(skill.function)
         if any(name not in annotated for name in (*parameters, "return")) or not inspect.getdoc(skill.function):
@@ -129,6 +138,17 @@ class Registry:
         else:
             _check_imports(skill)
         self._skills[skill.name] = skill
+
+    def extend(self, add: Callable[[Registry], None]) -> None:
+        """Take in what a function adds: all of it, with complete manifests, or nothing."""
+        before = dict(self._skills)
+        try:
+            add(self)
+            for name in self._skills.keys() - before.keys():
+                _ = self._skills[name].manifest
+        except BaseException:
+            self._skills = before
+            raise
 
     def skill(
         self,

@@ -110,7 +110,7 @@ def git_diff(base: str = "HEAD") -> str:
     index = Path(ENVIRONMENT["GIT_DIR"]) / "codepilot-index"
     try:
         shutil.copyfile(index.with_name("index"), index)
-        _git("add", "--all", "--intent-to-add", ".", index=index)
+        _git("add", "--all", "--intent-to-add", "--ignore-errors", ".", index=index, fine=(0, 1))
         options = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--ignore-submodules=all")
         return _git("diff", *options, commit, "--", index=index).stdout
     except FileNotFoundError:
@@ -171,17 +171,22 @@ def _make() -> None:
     place = Path(ENVIRONMENT["GIT_DIR"])
     if os.path.lexists(place):
         raise GitError("There is a `.git` already.")
-    _git("init", "--quiet", "--template=", "--initial-branch=base", timeout=PREPARE_SEC)
-    (place / "info").mkdir(exist_ok=True)
-    (place / "info" / "attributes").write_text(PLAIN)
-    (place / "description").write_text(OURS)
-    _commit_all()
+    try:
+        _git("init", "--quiet", "--template=", "--initial-branch=base", timeout=PREPARE_SEC)
+        (place / "info").mkdir(exist_ok=True)
+        (place / "info" / "attributes").write_text(PLAIN)
+        (place / "description").write_text(OURS)
+        _commit_all()
+    except BaseException:  # half of one would hide why
+        shutil.rmtree(place, ignore_errors=True)
+        raise
 
 
 def _commit_all() -> None:
-    """Everything, ignored files too: one pack instead of a file for each object."""
+    """Everything that can be read, ignored files too: one pack instead of a file for each object."""
     (Path(ENVIRONMENT["GIT_DIR"]) / "index.lock").unlink(missing_ok=True)
-    _git("add", "--all", "--force", ".", settings=("core.bigFileThreshold=1",), timeout=PREPARE_SEC)
+    everything = ("add", "--all", "--force", "--ignore-errors", ".")
+    _git(*everything, settings=("core.bigFileThreshold=1",), timeout=PREPARE_SEC, fine=(0, 1))
     _git("commit", "--quiet", "--allow-empty", "--no-verify", "-m", "base", timeout=PREPARE_SEC)
 
 
@@ -191,18 +196,33 @@ def _commit(ref: str) -> str:
     try:
         return _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}").stdout.strip()
     except GitError:
-        raise GitError(f"{ref!r} names no commit here. The base is HEAD; there is no other history.") from None
+        raise GitError(
+            f"{ref!r} names no commit here. The base is HEAD; there is no other history.{_one(ref)}"
+        ) from None
+
+
+def _one(path: str) -> str:
+    """What to do with one file, if that was meant."""
+    if not os.path.lexists(ROOT / path):
+        return ""
+    return f' For one path: run_command(["git", "diff", "--", "{path}"]), or "restore" instead of "diff".'
 
 
 def _git(
-    *arguments: str, index: Path | None = None, settings: tuple[str, ...] = (), timeout: float = GIT_SEC
+    *arguments: str,
+    index: Path | None = None,
+    settings: tuple[str, ...] = (),
+    timeout: float = GIT_SEC,
+    fine: tuple[int, ...] = (0,),
 ) -> CommandOutcome:
     env = {**ENVIRONMENT, "GIT_INDEX_FILE": str(index)} if index is not None else ENVIRONMENT
     options = [part for setting in (*SETTINGS, *settings) for part in ("-c", setting)]
     done = execute(["git", "--no-pager", *options, *arguments], timeout, env, MAX_DIFF)
     if done.exit_code == 127:
         raise GitError("There is no git here.")
-    if done.exit_code != 0:
+    if done.exit_code not in fine:
         said = "it took too long" if done.timed_out else done.stderr.strip()[-1_000:] or f"exit code {done.exit_code}"
-        raise GitError(f"git {arguments[0]} failed: {said}. If `.git` is broken, remove it to get another one.")
+        denied = "Permission denied" in said
+        todo = "os.chmod or remove that file." if denied else "If `.git` is broken, remove it to get another one."
+        raise GitError(f"git {arguments[0]} failed: {said}. {todo}")
     return done

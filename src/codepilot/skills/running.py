@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from codepilot.skills.commands import PolicyError, leads_out, refusal
+from codepilot.skills.command_rules import PYTHON_TOOLS
+from codepilot.skills.commands import leads_out, refusal
 from codepilot.skills.places import ROOT, PathError
+from codepilot.skills.violation import PolicyError
 
 CAPABILITY = "write_and_run_tests"
 PYTHON = sys.executable
 
 MAX_OUTPUT = 200_000
+MAX_SEC = 1e6
+SHELL_SIGNS = frozenset({"|", "||", "&&", ";", "&", ">", ">>", "<", "2>&1"})
 QUIET = {"CI": "1", "NO_COLOR": "1", "TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
 
 
@@ -44,8 +51,7 @@ class CommandOutcome:
 
 def run_command(cmd: list[str], timeout: float = 300.0) -> CommandOutcome:
     """Run a program with its arguments (a list, no shell) in the workspace. Build, test and search tools only."""
-    if isinstance(cmd, str) or not cmd or not all(isinstance(part, str) for part in cmd):
-        raise ValueError('run_command takes a list of strings, like ["python", "-m", "pytest", "-q"].')
+    cmd = _listed(cmd)
     if CAPABILITY != "full_shell":
         rule, why = refusal(cmd)
         if rule:
@@ -53,14 +59,55 @@ def run_command(cmd: list[str], timeout: float = 300.0) -> CommandOutcome:
         lost = leads_out(cmd)
         if lost:
             raise PathError(lost)
-    argv = [PYTHON, *cmd[1:]] if cmd[0] in ("python", "python3") else cmd
-    return execute(argv, timeout)
+    done = execute([*_program(cmd[0]), *cmd[1:]], timeout)
+    if done.exit_code and any(part in SHELL_SIGNS or "*" in part for part in cmd[1:]):
+        return replace(done, stderr=f"{done.stderr.rstrip()}\n[There is no shell: |, && and > do nothing, nor does *.]")
+    return done
+
+
+def _listed(cmd: object) -> list[str]:
+    """The command as a list of text, or how it should have been given."""
+    words = cmd.split() if isinstance(cmd, str) else []
+    if isinstance(cmd, (list, tuple)):
+        if not all(isinstance(part, (str, os.PathLike)) for part in cmd):
+            raise ValueError("run_command takes a list of strings; str() what is not one.")
+        given = [os.fsdecode(part) for part in cmd]
+        if any("\0" in part or not _encodes(part) for part in given):
+            raise ValueError("No argument of a program can hold a zero byte or half of a character.")
+        if given and (len(given) > 1 or " " not in given[0].strip()):
+            return given
+        words = given[0].split() if given else []
+    like = words or ["python", "-m", "pytest", "-q"]
+    raise ValueError(f"run_command takes a list of strings, one for each argument, like {json.dumps(like)}.")
+
+
+def _encodes(text: str) -> bool:
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _program(name: str) -> list[str]:
+    """What a program's name stands for: Python and its tools are the project's own."""
+    if name in ("python", "python3"):
+        return [PYTHON]
+    if name in PYTHON_TOOLS:
+        beside = Path(PYTHON).with_name(name)
+        if os.access(beside, os.X_OK):
+            return [str(beside)]
+        if shutil.which(name) is None:
+            return [PYTHON, "-m", name]
+    return [name]
 
 
 def execute(
     argv: Sequence[str], timeout: float, env: dict[str, str] | None = None, limit: int = MAX_OUTPUT
 ) -> CommandOutcome:
     """Run a program; at its timeout it ends with all that it started."""
+    if not 0 < timeout < MAX_SEC:
+        raise ValueError(f"The timeout is {timeout} s; it must be more than 0 and less than {MAX_SEC:g}.")
     try:
         process = subprocess.Popen(
             argv,

@@ -18,6 +18,8 @@ from typing import Any
 from codepilot.skills.places import NOISE, PathError, decoded, inside, relative, walk
 
 MAX_SEARCHED = 2 << 20
+MAX_NAMED = 64 << 20
+"""How large a file may be: one of many, and one that is asked for by its name."""
 MAX_LINE = 400
 RG_SEC = 60.0
 RG = ("rg", "--no-config", "--no-ignore", "--hidden", "--text", "--encoding=none", "-l", "-0", "-F")
@@ -43,18 +45,48 @@ def search_code(pattern: str, path: str = ".", limit: int = 200) -> list[Hit]:
         wanted = re.compile(pattern)
     except re.error as error:
         raise ValueError(f"{pattern!r} is not a regular expression: {error}. Use re.escape for plain text.") from None
-    base = inside(path)
-    if not base.exists():
-        raise PathError(f"There is no {path}.")
+    if limit < 1:
+        raise ValueError(f"limit is {limit}; it must be 1 or more.")
+    base = _base(pattern, path)
     literal = _literal(pattern).encode()
+    largest = MAX_SEARCHED if base.is_dir() else MAX_NAMED
     hits: list[Hit] = []
     for file in _candidates(base, literal):
-        for number, line in enumerate(_lines(file, literal), 1):
+        for number, line in enumerate(_lines(file, literal, largest), 1):
             if wanted.search(line):
                 hits.append(Hit(relative(file), number, line[:MAX_LINE]))
                 if len(hits) >= limit:
                     return hits
     return hits
+
+
+def _base(pattern: str, path: str) -> Path:
+    """Where to search. A file that is asked for by name and cannot be searched is told, not passed over."""
+    base = inside(path)
+    if base.is_dir():
+        return base
+    if not base.exists():
+        raise PathError(f"There is no {path}.{_meant(pattern, path)}")
+    if not base.is_file():
+        raise PathError(f"{path} is no ordinary file and cannot be searched.")
+    if not os.access(base, os.R_OK):
+        raise PathError(f"{path} may not be read.")
+    if base.stat().st_size > MAX_NAMED:
+        raise PathError(f"{path} is larger than {MAX_NAMED >> 20} MiB; run_command(['grep', '-n', pattern, path]).")
+    if _binary(base.read_bytes()):
+        raise PathError(f"{path} is binary; its bytes can be read with pathlib.")
+    return base
+
+
+def _meant(pattern: str, path: str) -> str:
+    """What a call with a path that is not there may have been meant to be."""
+    if any(sign in path for sign in "*?["):
+        return " Name a directory or a file; list_files(pattern=...) gives the files that match."
+    try:
+        swapped = bool(pattern) and inside(pattern).exists()
+    except PathError:
+        swapped = False
+    return f" Is it search_code({path!r}, {pattern!r})?" if swapped else ""
 
 
 def _candidates(base: Path, literal: bytes) -> list[Path]:
@@ -83,13 +115,17 @@ def _rg(base: Path, literal: bytes) -> list[Path] | None:
     return [base / os.fsdecode(name) for name in done.stdout.split(b"\0") if name]
 
 
-def _lines(file: Path, literal: bytes) -> Iterable[str]:
-    if file.is_symlink() or not file.is_file() or file.stat().st_size > MAX_SEARCHED or not os.access(file, os.R_OK):
+def _lines(file: Path, literal: bytes, largest: int) -> Iterable[str]:
+    if file.is_symlink() or not file.is_file() or file.stat().st_size > largest or not os.access(file, os.R_OK):
         return ()
     data = file.read_bytes()
-    if b"\0" in data[:8192] or literal not in data:
+    if not data or _binary(data) or literal not in data:
         return ()
-    return decoded(data)[0].splitlines()
+    return decoded(data)[0].replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
+
+
+def _binary(data: bytes) -> bool:
+    return b"\0" in data[:8192]
 
 
 def _literal(pattern: str) -> str:

@@ -11,7 +11,7 @@ from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from codepilot.skills import calls
+from codepilot.skills import arrival, calls
 from codepilot.skills.manifest import Target
 
 if TYPE_CHECKING:
@@ -21,27 +21,31 @@ _PACKAGE = f"{__name__.rpartition('.')[0]}."
 
 
 def prelude(skills: Sequence[Skill], absent: Sequence[str], facts: dict[str, str], prepare: bool) -> str:
-    """Source that leaves `skills` in the namespace it runs in, and none of `absent`."""
+    """Source that leaves `skills` in the namespace it runs in, and none of `absent`.
+
+    Modules of this package are read inside when a skill of theirs is first called; those of others at once, because
+    what they do when they are read is not ours to put off.
+    """
     modules = {module.__name__: module for module in needed(calls)}
     bodies = [skill for skill in skills if skill.policy.target is Target.EXECUTOR]
-    asking = [skill for skill in skills if skill.policy.target is Target.LOCAL]
     for skill in bodies:
         for body in (*skill.ships, sys.modules[skill.function.__module__]):
             modules.update((module.__name__, module) for module in needed(body))
-    sources = [(_shipped_name(name), _shipped_source(module, frozenset(modules))) for name, module in modules.items()]
-    sources.append((_ASKING, "\n".join([_ASKING_HEAD, *(_asking(skill) for skill in asking)])))
-    names = [
-        (_shipped_name(skill.function.__module__), skill.name, skill.policy.timeout_sec, skill.policy.tries)
-        for skill in bodies
-    ]
-    names += [(_ASKING, skill.name, 0.0, 1) for skill in asking]
+    shipped = frozenset(modules)
+    sources = {_shipped_name(name): _shipped_source(module, shipped) for name, module in modules.items()}
+    here = _shipped_name(arrival.__name__)
     return _LOADER.format(
-        sources=sources,
-        names=names,
-        absent=list(absent),
-        facts=facts,
+        here=here,
+        file=f"<skills {here[8:]}>",
+        source=sources.pop(here),
+        modules=[*sources.items()],
+        faces=(_FACES, "\n".join([_FACES_HEAD, *(_face(skill) for skill in skills if _may_wait(skill))])),
+        skills=[_told(skill) for skill in skills],
         calls=_shipped_name(calls.__name__),
-        prepare=prepare,
+        facts=facts,
+        at_once=[_shipped_name(name) for name in modules if not name.startswith(_PACKAGE)],
+        absent=list(absent),
+        prepare=[_shipped_name(name) for name, module in modules.items() if prepare and hasattr(module, "prepare")],
     )
 
 
@@ -85,41 +89,50 @@ def _shipped_source(module: ModuleType, shipped: frozenset[str]) -> str:
     return re.sub(r"^from ([\w.]+) import", renamed, _source(module), flags=re.MULTILINE)
 
 
-def _asking(skill: Skill) -> str:
-    """A function with the skill's signature and documentation that has the host call it."""
-    given = ", ".join(f"{name!r}: {name}" for name in inspect.signature(skill.function).parameters)
-    gives = skill.signature.rpartition(" -> ")[2]
+def _may_wait(skill: Skill) -> bool:
+    """Whether a skill's body may be read when it is first called."""
+    return skill.policy.target is Target.LOCAL or skill.function.__module__.startswith(_PACKAGE)
+
+
+def _told(skill: Skill) -> tuple[str, str, float, int, int]:
+    """Where a skill's body is and how it is called, as `arrive` takes it."""
+    if skill.policy.target is Target.LOCAL:
+        return (_FACES, skill.name, 0.0, 1, 0)
+    line = skill.function.__code__.co_firstlineno if _may_wait(skill) else 0
     return (
-        f"def {skill.name}({skill.parameters}) -> {gives}:\n"
-        f"    {skill.description!r}\n"
+        _shipped_name(skill.function.__module__),
+        skill.name,
+        skill.policy.timeout_sec,
+        skill.policy.tries,
+        line,
+    )
+
+
+def _face(skill: Skill) -> str:
+    """A function with the skill's signature and documentation. That of a LOCAL one has the host call it."""
+    gives = skill.signature.rpartition(" -> ")[2]
+    head = f"def {skill.name}({skill.parameters}) -> {gives}:\n"
+    if skill.policy.target is Target.EXECUTOR:
+        return f"{head}    {skill.function.__doc__!r}\n"
+    given = ", ".join(f"{name!r}: {name}" for name in inspect.signature(skill.function).parameters)
+    return (
+        f"{head}    {skill.description!r}\n"
+        f"    from {_shipped_name(calls.__name__)} import host_called\n"
         f"    return host_called({skill.name!r}, {{{given}}})\n"
     )
 
 
-_ASKING = "_skills_of_the_host"
-_ASKING_HEAD = f"from __future__ import annotations\nfrom {_shipped_name(calls.__name__)} import host_called\n"
+_FACES = "_skills_of_the_host"
+_FACES_HEAD = "from __future__ import annotations\n"
 _LOADER = """\
 def _load_skills(into):
-    import linecache, sys, types
-    facts = {facts!r}
-    modules = []
-    for name, source in {sources!r}:
-        module = types.ModuleType(name)
-        sys.modules[name] = module
-        file = "<skills " + name[8:] + ">"
-        linecache.cache[file] = (len(source), None, source.splitlines(True), file)
-        exec(compile(source, file, "exec"), module.__dict__)
-        module.__dict__.update((key, value) for key, value in facts.items() if key in module.__dict__)
-        modules.append(module)
-    called = sys.modules[{calls!r}].called
-    for module, name, timeout, tries in {names!r}:
-        into[name] = called(getattr(sys.modules[module], name), timeout, tries)
+    import sys, types
+    here = sys.modules[{here!r}] = types.ModuleType({here!r})
+    exec(compile({source!r}, {file!r}, "exec"), here.__dict__)
+    here.arrive(into, {modules!r}, {faces!r}, {skills!r}, {calls!r}, {facts!r}, {at_once!r})
     for name in {absent!r}:
         into.pop(name, None)
-    if {prepare!r}:
-        for module in modules:
-            if hasattr(module, "prepare"):
-                module.prepare()
+    here.have_prepared({prepare!r})
 _load_skills(globals())
 del _load_skills
 """

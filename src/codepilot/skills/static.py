@@ -8,6 +8,7 @@ harms the agent's own work: network and native code, shells, signals, and waitin
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from codepilot.skills.commands import refusal
 MAX_CODE = 300_000
 MAX_FINDINGS = 20
 UNKNOWN = "import.unknown"
+_LINE_END = re.compile(r"\r\n|\r|\n")
 
 _NETWORK = (
     "there is no network here. Use what the workspace holds; code of the project that needs it is run by its tests"
@@ -67,8 +69,8 @@ REFUSED_CALLS: dict[str, str] = {
     **dict.fromkeys(("os.kill", "os.killpg", "signal.pthread_kill", "signal.raise_signal"), _SIGNAL),
     **dict.fromkeys(("input", "breakpoint", "pdb.set_trace", "getpass.getpass"), _PERSON),
 }
-STARTS_PROGRAMS = frozenset({_SHELL})
-"""Reasons that do not hold for a task with a full shell."""
+_IMPORTING = ("__import__", "importlib.import_module")
+_MISSING = "is neither of the standard library nor of the project, and may be missing here. Use what those have"
 ADVISED_CALLS: dict[str, str] = dict.fromkeys(("eval", "exec", "__import__", "importlib.import_module"), _TEXT)
 SUBPROCESS = frozenset(f"subprocess.{name}" for name in ("run", "Popen", "call", "check_call", "check_output"))
 _MODULES = frozenset({"os", "subprocess", "signal", "importlib", "io", "pathlib", "pdb", "getpass", "builtins"})
@@ -88,15 +90,26 @@ class Finding:
     message: str
     source: str
     refused: bool
+    module: str = ""
+    """The module that is imported, as the code names it."""
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.source}\n  [{self.rule}] {self.message}."
 
 
 def check_action(
-    code: str, imports: Imports, known: frozenset[str] = frozenset(), *, root: str = "", shell: bool = False
+    code: str,
+    imports: Imports,
+    known: frozenset[str] = frozenset(),
+    *,
+    root: str = "",
+    shell: bool = False,
+    network: bool = False,
 ) -> tuple[Finding, ...]:
-    """What the policy says about an action. `known` are the project's own modules, `shell` whether it may start all."""
+    """What the policy says about an action.
+
+    `known` are the project's own modules; `shell` and `network` say whether the task may start and reach what it likes.
+    """
     if imports == "off":
         return ()
     if len(code) > MAX_CODE:
@@ -108,35 +121,47 @@ def check_action(
         return ()
     except (RecursionError, MemoryError):
         return (Finding("code.nesting", 1, "the code is nested too deeply to be read. Write it flatter", "", True),)
-    reader = _Reader(tree, imports == "strict", known, root, shell)
-    lines = code.splitlines()
+    reader = _Reader(tree, imports == "strict", known, root, _Waived(shell, network))
+    lines = _LINE_END.split(code)
     found: dict[tuple[str, int], Finding] = {}
-    for rule, node, message, refused in reader.findings():
+    for rule, node, message, refused, module in reader.findings():
         line = getattr(node, "lineno", 1)
         source = lines[line - 1].strip()[:300] if 0 < line <= len(lines) else ""
-        found.setdefault((rule, line), Finding(rule, line, message, source, refused))
+        found.setdefault((message, line), Finding(rule, line, message, source, refused, module))
     ordered = sorted(found.values(), key=lambda one: (not one.refused, one.line, one.rule))
     return tuple(ordered[:MAX_FINDINGS])
 
 
 def unknown_modules(findings: tuple[Finding, ...]) -> frozenset[str]:
     """The modules that are on no list, by their first names: what a caller may look for in the project."""
-    return frozenset(one.message.split("`")[1].partition(".")[0] for one in findings if one.rule == UNKNOWN)
+    return frozenset(one.module.partition(".")[0] for one in findings if one.rule == UNKNOWN)
 
 
-_Found = tuple[str, ast.AST, str, bool]
+_Found = tuple[str, ast.AST, str, bool, str]
+
+
+@dataclass(frozen=True)
+class _Waived:
+    """Reasons that do not hold for a task that may do more."""
+
+    shell: bool
+    network: bool
+
+    def __contains__(self, why: str) -> bool:
+        return (self.shell and why == _SHELL) or (self.network and why == _NETWORK)
 
 
 class _Reader:
     """One walk over the tree, without recursion: the depth is the author's choice."""
 
-    def __init__(self, tree: ast.AST, strict: bool, known: frozenset[str], root: str, shell: bool) -> None:
+    def __init__(self, tree: ast.AST, strict: bool, known: frozenset[str], root: str, waived: _Waived) -> None:
         self.nodes = list(ast.walk(tree))
         self.strict = strict
         self.known = known
         self.root = root
-        self.shell = shell
+        self.waived = waived
         self.names: dict[str, str] = {}
+        self.starred: list[str] = []
         self.bound: set[str] = set()
         for node in self.nodes:
             self._learn(node)
@@ -161,9 +186,14 @@ class _Reader:
                 else:
                     first = alias.name.partition(".")[0]
                     self.names[first] = first
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for alias in node.names:
-                self.names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                if alias.name == "*":
+                    self.starred.append(node.module)
+                else:
+                    self.names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+        elif isinstance(node, ast.ImportFrom):
+            self.bound.update(alias.asname or alias.name for alias in node.names)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             self.bound.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -176,12 +206,11 @@ class _Reader:
         first = module.partition(".")[0]
         ours = first in self.known and first not in sys.stdlib_module_names
         for refused, why in REFUSED_MODULES.items():
-            if not ours and f"{full}.".startswith(f"{refused}."):
-                yield f"import.{refused}", node, f"`{refused}` may not be imported: {why}", True
+            if not ours and why not in self.waived and f"{full}.".startswith(f"{refused}."):
+                yield f"import.{refused}", node, f"`{refused}` may not be imported: {why}", True, module
                 return
         if first not in ALLOWED_MODULES and first not in self.known:
-            message = f"`{module}` is neither of the standard library nor of the project: it may be missing here"
-            yield UNKNOWN, node, message, self.strict
+            yield UNKNOWN, node, f"`{module[:100]}` {_MISSING}", self.strict, full
 
     def _call(self, node: ast.Call) -> Iterator[_Found]:
         name = self._called(node.func)
@@ -189,11 +218,11 @@ class _Reader:
             return
         if name in REFUSED_CALLS:
             why = REFUSED_CALLS[name]
-            if not (self.shell and why in STARTS_PROGRAMS):
-                yield f"call.{name}", node, f"`{name}` may not be called: {why}", True
+            if why not in self.waived:
+                yield f"call.{name}", node, f"`{name}` may not be called: {why}", True, ""
         elif name in ADVISED_CALLS:
             yield from self._made_from_text(name, node)
-        elif name in SUBPROCESS and not self.shell:
+        elif name in SUBPROCESS and _SHELL not in self.waived:
             yield from self._started(name, node)
         elif name in ("open", "io.open") and self.root:
             yield from self._opened(node)
@@ -201,16 +230,16 @@ class _Reader:
     def _made_from_text(self, name: str, node: ast.Call) -> Iterator[_Found]:
         given = _text(node.args[0]) if node.args else None
         if name in ("eval", "exec"):
-            yield f"call.{name}", node, f"`{name}`: {ADVISED_CALLS[name]}", self.strict
+            yield f"call.{name}", node, f"`{name}`: {ADVISED_CALLS[name]}", self.strict, ""
         elif given is not None:
             yield from self._import(given, node)
         elif self.strict:
-            yield f"call.{name}", node, f"`{name}` of a name that is computed: {ADVISED_CALLS[name]}", True
+            yield f"call.{name}", node, f"`{name}` of a name that is computed: {ADVISED_CALLS[name]}", True, ""
 
     def _started(self, name: str, node: ast.Call) -> Iterator[_Found]:
         for keyword in node.keywords:
             if keyword.arg == "shell" and isinstance(keyword.value, ast.Constant) and keyword.value.value:
-                yield "call.shell", node, f"`{name}` with shell=True: {_SHELL}", True
+                yield "call.shell", node, f"`{name}` with shell=True: {_SHELL}", True, ""
                 return
         given = next((keyword.value for keyword in node.keywords if keyword.arg == "args"), None)
         if node.args:
@@ -222,7 +251,7 @@ class _Reader:
                 rule, why = refusal(words, self.root or "/")
                 if rule:
                     unlisted = rule in ("command.unknown", "command.path")
-                    yield rule, node, f"`{' '.join(words)[:200]}`: {why}", self.strict or not unlisted
+                    yield rule, node, f"`{' '.join(words)[:200]}`: {why}", self.strict or not unlisted, ""
 
     def _opened(self, node: ast.Call) -> Iterator[_Found]:
         path = _text(node.args[0]) if node.args else None
@@ -233,7 +262,8 @@ class _Reader:
         modes = [one.value for one in node.keywords if one.arg == "mode"] + node.args[1:2]
         writes = any(set(_text(mode) or "") & set("wax+") for mode in modes)
         what = "may not be written" if writes else "is not of the workspace and may be missing or different here"
-        yield "path.outside", node, f"`{path}` {what}. Use paths relative to the workspace", writes or self.strict
+        told = f"`{path[:200]}` {what}. Use paths relative to the workspace"
+        yield "path.outside", node, told, writes or self.strict, ""
 
     def _called(self, func: ast.AST) -> str | None:
         """The dotted name of what is called, through aliases and constant `getattr`; None if it is computed."""
@@ -253,15 +283,26 @@ class _Reader:
                 func = func.args[0]
             else:
                 break
-        if not isinstance(func, ast.Name):
+        first = self._stands_for(func, bool(parts))
+        return None if first is None else ".".join([first, *reversed(parts)]).removeprefix("builtins.")
+
+    def _stands_for(self, node: ast.AST, dotted: bool) -> str | None:
+        """What the name at the beginning of a dotted name means; `__import__("os")` is a name, too."""
+        if isinstance(node, ast.Call) and dotted and node.args and _is_short(node.func):
+            return _text(node.args[0]) if self._called(node.func) in _IMPORTING else None
+        if not isinstance(node, ast.Name):
             return None
-        if func.id in self.names:
-            first = self.names[func.id]
-        elif func.id in self.bound or (parts and func.id not in _MODULES):
+        if node.id in self.names:
+            return self.names[node.id]
+        if node.id in self.bound or (dotted and node.id not in _MODULES):
             return None
-        else:
-            first = func.id
-        return ".".join([first, *reversed(parts)]).removeprefix("builtins.")
+        meant = (f"{module}.{node.id}" for module in self.starred)
+        return next((name for name in meant if name in REFUSED_CALLS or name in SUBPROCESS), node.id)
+
+
+def _is_short(func: ast.AST) -> bool:
+    """Whether it is a name or a member of one: longer chains could be as deep as their author likes."""
+    return isinstance(func.value if isinstance(func, ast.Attribute) else func, ast.Name)
 
 
 def _text(node: ast.AST) -> str | None:

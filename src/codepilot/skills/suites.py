@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -73,13 +74,20 @@ def run_tests(tests: list[str] | None = None, timeout: float = 300.0) -> TestsOu
 
     The result has passed, failed and errors (each with test, message, detail), skipped, exit_code, tail and ok.
     """
-    if isinstance(tests, str) or not all(isinstance(test, str) for test in tests or ()):
-        raise ValueError('run_tests takes a list of names, like ["tests/test_a.py::test_b"], or nothing for all.')
-    named = list(tests or ())
+    named = _named(tests)
     runner = RUNNER or _runner()
     if runner == "unittest":
         return _unittest(execute([PYTHON, "-m", "unittest", *named], timeout))
     return _built(runner, named, timeout) if runner in ("maven", "gradle") else _pytest(named, timeout)
+
+
+def _named(tests: object) -> list[str]:
+    if tests is None:
+        return []
+    if isinstance(tests, (list, tuple, set, frozenset)) and all(isinstance(one, (str, os.PathLike)) for one in tests):
+        return [os.fsdecode(one) for one in tests]
+    like = tests.split() if isinstance(tests, str) and tests.strip() else ["tests/test_a.py::test_b"]
+    raise ValueError(f"run_tests takes a list of names, like {json.dumps(like)}, or nothing for all.")
 
 
 def _runner() -> str:

@@ -38,10 +38,6 @@ class Hunk:
     def side(self, tag: str) -> list[str]:
         return [text for kind, text in self.lines if kind in (" ", tag)]
 
-    def complete(self, more: int = 0) -> bool:
-        """Whether the header's counts are met (once `more` lines on each side have been taken)."""
-        return (len(self.side("-")) + more, len(self.side("+")) + more) == (self.old_count, self.new_count)
-
 
 @dataclass
 class FilePatch:
@@ -67,6 +63,8 @@ class _Parser:
         while self.lines and self.lines[-1] in ("", "\r"):
             self.lines.pop()
         self.at = 0
+        self.taken = (0, 0)  # how many old and new lines the hunk being read has
+        self.written = -1  # the last line found that is not blank
         self.files: list[FilePatch] = []
         self.git: FilePatch | None = None  # what `diff --git` and the lines after it say, until a header does
 
@@ -156,6 +154,7 @@ class _Parser:
             hunk.old_count = 1 if old_count is None else int(old_count)
             hunk.new_count = 1 if new_count is None else int(new_count)
         self.at += 1
+        self.taken = (0, 0)
         while self.at < len(self.lines) and self._taken(hunk, self.lines[self.at]):
             self.at += 1
         if not any(tag != " " for tag, _ in hunk.lines):
@@ -172,26 +171,36 @@ class _Parser:
         if self._next_file_here(hunk) or line.startswith(_AFTER_HUNK):
             return False
         blank = line.strip() == ""
-        if hunk.complete() and (blank or line[0] not in "+- ") and not (blank and self._more_follows()):
+        if self._complete(hunk) and (blank or line[0] not in "+- ") and not (blank and self._more_follows()):
             return False
         tag, text = (line[0], line[1:]) if line[:1] in ("+", "-", " ") else (" ", line)
         if blank or tag != line[:1]:
             hunk.doubtful.add(len(hunk.lines))
         hunk.lines.append((tag, text))
+        self.taken = (self.taken[0] + (tag != "+"), self.taken[1] + (tag != "-"))
         return True
+
+    def _complete(self, hunk: Hunk, more: int = 0) -> bool:
+        """Whether the header's counts are met (once `more` lines on each side have been taken)."""
+        old, new = self.taken
+        return (old + more, new + more) == (hunk.old_count, hunk.new_count)
 
     def _next_file_here(self, hunk: Hunk) -> bool:
         """Whether `---` `+++` here open another file. Inside a hunk they may be a removed and an added line."""
         if not self._header_here():
             return False
         beyond = self.lines[self.at + 2] if self.at + 2 < len(self.lines) else "@@"
-        return hunk.complete() or hunk.start is None or (beyond.startswith("@@") and not hunk.complete(1))
+        if self._complete(hunk) or hunk.start is None:
+            return True
+        return beyond.startswith("@@") and not self._complete(hunk, 1)
 
     def _more_follows(self) -> bool:
         """Whether the hunk goes on after blank lines, whatever its counts said."""
-        rest = (place for place in range(self.at, len(self.lines)) if self.lines[place].strip())
-        place = next(rest, None)
-        if place is None:
+        if self.written < self.at:
+            rest = (place for place in range(self.at, len(self.lines)) if self.lines[place].strip())
+            self.written = next(rest, len(self.lines))
+        place = self.written
+        if place == len(self.lines):
             return False
         opens_file = self.lines[place].startswith("--- ") and self.lines[place + 1 : place + 2] != []
         if opens_file and self.lines[place + 1].startswith("+++ "):

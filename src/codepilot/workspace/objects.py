@@ -105,8 +105,6 @@ class ObjectStore:
     def close(self) -> None:
         """Let go of open files. The store may be used again afterwards."""
         with self._lock:
-            for pack in self._packs.values():
-                pack.close()
             self._packs.clear()
             self._places.clear()
             self._large.clear()

@@ -11,10 +11,12 @@ import mmap
 import os
 import secrets
 import struct
+import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
+from weakref import WeakValueDictionary
 
 Kind = Literal["blob", "tree", "commit", "tag"]
 
@@ -24,6 +26,8 @@ _OID = 32
 _HEAD = struct.Struct(">4sII")
 _LEVEL = 1
 _SMALL = 4096
+_MAPS: WeakValueDictionary[tuple[int, int], mmap.mmap] = WeakValueDictionary()
+_MAPPING = threading.Lock()
 
 
 def object_id(kind: Kind, data: bytes) -> str:
@@ -241,10 +245,6 @@ class PackReader:
         except (FileNotFoundError, ValueError, struct.error):
             return None
 
-    def close(self) -> None:
-        self._index.close()
-        self._pack.close()
-
     def __len__(self) -> int:
         return self._count
 
@@ -316,5 +316,12 @@ def _read_entry(pack: mmap.mmap, offset: int) -> tuple[Kind, bytes] | None:
 
 
 def _mapped(path: Path) -> mmap.mmap:
+    """A file as memory. Each map keeps a descriptor, so all readers of a file share one; it ends with the last."""
     with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        status = os.fstat(file.fileno())
+        with _MAPPING:
+            found = _MAPS.get((status.st_dev, status.st_ino))
+            if found is None:
+                found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                _MAPS[status.st_dev, status.st_ino] = found
+        return found

@@ -301,12 +301,12 @@ def remove_workspace(path: Path) -> None:
 
 
 def _settled(known: Mapping[str, Known]) -> dict[str, Known]:
-    """Wait until any later change is bound to show in a file's status; leave out files for which none ever is."""
-    latest = max((entry.ctime_ns for entry in known.values()), default=0)
-    wait = latest + GRANULARITY_NS - time.time_ns()
-    if 0 < wait <= GRANULARITY_NS:
-        time.sleep(wait / 1e9)
-    return {path: entry for path, entry in known.items() if not is_coarse(entry.ctime_ns)}
+    """The files of which any later change is bound to show in their status; the first walk reads the others again.
+
+    That is cheaper than to wait for the last of them: they are no more than were written in one tick of the clock.
+    """
+    before = time.time_ns() - GRANULARITY_NS
+    return {path: entry for path, entry in known.items() if entry.ctime_ns < before and not is_coarse(entry.ctime_ns)}
 
 
 def _inside(path: str) -> list[str]:

@@ -7,11 +7,12 @@ import hmac
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
+from fastapi.concurrency import iterate_in_threadpool
 from fastapi.responses import Response, StreamingResponse
 
 from codepilot import __version__
@@ -19,7 +20,7 @@ from codepilot.core.contract import Contract
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.executor.fields import NAME_PATTERN, OBJECT_PATTERN
 from codepilot.executor.service import bodies
-from codepilot.executor.service.gate import Draining, Gate
+from codepilot.executor.service.gate import Busy, Draining, Gate
 from codepilot.executor.service.logs import log
 from codepilot.executor.service.loopback import is_loopback
 from codepilot.executor.service.measures import Measures
@@ -35,6 +36,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _OPEN = ("/healthz", "/openapi.json")
 _BYTES = "application/octet-stream"
 _CONTROLS = 8
+_ASTRAY = "none"
 
 Handler = Callable[[Request], Awaitable[Response]]
 Result = TypeVar("Result")
@@ -49,7 +51,8 @@ class Edge:
         self.settings = settings
         self.draining = False
         self.measures = Measures()
-        self._gates = {kind: Gate(settings.concurrency, settings.queue) for kind in ("runs", "files")}
+        self._gates = {kind: Gate(settings.concurrency, settings.queue) for kind in ("runs", "files", "uploads")}
+        self._exports = 0
         self._pools = {
             "runs": ThreadPoolExecutor(settings.concurrency, "codepilot-run"),
             "files": ThreadPoolExecutor(settings.concurrency, "codepilot-file"),
@@ -59,8 +62,9 @@ class Edge:
 
     @property
     def active(self) -> int:
-        """Operations that run or wait, and processes that live."""
-        return sum(gate.active + gate.waiting for gate in self._gates.values()) + self.plane.processes.running()
+        """Operations that run or wait, snapshots on their way out, and processes that live."""
+        operations = sum(gate.active + gate.waiting for gate in self._gates.values())
+        return operations + self._exports + self.plane.processes.running()
 
     def app(self) -> FastAPI:
         app = FastAPI(title="CodePilot executor", openapi_url=None, docs_url=None, redoc_url=None)
@@ -69,8 +73,8 @@ class Edge:
             paths.setdefault(path, {})[method] = handler
         for path, handlers in paths.items():
             app.add_route(path, _by_method(handlers), methods=list(handlers), include_in_schema=False)
-        app.add_exception_handler(404, _nothing_there)
-        app.add_exception_handler(405, _wrong_method)
+        for status in (404, 405):
+            app.add_exception_handler(status, self._astray)
         return app
 
     def routes(self) -> list[tuple[str, str, Handler]]:
@@ -96,6 +100,16 @@ class Edge:
         ]
         return [(path, method, self._answering(path, handler)) for path, method, handler in found]
 
+    async def _astray(self, request: Request, error: Exception) -> Response:
+        """What no route takes is answered like everything else."""
+
+        async def refuse(request: Request) -> Response:
+            return (
+                _nothing_there(request) if getattr(error, "status_code", 404) == 404 else _wrong_method(request, error)
+            )
+
+        return await self._answering(_ASTRAY, refuse)(request)
+
     def _answering(self, route: str, handler: Handler) -> Handler:
         """What every request goes through: id, token, failures as replies, log and measures."""
 
@@ -116,6 +130,8 @@ class Edge:
                 message = f"{type(error).__name__} while answering {route}"
                 response = failed(Failure(kind=FailureKind.INTERNAL, message=message), 500)
             response.headers["X-Request-Id"] = request_id
+            if bodies.is_unread(request):
+                response.headers["Connection"] = "close"  # Nobody will read the rest, which could go on for ever.
             seconds = time.monotonic() - begun
             self.measures.answered(route, response.status_code, seconds)
             if route not in ("/healthz", "/metrics"):
@@ -155,7 +171,7 @@ class Edge:
             if operation.turn == "control":
                 answer = await self._threaded("control", act)
             else:
-                order = f"{operation.name} {workspace}" if operation.ordered else ""
+                order = workspace if operation.ordered else ""
                 async with self._gates[operation.turn].turn(order):
                     if operation.work and self.draining:
                         raise Draining
@@ -225,25 +241,41 @@ class Edge:
 
     async def snapshot_import(self, request: Request) -> Response:
         workspace = _path(request, "workspace", NAME_PATTERN)
-        return await self._upload(request, lambda file: self.plane.receive_snapshot(file, workspace))
+        return await self._upload(request, lambda file: self.plane.receive_snapshot(file, workspace), workspace)
 
-    async def _upload(self, request: Request, take: Callable[[Any], Contract]) -> Response:
-        if self.draining:
-            raise Draining
-        async with self._gates["files"].turn():
-            with self.plane.spool() as file:
-                await bodies.spooled(request, file, self.settings.upload_bytes, self.settings.body_sec)
-                return _reply(await self._threaded("files", lambda: take(file)))
+    async def _upload(self, request: Request, take: Callable[[Any], Contract], workspace: str = "") -> Response:
+        """A body of its own pace first, which holds up nobody; then its turn."""
+        limit, seconds = self.settings.upload_bytes, self.settings.body_sec
+        try:
+            if self.draining:
+                raise Draining
+            async with self._gates["uploads"].turn():
+                with self.plane.spool() as file:
+                    await bodies.spooled(request, file, limit, seconds)
+                    async with self._gates["files"].turn(workspace):
+                        return _reply(await self._threaded("files", lambda: take(file)))
+        except Busy:
+            await bodies.discarded(request, limit, seconds)
+            raise
 
     async def snapshot_export(self, request: Request) -> Response:
         workspace = _path(request, "workspace", NAME_PATTERN)
         snapshot = _path(request, "snapshot", OBJECT_PATTERN)
         whole = _flag(request, "whole")
-        async with self._gates["files"].turn():
+        async with self._gates["files"].turn(workspace):
             chunks = await self._threaded(
                 "files", lambda: self.plane.executor.export_snapshot(workspace, snapshot, whole)
             )
-        return StreamingResponse(chunks, media_type=_BYTES)
+        return StreamingResponse(self._exporting(chunks), media_type=_BYTES)
+
+    async def _exporting(self, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+        """The service does not end before the caller has all of it, or has gone away."""
+        self._exports += 1
+        try:
+            async for chunk in iterate_in_threadpool(chunks):
+                yield chunk
+        finally:
+            self._exports -= 1
 
     async def about(self, request: Request) -> Response:
         executor = self.plane.executor
@@ -254,9 +286,8 @@ class Edge:
         return Response(health.model_dump_json(), 503 if self.draining else 200, media_type="application/json")
 
     async def metrics(self, request: Request) -> Response:
-        waiting = {kind: gate.waiting for kind, gate in self._gates.items()}
         workspaces = await self._threaded("control", self.plane.workspaces)
-        self.measures.now(waiting, workspaces, self.plane.processes.running())
+        self.measures.now(self._gates, workspaces, self.plane.processes.running())
         return Response(METRICS.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def openapi(self, request: Request) -> Response:
@@ -302,12 +333,12 @@ def _flag(request: Request, name: str) -> bool:
     return value == "true"
 
 
-async def _nothing_there(request: Request, error: Exception) -> Response:
+def _nothing_there(request: Request) -> Response:
     message = f"there is nothing at {request.url.path[:200]!r}"
     return failed(Failure(kind=FailureKind.PATH_NOT_FOUND, message=message, next_action="See /openapi.json."), 404)
 
 
-async def _wrong_method(request: Request, error: Exception) -> Response:
+def _wrong_method(request: Request, error: Exception) -> Response:
     failure = Failure(
         kind=FailureKind.TOOL_INVALID_ARGS,
         message=f"{request.url.path[:200]!r} does not take {request.method[:20]}",

@@ -18,6 +18,8 @@ from codepilot.executor import protocol
 _LEAST_RATE = 64 << 10
 """Bytes a second that an upload must keep up, once its first pause is over."""
 
+_READ = "codepilot.read"
+
 Asked = TypeVar("Asked", bound=protocol.Request)
 
 
@@ -68,7 +70,9 @@ def _as_contract(data: bytes, kind: type[Asked]) -> Asked:
     try:
         return kind.model_validate_json(data, strict=True)
     except ValidationError as error:
-        if not any(one["type"] == "int_type" and isinstance(one["input"], float) for one in error.errors()):
+        if error.error_count() > protocol.TOLD or not any(
+            one["type"] == "int_type" and isinstance(one["input"], float) for one in error.errors()
+        ):
             raise
         plain = json.dumps(_with_integers(json.loads(data)))
         return kind.model_validate_json(plain, strict=True)
@@ -98,6 +102,19 @@ async def spooled(request: Request, file: Path, limit: int, seconds: float) -> N
             out.write(chunk)
 
 
+async def discarded(request: Request, limit: int, seconds: float) -> None:
+    """Let a caller finish, so that it hears why its body is not wanted now."""
+    if is_unread(request):
+        async for _ in arriving(request, limit, seconds, whole=False):
+            pass
+
+
+def is_unread(request: Request) -> bool:
+    """Whether there is a body of which not all has come."""
+    has_one = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
+    return has_one and _READ not in request.scope
+
+
 def check_type(request: Request, wanted: str) -> None:
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != wanted:
@@ -122,6 +139,8 @@ async def arriving(request: Request, limit: int, seconds: float, whole: bool) ->
             raise TooSlow
         chunk: bytes = message.get("body", b"")
         more = message.get("more_body", False)
+        if not more:
+            request.scope[_READ] = True
         total += len(chunk)
         if total > limit:
             raise TooLarge(limit)

@@ -43,7 +43,7 @@ class Operation:
     turn: Turn
     carry_out: Callable[[Plane, Any], Contract | bytes]
     ordered: bool = False
-    """Whether those of one workspace take turns."""
+    """Whether it takes turns with the others of its queue that name the same workspace."""
     work: bool = True
     """Whether it is refused while the service drains."""
 
@@ -74,7 +74,7 @@ OPERATIONS = (
         ordered=True,
     ),
     Operation("run_command", "Run a command to its end", RunCommand, CommandResult, "runs", Plane.run_command),
-    Operation("start_process", "Start a process to speak to", StartRemote, ProcessState, "files", _start),
+    Operation("start_process", "Start a process to speak to", StartRemote, ProcessState, "files", _start, ordered=True),
     Operation(
         "snapshot",
         "Keep the workspace exactly as it is",
@@ -82,6 +82,7 @@ OPERATIONS = (
         SnapshotInfo,
         "files",
         lambda plane, request: plane.executor.snapshot(request.workspace),
+        ordered=True,
     ),
     Operation(
         "restore",
@@ -90,6 +91,7 @@ OPERATIONS = (
         Done,
         "files",
         _done(lambda plane, request: plane.executor.restore(request.workspace, request.snapshot, request.paths)),
+        ordered=True,
     ),
     Operation(
         "diff",
@@ -98,6 +100,7 @@ OPERATIONS = (
         DiffResult,
         "files",
         lambda plane, request: plane.executor.diff(request.workspace, request.base_tree),
+        ordered=True,
     ),
     Operation(
         "read_file",

@@ -45,6 +45,7 @@ class Plane:
         self.objects = ObjectStore.open(settings.objects_home)
         self._held = sum(file.stat().st_size for file in settings.objects_home.rglob("*") if file.is_file())
         self._counting = threading.Lock()
+        self._making: set[str] = set()
         self.executor = open_executor(settings.workspaces_home)
         self.processes = Processes(settings.processes)
 
@@ -62,8 +63,10 @@ class Plane:
         check_python(request)
         check_hosts(request.hosts, self.settings.allow_hosts)
         there = (self.settings.workspaces_home / request.workspace / "tree").is_dir()
-        if not there:
-            self._check_room()
+        with self._room(request.workspace) if not there else contextlib.nullcontext():
+            return self._make(request, there)
+
+    def _make(self, request: CreateRemote, there: bool) -> WorkspaceInfo:
         missing = [] if there else self._missing(request)
         if missing:
             raise Conflict(
@@ -109,8 +112,7 @@ class Plane:
         """Take in a base or the carried files, from the stream that was sent."""
         if self._has(tree):
             return BaseState(tree=tree, present=True)
-        self._check_space(file)
-        with _mismatch_is_conflict():
+        with self._space(file), _mismatch_is_conflict():
             root = self.objects.receive(_chunks(file), self.settings.upload_bytes)
         if root != tree:
             raise Conflict(f"the stream holds {root}, not {tree}", root=root)
@@ -129,25 +131,41 @@ class Plane:
         finally:
             file.unlink(missing_ok=True)
 
-    def _check_room(self) -> None:
-        if self.workspaces() >= self.settings.workspaces:
-            raise Busy(
-                f"the executor holds {self.settings.workspaces} workspaces already",
-                next_action="Delete one, or start the executor with a larger --max-workspaces.",
-            )
-
-    def _check_space(self, file: Path) -> None:
-        """Objects take about as much as the stream they came in."""
+    @contextlib.contextmanager
+    def _room(self, workspace: str) -> Iterator[None]:
+        """One place among the workspaces, also while it is being made."""
         with self._counting:
-            self._held += file.stat().st_size
-            if self._held <= self.settings.objects_bytes:
-                return
-            self._held -= file.stat().st_size
-        raise CodePilotError(
-            FailureKind.DISK_FULL,
-            f"the executor has no room for more than {self.settings.objects_bytes} bytes of bases",
-            "Delete its workspaces and start it again.",
-        )
+            known = {path.name for path in self.settings.workspaces_home.iterdir()} | self._making
+            if len(known | {workspace}) > self.settings.workspaces:
+                raise Busy(
+                    f"the executor holds {self.settings.workspaces} workspaces already",
+                    next_action="Delete one, or start the executor with a larger --max-workspaces.",
+                )
+            self._making.add(workspace)
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._making.discard(workspace)
+
+    @contextlib.contextmanager
+    def _space(self, file: Path) -> Iterator[None]:
+        """Objects take about as much as the stream they came in; a stream that is refused takes nothing."""
+        size = file.stat().st_size
+        with self._counting:
+            if self._held + size > self.settings.objects_bytes:
+                raise CodePilotError(
+                    FailureKind.DISK_FULL,
+                    f"the executor has no room for more than {self.settings.objects_bytes} bytes of bases",
+                    "Delete its workspaces and start it again.",
+                )
+            self._held += size
+        try:
+            yield
+        except BaseException:
+            with self._counting:
+                self._held -= size
+            raise
 
     def _missing(self, request: CreateRemote) -> list[str]:
         missing = [] if self._has(request.tree) else ["base"]

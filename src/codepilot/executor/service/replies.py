@@ -94,6 +94,4 @@ def told(error: CodePilotError) -> Response:
         headers["Retry-After"] = str(error.retry_sec)
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    if status in (401, 408, 413, 415, 421):
-        headers["Connection"] = "close"  # Some of the body may be unread.
     return failed(error.failure, status, headers)

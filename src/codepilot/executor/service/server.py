@@ -17,6 +17,7 @@ from codepilot.executor.local import LocalExecutor
 from codepilot.executor.service.app import Edge
 from codepilot.executor.service.connection import protocol_for
 from codepilot.executor.service.logs import JsonHandler, log
+from codepilot.executor.service.loopback import is_loopback
 from codepilot.executor.service.plane import Plane
 from codepilot.executor.service.settings import ServiceSettings
 
@@ -101,10 +102,17 @@ def _listen(settings: ServiceSettings) -> socket.socket:
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         listener = socket.create_server((settings.host, settings.port), family=family, backlog=512)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # What is accepted inherits it.
-        return listener
     except (OSError, OverflowError) as error:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
             f"it is not possible to listen on {settings.host}:{settings.port}: {error}",
             "Name a free address of this machine with --listen.",
         ) from error
+    if settings.token is None and not is_loopback(listener.getsockname()[0]):
+        listener.close()
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"without a token the executor does not listen on {settings.host}",
+            "Give it a token, or listen on 127.0.0.1.",
+        )
+    return listener

@@ -1,0 +1,111 @@
+"""How skills arrive in a kernel: named at once, read when first called. Standard library only: it travels.
+
+Reading all of them would take as long as starting the kernel does. What an action may change before a skill is read
+(the working directory) is kept here as it was.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from _thread import RLock, get_ident
+from collections.abc import Callable, Iterable, Sequence
+from functools import update_wrapper
+from types import FunctionType, ModuleType
+
+TYPE_CHECKING = False  # importing typing would take longer than all the rest
+if TYPE_CHECKING:
+    from typing import Any
+
+FOLDER = os.getcwd()  # noqa: PTH109  (pathlib is not needed yet)
+THREAD = get_ident()
+
+_lock = RLock()
+
+
+def arrive(
+    into: dict[str, Any],
+    modules: Iterable[tuple[str, str]],
+    faces: tuple[str, str],
+    skills: Iterable[tuple[str, str, float, int, int]],
+    calls: str,
+    facts: dict[str, str],
+    at_once: Iterable[str],
+) -> None:
+    """Leave `skills` (module, name, timeout, tries, first line) in a namespace.
+
+    `faces` is the module that has the signature and documentation of each skill whose body may wait.
+    """
+    reads = {name: _placed(name, source, facts) for name, source in (*modules, faces)}
+    for name in at_once:
+        reads[name]()
+    for module, name, timeout_sec, tries, line in skills:
+        body = sys.modules[module]
+        face = getattr(sys.modules[faces[0]], name, None)
+        if face is None:
+            into[name] = sys.modules[calls].called(getattr(body, name), timeout_sec, tries)
+            continue
+        if body.__name__ != faces[0]:
+            face.__module__ = module
+            face.__code__ = face.__code__.replace(co_filename=_file(module), co_firstlineno=line)
+        into[name] = _shown(face, body, sys.modules[calls], timeout_sec, tries)
+
+
+def have_prepared(modules: Sequence[str]) -> None:
+    """Have modules do what a workspace needs once."""
+    for name in modules:
+        sys.modules[name].prepare()
+
+
+def _placed(name: str, source: str, facts: dict[str, str]) -> Callable[[], None]:
+    """Place a module that is read when something of it is first asked for; gives what reads it now."""
+    module = sys.modules[name] = ModuleType(name)
+    space = module.__dict__
+    empty = dict(space)
+    linecache.cache[_file(name)] = (len(source), None, source.splitlines(keepends=True), _file(name))
+
+    def read() -> None:
+        with _lock:
+            if space.pop("__getattr__", None) is None:
+                return
+            try:
+                exec(compile(source, _file(name), "exec"), space)
+            except BaseException:  # an interrupt, perhaps: the next who asks reads it again
+                space.clear()
+                space.update(empty, __getattr__=missing)
+                raise
+            space.update((key, value) for key, value in facts.items() if key in space)
+
+    def missing(asked: str) -> Any:
+        if not asked.startswith("__"):
+            read()
+        if asked in space:
+            return space[asked]
+        raise AttributeError(f"module {name!r} has no attribute {asked!r}")
+
+    space["__getattr__"] = missing
+    return read
+
+
+def _shown(
+    face: FunctionType, body: ModuleType, calls: ModuleType, timeout_sec: float, tries: int
+) -> Callable[..., Any]:
+    """The skill as code actions see it, before and after its body is read."""
+    ready: Any = None
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal ready
+        if ready is None:
+            with _lock:
+                function = getattr(body, face.__name__)
+                ready = calls.called(function, timeout_sec, tries)
+            update_wrapper(call, function)
+        return ready(*args, **kwargs)
+
+    return update_wrapper(call, face)
+
+
+def _file(module: str) -> str:
+    """What tracebacks call a module's source; the kernel leaves frames of such files out."""
+    return f"<skills {module[8:]}>"
