@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,7 +11,7 @@ from sample_runs import draft, new_run, started, succeed, take, turn
 from codepilot.core.events import EventType, Requested, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Failed, Paused, Run, decide, decide_cancel, decide_resume
-from codepilot.store import Claim, Home, LostLease, StepStatus, Store
+from codepilot.store import Claim, LostLease, StepStatus, Store
 
 
 def test_a_pending_step_has_one_claimer(store: Store) -> None:
@@ -21,12 +22,11 @@ def test_a_pending_step_has_one_claimer(store: Store) -> None:
     assert store.steps(run_id)[0].worker == "w-one"
 
 
-def test_claims_raced_by_threads_and_stores_are_given_once_each(home: Home, store: Store) -> None:
+def test_claims_raced_by_threads_and_stores_are_given_once_each(open_store: Callable[[], Store]) -> None:
+    store, other = open_store(), open_store()
     runs = {new_run(store) for _ in range(12)}
-    other = Store.open(home.database, locks=home.locks)
     with ThreadPoolExecutor(4) as pool:
         claims = list(pool.map(lambda n: (store, other)[n % 2].claim(f"w-{n % 4}"), range(16)))
-    other.close()
     given = [claim.run_id for claim in claims if claim is not None]
     assert sorted(given) == sorted(runs)
 
@@ -100,17 +100,16 @@ def test_a_blocked_run_tries_its_step_again_after_resume(store: Store) -> None:
     store.check(run_id)
 
 
-def test_requests_from_outside_are_seen_and_cancelling_closes_the_step(home: Home, store: Store) -> None:
+def test_requests_from_outside_are_seen_and_cancelling_closes_the_step(open_store: Callable[[], Store]) -> None:
+    store, outside = open_store(), open_store()
     run_id = new_run(store)
     claim = take(store)
-    outside = Store.open(home.database, locks=home.locks)
     assert store.requested(run_id) == (False, False)
     outside.control(run_id, lambda _: [draft(claim, EventType.PAUSE_REQUESTED, Requested())])
     assert store.requested(run_id) == (True, False)
     outside.control(run_id, lambda _: [draft(claim, EventType.CANCEL_REQUESTED, Requested())])
     assert store.requested(run_id) == (True, True)
     outside.control(run_id, decide_cancel)
-    outside.close()
     assert [step.status for step in store.steps(run_id)] == [StepStatus.CANCELLED]
     with pytest.raises(LostLease):
         store.commit(claim, succeed)

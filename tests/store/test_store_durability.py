@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from codepilot.store.database import Database
 HERE = Path(__file__).parent
 
 
-def python(program: str, *args: object) -> subprocess.Popen[bytes]:
+def python(program: str, place: str, home: Home, *args: object) -> subprocess.Popen[bytes]:
     """Another process with the same store; it can be killed."""
     preamble = (
         "import sys, os, time\n"
@@ -29,11 +30,11 @@ def python(program: str, *args: object) -> subprocess.Popen[bytes]:
         "from codepilot.store import *\n"
         "from codepilot.store import Store\n"
         "from sample_runs import *\n"
-        "home = Home(Path(sys.argv[1]))\n"
-        "store = Store.open(home.database, locks=home.locks)\n"
+        "home = Home(Path(sys.argv.pop(1)))\n"
+        "store = Store.open(sys.argv.pop(1), locks=home.locks)\n"
     )
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
-    command = [sys.executable, "-c", preamble + program, *map(str, args)]
+    command = [sys.executable, "-c", preamble + program, str(home.path), place, *map(str, args)]
     return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE)
 
 
@@ -85,7 +86,7 @@ def test_a_task_may_have_several_runs(store: Store) -> None:
     store.check("r-second")
 
 
-def test_killed_in_the_middle_of_writing_nothing_is_torn(home: Home, store: Store) -> None:
+def test_killed_in_the_middle_of_writing_nothing_is_torn(place: str, home: Home, store: Store) -> None:
     """A process commits and appends as fast as it can; what it was told is kept is kept, and nothing is half there."""
     program = """
 while True:
@@ -98,7 +99,7 @@ while True:
 """
     told: dict[str, int] = {}
     for wait in (0.05, 0.11, 0.17):
-        process = python(program, home.path)
+        process = python(program, place, home)
         assert process.stdout is not None
         first = process.stdout.readline()
         time.sleep(wait)
@@ -113,7 +114,7 @@ while True:
     for row in store.history(10_000):
         store.check(row.run_id)
     open_runs = [row.run_id for row in store.history(10_000) if row.state is not State.DONE]
-    store.reclaim()
+    store.reclaim(wait=True)
     for run_id in open_runs:
         while (claim := store.claim("w-heir", run_id)) is not None:
             store.commit(claim, succeed)
@@ -121,9 +122,9 @@ while True:
         store.check(run_id)
 
 
-def test_four_processes_writing_at_once_lose_nothing(home: Home, store: Store) -> None:
+def test_four_processes_writing_at_once_lose_nothing(place: str, home: Home, store: Store) -> None:
     program = """
-shared, name = sys.argv[2], sys.argv[3]
+shared, name = sys.argv[1:]
 run_id = new_run(store)
 claim = take(store, name, run_id)
 for number in range(40):
@@ -135,7 +136,7 @@ print(run_id, flush=True)
 """
     program = "from codepilot.core.events import EventType, Requested\n" + program
     shared = new_run(store)
-    processes = [python(program, home.path, shared, f"w-{n}") for n in range(4)]
+    processes = [python(program, place, home, shared, f"w-{n}") for n in range(4)]
     outputs = [process.communicate(timeout=60)[0].decode().strip() for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0, 0]
     for run_id in outputs:
@@ -146,7 +147,7 @@ print(run_id, flush=True)
     store.check(shared)
 
 
-def test_a_killed_worker_is_seen_dead_and_its_step_reclaimed(home: Home, store: Store) -> None:
+def test_a_killed_worker_is_seen_dead_and_its_step_reclaimed(place: str, home: Home, store: Store) -> None:
     run_id = new_run(store)
     program = """
 claim = take(store, "w-doomed")
@@ -154,7 +155,7 @@ store.append(claim, [started(claim)])
 print("ready", flush=True)
 time.sleep(600)
 """
-    process = python(program, home.path)
+    process = python(program, place, home)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     assert store.worker_alive("w-doomed")
@@ -163,9 +164,10 @@ time.sleep(600)
     process.kill()
     process.wait()
     process.stdout.close()
-    assert not store.worker_alive("w-doomed")
+    while store.worker_alive("w-doomed"):
+        time.sleep(0.01)
     assert store.reclaim("r-other") == []
-    assert store.reclaim(run_id) == [store.steps(run_id)[0].step_id]
+    assert store.reclaim(run_id, wait=True) == [store.steps(run_id)[0].step_id]
     assert store.reclaim(run_id) == []
     heir = take(store, "w-heir")
     assert heir.fence == 3
@@ -174,20 +176,20 @@ time.sleep(600)
     store.check(run_id)
 
 
-def test_a_released_or_closed_worker_is_dead_at_once(home: Home, store: Store) -> None:
+def test_a_released_or_closed_worker_is_dead_at_once(home: Home, open_store: Callable[[], Store]) -> None:
+    store, other = open_store(), open_store()
     run_id = new_run(store)
-    other = Store.open(home.database, locks=home.locks)
     claim = take(other, "w-closing")
     assert store.worker_alive("w-closing")
     with pytest.raises(CodePilotError, match="already at work"):
         store.register_worker("w-closing")
     other.beat("w-closing")
     other.close()
-    assert store.reclaim() == [claim.step_id]
+    assert store.reclaim(wait=True) == [claim.step_id]
     again = take(store, "w-here", run_id)
     store.release_worker("w-here")
     assert not store.worker_alive("w-here")
-    assert store.reclaim() == [again.step_id]
+    assert store.reclaim(wait=True) == [again.step_id]
     assert not list(home.locks.glob("*.lock"))
 
 
@@ -227,14 +229,16 @@ def test_what_is_not_a_database_is_refused_by_name(tmp_path: Path) -> None:
         Store.open("sqlite://")
 
 
-def test_a_url_names_the_same_store(home: Home, store: Store) -> None:
+def test_a_path_and_a_url_name_the_same_store(home: Home) -> None:
+    store, other = Store.open(home.database), Store.open(f"sqlite:///{home.database}")
     run_id = new_run(store)
-    other = Store.open(f"sqlite:///{home.database}")
     assert other.load(run_id) == store.load(run_id)
+    store.close()
     other.close()
 
 
-def test_a_long_step_is_loaded_from_its_view_and_survives_reopening(home: Home, store: Store) -> None:
+def test_a_long_step_is_loaded_from_its_view_and_survives_reopening(open_store: Callable[[], Store]) -> None:
+    store = open_store()
     run_id = new_run(store)
     claim = take(store)
     store.append(claim, [started(claim)])
@@ -243,7 +247,5 @@ def test_a_long_step_is_loaded_from_its_view_and_survives_reopening(home: Home, 
         if number % 37 == 0:
             store.check(run_id)
     assert store.load(run_id).spent.turns == 150
-    other = Store.open(home.database, locks=home.locks)
-    assert other.load(run_id) == store.load(run_id)
-    other.close()
+    assert open_store().load(run_id) == store.load(run_id)
     store.check(run_id)

@@ -14,7 +14,7 @@ from sample_runs import draft, new_run, started, take, turn
 
 from codepilot.core.events import EventType, Requested
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.store import Home, Store
+from codepilot.store import Store
 from codepilot.store.faults import database_failure
 from codepilot.store.gate import Gate
 
@@ -75,17 +75,16 @@ def test_a_locked_database_is_named(tmp_path: Path) -> None:
     assert str(file) in failure.failure.message
 
 
-def test_a_server_needs_a_place_for_locks_and_its_password_is_not_told(tmp_path: Path) -> None:
-    with pytest.raises(CodePilotError, match="lock files") as refused:
+def test_a_server_that_is_not_there_is_named_and_its_password_is_not_told() -> None:
+    with pytest.raises(CodePilotError, match=r"127\.0\.0\.1:1/x cannot be used") as unreachable:
         Store.open("postgresql://me:hidden@127.0.0.1:1/x")
-    with pytest.raises(CodePilotError) as unreachable:
-        Store.open("postgresql://me:hidden@127.0.0.1:1/x", locks=tmp_path)
+    assert unreachable.value.kind is FailureKind.STORE_UNAVAILABLE
     with pytest.raises(CodePilotError) as nonsense:
         Store.open("nosuch://me:hidden@db/x")
-    assert "hidden" not in f"{refused.value} {unreachable.value} {nonsense.value}"
+    assert "hidden" not in f"{unreachable.value} {nonsense.value}"
 
 
-def test_a_worker_a_watcher_and_a_reader_share_a_store(home: Home, store: Store) -> None:
+def test_a_worker_a_watcher_and_a_reader_share_a_store(store: Store) -> None:
     run_id = new_run(store)
     claim = take(store)
     store.append(claim, [started(claim)])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from raw_sql import on_postgres, raw_sql
 from sample_runs import new_run, take, turn
 from sqlalchemy import create_engine, inspect
+from sqlalchemy.exc import IntegrityError
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.store import Home, Store
@@ -16,47 +18,52 @@ from codepilot.store.migrations import FIRST, MIGRATIONS, Migration, Statement, 
 from codepilot.store.schema import metadata
 
 
-@pytest.mark.parametrize("change", ["UPDATE events SET at = 0", "DELETE FROM events", "REPLACE INTO events {row}"])
-def test_the_log_is_append_only(home: Home, store: Store, change: str) -> None:
+@pytest.mark.parametrize("change", ["UPDATE events SET at = 0", "DELETE FROM events", "{replace}", "{truncate}"])
+def test_the_log_is_append_only(place: str, store: Store, change: str) -> None:
     run_id = new_run(store)
     claim = take(store)
     store.append(claim, turn(claim, 1))
     before = store.events(run_id)
-    raw = sqlite3.connect(home.database)
-    change = change.format(row="SELECT run_id, seq, 0, type, step_id, attempt, data, artifacts FROM events")
-    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
-        raw.execute(change)
-    raw.close()
+    copy = "INTO events SELECT run_id, seq, 0, type, step_id, attempt, data, artifacts FROM events WHERE true"
+    if on_postgres(place):
+        change = change.format(
+            replace=f"INSERT {copy} ON CONFLICT (run_id, seq) DO UPDATE SET at = 0", truncate="TRUNCATE events CASCADE"
+        )
+    else:
+        change = change.format(replace=f"REPLACE {copy}", truncate="DELETE FROM events WHERE true")
+    with pytest.raises(IntegrityError, match="append-only"):
+        raw_sql(place, change)
     assert store.events(run_id) == before
 
 
-@pytest.mark.parametrize("place", [0, 1, 2, 4])
-def test_a_place_in_the_log_is_taken_once_and_in_order(home: Home, store: Store, place: int) -> None:
+@pytest.mark.parametrize("seq", [0, 1, 2, 4])
+def test_a_place_in_the_log_is_taken_once_and_in_order(place: str, store: Store, seq: int) -> None:
     run_id = new_run(store)
-    columns = "run_id, {}, at, type, step_id, attempt, data, artifacts"
-    add = f"INSERT INTO events SELECT {columns.format('?')} FROM events WHERE seq = 1"
-    raw = sqlite3.connect(home.database)
-    with pytest.raises(sqlite3.IntegrityError, match="gapless"):
-        raw.execute(add, (place,))
-    raw.execute(add, (3,))
-    raw.close()
-    assert len(store.events(run_id)) == 2, "it was never committed"
+    add = "INSERT INTO events SELECT run_id, {}, at, type, step_id, attempt, data, artifacts FROM events WHERE seq = 1"
+    with pytest.raises(IntegrityError, match="gapless"):
+        raw_sql(place, add.format(seq))
+    assert len(store.events(run_id)) == 2
+    raw_sql(place, add.format(3))
+    assert len(store.events(run_id)) == 3
 
 
-def test_a_run_has_one_open_step(home: Home, store: Store) -> None:
+def test_a_run_has_one_open_step(place: str, store: Store) -> None:
     new_run(store)
-    raw = sqlite3.connect(home.database)
-    with pytest.raises(sqlite3.IntegrityError):
-        raw.execute("INSERT INTO steps SELECT run_id, 's-x', 1, state, status, 0, NULL, 9, 9, NULL, NULL FROM steps")
-    raw.close()
+    columns = "run_id, {}, attempt, state, status, fence, queued_seq, queued_at"
+    add = (
+        f"INSERT INTO steps ({columns.format('step_id')}) SELECT {columns.format(chr(39) + 's-x' + chr(39))} FROM steps"
+    )
+    with pytest.raises(IntegrityError):
+        raw_sql(place, add)
 
 
-def test_migrations_make_what_the_queries_expect(home: Home, store: Store) -> None:
-    made = inspect(create_engine(f"sqlite:///{home.database}"))
+def test_migrations_make_what_the_queries_expect(place: str, store: Store) -> None:
+    engine = create_engine(place)
+    made = inspect(engine)
     assert set(made.get_table_names()) == set(metadata.tables)
     for name, table in metadata.tables.items():
         found = {column["name"]: column for column in made.get_columns(name)}
-        assert list(found) == [column.name for column in table.columns]
+        assert set(found) == {column.name for column in table.columns}
         for column in table.columns:
             assert str(found[column.name]["type"]) == str(column.type)
             assert found[column.name]["nullable"] == column.nullable
@@ -64,6 +71,7 @@ def test_migrations_make_what_the_queries_expect(home: Home, store: Store) -> No
         assert {index["name"] for index in made.get_indexes(name)} == {index.name for index in table.indexes}
         references = {key["constrained_columns"][0]: key["referred_table"] for key in made.get_foreign_keys(name)}
         assert references == {key.parent.name: key.column.table.name for key in table.foreign_keys}
+    engine.dispose()
 
 
 def test_versions_count_up_and_both_engines_have_their_triggers() -> None:
@@ -72,71 +80,62 @@ def test_versions_count_up_and_both_engines_have_their_triggers() -> None:
         assert any("TRIGGER" in statement.sql and statement.engine == engine for statement in FIRST.statements)
 
 
-def test_opening_again_keeps_everything(home: Home, store: Store) -> None:
+def test_opening_again_keeps_everything(open_store: Callable[[], Store]) -> None:
+    store = open_store()
     run_id = new_run(store)
-    again = Store.open(home.database, locks=home.locks)
-    assert again.load(run_id) == store.load(run_id)
-    again.close()
+    assert open_store().load(run_id) == store.load(run_id)
 
 
-def test_many_openers_of_a_new_database_migrate_it_once(home: Home) -> None:
+def test_many_openers_of_a_new_database_migrate_it_once(open_store: Callable[[], Store]) -> None:
     with ThreadPoolExecutor(6) as pool:
-        opened = list(pool.map(lambda _: Store.open(home.database, locks=home.locks), range(6)))
+        opened = list(pool.map(lambda _: open_store(), range(6)))
     run_id = new_run(opened[0])
     assert {one.load(run_id).run_id for one in opened} == {run_id}
-    for one in opened:
-        one.close()
 
 
-def test_a_newer_database_is_refused_and_untouched(home: Home, store: Store) -> None:
-    store.close()
-    raw = sqlite3.connect(home.database)
-    with raw:
-        raw.execute("UPDATE meta SET value = '999' WHERE key = 'schema_version'")
+def test_a_newer_database_is_refused_and_untouched(place: str, store: Store, open_store: Callable[[], Store]) -> None:
+    raw_sql(place, "UPDATE meta SET value = '999' WHERE key = 'schema_version'")
     with pytest.raises(CodePilotError, match="999") as refused:
-        Store.open(home.database, locks=home.locks)
+        open_store()
     assert refused.value.kind is FailureKind.STORE_UNAVAILABLE
     assert "Upgrade" in refused.value.failure.advice
-    assert raw.execute("SELECT value FROM meta").fetchall() == [("999",)]
-    raw.close()
+    assert [tuple(row) for row in raw_sql(place, "SELECT value FROM meta")] == [("999",)]
 
 
-def test_a_migration_is_applied_whole_or_not_at_all(home: Home) -> None:
-    second = Migration(
-        2,
+def test_a_migration_is_applied_whole_or_not_at_all(place: str, home: Home) -> None:
+    newest = MIGRATIONS[-1].version
+    more = Migration(
+        newest + 1,
         "more",
         [
-            Statement("ALTER TABLE runs ADD COLUMN priority INTEGER"),
+            Statement("ALTER TABLE runs ADD COLUMN colour INTEGER"),
             Statement("CREATE SCHEMA only_there", "postgresql"),
             Statement("CREATE TABLE extra (id TEXT)"),
         ],
     )
-    broken = Migration(3, "broken", [Statement("CREATE TABLE half (id TEXT)"), Statement("CREATE NONSENSE")])
-    database = Database.open(home.database, home.locks)
-    with pytest.raises(CodePilotError), database.write(durable=True) as connection:
-        migrate(connection, database.place, [FIRST, second, broken])
+    broken = Migration(newest + 2, "broken", [Statement("CREATE TABLE half (id TEXT)"), Statement("CREATE NONSENSE")])
+    database = Database.open(place, home.locks)
+    with pytest.raises(CodePilotError), database.overhaul() as connection:
+        migrate(connection, database.place, [*MIGRATIONS, more, broken])
     with database.read() as connection:
-        assert schema_version(connection) == MIGRATIONS[-1].version
+        assert schema_version(connection) == newest
         assert "extra" not in inspect(connection).get_table_names()
-    with database.write(durable=True) as connection:
-        assert migrate(connection, database.place, [FIRST, second]) == 2
+    with database.overhaul() as connection:
+        assert migrate(connection, database.place, [*MIGRATIONS, more]) == newest + 1
     with database.read() as connection:
-        assert schema_version(connection) == 2
+        assert schema_version(connection) == newest + 1
         tables = inspect(connection).get_table_names()
     database.close()
     assert "extra" in tables
     assert "half" not in tables
 
 
-def test_a_view_of_another_version_is_told_anew_from_the_log(home: Home, store: Store) -> None:
+def test_a_view_of_another_version_is_told_anew_from_the_log(place: str, store: Store) -> None:
     run_id = new_run(store)
     claim = take(store)
     store.append(claim, turn(claim, 1))
     whole = store.load(run_id)
-    raw = sqlite3.connect(home.database)
-    with raw:
-        raw.execute("""UPDATE views SET shape = 'older', view = '{"state":"GONE"}'""")
-    raw.close()
+    raw_sql(place, """UPDATE views SET shape = 'older', view = '{"state":"GONE"}'""")
     assert store.load(run_id) == whole
     store.check(run_id)
     store.commit(claim, lambda run: turn(claim, 2))

@@ -12,11 +12,14 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
+
+from codepilot.store.sessions import open_session
 
 CHANNEL = "codepilot_steps"
 _numbers = itertools.count()
@@ -28,7 +31,10 @@ class Bell(Protocol):
         ...
 
     def wait(self, seconds: float) -> None:
-        """Return when somebody rang or poked since the last call, at the latest after `seconds`. For one thread."""
+        """Return when somebody rang or poked since the last call, at the latest after `seconds`. For one thread.
+
+        Returns at once where nothing could be heard before: look at the tables again.
+        """
         ...
 
     def poke(self) -> None:
@@ -58,7 +64,10 @@ class FileBell:
                 _send(sender, f"{place}/{self._name}", self._directory / self._name)
 
     def wait(self, seconds: float) -> None:
-        mine = self._mine or self._hang()
+        mine = self._mine
+        if mine is None:
+            self._hang()
+            return
         if select.select([mine], [], [], seconds)[0]:
             with contextlib.suppress(BlockingIOError):
                 while True:
@@ -71,15 +80,14 @@ class FileBell:
                 self._mine.close()
                 self._mine = None
 
-    def _hang(self) -> socket.socket:
+    def _hang(self) -> None:
         with self._guard, self._place() as place:
             mine = _datagram()
             mine.bind(f"{place}/{self._name}")
             self._mine = mine
-            return mine
 
     @contextlib.contextmanager
-    def _place(self):  # type: ignore[no-untyped-def]
+    def _place(self) -> Iterator[str]:
         """The directory by descriptor: a socket's address has room for 107 bytes only."""
         descriptor = os.open(self._directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -109,41 +117,48 @@ class ServerBell:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._ringing = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
         self._session: Any = None
         self._poked, self._poke = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def ring(self) -> None:
         """A server that is away wakes nobody; those who wait look again by themselves."""
-        with contextlib.suppress(DBAPIError), self._engine.connect() as connection:
-            connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(f"NOTIFY {CHANNEL}")
+        with contextlib.suppress(DBAPIError, self._driver_error), self._ringing.connect() as connection:
+            driver: Any = connection.connection.dbapi_connection
+            with driver.pipeline():
+                driver.execute("SET synchronous_commit = off")
+                driver.execute(f"NOTIFY {CHANNEL}")
+                driver.execute("RESET synchronous_commit")
 
     def poke(self) -> None:
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(OSError):
             os.write(self._poke, b"!")
 
     def wait(self, seconds: float) -> None:
-        try:
-            listening = [self._session or self._listen()]
-        except DBAPIError:
-            listening = []
+        if self._session is None and self._listen():
+            return
+        listening = [] if self._session is None else [self._session]
         ready = select.select([self._poked, *listening], [], [], seconds)[0]
         if self._poked in ready:
             os.read(self._poked, 4096)
-        if self._session is not None and self._session in ready:
+        if listening and self._session in ready:
             self._drain()
 
     def close(self) -> None:
         self._drop()
-        os.close(self._poked)
-        os.close(self._poke)
+        if self._poke >= 0:
+            os.close(self._poked)
+            os.close(self._poke)
+            self._poke = -1
 
-    def _listen(self) -> Any:
-        connection = self._engine.raw_connection()
-        connection.detach()
-        self._session = connection.driver_connection
-        self._session.autocommit = True
-        self._session.execute(f"LISTEN {CHANNEL}")
-        return self._session
+    def _listen(self) -> bool:
+        try:
+            self._session = open_session(self._engine)
+            self._session.execute(f"LISTEN {CHANNEL}")
+        except (DBAPIError, self._driver_error):
+            self._drop()
+        return self._session is not None
 
     def _drain(self) -> None:
         """Whatever was said, it means the same. A session that ended is made anew by the next who waits."""
@@ -151,12 +166,11 @@ class ServerBell:
             self._session.pgconn.consume_input()
             while self._session.pgconn.notifies() is not None:
                 pass
-        except Exception:  # noqa: BLE001 - the driver's own errors; a bell that broke only rings less often
+        except self._driver_error:
             self._drop()
             time.sleep(0.1)
 
     def _drop(self) -> None:
         session, self._session = self._session, None
         if session is not None:
-            with contextlib.suppress(Exception):
-                session.close()
+            session.close()

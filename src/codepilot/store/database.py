@@ -15,12 +15,18 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.store.bell import Bell, FileBell, ServerBell
 from codepilot.store.faults import database_failure, disk_faults
 from codepilot.store.gate import Gate
-from codepilot.store.liveness import FileLocks, Liveness, ServerLocks
+from codepilot.store.liveness import FileLocks, Liveness
 from codepilot.store.migrations import MIGRATIONS, migrate, refuse_newer, schema_version
+from codepilot.store.prepared import PIPELINE
+from codepilot.store.sessions import ServerLocks
+from codepilot.store.statements import EXCLUDE, NOT_DURABLE, SERVER_NOW
 
 _BUSY_MS = 30_000
-_EXCLUSION = 0x636F6466
-_SERVER_NOW = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)"
+_CONNECTIONS = 8
+_MORE_CONNECTIONS = 56
+_CONNECT_SEC = 10
+_SERVER_OPTIONS = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=10s -c timezone=UTC"
+"""A process that is stopped within a transaction keeps the others waiting for so long, and then has lost it."""
 
 
 class Database:
@@ -32,6 +38,8 @@ class Database:
         """The file or the server, as messages name it."""
         self._locks = locks
         self._gate = gate
+        self._reading = engine if gate else engine.execution_options(isolation_level="REPEATABLE READ")
+        self._looking = engine if gate else engine.execution_options(isolation_level="AUTOCOMMIT")
         self._driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
         self._writer: Connection | None = None
         self._writer_durable: bool | None = None
@@ -81,29 +89,38 @@ class Database:
 
     def now(self, connection: Connection, clock: Callable[[], int]) -> int:
         """Microseconds by the clock that all who use the database share."""
-        if self._locks is not None:
-            return clock()
-        return int(connection.exec_driver_sql(_SERVER_NOW).scalar_one())
+        row = SERVER_NOW.row(connection, {}) if self._locks is None else None
+        return clock() if row is None else int(row[0])
 
     def exclude(self, connection: Connection) -> None:
         """Let no other transaction that asks the same go on before this one has ended; on SQLite none does."""
         if self._locks is None:
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_EXCLUSION})")
+            EXCLUDE.send(connection, {})
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """One consistent view of the database."""
-        with self._typed(), self._engine.begin() as connection:
+        """One consistent view of the database, for several statements."""
+        with self._typed(), self._reading.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def look(self) -> Iterator[Connection]:
+        """For one statement that reads."""
+        with self._typed(), self._looking.connect() as connection:
             yield connection
 
     @contextmanager
     def write(self, *, durable: bool) -> Iterator[Connection]:
-        """One write transaction, all or nothing. `durable` survives a power cut, the rest a killed process."""
+        """One write transaction, all or nothing. `durable` survives a power cut, the rest a killed process.
+
+        On a server the transaction is a pipeline: only `Prepared` statements may be run in it.
+        """
         if self._gate is None:
-            with self._typed(), self._engine.begin() as connection:
+            with self._typed(), self._engine.connect() as connection, _pipeline(connection) as commit:
                 if not durable:
-                    connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
+                    NOT_DURABLE.send(connection, {})
                 yield connection
+                commit()
             return
         with self._gate.hold(), self._typed():
             try:
@@ -113,6 +130,21 @@ class Database:
             except (DBAPIError, self._driver_error):
                 self._drop_writer()
                 raise
+
+    @contextmanager
+    def overhaul(self) -> Iterator[Connection]:
+        """A durable write transaction in which any statement may be run."""
+        if self._gate is None:
+            with self._typed(), self._engine.begin() as connection:
+                yield connection
+        else:
+            with self.write(durable=True) as connection:
+                yield connection
+
+    def forget(self) -> None:
+        """Close the connections that are idle: the server they led to is gone."""
+        if self._gate is None:
+            self._engine.dispose()
 
     def close(self) -> None:
         with self._closing:
@@ -139,7 +171,7 @@ class Database:
             version = schema_version(connection)
         refuse_newer(version, self.place)
         if version < MIGRATIONS[-1].version:
-            with self.write(durable=True) as connection:
+            with self.overhaul() as connection:
                 migrate(connection, self.place)
 
     @contextmanager
@@ -170,13 +202,34 @@ def _url(url_or_path: str | Path) -> URL:
 
 def _server_engine(url: URL, place: str) -> Engine:
     try:
-        return create_engine(url, pool_pre_ping=True)
+        return create_engine(
+            url,
+            pool_size=_CONNECTIONS,
+            max_overflow=_MORE_CONNECTIONS,
+            pool_use_lifo=True,
+            connect_args={
+                "options": f"{_SERVER_OPTIONS} {url.query.get('options', '')}",
+                "connect_timeout": _CONNECT_SEC,
+            },
+        )
     except ModuleNotFoundError as error:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
             f"The store {place} needs a driver that is not installed: {error.name}.",
             next_action="Install it with `pip install 'codepilot[postgres]'`.",
         ) from error
+
+
+@contextmanager
+def _pipeline(connection: Connection) -> Iterator[Callable[[], None]]:
+    """Statements are sent without waiting for each other's answers; gives what commits them."""
+    driver: Any = connection.connection.dbapi_connection
+    with driver.pipeline() as pipeline:
+        connection.info[PIPELINE] = pipeline
+        try:
+            yield driver.commit
+        finally:
+            del connection.info[PIPELINE]
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

@@ -15,7 +15,17 @@ _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _UNREACHABLE = frozenset(
     {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_IOERR}
 )
-_POSTGRES_FULL = "53100"
+_SERVER_FULL = "53100"
+_SERVER_AWAY = ("08", "57P0", "40001", "40P01", "53300", "55P03")
+_SERVER_CONFLICT = "23"
+_SERVER_REFUSED = ("22", "23", "42", "44", "P0")
+
+
+class Interrupted(CodePilotError):
+    """The server went away or turned us down for the moment: the same may succeed when it is tried again.
+
+    Whether the last transaction was committed is unknown.
+    """
 
 
 def disk_is_full(error: OSError) -> bool:
@@ -36,24 +46,59 @@ def disk_faults(kind: FailureKind, what: str) -> Iterator[None]:
 
 def database_failure(error: BaseException, place: str) -> CodePilotError:
     """The typed failure for what a database driver raised; `place` is the file or the server."""
-    if getattr(error, "sqlstate", None) == _POSTGRES_FULL:
-        return CodePilotError(FailureKind.DISK_FULL, f"The disk of the database {place} is full.", database=place)
     code = getattr(error, "sqlite_errorcode", None)
-    primary = code & 0xFF if isinstance(code, int) else None
+    if isinstance(code, int):
+        return _file_failure(error, code & 0xFF, place)
+    if hasattr(error, "sqlstate"):
+        return _server_failure(error, error.sqlstate or "", place)
+    return _unavailable(f"The database {place} cannot be used: {error}.", "", place)
+
+
+def is_conflict(failure: CodePilotError) -> bool:
+    """Whether a row was refused because of one that exists: someone else was faster."""
+    error = getattr(failure.__cause__, "orig", None) or failure.__cause__
+    code = getattr(error, "sqlite_errorcode", None)
+    if isinstance(code, int):
+        return code & 0xFF == sqlite3.SQLITE_CONSTRAINT
+    return (getattr(error, "sqlstate", None) or "").startswith(_SERVER_CONFLICT)
+
+
+def _file_failure(error: BaseException, primary: int, place: str) -> CodePilotError:
     if primary == sqlite3.SQLITE_FULL:
-        return CodePilotError(FailureKind.DISK_FULL, f"The disk of the database {place} is full.", database=place)
+        return _full(place)
     if primary in _LOCKED:
-        message, action = f"The database {place} is locked by another process.", "End that process, then try again."
-    elif primary in _DAMAGED:
-        message = f"The database {place} is damaged or is not a CodePilot database: {error}."
-        action = "Move it away (keep a copy) and restore it from a backup."
-    elif primary in _UNREACHABLE:
-        message, action = (
-            f"The database {place} cannot be used: {error}.",
-            "Check the file, its directory and its owner.",
+        return _unavailable(
+            f"The database {place} is locked by another process.", "End that process, then try again.", place
         )
-    elif primary is None:
-        message, action = f"The database {place} cannot be used: {error}.", ""
-    else:
-        return CodePilotError(FailureKind.INTERNAL, f"The database {place} refused a write: {error}.", database=place)
+    if primary in _DAMAGED:
+        message = f"The database {place} is damaged or is not a CodePilot database: {error}."
+        return _unavailable(message, "Move it away (keep a copy) and restore it from a backup.", place)
+    if primary in _UNREACHABLE:
+        message = f"The database {place} cannot be used: {error}."
+        return _unavailable(message, "Check the file, its directory and its owner.", place)
+    return _refused(error, place)
+
+
+def _server_failure(error: BaseException, sqlstate: str, place: str) -> CodePilotError:
+    """A driver's error without a state of the server's is about the connection to it."""
+    if sqlstate == _SERVER_FULL:
+        return _full(place)
+    if sqlstate.startswith(_SERVER_REFUSED):
+        return _refused(error, place)
+    message = f"The database {place} cannot be used: {str(error).strip()}."
+    action = "Check that the server runs and answers, then resume the run."
+    if not sqlstate or sqlstate.startswith(_SERVER_AWAY):
+        return Interrupted(FailureKind.STORE_UNAVAILABLE, message, next_action=action, database=place)
+    return _unavailable(message, action, place)
+
+
+def _full(place: str) -> CodePilotError:
+    return CodePilotError(FailureKind.DISK_FULL, f"The disk of the database {place} is full.", database=place)
+
+
+def _refused(error: BaseException, place: str) -> CodePilotError:
+    return CodePilotError(FailureKind.INTERNAL, f"The database {place} refused a write: {error}.", database=place)
+
+
+def _unavailable(message: str, action: str, place: str) -> CodePilotError:
     return CodePilotError(FailureKind.STORE_UNAVAILABLE, message, next_action=action, database=place)

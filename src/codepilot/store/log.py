@@ -6,9 +6,10 @@ ones, so what it returns is always the whole log's tale.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from sqlalchemy import Connection, exists, insert, select
+from sqlalchemy import Connection
 
 from codepilot.core.contract import canonical_json
 from codepilot.core.events import Event, EventDraft
@@ -18,21 +19,31 @@ from codepilot.store.projection import (
     CHANGES_ROWS,
     VIEW_SHAPE,
     event_columns,
+    expect_one,
     project_artifacts,
     project_steps,
     run_columns,
     view_columns,
 )
+from codepilot.store.queue import claim_params
 from codepilot.store.records import event_id, no_run, plain_text, read_event
-from codepilot.store.schema import events, runs, tasks, views
+from codepilot.store.rows import Claim
 from codepilot.store.statements import (
     INSERT_EVENT,
+    INSERT_RUN,
+    INSERT_TASK,
+    INSERT_VIEW,
     LENGTHEN_RUN,
+    SELECT_EVENTS,
+    SELECT_HELD_RUN,
+    SELECT_NEWER_THAN_VIEW,
+    SELECT_PLACED,
     SELECT_RUN,
     SELECT_RUN_LOCKED,
     UPDATE_RUN,
     UPDATE_VIEW,
 )
+from codepilot.store.tries import Tried
 
 VIEW_LAG = 64
 """How many events the stored view of a run may lie behind its log."""
@@ -42,66 +53,93 @@ class Log:
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
 
+    # writing ----------------------------------------------------------------------------------------
+
     def create(self, connection: Connection, run_id: str, drafts: Sequence[EventDraft]) -> list[Event]:
         """Begin a run; those events that exist already are returned instead."""
-        existing = connection.execute(select(events).where(events.c.run_id == run_id).order_by(events.c.seq)).all()
+        existing = SELECT_EVENTS.rows(connection, {"in_run": run_id, "in_after": 0})
         if existing:
             return [read_event(row) for row in existing]
         added = self._place(run_id, 0, drafts)
         run = begin(added[0])
         for event in added[1:]:
             run = evolve(run, event)
-        _insert_task(connection, run.task, run.created_at)
-        columns = {"goal": plain_text(run.task.goal.natural), "repo": plain_text(run.task.repo)}
-        connection.execute(
-            insert(runs).values(
-                run_id=run_id, task_id=run.task.task_id, created_at=run.created_at, **columns, **run_columns(run)
-            )
-        )
-        connection.execute(insert(views).values(run_id=run_id, **view_columns(run)))
+        INSERT_TASK.send(connection, _task_columns(run.task, run.created_at))
+        INSERT_RUN.send(connection, {**_birth_columns(run), **run_columns(run)})
+        INSERT_VIEW.send(connection, {"run_id": run_id, **view_columns(run)})
         self._insert(connection, added)
-        for event in added:
-            project_steps(connection, event, run.task.priority)
+        _project(connection, added, run.task.priority)
         return added
 
     def extend(
-        self, connection: Connection, run_id: str, last_seq: int, view_seq: int, drafts: Sequence[EventDraft]
+        self,
+        connection: Connection,
+        run_id: str,
+        last_seq: int,
+        view_seq: int,
+        drafts: Sequence[EventDraft],
+        tried: Tried,
     ) -> list[Event]:
         """Add events without rewriting the view, where it may lag and no row but the run's length changes."""
         behind = last_seq + len(drafts) - view_seq
         if behind > VIEW_LAG or any(draft.type in CHANGES_ROWS for draft in drafts):
-            return self.record(connection, self.current(connection, run_id), drafts)[0]
-        added = self._place(run_id, last_seq, drafts)
+            return self.record(connection, self.current(connection, run_id), drafts, tried)
+        added = tried.placed = self._place(run_id, last_seq, drafts)
         if added:
             self._insert(connection, added)
             age = {"in_run": run_id, "new_last_seq": added[-1].seq, "new_updated_at": added[-1].at}
-            LENGTHEN_RUN.run(connection, age)
+            LENGTHEN_RUN.send(connection, age)
         return added
 
-    def record(self, connection: Connection, run: Run, drafts: Sequence[EventDraft]) -> tuple[list[Event], Run]:
-        """Add events and everything that follows from them; also the run as they leave it."""
-        added = self._place(run.run_id, run.last_seq, drafts)
+    def record(self, connection: Connection, run: Run, drafts: Sequence[EventDraft], tried: Tried) -> list[Event]:
+        """Add events and everything that follows from them."""
+        added = tried.placed = self._place(run.run_id, run.last_seq, drafts)
         if not added:
-            return added, run
-        self._insert(connection, added)
+            return added
         for event in added:
             run = evolve(run, event)
-            project_steps(connection, event, run.task.priority)
-        UPDATE_RUN.run(connection, {"in_run": run.run_id, **run_columns(run)})
-        UPDATE_VIEW.run(connection, {"in_run": run.run_id, **view_columns(run)})
-        return added, run
+        self._insert(connection, added)
+        UPDATE_RUN.send(connection, {"in_run": run.run_id, **run_columns(run)})
+        UPDATE_VIEW.send(connection, {"in_run": run.run_id, **view_columns(run)})
+        _project(connection, added, run.task.priority)
+        return added
+
+    # reading ----------------------------------------------------------------------------------------
 
     def current(self, connection: Connection, run_id: str, lock: bool = False) -> Run:
-        row = (SELECT_RUN_LOCKED if lock else SELECT_RUN).row(connection, {"in_run": run_id})
+        """The whole log's tale."""
+        asked = (SELECT_RUN_LOCKED if lock else SELECT_RUN).send(connection, {"in_run": run_id})
+        return self._told(connection, run_id, asked.row(), None)
+
+    def current_held(self, connection: Connection, claim: Claim) -> Run | None:
+        """The same, of the claim's run, locked; None if the claim is lost."""
+        asked = SELECT_HELD_RUN.send(connection, claim_params(claim))
+        newer = SELECT_NEWER_THAN_VIEW.send(connection, {"in_run": claim.run_id})
+        row = asked.row()
+        return None if row is None else self._told(connection, claim.run_id, row, newer.rows())
+
+    def committed(self, connection: Connection, tried: Tried) -> list[Event] | None:
+        """What an earlier try has placed, if it came into the log. The run must have been locked before."""
+        placed = list(tried.placed)
+        if not placed:
+            return None
+        place = {"in_run": placed[0].run_id, "in_first": placed[0].seq, "in_last": placed[-1].seq}
+        found = [tuple(row) for row in SELECT_PLACED.rows(connection, place)]
+        return placed if found == [tuple(event_columns(event).values()) for event in placed] else None
+
+    def _told(
+        self, connection: Connection, run_id: str, row: Sequence[Any] | None, newer: Iterable[Sequence[Any]] | None
+    ) -> Run:
         if row is None:
             raise no_run(run_id)
         last_seq, view_seq, shape, view = row
         run = Run.model_validate_json(view) if shape == VIEW_SHAPE else None
         if run is not None and last_seq == view_seq:
             return run
-        told = 0 if run is None else view_seq
-        newer = select(events).where(events.c.run_id == run_id, events.c.seq > told).order_by(events.c.seq)
-        for event in map(read_event, connection.execute(newer)):
+        if run is None or newer is None:
+            told = 0 if run is None else view_seq
+            newer = SELECT_EVENTS.rows(connection, {"in_run": run_id, "in_after": told})
+        for event in map(read_event, newer):
             run = begin(event) if run is None else evolve(run, event)
         if run is None:
             raise no_run(run_id)
@@ -126,22 +164,37 @@ class Log:
         ]
 
     def _insert(self, connection: Connection, added: Sequence[Event]) -> None:
-        INSERT_EVENT.run(connection, *(event_columns(event) for event in added))
+        INSERT_EVENT.send(connection, *(event_columns(event) for event in added))
         project_artifacts(connection, added)
 
 
-def _insert_task(connection: Connection, task: TaskSpec, now: int) -> None:
+def _project(connection: Connection, added: Sequence[Event], priority: int) -> None:
+    """All are sent before the first answer is asked for."""
+    sent = [(project_steps(connection, event, priority), event) for event in added]
+    for one, event in sent:
+        if one is not None:
+            expect_one(one, event)
+
+
+def _task_columns(task: TaskSpec, now: int) -> dict[str, Any]:
     """A task may have several runs; it is recorded with the first."""
-    if connection.scalar(select(exists().where(tasks.c.task_id == task.task_id))):
-        return
-    connection.execute(
-        insert(tasks).values(
-            task_id=task.task_id,
-            kind=task.kind.value,
-            goal=plain_text(task.goal.natural),
-            repo=plain_text(task.repo),
-            ref=task.ref,
-            spec=canonical_json(task),
-            created_at=now,
-        )
-    )
+    return {
+        "task_id": task.task_id,
+        "kind": task.kind.value,
+        "goal": plain_text(task.goal.natural),
+        "repo": plain_text(task.repo),
+        "ref": task.ref,
+        "spec": canonical_json(task),
+        "created_at": now,
+    }
+
+
+def _birth_columns(run: Run) -> dict[str, Any]:
+    """What never changes in a run's row."""
+    return {
+        "run_id": run.run_id,
+        "task_id": run.task.task_id,
+        "created_at": run.created_at,
+        "goal": plain_text(run.task.goal.natural),
+        "repo": plain_text(run.task.repo),
+    }

@@ -1,4 +1,7 @@
-"""Statements of the hot path: compiled once by SQLAlchemy for the engine at hand, then run by its driver."""
+"""Statements of the hot path: compiled once by SQLAlchemy for the engine at hand, then run by its driver.
+
+On a server they are sent without waiting for their answers; the first answer that is asked for brings all of them.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ClauseElement, Connection
+
+PIPELINE = "codepilot_pipeline"
+"""Where a connection keeps the pipeline that its transaction runs in, if it has one."""
 
 
 @dataclass(frozen=True)
@@ -17,8 +23,32 @@ class _Compiled:
     """The parameters' names in their order, where the driver takes them by place."""
 
     def parameters(self, values: Mapping[str, Any]) -> Any:
-        named = {**self.constants, **values}
+        named = {**self.constants, **values} if self.constants else values
         return named if self.order is None else [named[name] for name in self.order]
+
+
+class Sent:
+    """A statement on its way."""
+
+    def __init__(self, cursor: Any, pipeline: Any) -> None:
+        self._cursor = cursor
+        self._pipeline = pipeline
+
+    @property
+    def touched(self) -> int:
+        """How many rows it changed."""
+        if self._pipeline is not None and self._cursor.rowcount < 0:
+            self._pipeline.sync()
+        return int(self._cursor.rowcount)
+
+    def row(self) -> Sequence[Any] | None:
+        """The first row of its answer, if any."""
+        found: Sequence[Any] | None = self._cursor.fetchone()
+        return found
+
+    def rows(self) -> list[Sequence[Any]]:
+        found: list[Sequence[Any]] = self._cursor.fetchall()
+        return found
 
 
 class Prepared:
@@ -29,23 +59,22 @@ class Prepared:
         self._columns = list(columns) if columns is not None else None
         self._compiled: dict[str, _Compiled] = {}
 
-    def run(self, connection: Connection, *rows: Mapping[str, Any]) -> int:
-        """Execute it once for each of `rows`; how many rows it touched."""
+    def send(self, connection: Connection, *rows: Mapping[str, Any]) -> Sent:
+        """Execute it, once for each of `rows`."""
         compiled = self._for(connection)
         cursor = connection.connection.cursor()
-        cursor.executemany(compiled.sql, [compiled.parameters(row) for row in rows])
-        touched: int = cursor.rowcount
-        cursor.close()
-        return touched
+        if len(rows) == 1:
+            cursor.execute(compiled.sql, compiled.parameters(rows[0]))
+        else:
+            cursor.executemany(compiled.sql, [compiled.parameters(row) for row in rows])
+        return Sent(cursor, connection.info.get(PIPELINE))
 
     def row(self, connection: Connection, values: Mapping[str, Any]) -> Sequence[Any] | None:
         """The first row it returns, if any."""
-        compiled = self._for(connection)
-        cursor = connection.connection.cursor()
-        cursor.execute(compiled.sql, compiled.parameters(values))
-        found: Sequence[Any] | None = cursor.fetchone()
-        cursor.close()
-        return found
+        return self.send(connection, values).row()
+
+    def rows(self, connection: Connection, values: Mapping[str, Any]) -> list[Sequence[Any]]:
+        return self.send(connection, values).rows()
 
     def _for(self, connection: Connection) -> _Compiled:
         name = connection.dialect.name

@@ -6,15 +6,15 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection
 
 from codepilot.core.contract import canonical_json
 from codepilot.core.events import Event, EventType, StepQueued
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
+from codepilot.store.prepared import Sent
 from codepilot.store.rows import StepStatus
-from codepilot.store.schema import artifacts
-from codepilot.store.statements import CLOSE_STEPS, END_STEP, QUEUE_STEP, REOPEN_STEP
+from codepilot.store.statements import CLOSE_STEPS, END_STEP, INSERT_ARTIFACT, QUEUE_STEP, REOPEN_STEP
 
 ENDINGS = {
     EventType.STEP_SUCCEEDED: StepStatus.SUCCEEDED,
@@ -77,18 +77,19 @@ def event_columns(event: Event) -> dict[str, Any]:
     }
 
 
-def project_steps(connection: Connection, event: Event, priority: int) -> None:
-    """Open, end or reopen the step that `event` speaks of."""
+def project_steps(connection: Connection, event: Event, priority: int) -> Sent | None:
+    """Open, end or reopen the step that `event` speaks of; what must have touched one row, if anything must."""
     named = {"in_run": event.run_id, "in_step": event.step_id, "in_attempt": event.attempt}
     if isinstance(event.data, StepQueued):
-        QUEUE_STEP.run(connection, {**_queued_columns(event, event.data), "priority": priority})
+        QUEUE_STEP.send(connection, {**_queued_columns(event, event.data), "priority": priority})
     elif event.type in ENDINGS:
         ended = {"new_status": ENDINGS[event.type].value, "new_ended_at": event.at}
-        _expect_one(END_STEP.run(connection, {**named, **ended}), event)
+        return END_STEP.send(connection, {**named, **ended})
     elif event.type in REOPENING:
-        _expect_one(REOPEN_STEP.run(connection, named), event)
+        return REOPEN_STEP.send(connection, named)
     elif event.type is EventType.RUN_FINISHED:
-        CLOSE_STEPS.run(connection, {"in_run": event.run_id, "new_ended_at": event.at})
+        CLOSE_STEPS.send(connection, {"in_run": event.run_id, "new_ended_at": event.at})
+    return None
 
 
 def project_artifacts(connection: Connection, events: Iterable[Event]) -> None:
@@ -99,7 +100,7 @@ def project_artifacts(connection: Connection, events: Iterable[Event]) -> None:
         for r in dict.fromkeys(e.artifacts)
     ]
     if rows:
-        connection.execute(insert(artifacts), rows)
+        INSERT_ARTIFACT.send(connection, *rows)
 
 
 def fold_steps(events: Iterable[Event]) -> dict[tuple[str | None, int], StepStatus]:
@@ -130,8 +131,8 @@ def _queued_columns(event: Event, data: StepQueued) -> dict[str, Any]:
     }
 
 
-def _expect_one(touched: int, event: Event) -> None:
-    if touched != 1:
+def expect_one(sent: Sent, event: Event) -> None:
+    if sent.touched != 1:
         raise CodePilotError(
             FailureKind.INTERNAL,
             f"{event.type} speaks of step {event.step_id} (attempt {event.attempt}), which is not open.",

@@ -7,25 +7,34 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, select
 
 from codepilot.core.events import State
 from codepilot.store.database import Database
 from codepilot.store.liveness import Liveness
+from codepilot.store.prepared import Prepared
 from codepilot.store.rows import Claim, StepStatus
 from codepilot.store.schema import leases, steps
 from codepilot.store.statements import (
+    BEAT,
+    COUNT_PENDING,
     COUNT_RUNNING,
+    END_LEASE,
+    END_LEASE_SEEN,
+    GRANT_LEASE,
     NEXT_STEP,
     NEXT_STEP_OF_RUN,
     RETURN_STEP,
+    SELECT_HELD,
+    SELECT_LEASE,
     TAKE_STEP,
     status_is,
 )
+from codepilot.store.tries import Tried, twice
 
 
 @dataclass(frozen=True)
@@ -36,14 +45,14 @@ class Lease:
     stale_sec: float = 90.0
 
 
+LEASE = Lease()
+
+
 class Queue:
-    def __init__(
-        self, database: Database, liveness: Liveness, clock: Callable[[], int], lease: Lease = Lease()
-    ) -> None:
+    def __init__(self, database: Database, liveness: Liveness, clock: Callable[[], int], lease: Lease = LEASE) -> None:
         self._database = database
         self._liveness = liveness
         self._clock = clock
-        self._suspected: dict[str, float] = {}
         self.lease = lease
 
     # claims -----------------------------------------------------------------------------------------
@@ -52,31 +61,50 @@ class Queue:
         """Take the oldest pending step of the highest priority. With `most_running`, only while fewer are at work."""
         if not self._liveness.holds(worker):
             self.register(worker)
-        wanted = NEXT_STEP if run_id is None else NEXT_STEP_OF_RUN
-        with self._database.write(durable=False) as connection:
-            if most_running is not None and self._running(connection) >= most_running:
-                return None
-            row = wanted.row(connection, {} if run_id is None else {"in_run": run_id})
-            if row is None:
-                return None
-            claimed_run, step_id, attempt, fence, state = row
-            claim = Claim(claimed_run, step_id, attempt, fence + 1, worker, State(state))
-            self.take(connection, claim)
-            return claim
+        wanted = (NEXT_STEP, {}) if run_id is None else (NEXT_STEP_OF_RUN, {"in_run": run_id})
+
+        def take(tried: Tried) -> Claim | None:
+            with self._database.write(durable=False) as connection:
+                if tried.claim is not None and SELECT_HELD.row(connection, claim_params(tried.claim)) is not None:
+                    return tried.claim
+                if most_running is not None and self._running(connection) >= most_running:
+                    return None
+                lease = SELECT_LEASE.send(connection, {"in_worker": worker})
+                row = wanted[0].row(connection, wanted[1])
+                if row is None:
+                    return None
+                claimed_run, step_id, attempt, fence, state = row
+                tried.claim = Claim(claimed_run, step_id, attempt, fence + 1, worker, State(state))
+                self.take(connection, tried.claim)
+                if lease.row() is None:
+                    self._beat(connection, worker)
+                return tried.claim
+
+        return twice(self._database, take)
 
     def take(self, connection: Connection, claim: Claim) -> None:
         taken = {"new_fence": claim.fence, "new_worker": claim.worker, "new_claimed_at": self._clock()}
-        TAKE_STEP.run(connection, {**claim_params(claim), **taken})
+        TAKE_STEP.send(connection, {**claim_params(claim), **taken})
 
     def give_back(self, claim: Claim) -> bool:
         """Let others have the step; whether the claim still held."""
-        with self._database.write(durable=False) as connection:
-            return bool(RETURN_STEP.run(connection, claim_params(claim)))
+        return bool(self._returned([claim], {}))
 
     def depth(self) -> int:
         """How many steps wait."""
-        with self._database.read() as connection:
-            return int(connection.scalar(select(func.count()).where(status_is(StepStatus.PENDING))) or 0)
+        return self._count(COUNT_PENDING)
+
+    def running(self) -> int:
+        """How many steps are at work."""
+        return self._count(COUNT_RUNNING)
+
+    def _count(self, counted: Prepared) -> int:
+        def look(_: Tried) -> int:
+            with self._database.look() as connection:
+                row = counted.row(connection, {})
+                return int(row[0]) if row else 0
+
+        return twice(self._database, look)
 
     def _running(self, connection: Connection) -> int:
         """Counted by one claimer at a time, so that two cannot both be the last."""
@@ -88,69 +116,95 @@ class Queue:
 
     def register(self, worker: str) -> None:
         """Show that `worker` lives, until `release`, the store's end or the end of this process."""
-        self._liveness.hold(worker)
+        twice(self._database, lambda _: self._liveness.hold(worker))
         self.beat(worker)
 
     def release(self, worker: str) -> None:
         """The worker is done; steps it still holds may be reclaimed."""
-        with self._database.write(durable=False) as connection:
-            connection.execute(delete(leases).where(leases.c.worker == worker))
-        self._liveness.release(worker)
+
+        def forget(_: Tried) -> None:
+            with self._database.write(durable=False) as connection:
+                END_LEASE.send(connection, {"in_worker": worker})
+
+        try:
+            twice(self._database, forget)
+        finally:
+            self._liveness.release(worker)
 
     def beat(self, worker: str) -> None:
         """Say when the worker was last seen, once a process however many steps it has."""
-        with self._database.write(durable=False) as connection:
-            now = self._database.now(connection, self._clock)
-            beaten = connection.execute(update(leases).where(leases.c.worker == worker).values(beat_at=now))
-            if beaten.rowcount == 0:
-                row = {"worker": worker, "host": socket.gethostname(), "pid": os.getpid()}
-                connection.execute(insert(leases).values(**row, started_at=now, beat_at=now))
+
+        def beat(_: Tried) -> None:
+            with self._database.write(durable=False) as connection:
+                self._beat(connection, worker)
+
+        twice(self._database, beat)
 
     def alive(self, worker: str) -> bool:
-        return not self._liveness.dead([worker])
+        return twice(self._database, lambda _: not self._liveness.free([worker]))
 
     def reclaim(self, run_id: str | None = None, *, wait: bool = False) -> list[Claim]:
         """Return the steps of dead workers to PENDING with a higher fence; the claims that they had.
 
         With `wait`, suspects are looked at again until it is certain whether they live.
         """
-        held, beats, stale = self._look(run_id)
-        dead = self._dead({*beats, *(claim.worker for claim in held)}) | stale
-        while wait and self._suspected:
-            time.sleep(self._liveness.grace_sec / 4)
-            dead |= self._dead(self._suspected)
-        if not dead:
-            return []
-        with self._database.write(durable=False) as connection:
-            lost = [claim for claim in held if claim.worker in dead]
-            reclaimed = [claim for claim in lost if RETURN_STEP.run(connection, claim_params(claim))]
-            for worker in sorted(dead):
-                unchanged = (leases.c.worker == worker, leases.c.beat_at == beats.get(worker, 0))
-                connection.execute(delete(leases).where(*unchanged))
+        held, beats, now = twice(self._database, lambda _: self._look(run_id))
+        known = {*beats, *(claim.worker for claim in held)}
+        dead, unsure = twice(self._database, lambda _: self._liveness.judge(known))
+        while wait and unsure:
+            time.sleep(_LOOK_AGAIN_SEC)
+            dead, unsure = twice(self._database, lambda _: self._liveness.judge(known))
+        stale = {worker for worker, beat in beats.items() if beat < now - int(self.lease.stale_sec * 1e6)}
+        lost = [claim for claim in held if claim.worker in dead | stale]
+        gone = {worker: beats[worker] for worker in sorted(dead | stale) if worker in beats}
+        reclaimed = self._returned(lost, gone) if lost or gone else []
+        self._grant({claim.worker for claim in held} - set(beats) - dead)
         for worker in dead - stale:
             self._liveness.bury(worker)
         return reclaimed
 
-    def _look(self, run_id: str | None) -> tuple[list[Claim], dict[str, int], set[str]]:
-        """The steps at work, when their workers were last seen, and who of them was not for too long."""
+    def _look(self, run_id: str | None) -> tuple[list[Claim], dict[str, int], int]:
+        """The steps at work, when their workers were last seen, and what time it is."""
         columns = (steps.c.run_id, steps.c.step_id, steps.c.attempt, steps.c.fence, steps.c.worker, steps.c.state)
-        at_work = select(*columns).where(status_is(StepStatus.RUNNING)).order_by(steps.c.queued_at)
+        at_work = select(*columns).where(status_is(StepStatus.RUNNING)).order_by(steps.c.run_id)
         if run_id is not None:
             at_work = at_work.where(steps.c.run_id == run_id)
         with self._database.read() as connection:
             held = [Claim(*row[:5], State(row.state)) for row in connection.execute(at_work)]
             beats = {row.worker: row.beat_at for row in connection.execute(select(leases.c.worker, leases.c.beat_at))}
-            horizon = self._database.now(connection, self._clock) - int(self.lease.stale_sec * 1e6)
-        return held, beats, {worker for worker, beat in beats.items() if beat < horizon}
+            return held, beats, self._database.now(connection, self._clock)
 
-    def _dead(self, workers: Iterable[str]) -> set[str]:
-        """Those whose lock has been free for long enough; the others that lack one are suspected."""
-        now, free = time.monotonic(), self._liveness.dead(list(workers))
-        self._suspected = {worker: self._suspected.get(worker, now) for worker in free}
-        dead = {worker for worker, since in self._suspected.items() if now - since >= self._liveness.grace_sec}
-        for worker in dead:
-            del self._suspected[worker]
-        return dead
+    def _returned(self, claims: Sequence[Claim], gone: Mapping[str, int]) -> list[Claim]:
+        """Those of `claims` that still held, returned; leases of workers that were seen since then stay."""
+
+        def give(_: Tried) -> list[Claim]:
+            with self._database.write(durable=False) as connection:
+                sent = [(claim, RETURN_STEP.send(connection, claim_params(claim))) for claim in claims]
+                for worker, beat in gone.items():
+                    END_LEASE_SEEN.send(connection, {"in_worker": worker, "in_beat_at": beat})
+                return [claim for claim, one in sent if one.touched]
+
+        return twice(self._database, give)
+
+    def _grant(self, workers: Iterable[str]) -> None:
+        """A worker with a step and a lock but no lease is given one, so that it can go stale."""
+
+        def grant(_: Tried) -> None:
+            with self._database.write(durable=False) as connection:
+                now = self._database.now(connection, self._clock)
+                for worker in sorted(workers):
+                    GRANT_LEASE.send(connection, {"worker": worker, "now": now})
+
+        if workers:
+            twice(self._database, grant)
+
+    def _beat(self, connection: Connection, worker: str) -> None:
+        now = self._database.now(connection, self._clock)
+        BEAT.send(connection, {"worker": worker, "host": _HOST, "pid": os.getpid(), "now": now})
+
+
+_HOST = socket.gethostname()
+_LOOK_AGAIN_SEC = 0.2
 
 
 def claim_params(claim: Claim) -> dict[str, Any]:

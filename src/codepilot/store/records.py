@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Row
@@ -18,19 +19,21 @@ def event_id(run_id: str, seq: int) -> str:
     return f"e-{run_id.removeprefix('r-')}-{seq:06d}"
 
 
-def read_event(row: Row[*tuple[Any, ...]]) -> Event:
-    kind = EventType(row.type)
-    refs = json.loads(row.artifacts) if row.artifacts != "[]" else ()
+def read_event(row: Sequence[Any]) -> Event:
+    """From the columns of `events`, in their order."""
+    run_id, seq, at, name, step_id, attempt, data, artifacts = row
+    kind = EventType(name)
+    refs = json.loads(artifacts) if artifacts != "[]" else ()
     return Event(
         type=kind,
-        data=DATA[kind].model_validate_json(row.data),
-        step_id=row.step_id,
-        attempt=row.attempt,
+        data=DATA[kind].model_validate_json(data),
+        step_id=step_id,
+        attempt=attempt,
         artifacts=tuple(ArtifactRef.model_validate(ref) for ref in refs),
-        event_id=event_id(row.run_id, row.seq),
-        seq=row.seq,
-        run_id=row.run_id,
-        at=row.at,
+        event_id=event_id(run_id, seq),
+        seq=seq,
+        run_id=run_id,
+        at=at,
     )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import ColumnElement, and_, bindparam, func, insert, literal_column, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, delete, func, insert, literal_column, select, text, update
 
 from codepilot.core.events import TERMINAL, WAITING
 from codepilot.store.prepared import Prepared
 from codepilot.store.rows import OPEN, StepStatus
-from codepilot.store.schema import events, runs, steps, views
+from codepilot.store.schema import artifacts, events, leases, runs, steps, views
 
 
 def _quoted(values: Iterable[str]) -> list[ColumnElement[str]]:
@@ -36,16 +36,25 @@ _held = and_(
     steps.c.worker == bindparam("in_worker"),
 )
 
+# a transaction on a server ----------------------------------------------------------------------------
+
+SERVER_NOW = Prepared(text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)"))
+NOT_DURABLE = Prepared(text("SET LOCAL synchronous_commit = off"))
+EXCLUDE = Prepared(text(f"SELECT pg_advisory_xact_lock({0x636F6466})"))
+
 # a run ----------------------------------------------------------------------------------------------
 
-SELECT_HELD = Prepared(
+_select_held = (
     select(runs.c.last_seq, views.c.seq)
     .join_from(runs, steps, runs.c.run_id == steps.c.run_id)
     .join(views, views.c.run_id == runs.c.run_id)
     .where(_held)
-    .with_for_update(of=runs)
+    .with_for_update(of=[runs, steps])
 )
-"""Last event and view of the claim's run, locked; nothing if the claim is lost."""
+SELECT_HELD = Prepared(_select_held)
+"""Last event and view of the claim's run, nothing if the claim is lost. Locks the run, then the step: never the
+other way round, and whoever takes a step back locks only steps, so that nobody waits in a circle."""
+SELECT_HELD_RUN = Prepared(_select_held.add_columns(views.c.shape, views.c.view))
 
 _select_run = (
     select(runs.c.last_seq, views.c.seq, views.c.shape, views.c.view)
@@ -56,6 +65,33 @@ SELECT_RUN = Prepared(_select_run)
 SELECT_RUN_LOCKED = Prepared(_select_run.with_for_update(of=runs))
 SELECT_REQUESTS = Prepared(select(runs.c.pause_requested, runs.c.cancel_requested).where(_this_run))
 
+SELECT_EVENTS = Prepared(
+    select(events)
+    .where(events.c.run_id == bindparam("in_run"), events.c.seq > bindparam("in_after"))
+    .order_by(events.c.seq)
+)
+SELECT_PLACED = Prepared(
+    select(events)
+    .where(events.c.run_id == bindparam("in_run"), events.c.seq.between(bindparam("in_first"), bindparam("in_last")))
+    .order_by(events.c.seq)
+)
+SELECT_NEWER_THAN_VIEW = Prepared(
+    select(events)
+    .where(
+        events.c.run_id == bindparam("in_run"),
+        events.c.seq > select(views.c.seq).where(views.c.run_id == bindparam("in_run")).scalar_subquery(),
+    )
+    .order_by(events.c.seq)
+)
+INSERT_TASK = Prepared(
+    text(
+        "INSERT INTO tasks (task_id, kind, goal, repo, ref, spec, created_at) "
+        "VALUES (:task_id, :kind, :goal, :repo, :ref, :spec, :created_at) ON CONFLICT (task_id) DO NOTHING"
+    )
+)
+INSERT_RUN = Prepared(insert(runs), [column.name for column in runs.columns])
+INSERT_VIEW = Prepared(insert(views), [column.name for column in views.columns])
+INSERT_ARTIFACT = Prepared(insert(artifacts), [column.name for column in artifacts.columns])
 INSERT_EVENT = Prepared(insert(events), [column.name for column in events.columns])
 LENGTHEN_RUN = Prepared(
     update(runs).where(_this_run).values(last_seq=bindparam("new_last_seq"), updated_at=bindparam("new_updated_at"))
@@ -86,6 +122,7 @@ _next_step = (
     .with_for_update(of=steps, skip_locked=True)
 )
 COUNT_RUNNING = Prepared(select(func.count()).select_from(steps).where(status_is(StepStatus.RUNNING)))
+COUNT_PENDING = Prepared(select(func.count()).select_from(steps).where(status_is(StepStatus.PENDING)))
 NEXT_STEP = Prepared(_next_step)
 NEXT_STEP_OF_RUN = Prepared(_next_step.where(steps.c.run_id == bindparam("in_run")))
 TAKE_STEP = Prepared(
@@ -129,4 +166,24 @@ CLOSE_STEPS = Prepared(
     update(steps)
     .where(steps.c.run_id == bindparam("in_run"), status_is(*OPEN))
     .values(status=_quoted([StepStatus.CANCELLED])[0], ended_at=bindparam("new_ended_at"))
+)
+
+# workers ----------------------------------------------------------------------------------------------
+
+SELECT_LEASE = Prepared(select(leases.c.beat_at).where(leases.c.worker == bindparam("in_worker")))
+BEAT = Prepared(
+    text(
+        "INSERT INTO leases (worker, host, pid, started_at, beat_at) VALUES (:worker, :host, :pid, :now, :now) "
+        "ON CONFLICT (worker) DO UPDATE SET beat_at = excluded.beat_at"
+    )
+)
+GRANT_LEASE = Prepared(
+    text(
+        "INSERT INTO leases (worker, host, pid, started_at, beat_at) VALUES (:worker, '', 0, :now, :now) "
+        "ON CONFLICT (worker) DO NOTHING"
+    )
+)
+END_LEASE = Prepared(delete(leases).where(leases.c.worker == bindparam("in_worker")))
+END_LEASE_SEEN = Prepared(
+    delete(leases).where(leases.c.worker == bindparam("in_worker"), leases.c.beat_at == bindparam("in_beat_at"))
 )

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from sqlalchemy import exists, func, select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Connection, exists, func, select
 
-from codepilot.core.events import Event, EventDraft, StepQueued
+from codepilot.core.events import TERMINAL, Event, EventDraft, StepQueued
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
 from codepilot.store.bell import Bell
 from codepilot.store.check import check_run
 from codepilot.store.database import Database
+from codepilot.store.faults import is_conflict
 from codepilot.store.log import Log
 from codepilot.store.projection import VIEW_SHAPE
-from codepilot.store.queue import Lease, Queue, claim_params
+from codepilot.store.queue import LEASE, Lease, Queue, claim_params
 from codepilot.store.records import no_run, read_event, read_run_row, read_step_row
 from codepilot.store.rows import Claim, LostLease, RunRow, StepRow
-from codepilot.store.schema import events, runs, steps, views
+from codepilot.store.schema import artifacts, events, runs, steps, views
 from codepilot.store.statements import SELECT_HELD, SELECT_REQUESTS
+from codepilot.store.tries import Tried, twice
 from codepilot.telemetry import now_us
+
+Answer = TypeVar("Answer")
 
 
 class Store:
@@ -41,7 +45,7 @@ class Store:
         *,
         clock: Callable[[], int] = now_us,
         locks: Path | None = None,
-        lease: Lease = Lease(),
+        lease: Lease = LEASE,
     ) -> Store:
         """Open the store, migrating it if need be. `locks` is where workers on SQLite show that they live."""
         return cls(Database.open(url_or_path, locks), clock, lease)
@@ -68,7 +72,7 @@ class Store:
         try:
             added = self._create(run_id, drafts)
         except CodePilotError as error:
-            if not isinstance(error.__cause__, IntegrityError):
+            if not is_conflict(error):
                 raise
             added = self._create(run_id, drafts)
         self._ringer.ring()
@@ -76,12 +80,18 @@ class Store:
 
     def append(self, claim: Claim, drafts: Sequence[EventDraft]) -> list[Event]:
         """Add events of a step at work. They survive a killed process, and a power cut from the next commit on."""
-        with self._database.write(durable=False) as connection:
-            held = SELECT_HELD.row(connection, claim_params(claim))
-            if held is None:
-                raise LostLease(claim)
-            last_seq, view_seq = held
-            return self._log.extend(connection, claim.run_id, last_seq, view_seq, drafts)
+
+        def write(tried: Tried) -> list[Event]:
+            with self._database.write(durable=False) as connection:
+                held = SELECT_HELD.row(connection, claim_params(claim))
+                if (added := self._log.committed(connection, tried)) is not None:
+                    return added
+                if held is None:
+                    raise LostLease(claim)
+                last_seq, view_seq = held
+                return self._log.extend(connection, claim.run_id, last_seq, view_seq, drafts, tried)
+
+        return twice(self._database, write)
 
     def commit(self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]]) -> list[Event]:
         """Add what `decide` makes of the run, if the claim still holds. `decide` must not use the store."""
@@ -98,9 +108,15 @@ class Store:
 
     def control(self, run_id: str, decide: Callable[[Run], Sequence[EventDraft]]) -> list[Event]:
         """The same from outside a step: requests to pause, cancel or resume. No claim is needed."""
-        with self._database.write(durable=True) as connection:
-            run = self._log.current(connection, run_id, lock=True)
-            added, _ = self._log.record(connection, run, decide(run))
+
+        def write(tried: Tried) -> list[Event]:
+            with self._database.write(durable=True) as connection:
+                run = self._log.current(connection, run_id, lock=True)
+                if (added := self._log.committed(connection, tried)) is not None:
+                    return added
+                return self._log.record(connection, run, decide(run), tried)
+
+        added = twice(self._database, write)
         self._ringer.ring()
         return added
 
@@ -140,21 +156,12 @@ class Store:
 
     def load(self, run_id: str) -> Run:
         """The run as its whole log tells it, from the stored view and the few events after it."""
-        with self._database.read() as connection:
-            return self._log.current(connection, run_id)
+        return self._read(lambda connection: self._log.current(connection, run_id))
 
     def find(self, prefix: str) -> str:
         """The id of the run that `prefix` names alone (`r-` may be left out); `last` is the newest."""
-        newest = select(runs.c.run_id).order_by(runs.c.created_at.desc(), runs.c.run_id.desc())
         wanted = prefix.strip().lower()
-        with self._database.read() as connection:
-            if wanted == "last":
-                found = list(connection.scalars(newest.limit(1)))
-            else:
-                full = wanted if wanted.startswith("r-") else f"r-{wanted}"
-                if connection.scalar(select(exists().where(runs.c.run_id == full))):
-                    return full
-                found = list(connection.scalars(newest.where(runs.c.run_id.startswith(full, autoescape=True)).limit(6)))
+        found = self._read(lambda connection: _named(connection, wanted))
         if not found or not wanted:
             raise no_run(prefix)
         if len(found) > 1:
@@ -163,7 +170,7 @@ class Store:
                 f"{prefix!r} names several runs: {', '.join(found[:5])}{', …' if len(found) > 5 else ''}.",
                 next_action="Give more characters of the id; `codepilot history` lists them.",
             )
-        return str(found[0])
+        return found[0]
 
     def history(self, limit: int = 50) -> list[RunRow]:
         """The newest runs first."""
@@ -177,11 +184,8 @@ class Store:
             runs.c.updated_at,
             runs.c.failure_kind,
         )
-        with self._database.read() as connection:
-            rows = connection.execute(
-                select(*wanted).order_by(runs.c.created_at.desc(), runs.c.run_id.desc()).limit(limit)
-            )
-            return [read_run_row(row) for row in rows]
+        newest = select(*wanted).order_by(runs.c.created_at.desc(), runs.c.run_id.desc()).limit(limit)
+        return self._look(lambda connection: [read_run_row(row) for row in connection.execute(newest)])
 
     def events(self, run_id: str, after: int = 0, step_id: str | None = None, limit: int | None = None) -> list[Event]:
         """The run's events in order, those after `after`; only one step's if `step_id` is given."""
@@ -189,22 +193,26 @@ class Store:
         if step_id is not None:
             queued = select(func.min(steps.c.queued_seq)).where(steps.c.run_id == run_id, steps.c.step_id == step_id)
             wanted = wanted.where(events.c.step_id == step_id, events.c.seq >= queued.scalar_subquery())
-        with self._database.read() as connection:
-            return [read_event(row) for row in connection.execute(wanted.limit(limit))]
+        return self._look(lambda connection: [read_event(row) for row in connection.execute(wanted.limit(limit))])
 
     def steps(self, run_id: str) -> list[StepRow]:
         """The run's steps, oldest first."""
-        with self._database.read() as connection:
-            rows = connection.execute(select(steps).where(steps.c.run_id == run_id).order_by(steps.c.queued_seq))
-            return [read_step_row(row) for row in rows]
+        wanted = select(steps).where(steps.c.run_id == run_id).order_by(steps.c.queued_seq)
+        return self._look(lambda connection: [read_step_row(row) for row in connection.execute(wanted)])
 
     def requested(self, run_id: str) -> tuple[bool, bool]:
         """Whether someone asked to pause and to cancel the run; cheap enough to poll."""
-        with self._database.read() as connection:
-            row = SELECT_REQUESTS.row(connection, {"in_run": run_id})
+        row = self._look(lambda connection: SELECT_REQUESTS.row(connection, {"in_run": run_id}))
         if row is None:
             raise no_run(run_id)
         return bool(row[0]), bool(row[1])
+
+    def named_artifacts(self, hashes: Sequence[str], since: int) -> set[str]:
+        """Those of `hashes` that are named by a run that goes on, or that something happened to after `since`."""
+        needing = runs.c.state.not_in([state.value for state in TERMINAL]) | (runs.c.updated_at > since)
+        named = select(artifacts.c.sha256).distinct().join(runs, runs.c.run_id == artifacts.c.run_id)
+        wanted = named.where(artifacts.c.sha256.in_(hashes), needing)
+        return self._look(lambda connection: set(connection.scalars(wanted)))
 
     def check(self, run_id: str) -> None:
         """Prove that the log is gapless and that every stored view is what the log tells, or raise INTERNAL."""
@@ -221,20 +229,66 @@ class Store:
         check_run(log, small, (stored.seq, view), current, [read_step_row(row) for row in statuses])
 
     def _create(self, run_id: str, drafts: Sequence[EventDraft]) -> list[Event]:
-        with self._database.write(durable=True) as connection:
-            return self._log.create(connection, run_id, drafts)
+        def write(_: Tried) -> list[Event]:
+            with self._database.write(durable=True) as connection:
+                return self._log.create(connection, run_id, drafts)
+
+        return twice(self._database, write)
 
     def _commit(
         self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]], go_on: bool
     ) -> tuple[list[Event], Claim | None]:
-        with self._database.write(durable=True) as connection:
-            if SELECT_HELD.row(connection, claim_params(claim)) is None:
-                raise LostLease(claim)
-            run = self._log.current(connection, claim.run_id)
-            added, _ = self._log.record(connection, run, decide(run))
-            queued = added[-1] if go_on and added else None
-            if queued is None or not isinstance(queued.data, StepQueued) or queued.step_id is None:
+        def write(tried: Tried) -> tuple[list[Event], Claim | None]:
+            with self._database.write(durable=True) as connection:
+                run = self._log.current_held(connection, claim)
+                if (added := self._log.committed(connection, tried)) is not None:
+                    following = tried.claim
+                    kept = following and SELECT_HELD.row(connection, claim_params(following))
+                    return added, following if kept else None
+                if run is None:
+                    raise LostLease(claim)
+                added = self._log.record(connection, run, decide(run), tried)
+                if go_on and (following := _following(claim, added)) is not None:
+                    tried.claim = following
+                    self.queue.take(connection, following)
+                    return added, following
                 return added, None
-            following = Claim(claim.run_id, queued.step_id, queued.attempt, 1, claim.worker, queued.data.state)
-            self.queue.take(connection, following)
-            return added, following
+
+        return twice(self._database, write)
+
+    def _read(self, ask: Callable[[Connection], Answer]) -> Answer:
+        """What `ask` finds in one consistent view of the database."""
+
+        def read(_: Tried) -> Answer:
+            with self._database.read() as connection:
+                return ask(connection)
+
+        return twice(self._database, read)
+
+    def _look(self, ask: Callable[[Connection], Answer]) -> Answer:
+        """What `ask` finds with one statement."""
+
+        def look(_: Tried) -> Answer:
+            with self._database.look() as connection:
+                return ask(connection)
+
+        return twice(self._database, look)
+
+
+def _following(claim: Claim, added: Sequence[Event]) -> Claim | None:
+    """The claim on the step that these events queued last."""
+    queued = added[-1] if added else None
+    if queued is None or not isinstance(queued.data, StepQueued) or queued.step_id is None:
+        return None
+    return Claim(claim.run_id, queued.step_id, queued.attempt, 1, claim.worker, queued.data.state)
+
+
+def _named(connection: Connection, wanted: str) -> list[str]:
+    """The runs that `wanted` may mean, a few of them."""
+    newest = select(runs.c.run_id).order_by(runs.c.created_at.desc(), runs.c.run_id.desc())
+    if wanted == "last":
+        return list(connection.scalars(newest.limit(1)))
+    full = wanted if wanted.startswith("r-") else f"r-{wanted}"
+    if connection.scalar(select(exists().where(runs.c.run_id == full))):
+        return [full]
+    return list(connection.scalars(newest.where(runs.c.run_id.startswith(full, autoescape=True)).limit(6)))
