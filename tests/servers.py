@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import socket
@@ -98,14 +99,30 @@ def _postgres(program: str) -> str:
     return str(Path(pgserver.__file__).parent / "pginstall" / "bin" / program)
 
 
-@dataclass(frozen=True)
+@dataclass
 class S3Server:
     """An S3 server on loopback with one bucket."""
 
-    endpoint: str
-    bucket: str
-    key: str
-    secret: str
+    directory: Path
+    ports: list[int]
+    process: subprocess.Popen[bytes] | None = None
+    bucket: str = "codepilot"
+    key: str = "tester"
+    secret: str = "not-a-secret"
+
+    @classmethod
+    def made(cls, directory: Path) -> S3Server:
+        directory.mkdir(parents=True)
+        server = cls(directory, free_ports(8))
+        credentials = [{"accessKey": server.key, "secretKey": server.secret}]
+        actions = ["Admin", "Read", "Write", "List", "Tagging"]
+        access = {"identities": [{"name": "t", "credentials": credentials, "actions": actions}]}
+        (directory / "access.json").write_text(json.dumps(access))
+        return server
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.ports[3]}"
 
     @property
     def url(self) -> str:
@@ -120,6 +137,31 @@ class S3Server:
             "AWS_REGION": "us-east-1",
             "AWS_ALLOW_HTTP": "true",
         }
+
+    def start(self) -> None:
+        master, volume, filer, s3, *grpc = self.ports
+        weed = str(Path(sys.executable).with_name("weed"))
+        command = [weed, "server", f"-dir={self.directory}", "-ip=127.0.0.1", "-s3"]
+        command += ["-ip.bind=127.0.0.1", f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"]
+        command += [f"-s3.port={s3}", f"-s3.config={self.directory / 'access.json'}", "-volume.max=64", "-s3.iam=false"]
+        command += [f"-master.port.grpc={grpc[0]}", f"-volume.port.grpc={grpc[1]}", f"-filer.port.grpc={grpc[2]}"]
+        command += [f"-s3.port.grpc={grpc[3]}", "-master.volumeSizeLimitMB=128", "-volume.preStopSeconds=0"]
+        command += ["-master.electionTimeout=1s", "-master.heartbeatInterval=100ms", "-master.telemetry=false"]
+        command += ["-s3.port.iceberg=0", "-s3.port.lance=0"]
+        log = self.directory / "log"
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(bound_to_us(command), stdout=out, stderr=out, cwd=self.directory)
+        wait_until(lambda: _bucket_made(self), self.process, log)
+
+    def stop(self) -> None:
+        """At once, and gone when this returns."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+            deadline = time.monotonic() + START_SEC
+            while any(_listens(port) for port in self.ports) and time.monotonic() < deadline:
+                time.sleep(0.02)
 
 
 @contextlib.contextmanager
@@ -142,26 +184,17 @@ def free_ports(count: int) -> list[int]:
 
 @contextlib.contextmanager
 def s3_server(directory: Path) -> Iterator[S3Server]:
-    directory.mkdir(parents=True)
-    access = {"identities": [{"name": "t", "credentials": [{"accessKey": "tester", "secretKey": "not-a-secret"}]}]}
-    access["identities"][0]["actions"] = ["Admin", "Read", "Write", "List", "Tagging"]  # type: ignore[assignment]
-    (directory / "access.json").write_text(__import__("json").dumps(access))
-    master, volume, filer, s3, *grpc = free_ports(8)
-    command = [str(Path(sys.executable).with_name("weed")), "server", f"-dir={directory}", "-ip=127.0.0.1", "-s3"]
-    command += ["-ip.bind=127.0.0.1", f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"]
-    command += [f"-s3.port={s3}", f"-s3.config={directory / 'access.json'}", "-volume.max=8", "-s3.iam=false"]
-    command += [f"-master.port.grpc={grpc[0]}", f"-volume.port.grpc={grpc[1]}", f"-filer.port.grpc={grpc[2]}"]
-    command += [f"-s3.port.grpc={grpc[3]}", "-master.volumeSizeLimitMB=64", "-volume.preStopSeconds=0"]
-    log = directory / "log"
-    with log.open("ab") as out:
-        process = subprocess.Popen(bound_to_us(command), stdout=out, stderr=out, cwd=directory)
-    server = S3Server(f"http://127.0.0.1:{s3}", "codepilot", "tester", "not-a-secret")
+    server = S3Server.made(directory)
     try:
-        wait_until(lambda: _bucket_made(server), process, log)
+        server.start()
         yield server
     finally:
-        process.kill()
-        process.wait()
+        server.stop()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _bucket_made(server: S3Server) -> bool:
@@ -178,7 +211,7 @@ def _bucket_made(server: S3Server) -> bool:
         retry_config={"max_retries": 0},
     )
     try:
-        obstore.put(store, ".ready", b"")
+        obstore.put(store, ".ready", b"ready")
     except Exception:  # noqa: BLE001 - whatever the client says, it is not ready yet
         return False
     return True

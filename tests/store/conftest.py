@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from artifact_kit import Kept, kept_files, kept_objects
 
-from codepilot.store import Home, Store
+from codepilot.store import Home, Store, new_id
 
 
 @pytest.fixture
@@ -40,3 +41,12 @@ def open_store(place: str, home: Home) -> Iterator[Callable[[], Store]]:
 @pytest.fixture
 def store(open_store: Callable[[], Store]) -> Store:
     return open_store()
+
+
+@pytest.fixture(params=["files", "objects"])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Kept:
+    """An artifact store, empty."""
+    if request.param == "files":
+        return kept_files(tmp_path / "artifacts")
+    s3 = request.getfixturevalue("s3")
+    return kept_objects(s3.bucket, f"tests/{new_id('a')}", s3.environ)

@@ -1,21 +1,40 @@
-"""Artifacts: whole or absent, and never other bytes than those that were kept."""
+"""Artifacts, as files and as objects of a bucket: whole or absent, and never other bytes than those that were kept."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import random
 import subprocess
 import sys
+import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from artifact_kit import BIG, Kept
 from hypothesis import given
 from hypothesis import strategies as st
 
 from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.store import FileArtifacts
+from codepilot.store import ArtifactDamaged, ArtifactMissing, FileArtifacts, open_artifacts
+
+MISSING = ArtifactRef(type=ArtifactType.LOG, sha256="0" * 64, size_bytes=3)
+LARGE = 2 * (8 << 20) + 12_345
+
+
+def pieces(size: int, seed: int = 0) -> Iterator[bytes]:
+    """So many bytes, in pieces of odd lengths."""
+    dice, block = random.Random(seed), random.Random(seed).randbytes(1 << 20)
+    while size > 0:
+        piece = block[: min(size, dice.randrange(1, 1 << 20))]
+        size -= len(piece)
+        yield piece
 
 
 @given(data=st.binary(max_size=2_000), kind=st.sampled_from(ArtifactType))
@@ -25,6 +44,26 @@ def test_what_is_put_is_what_is_got(tmp_path_factory: pytest.TempPathFactory, da
     assert artifacts.get(ref) == data
     assert artifacts.has(ref)
     assert (ref.type, ref.size_bytes) == (kind, len(data))
+
+
+@given(chunks=st.lists(st.binary(max_size=500), max_size=6))
+def test_a_stream_is_kept_as_its_bytes_would_be(tmp_path_factory: pytest.TempPathFactory, chunks: list[bytes]) -> None:
+    artifacts = FileArtifacts(tmp_path_factory.getbasetemp() / "streamed-artifacts")
+    ref = artifacts.put_stream(iter(chunks), ArtifactType.SNAPSHOT)
+    assert ref == artifacts.put(b"".join(chunks), ArtifactType.SNAPSHOT)
+    assert b"".join(artifacts.stream(ref)) == b"".join(chunks)
+
+
+@pytest.mark.parametrize("size", [0, 1, 8 << 20, LARGE])
+def test_any_size_comes_back_by_either_way(kept: Kept, size: int) -> None:
+    data = b"".join(pieces(size))
+    ref = kept.artifacts.put(data, ArtifactType.REPORT)
+    assert (ref.sha256, ref.size_bytes) == (hashlib.sha256(data).hexdigest(), size)
+    assert kept.names() == [f"sha256/{ref.sha256[:2]}/{ref.sha256}"]
+    assert kept.artifacts.put_stream(pieces(size), ArtifactType.REPORT) == ref
+    assert kept.artifacts.get(ref) == data
+    assert b"".join(kept.artifacts.stream(ref)) == data
+    assert kept.artifacts.has(ref) and kept.names() == [f"sha256/{ref.sha256[:2]}/{ref.sha256}"]
 
 
 def test_the_same_bytes_are_written_once(tmp_path: Path) -> None:
@@ -39,55 +78,67 @@ def test_the_same_bytes_are_written_once(tmp_path: Path) -> None:
     assert path.stat().st_ino == before.st_ino
 
 
-@given(chunks=st.lists(st.binary(max_size=500), max_size=6))
-def test_a_stream_is_kept_as_its_bytes_would_be(tmp_path_factory: pytest.TempPathFactory, chunks: list[bytes]) -> None:
-    artifacts = FileArtifacts(tmp_path_factory.getbasetemp() / "streamed-artifacts")
-    ref = artifacts.put_stream(iter(chunks), ArtifactType.SNAPSHOT)
-    assert ref == artifacts.put(b"".join(chunks), ArtifactType.SNAPSHOT)
-    assert b"".join(artifacts.stream(ref)) == b"".join(chunks)
-
-
-def test_a_stream_that_breaks_leaves_nothing_and_damage_is_noticed_at_its_end(tmp_path: Path) -> None:
-    artifacts = FileArtifacts(tmp_path)
-
-    def broken() -> Iterator[bytes]:
-        yield b"half"
+def test_a_stream_that_breaks_leaves_nothing(kept: Kept) -> None:
+    def broken(size: int) -> Iterator[bytes]:
+        yield from pieces(size)
         raise CodePilotError(FailureKind.EXECUTOR_LOST, "gone")
 
-    with pytest.raises(CodePilotError) as caught:
-        artifacts.put_stream(broken(), ArtifactType.SNAPSHOT)
-    assert caught.value.kind is FailureKind.EXECUTOR_LOST
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-    ref = artifacts.put_stream([b"precious ", b"bytes"], ArtifactType.SNAPSHOT)
-    artifacts.path(ref).write_bytes(b"precious Bytes")
-    with pytest.raises(CodePilotError, match=ref.sha256) as damaged:
-        list(artifacts.stream(ref))
-    assert damaged.value.kind is FailureKind.ARTIFACT_STORE_UNAVAILABLE
-    artifacts.put_stream([b"precious bytes"], ArtifactType.SNAPSHOT)
-    assert list(artifacts.stream(ref)) == [b"precious bytes"]
-    missing = ArtifactRef(type=ArtifactType.LOG, sha256="0" * 64, size_bytes=0)
-    with pytest.raises(CodePilotError, match="0" * 64):
-        list(artifacts.stream(missing))
+    for size in (4, LARGE):
+        with pytest.raises(CodePilotError) as caught:
+            kept.artifacts.put_stream(broken(size), ArtifactType.SNAPSHOT)
+        assert caught.value.kind is FailureKind.EXECUTOR_LOST
+    assert kept.names() == []
 
 
-def test_damage_is_noticed_and_mended_by_putting_again(tmp_path: Path) -> None:
-    artifacts = FileArtifacts(tmp_path)
-    ref = artifacts.put(b"precious bytes", ArtifactType.PATCH)
-    artifacts.path(ref).write_bytes(b"precious b")
-    with pytest.raises(CodePilotError, match=ref.sha256) as damaged:
-        artifacts.get(ref)
-    assert damaged.value.kind is FailureKind.ARTIFACT_STORE_UNAVAILABLE
-    artifacts.put(b"precious bytes", ArtifactType.PATCH)
-    assert artifacts.get(ref) == b"precious bytes"
+def test_no_more_is_taken_than_allowed(kept: Kept) -> None:
+    def endless() -> Iterator[bytes]:
+        for _ in range(1_000):
+            yield b"x" * 100_000
+
+    with pytest.raises(CodePilotError, match="500000") as refused:
+        kept.artifacts.put_stream(endless(), ArtifactType.SNAPSHOT, limit_bytes=500_000)
+    assert refused.value.kind is FailureKind.POLICY_VIOLATION
+    assert kept.names() == []
+    assert kept.artifacts.put_stream([b"x" * 500_000], ArtifactType.LOG, limit_bytes=500_000).size_bytes == 500_000
 
 
-def test_a_missing_artifact_is_named(tmp_path: Path) -> None:
-    artifacts = FileArtifacts(tmp_path)
-    ref = ArtifactRef(type=ArtifactType.LOG, sha256="0" * 64, size_bytes=0)
-    assert not artifacts.has(ref)
-    with pytest.raises(CodePilotError, match="0" * 64) as missing:
-        artifacts.get(ref)
-    assert missing.value.kind is FailureKind.ARTIFACT_STORE_UNAVAILABLE
+@pytest.mark.parametrize(
+    ("size", "how"),
+    [(5_000, "flipped"), (5_000, "shorter"), (5_000, "longer"), (5_000, "empty"), (LARGE, "flipped")],
+)
+def test_damage_is_noticed_and_mended_by_putting_again(kept: Kept, size: int, how: str) -> None:
+    data = b"".join(pieces(size))
+    ref = kept.artifacts.put(data, ArtifactType.PATCH)
+    flipped = bytearray(data)
+    flipped[-7] ^= 1
+    spoiled = {"flipped": bytes(flipped), "shorter": data[:-1], "longer": data + b"x", "empty": b""}[how]
+    kept.spoil(ref, spoiled)
+    for read in (lambda: kept.artifacts.get(ref), lambda: list(kept.artifacts.stream(ref))):
+        with pytest.raises(ArtifactDamaged, match=ref.sha256) as damaged:
+            read()
+        assert damaged.value.kind is FailureKind.ARTIFACT_STORE_UNAVAILABLE
+    kept.artifacts.put_stream(pieces(size), ArtifactType.PATCH)
+    assert kept.artifacts.get(ref) == data
+    assert len(kept.names()) == 1
+
+
+def test_no_more_is_read_than_was_kept(kept: Kept) -> None:
+    ref = kept.artifacts.put(b"few", ArtifactType.LOG)
+    kept.spoil(ref, b"f" * 3_000_000)
+    taken = 0
+    with pytest.raises(ArtifactDamaged):
+        for piece in kept.artifacts.stream(ref):
+            taken += len(piece)
+    assert taken <= 3
+
+
+def test_a_missing_artifact_is_named(kept: Kept) -> None:
+    assert not kept.artifacts.has(MISSING)
+    for read in (lambda: kept.artifacts.get(MISSING), lambda: list(kept.artifacts.stream(MISSING))):
+        with pytest.raises(ArtifactMissing, match="0" * 64) as missing:
+            read()
+        assert missing.value.kind is FailureKind.ARTIFACT_STORE_UNAVAILABLE
+        assert kept.artifacts.place in str(missing.value)
 
 
 def test_a_torn_write_is_never_taken_for_the_artifact(tmp_path: Path) -> None:
@@ -121,13 +172,80 @@ def test_a_leftover_of_a_killed_writer_is_not_an_artifact(tmp_path: Path) -> Non
     assert not artifacts.has(ref)
 
 
-def test_many_writers_of_the_same_bytes_agree(tmp_path: Path) -> None:
-    artifacts = FileArtifacts(tmp_path)
-    with ThreadPoolExecutor(8) as pool:
-        refs = list(pool.map(lambda _: artifacts.put(b"popular" * 1_000, ArtifactType.REPORT), range(24)))
-    assert len(set(refs)) == 1
-    assert artifacts.get(refs[0]) == b"popular" * 1_000
-    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 1
+@pytest.mark.parametrize("size", [7_000, 9 << 20])
+def test_many_writers_of_the_same_bytes_agree(kept: Kept, size: int) -> None:
+    writers = 50 if size < 1 << 20 else 6
+    data, together = b"".join(pieces(size)), threading.Barrier(writers)
+
+    def put(_: int) -> ArtifactRef:
+        together.wait()
+        return kept.artifacts.put(data, ArtifactType.REPORT)
+
+    with ThreadPoolExecutor(writers) as pool:
+        refs = set(pool.map(put, range(writers)))
+    assert len(refs) == 1
+    assert kept.artifacts.get(refs.pop()) == data
+    assert len(kept.names()) == 1
+
+
+def test_many_writers_of_different_bytes_do_not_meet(kept: Kept) -> None:
+    with ThreadPoolExecutor(50) as pool:
+        every = [b"%d" % number * 20_000 for number in range(50)]
+        refs = list(pool.map(lambda data: kept.artifacts.put(data, ArtifactType.LOG), every))
+        assert list(pool.map(kept.artifacts.get, refs)) == every
+    assert len(kept.names()) == 50
+
+
+def test_what_is_put_again_looks_young(kept: Kept) -> None:
+    """Retention goes by age, so who finds a thing already there makes sure that it will not be taken for old."""
+    for data in (b"again", b"".join(pieces(9 << 20))):
+        ref = kept.artifacts.put(data, ArtifactType.LOG)
+        kept.age(ref, timedelta(hours=30))
+        before = kept.modified(ref)
+        kept.artifacts.put(data, ArtifactType.LOG)
+        assert kept.modified(ref) > before
+        assert kept.artifacts.get(ref) == data
+
+
+def test_a_link_lets_anyone_read_for_a_while(kept: Kept) -> None:
+    ref = kept.artifacts.put(b"for all to see", ArtifactType.REPORT)
+    link = kept.artifacts.link(ref, 60)
+    if kept.form == "files":
+        assert link is None
+        return
+    assert link is not None and kept.secret not in link
+    with urllib.request.urlopen(link, timeout=10) as answer:
+        assert answer.read() == b"for all to see"
+    for other in (link.replace(ref.sha256, "0" * 64), link.partition("?")[0], link[:-2] + "zz"):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(other, timeout=10)
+        assert refused.value.code == 403
+    for seconds in (0, -1, 8 * 24 * 3600):
+        with pytest.raises(CodePilotError) as caught:
+            kept.artifacts.link(ref, seconds)
+        assert caught.value.kind is FailureKind.INVALID_SPEC
+
+
+def test_a_large_artifact_passes_through_little_memory(kept: Kept) -> None:
+    program = """
+import hashlib, json, resource, sys
+from codepilot.core.artifacts import ArtifactType
+from codepilot.store import open_artifacts
+artifacts = open_artifacts(sys.argv[1])
+small = artifacts.put(b"warm", ArtifactType.LOG)
+artifacts.get(small)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+block = bytes(range(256)) * 4096
+ref = artifacts.put_stream((block for _ in range(int(sys.argv[2]))), ArtifactType.SNAPSHOT)
+size = sum(len(piece) for piece in artifacts.stream(ref))
+print(json.dumps([size, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024]))
+"""
+    environ = {**os.environ, **kept.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", program, kept.url, str(BIG >> 20)]
+    ran = subprocess.run(command, env=environ, capture_output=True, check=True, text=True)
+    size, grown_mib = map(int, ran.stdout.strip("[]\n").split(","))
+    assert size == BIG
+    assert grown_mib < 100
 
 
 def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
@@ -135,3 +253,14 @@ def test_a_store_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     with pytest.raises(CodePilotError) as refused:
         FileArtifacts(tmp_path).put(b"x", ArtifactType.LOG)
     assert refused.value.kind is FailureKind.ARTIFACT_STORE_UNAVAILABLE
+
+
+def test_a_place_is_a_path_or_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ref = FileArtifacts(tmp_path / "a b").put(b"x", ArtifactType.LOG)
+    for place in (tmp_path / "a b", "a b", str(tmp_path / "a b"), f"file://{tmp_path}/a%20b"):
+        assert open_artifacts(place, {}).get(ref) == b"x"
+    for url in ("gs://bucket", "s3://", "s3://key:secret@bucket/x", "s3://bucket?x=1", "file://host/x", "s3://b:80/x"):
+        with pytest.raises(CodePilotError) as refused:
+            open_artifacts(url, {"AWS_ACCESS_KEY_ID": "k"})
+        assert refused.value.kind is FailureKind.INVALID_SPEC and "secret" not in str(refused.value)

@@ -6,9 +6,11 @@ when it is first asked for.
 
 from typing import TYPE_CHECKING
 
-from codepilot.store.artifacts import Artifacts, FileArtifacts
+from codepilot.store.artifacts import ArtifactDamaged, ArtifactMissing, Artifacts, open_artifacts
+from codepilot.store.files import FileArtifacts
 from codepilot.store.home import Home
 from codepilot.store.ids import new_id
+from codepilot.store.retention import Pruned, prune
 from codepilot.store.rows import Claim, LostLease, RunRow, StepRow, StepStatus
 
 if TYPE_CHECKING:
@@ -24,14 +26,19 @@ else:
 
 
 __all__ = [
+    "ArtifactDamaged",
+    "ArtifactMissing",
     "Artifacts",
     "Claim",
     "FileArtifacts",
     "Home",
     "LostLease",
+    "Pruned",
     "RunRow",
     "StepRow",
     "StepStatus",
     "Store",
     "new_id",
+    "open_artifacts",
+    "prune",
 ]

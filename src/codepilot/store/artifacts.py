@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import unquote, urlsplit
 
 from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.store.faults import disk_faults
 
-_UNAVAILABLE = FailureKind.ARTIFACT_STORE_UNAVAILABLE
-_PIECE = 1 << 20
+LARGEST_BYTES = 4 << 30
+"""What one artifact may come to unless the caller says otherwise; S3 copies no more than 5 GiB at once."""
+STALE_US = 3_600_000_000
+"""Artifacts that are put again look younger than this afterwards, so that retention spares them."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Something that lies in the store: an artifact, or (without a hash) what a broken write left behind."""
+
+    name: str
+    sha256: str | None
+    size_bytes: int
+    modified: int
+    """When it was last put, in microseconds."""
 
 
 class Artifacts(Protocol):
+    """One store serves one database: retention removes what that database does not name."""
+
+    @property
+    def place(self) -> str:
+        """The directory or bucket, as messages name it."""
+        ...
+
     def put(self, data: bytes, type: ArtifactType) -> ArtifactRef:
         """Keep `data`; when it returns, the bytes are durable."""
         ...
@@ -26,127 +45,79 @@ class Artifacts(Protocol):
         """The bytes, proved to be those that were kept."""
         ...
 
-    def put_stream(self, chunks: Iterable[bytes], type: ArtifactType) -> ArtifactRef:
-        """Keep what the pieces add up to, however large; as durable as `put`."""
+    def put_stream(self, chunks: Iterable[bytes], type: ArtifactType, limit_bytes: int = LARGEST_BYTES) -> ArtifactRef:
+        """Keep what the pieces add up to, in bounded memory; as durable as `put`."""
         ...
 
     def stream(self, ref: ArtifactRef) -> Iterator[bytes]:
-        """The bytes in pieces. Damage is noticed at the end, so trust none of them before it."""
+        """The bytes in pieces, never more than were kept. Damage is noticed at the end: trust none before it."""
         ...
 
     def has(self, ref: ArtifactRef) -> bool: ...
 
+    def link(self, ref: ArtifactRef, seconds: int) -> str | None:
+        """A URL that lets anyone read the bytes for so long, if the store can make one."""
+        ...
 
-class FileArtifacts:
-    """Artifacts as files under `root/sha256/ab/`. A file there is whole: it gets its name after it is synced."""
+    def stored(self) -> Iterator[Stored]:
+        """Everything that lies here, in no order."""
+        ...
 
-    def __init__(self, root: Path) -> None:
-        self._root = root / "sha256"
-
-    def put(self, data: bytes, type: ArtifactType) -> ArtifactRef:
-        ref = ArtifactRef(type=type, sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data))
-        final = self.path(ref)
-        with disk_faults(_UNAVAILABLE, f"Storing artifact {final}"):
-            if not self._whole(final, ref):
-                self._write(final, data)
-        return ref
-
-    def get(self, ref: ArtifactRef) -> bytes:
-        path = self.path(ref)
-        with disk_faults(_UNAVAILABLE, f"Reading artifact {path}"):
-            data = path.read_bytes()
-        if hashlib.sha256(data).hexdigest() != ref.sha256:
-            raise _damaged(path)
-        return data
-
-    def put_stream(self, chunks: Iterable[bytes], type: ArtifactType) -> ArtifactRef:
-        with disk_faults(_UNAVAILABLE, f"Storing an artifact in {self._root}"):
-            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=self._root)
-        temporary = Path(name)
-        digest, size = hashlib.sha256(), 0
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                for chunk in chunks:
-                    digest.update(chunk)
-                    size += len(chunk)
-                    with disk_faults(_UNAVAILABLE, f"Storing artifact {temporary}"):
-                        file.write(chunk)
-                ref = ArtifactRef(type=type, sha256=digest.hexdigest(), size_bytes=size)
-                with disk_faults(_UNAVAILABLE, f"Storing artifact {temporary}"):
-                    file.flush()
-                    os.fsync(file.fileno())
-            with disk_faults(_UNAVAILABLE, f"Storing artifact {self.path(ref)}"):
-                self._rename(temporary, self.path(ref))
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        return ref
-
-    def stream(self, ref: ArtifactRef) -> Iterator[bytes]:
-        path = self.path(ref)
-        digest = hashlib.sha256()
-        with disk_faults(_UNAVAILABLE, f"Reading artifact {path}"):
-            file = path.open("rb")
-        with file:
-            while True:
-                with disk_faults(_UNAVAILABLE, f"Reading artifact {path}"):
-                    piece = file.read(_PIECE)
-                if not piece:
-                    break
-                digest.update(piece)
-                yield piece
-        if digest.hexdigest() != ref.sha256:
-            raise _damaged(path)
-
-    def has(self, ref: ArtifactRef) -> bool:
-        return self.path(ref).is_file()
-
-    def path(self, ref: ArtifactRef) -> Path:
-        """Where the bytes lie, or would."""
-        return self._root / ref.sha256[:2] / ref.sha256
-
-    def _whole(self, path: Path, ref: ArtifactRef) -> bool:
-        """Whether the bytes are there already; a damaged file is written anew."""
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            return False
-        return hashlib.sha256(data).hexdigest() == ref.sha256
-
-    def _write(self, final: Path, data: bytes) -> None:
-        folder = final.parent
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=folder)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            self._rename(Path(temporary), final)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-
-    def _rename(self, temporary: Path, final: Path) -> None:
-        final.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary.replace(final)
-        for directory in (final.parent, self._root):
-            _sync_directory(directory)
+    def remove(self, one: Stored, unless_after: int) -> bool:
+        """Remove it, unless it is gone or was put again after that time (microseconds)."""
+        ...
 
 
-def _damaged(path: Path) -> CodePilotError:
+class ArtifactMissing(CodePilotError):
+    """The store answers, and does not have it."""
+
+    def __init__(self, ref: ArtifactRef, place: str) -> None:
+        super().__init__(
+            FailureKind.ARTIFACT_STORE_UNAVAILABLE,
+            f"The artifact {ref.sha256} is not in {place}.",
+            next_action="Check that this is the store that the run used; if it is, run the task again.",
+            sha256=ref.sha256,
+            place=place,
+        )
+
+
+class ArtifactDamaged(CodePilotError):
+    """Other bytes lie there than those that were kept."""
+
+    def __init__(self, ref: ArtifactRef, place: str) -> None:
+        super().__init__(
+            FailureKind.ARTIFACT_STORE_UNAVAILABLE,
+            f"The artifact {ref.sha256} in {place} is damaged: its bytes do not have the hash it is named by.",
+            next_action="Restore it from a backup, or run the task again.",
+            sha256=ref.sha256,
+            place=place,
+        )
+
+
+def too_large(limit_bytes: int) -> CodePilotError:
     return CodePilotError(
-        _UNAVAILABLE,
-        f"The artifact {path} is damaged: its bytes do not have the hash it is named by.",
-        next_action="Restore the file from a backup, or run the task again.",
-        path=path,
+        FailureKind.POLICY_VIOLATION, f"An artifact is larger than {limit_bytes} bytes.", limit_bytes=limit_bytes
     )
 
 
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def open_artifacts(url_or_path: str | Path, environ: Mapping[str, str] = os.environ) -> Artifacts:
+    """Artifacts at a path, a `file://` URL or `s3://bucket/prefix`; the key to a bucket comes from `environ` alone."""
+    from codepilot.store.files import FileArtifacts
+
+    text = str(url_or_path)
+    if isinstance(url_or_path, Path) or "://" not in text:
+        return FileArtifacts(Path(text).expanduser().absolute())
+    url = urlsplit(text)
+    plain = not (url.username or url.password or url.query or url.fragment)
+    if plain and url.scheme == "file" and url.netloc in ("", "localhost") and url.path.startswith("/"):
+        return FileArtifacts(Path(unquote(url.path)))
+    if plain and url.scheme == "s3" and url.netloc and ":" not in url.netloc:
+        from codepilot.store.bucket import Bucket
+        from codepilot.store.objects import ObjectArtifacts
+
+        return ObjectArtifacts(Bucket.open(url.netloc, unquote(url.path).strip("/"), environ))
+    raise CodePilotError(
+        FailureKind.INVALID_SPEC,
+        f"A {url.scheme!r} URL like this does not name an artifact store.",
+        next_action="Give a directory or s3://BUCKET/PREFIX; credentials belong into the environment (AWS_*).",
+    )

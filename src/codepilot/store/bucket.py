@@ -1,0 +1,284 @@
+"""One bucket of an S3 server: requests that are tried three times, failures that name it and never its keys."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from urllib.parse import urlsplit
+
+from codepilot.core.failures import CodePilotError, FailureKind
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
+
+TRIES = 3
+PART_BYTES = 8 << 20
+_PARALLEL_PARTS = 4
+_BACKOFF_SEC = 0.1
+_LINK_SEC = 7 * 24 * 3600
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>(\w{1,64})</Code>")
+_AGAIN = frozenset({408, 429})
+_CREDENTIALS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_SKIP_SIGNATURE",
+)
+_SETTINGS = {
+    "AWS_ACCESS_KEY_ID": "access_key_id",
+    "AWS_SECRET_ACCESS_KEY": "secret_access_key",
+    "AWS_SESSION_TOKEN": "session_token",
+    "AWS_COPY_IF_NOT_EXISTS": "copy_if_not_exists",
+}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait for one request, and for one that moves many bytes."""
+
+    connect_sec: float = 5.0
+    request_sec: float = 60.0
+    bulk_sec: float = 600.0
+
+
+PATIENCE = Patience()
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the server says about an object."""
+
+    key: str
+    size: int
+    modified: int
+    etag: str
+
+
+class Bucket:
+    """Objects under a prefix. Safe to use from any thread, not across a fork."""
+
+    def __init__(self, single: S3Store, bulk: S3Store, place: str) -> None:
+        self._single = single
+        self._bulk = bulk
+        self.place = place
+
+    @classmethod
+    def open(cls, bucket: str, prefix: str, environ: Mapping[str, str], patience: Patience = PATIENCE) -> Bucket:
+        """Look at the settings; nothing is sent."""
+        endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or ""
+        place = f"s3://{bucket}/{prefix}".rstrip("/") + (f" at {_shown(endpoint)}" if endpoint else "")
+        _check(endpoint, environ, place)
+        try:
+            from obstore.store import S3Store
+        except ModuleNotFoundError as error:
+            raise CodePilotError(
+                FailureKind.INVALID_SPEC,
+                f"The artifact store {place} needs a library that is not installed: {error.name}.",
+                next_action="Install it with `pip install 'codepilot[s3]'`.",
+            ) from error
+
+        settings: dict[str, Any] = {"copy_if_not_exists": "multipart"}
+        settings |= {name: environ[key] for key, name in _SETTINGS.items() if environ.get(key)}
+        settings["region"] = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+        if endpoint:
+            settings["endpoint"] = endpoint
+
+        def made(seconds: float, retries: int) -> S3Store:
+            return S3Store(
+                bucket,
+                prefix=prefix or None,
+                client_options={
+                    "allow_http": endpoint.startswith("http://"),
+                    "connect_timeout": timedelta(seconds=patience.connect_sec),
+                    "timeout": timedelta(seconds=seconds),
+                },
+                retry_config={
+                    "max_retries": retries,
+                    "backoff": {"init_backoff": timedelta(seconds=_BACKOFF_SEC)},
+                    "retry_timeout": timedelta(seconds=240),
+                },
+                **settings,
+            )
+
+        return cls(made(patience.request_sec, 0), made(patience.bulk_sec, TRIES - 1), place)
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Put an object that is not there yet; false if it is. Of many who try at once, one succeeds."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        try:
+            self._tried("Writing", lambda: obstore.put(self._single, key, data, mode="create"))
+        except AlreadyExistsError:
+            return False
+        return True
+
+    def replace(self, key: str, data: bytes) -> None:
+        import obstore
+
+        self._tried("Writing", lambda: obstore.put(self._single, key, data, use_multipart=False))
+
+    def upload(self, key: str, file: BinaryIO) -> None:
+        """Put an object of any size in parts, each of which is tried three times."""
+        import obstore
+
+        self._tried(
+            "Writing",
+            lambda: obstore.put(
+                self._bulk, key, file, use_multipart=True, chunk_size=PART_BYTES, max_concurrency=_PARALLEL_PARTS
+            ),
+            tries=1,
+        )
+
+    def copy_new(self, source: str, key: str) -> bool:
+        """Copy on the server to where nothing is yet; false if something is."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        try:
+            self._tried("Copying", lambda: obstore.copy(self._bulk, source, key, overwrite=False), tries=1)
+        except AlreadyExistsError:
+            return False
+        return True
+
+    def copy(self, source: str, key: str) -> None:
+        import obstore
+
+        self._tried("Copying", lambda: obstore.copy(self._bulk, source, key), tries=1)
+
+    def find(self, key: str) -> Found | None:
+        import obstore
+
+        try:
+            return _found(self._tried("Looking at", lambda: obstore.head(self._single, key)))
+        except FileNotFoundError:
+            return None
+
+    def read(self, key: str, start: int, end: int) -> tuple[bytes, int] | None:
+        """The bytes from `start` to `end` and the object's whole size, or None if it is not there."""
+        import obstore
+        from obstore.exceptions import GenericError
+
+        def read_once() -> tuple[bytes, int]:
+            ranged: Any = {"range": (start, end)} if end > start else None
+            try:
+                got = obstore.get(self._single, key, options=ranged)
+            except GenericError as error:
+                if "status code: 416" in str(error):
+                    return b"", int(obstore.head(self._single, key)["size"])
+                raise
+            size = int(got.meta["size"])
+            return (bytes(got.bytes()) if end > start else b""), size
+
+        try:
+            return self._tried("Reading", read_once)
+        except FileNotFoundError as error:
+            if "NoSuchBucket" in str(error):
+                raise self._unavailable("Reading", "there is no such bucket") from None
+            return None
+
+    def delete(self, key: str) -> None:
+        """Removing what is not there is fine."""
+        import obstore
+
+        try:
+            self._tried("Removing from", lambda: obstore.delete(self._single, key))
+        except FileNotFoundError:
+            return
+
+    def listed(self, prefix: str) -> Iterator[Found]:
+        import obstore
+
+        pages = iter(obstore.list(self._bulk, prefix, chunk_size=1000))
+        while (page := self._tried("Listing", lambda: next(pages, None), tries=1)) is not None:
+            yield from map(_found, page)
+
+    def link(self, key: str, seconds: int) -> str:
+        import obstore
+
+        if not 0 < seconds <= _LINK_SEC:
+            raise CodePilotError(
+                FailureKind.INVALID_SPEC, f"A link lasts between 1 and {_LINK_SEC} seconds, not {seconds}."
+            )
+        lasting = timedelta(seconds=seconds)
+        return str(self._tried("Signing for", lambda: obstore.sign(self._single, "GET", key, lasting)))
+
+    def _tried(self, doing: str, call: Callable[[], T], tries: int = TRIES) -> T:
+        """Call, and again where that may help. What the object's absence or presence means is left to the caller."""
+        from obstore.exceptions import AlreadyExistsError, BaseError
+
+        for number in range(1, tries + 1):
+            try:
+                return call()
+            except (AlreadyExistsError, FileNotFoundError):
+                raise
+            except (BaseError, OSError, ValueError) as error:
+                reason, passing = _reason(error)
+            if not passing or number == tries:
+                break
+            time.sleep(random.uniform(0.5, 1.5) * _BACKOFF_SEC * 3 ** (number - 1))
+        raise self._unavailable(doing, reason)
+
+    def _unavailable(self, doing: str, reason: str) -> CodePilotError:
+        return CodePilotError(
+            FailureKind.ARTIFACT_STORE_UNAVAILABLE,
+            f"{doing} {self.place} failed: {reason}.",
+            next_action="Check the server, the bucket and the AWS_* variables, then `codepilot resume`.",
+            place=self.place,
+            reason=reason,
+        )
+
+
+def _check(endpoint: str, environ: Mapping[str, str], place: str) -> None:
+    if not any(environ.get(name) for name in _CREDENTIALS):
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"There are no credentials for the artifact store {place} in the environment.",
+            next_action="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+        )
+    allowed = environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true", "yes")
+    if endpoint.startswith("http://") and not allowed and urlsplit(endpoint).hostname not in _LOOPBACK:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"The artifact store {place} would be spoken to without encryption.",
+            next_action="Use an https:// endpoint, or set AWS_ALLOW_HTTP=true.",
+        )
+
+
+def _shown(endpoint: str) -> str:
+    """An endpoint without the user and password that someone may have written into it."""
+    url = urlsplit(endpoint)
+    return f"{url.scheme}://{url.netloc.rpartition('@')[2]}"
+
+
+def _found(meta: Any) -> Found:
+    modified: datetime = meta["last_modified"]
+    etag = (meta["e_tag"] or "").strip('"')
+    return Found(meta["path"], int(meta["size"]), int(modified.timestamp() * 1_000_000), etag)
+
+
+def _reason(error: Exception) -> tuple[str, bool]:
+    """What a client error says, in words that hold no key or signature, and whether it may pass by itself."""
+    text = str(error)
+    status, code = _STATUS.search(text), _CODE.search(text)
+    if status:
+        number = int(status[1])
+        return f"the server answered {number}{f' {code[1]}' if code else ''}", number >= 500 or number in _AGAIN
+    if "builder error" in text or type(error).__name__ in ("InvalidPathError", "NotSupportedError"):
+        return "the settings do not make a request", False
+    if "TimedOut" in text or "Timeout" in text:
+        return "the server did not answer in time", True
+    if "kind: Connect" in text:
+        return "no connection to the server", True
+    if "HTTP error" in text or "kind: Request" in text or "kind: Decode" in text or "kind: Body" in text:
+        return "the connection broke", True
+    return f"the client gave up ({type(error).__name__})", True
