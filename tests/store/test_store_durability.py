@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from other_process import python
 from sample_runs import new_run, started, succeed, take, turn
 
 from codepilot.core.events import EventDraft, State
@@ -18,24 +16,6 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run, start
 from codepilot.store import Home, Store
 from codepilot.store.database import Database
-
-HERE = Path(__file__).parent
-
-
-def python(program: str, place: str, home: Home, *args: object) -> subprocess.Popen[bytes]:
-    """Another process with the same store; it can be killed."""
-    preamble = (
-        "import sys, os, time\n"
-        "from pathlib import Path\n"
-        "from codepilot.store import *\n"
-        "from codepilot.store import Store\n"
-        "from sample_runs import *\n"
-        "home = Home(Path(sys.argv.pop(1)))\n"
-        "store = Store.open(sys.argv.pop(1), locks=home.locks)\n"
-    )
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
-    command = [sys.executable, "-c", preamble + program, str(home.path), place, *map(str, args)]
-    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE)
 
 
 def test_a_decision_that_raises_leaves_no_trace(store: Store) -> None:

@@ -1,0 +1,263 @@
+"""Who lives: beats, locks that die with their holder, and workers that come back from where nobody does."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from other_process import end, heard, python, tell
+from raw_sql import on_postgres, raw_sql
+from sample_runs import draft, new_run, started, succeed, take, turn
+
+from codepilot.core.events import EventType, Requested, State
+from codepilot.core.run import decide_cancel
+from codepilot.store import Home, LostLease, StepStatus, Store
+from codepilot.store.faults import Interrupted
+from codepilot.store.queue import LEASE, Lease
+from servers import PostgresServer
+
+SHORT = Lease(beat_sec=0.1, stale_sec=0.8)
+
+
+def test_a_worker_beats_every_30_seconds_and_is_stale_after_90() -> None:
+    assert (LEASE.beat_sec, LEASE.stale_sec) == (30.0, 90.0)
+
+
+def test_a_frozen_worker_loses_its_step_and_comes_back_without_it(
+    place: str, home: Home, open_store: Callable[[], Store]
+) -> None:
+    program = """
+store = Store.open(place, locks=home.locks, lease=Lease(beat_sec=0.1, stale_sec=0.8))
+claim = take(store, "w-frozen")
+store.append(claim, [started(claim)])
+def beat():
+    while True:
+        store.beat("w-frozen")
+        time.sleep(0.1)
+threading.Thread(target=beat, daemon=True).start()
+print(claim.step_id, flush=True)
+sys.stdin.readline()
+for write in (lambda: store.append(claim, turn(claim, 1)), lambda: store.commit(claim, succeed)):
+    try:
+        write()
+        print("written", flush=True)
+    except LostLease:
+        print("lost", flush=True)
+time.sleep(0.3)
+print(take(store, "w-frozen").run_id, flush=True)
+sys.stdin.readline()
+"""
+    store = Store.open(place, locks=home.locks, lease=SHORT)
+    run_id = new_run(store)
+    process = python(program, place, home, opened="")
+    try:
+        step_id = heard(process)
+        time.sleep(1.0)
+        assert store.reclaim() == [], "it beats"
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(1.0)
+        assert store.worker_alive("w-frozen"), "it holds its lock"
+        assert store.reclaim() == [step_id]
+        heir = take(store, "w-heir")
+        before = store.events(run_id)
+        other = new_run(store)
+        process.send_signal(signal.SIGCONT)
+        tell(process, "go on")
+        assert [heard(process), heard(process)] == ["lost", "lost"]
+        assert store.events(run_id) == before
+        assert heard(process) == other, "it is a worker like any other again"
+        assert ("w-frozen",) in [tuple(row) for row in raw_sql(place, "SELECT worker FROM leases")]
+        store.beat("w-heir")
+        assert store.reclaim() == []
+        store.commit(heir, succeed)
+        store.check(run_id)
+    finally:
+        end(process)
+        store.close()
+
+
+def test_a_beat_and_a_lock_are_each_judged_by_the_clock_of_the_database(place: str, home: Home) -> None:
+    late = Store.open(place, locks=home.locks, clock=lambda: 5_000_000, lease=SHORT)
+    new_run(late)
+    take(late, "w-late")
+    (beat,) = raw_sql(place, "SELECT beat_at FROM leases")[0]
+    assert (beat > 10**15) == on_postgres(place)
+    late.close()
+
+
+def test_a_worker_at_work_without_a_lease_is_given_one_that_can_go_stale(place: str, home: Home) -> None:
+    store = Store.open(place, locks=home.locks, lease=SHORT)
+    new_run(store)
+    claim = take(store)
+    raw_sql(place, "DELETE FROM leases")
+    assert store.reclaim() == []
+    time.sleep(1.0)
+    assert store.reclaim() == [claim.step_id]
+    assert take(store).fence == claim.fence + 2
+    assert len(raw_sql(place, "SELECT worker FROM leases")) == 1, "a claim shows that the worker lives"
+    store.close()
+
+
+def test_a_dead_worker_is_replaced_within_two_seconds(place: str, home: Home, store: Store) -> None:
+    run_id = new_run(store)
+    program = 'take(store, "w-doomed")\nprint("ready", flush=True)\nsys.stdin.readline()\n'
+    process = python(program, place, home)
+    try:
+        assert heard(process) == "ready"
+        store.reclaim(wait=True)
+        time.sleep(3.0 if on_postgres(place) else 0.0)  # a server that was just started gives its workers time
+    finally:
+        end(process)
+    began = time.monotonic()
+    while not store.reclaim(run_id):
+        time.sleep(0.05)
+    assert time.monotonic() - began < (2.0 if on_postgres(place) else 0.5)
+
+
+def test_a_server_that_restarts_costs_nobody_a_step(postgres: PostgresServer, home: Home) -> None:
+    place = postgres.database()
+    store, other = Store.open(place), Store.open(place)
+    run_id = new_run(store)
+    claim = take(store, "w-lives")
+    stop = threading.Event()
+    reclaimed: list[str] = []
+
+    def reap() -> None:
+        while not stop.is_set():
+            with contextlib.suppress(Interrupted):
+                reclaimed.extend(other.reclaim())
+            time.sleep(0.05)
+
+    reaper = threading.Thread(target=reap)
+    reaper.start()
+    try:
+        postgres.restart()
+        time.sleep(5.0)
+    finally:
+        stop.set()
+        reaper.join()
+    assert reclaimed == []
+    assert other.worker_alive("w-lives"), "the session took its lock again, though its store did nothing"
+    store.append(claim, turn(claim, 1))
+    store.commit(claim, succeed)
+    store.check(run_id)
+    store.close()
+    other.close()
+
+
+def test_a_session_that_is_cut_off_takes_its_locks_again(postgres: PostgresServer) -> None:
+    place = postgres.database()
+    store, other = Store.open(place), Store.open(place)
+    store.register_worker("w-cut")
+    assert other.worker_alive("w-cut")
+    cut = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1668244592"
+    raw_sql(place, cut)
+    deadline = time.monotonic() + 5
+    while not other.worker_alive("w-cut"):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    store.close()
+    other.close()
+
+
+def test_one_name_is_held_once_and_free_after_its_holder(open_store: Callable[[], Store]) -> None:
+    one, two = open_store(), open_store()
+    one.register_worker("w-same")
+    one.register_worker("w-same")
+    with pytest.raises(Exception, match="already at work"):
+        two.register_worker("w-same")
+    one.release_worker("w-same")
+    two.register_worker("w-same")
+
+
+STRESS = """
+import random, contextlib
+from codepilot.core.run import decide_cancel
+seconds, seed = float(sys.argv[1]), int(sys.argv[2])
+store = Store.open(place, locks=home.locks, lease=Lease(beat_sec=0.01, stale_sec=0.05))
+def work(name):
+    chance = random.Random(f"{seed} {name}")
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        claim = store.claim(name, most_running=chance.choice([None, 3]))
+        if claim is None:
+            store.reclaim()
+            continue
+        try:
+            store.append(claim, [started(claim)])
+            while claim is not None:
+                store.append(claim, turn(claim, 1))
+                if chance.random() < 0.2:
+                    store.give_back(claim)
+                    break
+                if chance.random() < 0.2:
+                    store.control(claim.run_id, lambda run: [draft(claim, EventType.PAUSE_REQUESTED, Requested())])
+                _, claim = store.commit_and_claim(claim, succeed)
+        except LostLease:
+            pass
+threads = [threading.Thread(target=work, args=(f"w-{seed}-{n}",)) for n in range(3)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print("done", flush=True)
+"""
+
+
+def test_claims_commits_requests_and_reclaims_at_once_never_wait_in_a_circle(
+    place: str, home: Home, store: Store
+) -> None:
+    """Leases so short that steps are taken away all the time, from three processes with three threads each."""
+    runs = [new_run(store) for _ in range(60)]
+    processes = [python(STRESS, place, home, 2.0, seed, opened="") for seed in range(3)]
+    try:
+        assert [heard(process) for process in processes] == ["done"] * 3
+        assert [process.wait(30) for process in processes] == [0, 0, 0]
+    finally:
+        for process in processes:
+            end(process)
+    if on_postgres(place):
+        ((deadlocks,),) = raw_sql(place, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+        assert deadlocks == 0
+    states = {store.load(run_id).state for run_id in runs}
+    assert states != {State.INIT}
+    for run_id in runs:
+        store.check(run_id)
+        endings = [e for e in store.events(run_id) if e.type is EventType.STEP_SUCCEEDED]
+        assert len({(e.step_id, e.attempt) for e in endings}) == len(endings), "a step ends once"
+
+
+def test_a_cancelled_run_is_claimed_by_nobody(open_store: Callable[[], Store]) -> None:
+    """Cancelling races with claiming: either the claim is lost, or there was none."""
+    store, other = open_store(), open_store()
+    runs = [new_run(store) for _ in range(20)]
+    with ThreadPoolExecutor(4) as pool:
+        claims = pool.map(lambda run_id: other.claim("w-one", run_id), runs)
+        list(pool.map(lambda run_id: store.control(run_id, decide_cancel), runs))
+        for claim in claims:
+            if claim is not None:
+                with pytest.raises(LostLease):
+                    other.commit(claim, succeed)
+    for run_id in runs:
+        assert [step.status for step in store.steps(run_id)] == [StepStatus.CANCELLED]
+        store.check(run_id)
+
+
+def test_no_more_than_the_most_are_at_work(open_store: Callable[[], Store]) -> None:
+    stores = [open_store() for _ in range(3)]
+    for _ in range(12):
+        new_run(stores[0])
+    order = list(range(12))
+    random.Random(7).shuffle(order)
+    with ThreadPoolExecutor(6) as pool:
+        claims = list(pool.map(lambda n: stores[n % 3].claim(f"w-{n}", most_running=5), order))
+    given = [claim for claim in claims if claim is not None]
+    assert len(given) == 5
+    assert stores[0].queue.running() == 5
+    assert stores[0].queue.depth() == 7
+    stores[0].append(given[0], [started(given[0])])
+    stores[0].control(given[0].run_id, lambda _: [draft(given[0], EventType.PAUSE_REQUESTED, Requested())])
