@@ -10,36 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from codepilot.cli import service
+from codepilot.cli.base import JsonFlag, RunArg, app, console, open_house, told_as_json
 
+if TYPE_CHECKING:
     from codepilot.core.failures import Failure
     from codepilot.core.run import Run
     from codepilot.engine import House, Request
-
-app = typer.Typer(
-    name="codepilot",
-    help="Coding agents whose changes are proved: the test failed before, passes after, and nothing else broke.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-RunArg = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or 'last'.")]
-
-
-def _remember_json(wanted: bool) -> bool:
-    """A failure that ends the command is told in the form that was asked for."""
-    _told_as_json.append(wanted)
-    return wanted
-
-
-_told_as_json = [False]
-JsonFlag = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document instead.", callback=_remember_json, is_eager=True)
-]
 
 
 def run() -> None:
@@ -116,7 +93,7 @@ def demo(as_json: JsonFlag = False) -> None:
 
     checkout = prepare_example(Home.default(os.environ).ensure().path / "demo")
     if not as_json:
-        _console().print(f"A small library with a suite of its own and one honest bug: {checkout}", soft_wrap=True)
+        console().print(f"A small library with a suite of its own and one honest bug: {checkout}", soft_wrap=True)
     request = Request(repo=str(checkout), prompt="Free slots must not overlap bookings that lie inside longer ones")
     _start(request, as_json=as_json)
 
@@ -124,7 +101,7 @@ def demo(as_json: JsonFlag = False) -> None:
 @app.command()
 def show(run_id: RunArg, as_json: JsonFlag = False) -> None:
     """Show one run: where it stands, what it cost, what it found."""
-    with _house() as house:
+    with open_house() as house:
         found = house.store.load(house.store.find(run_id))
         if as_json:
             _print_json(house, found)
@@ -132,7 +109,7 @@ def show(run_id: RunArg, as_json: JsonFlag = False) -> None:
             from codepilot.cli.screens import run_screen
             from codepilot.engine import patch_of
 
-            run_screen(_console(), found, patch_of(house, found))
+            run_screen(console(), found, patch_of(house, found))
 
 
 @app.command()
@@ -140,7 +117,7 @@ def history(
     limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20, as_json: JsonFlag = False
 ) -> None:
     """List the runs, newest first."""
-    with _house() as house:
+    with open_house() as house:
         rows = house.store.history(limit)
         if as_json:
             from dataclasses import asdict
@@ -149,7 +126,7 @@ def history(
         elif rows:
             from codepilot.cli.screens import history_table
 
-            _console().print(history_table(rows))
+            console().print(history_table(rows))
         else:
             typer.echo("No runs yet. Try: codepilot demo")
 
@@ -161,7 +138,7 @@ def logs(
     """Print a run's log, one JSON object a line."""
     from codepilot.cli.follow import lines
 
-    with _house() as house:
+    with open_house() as house:
         found = house.store.find(run_id)
         for line in lines(house, found, follow=follow):
             typer.echo(line)
@@ -173,7 +150,7 @@ def diff(run_id: RunArg) -> None:
     from codepilot.cli.screens import printable
     from codepilot.engine import patch_of
 
-    with _house() as house:
+    with open_house() as house:
         found = house.store.load(house.store.find(run_id))
         patch = patch_of(house, found)
     if sys.stdout.isatty():
@@ -192,7 +169,7 @@ def apply(
     """Write a proved change into the checkout it was made for."""
     from codepilot.engine import apply_run
 
-    with _house() as house:
+    with open_house() as house:
         applied = apply_run(house, house.store.find(run_id), accept_plausible=accept_plausible)
         if as_json:
             typer.echo(json.dumps({"schema_version": 1, "checkout": applied.checkout, "files": list(applied.files)}))
@@ -205,7 +182,7 @@ def resume(run_id: RunArg = "last", as_json: JsonFlag = False) -> None:
     """Go on with a run that was paused, killed, or had spent its budget."""
     from codepilot.engine import resume as reopen
 
-    with _house() as house:
+    with open_house() as house:
         found = reopen(house, house.store.find(run_id))
         _finish(house, found, as_json=as_json)
 
@@ -215,7 +192,7 @@ def cancel(run_id: RunArg) -> None:
     """End a run and clean up its workspace."""
     from codepilot.engine import cancel as end
 
-    with _house() as house:
+    with open_house() as house:
         found = end(house, house.store.find(run_id))
         typer.echo(f"{found.run_id} is {found.state}." if found.terminal else f"{found.run_id} is being cancelled.")
 
@@ -232,7 +209,7 @@ def verify(
     from codepilot.engine import Checking, verify_again
 
     checking = Checking(repo=repo, python=python, unsafe_no_sandbox=unsafe_no_sandbox)
-    with _house() as house:
+    with open_house() as house:
         proof = verify_again(house, bundle, checking, os.environ)
         if as_json:
             typer.echo(proof.model_dump_json())
@@ -248,7 +225,7 @@ def replay(run_id: RunArg, as_json: JsonFlag = False) -> None:
     """Tell a run from its log and check the stored view against it."""
     from codepilot.cli.follow import story
 
-    with _house() as house:
+    with open_house() as house:
         found = house.store.find(run_id)
         house.store.check(found)
         events = house.store.events(found)
@@ -267,7 +244,7 @@ def gc(
     """Remove old workspaces that nothing needs."""
     from codepilot.engine import collect
 
-    with _house() as house:
+    with open_house() as house:
         removed = collect(house, days)
         if as_json:
             typer.echo(json.dumps({"schema_version": 1, "removed": removed}))
@@ -280,63 +257,7 @@ def doctor(as_json: JsonFlag = False) -> None:
     """Say what this machine gives, and what to install."""
     from codepilot.cli.doctor import examine
 
-    raise typer.Exit(examine(_console(), os.environ, as_json=as_json))
-
-
-@app.command()
-def executor(
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Port 0 takes any that is free.")] = "127.0.0.1:8700",
-    home: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where workspaces lie; by default in CodePilot's home.")
-    ] = None,
-    level: Annotated[str, typer.Option(metavar="LEVEL", help="best, bubblewrap, landlock or none.")] = "best",
-    max_workspaces: Annotated[int, typer.Option(min=1, help="How many workspaces there may be.")] = 64,
-    max_processes: Annotated[int, typer.Option(min=1, help="How many processes callers may speak to.")] = 64,
-    queue: Annotated[int, typer.Option(min=0, help="How many requests may wait; more are told to come back.")] = 64,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="How many requests run at once.")] = None,
-    drain: Annotated[
-        float, typer.Option(min=0, metavar="SEC", help="How long running work may go on at the end.")
-    ] = 30,
-    allow_mount: Annotated[
-        list[Path] | None, typer.Option(metavar="PATH", help="Let callers show what lies below inside.")
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="HOST", help="Let callers allow this host; none by default.")
-    ] = None,
-    no_token: Annotated[bool, typer.Option("--no-token", help="Ask for none; on a loopback address alone.")] = False,
-    as_json: JsonFlag = False,
-) -> None:
-    """Serve this machine's sandbox over HTTP; the token is in CODEPILOT_EXECUTOR_TOKEN."""
-    from codepilot.cli.executor import Serving, level_named, serve
-    from codepilot.store import Home
-
-    serving = Serving(
-        listen=listen,
-        home=home or Home.default(os.environ).path / "executor",
-        level=level_named(level),
-        no_token=no_token,
-        workspaces=max_workspaces,
-        processes=max_processes,
-        queue=queue,
-        concurrency=concurrency,
-        drain_sec=drain,
-        allow_mounts=allow_mount or (),
-        allow_hosts=allow_host or (),
-        as_json=as_json,
-    )
-    serve(serving, os.environ)
-
-
-def _house() -> House:
-    from codepilot.engine import House
-
-    return House.open(os.environ)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console()
+    raise typer.Exit(examine(console(), os.environ, as_json=as_json))
 
 
 def _start(request: Request, *, apply: bool = False, accept_plausible: bool = False, as_json: bool = False) -> None:
@@ -348,8 +269,8 @@ def _start(request: Request, *, apply: bool = False, accept_plausible: bool = Fa
     task, run_id = make_task(request, os.environ), new_id("r-")
     if not as_json:
         home = Home.default(os.environ)
-        _console().print(opening(task, run_id, home, level_of(task, home)))
-    with _house() as house:
+        console().print(opening(task, run_id, home, level_of(task, home)))
+    with open_house() as house:
         found = submit(house, task, run_id)
         _finish(house, found, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
 
@@ -364,8 +285,8 @@ def _finish(
     from codepilot.engine import apply_run, patch_of
     from codepilot.verify import exit_code, exit_code_of
 
-    console = _console()
-    found = drive(house, found, console, quiet=as_json)
+    screen = console()
+    found = drive(house, found, screen, quiet=as_json)
     code, applied, refused = exit_code(found), None, None
     if apply and code == 0:
         try:
@@ -375,11 +296,11 @@ def _finish(
     if as_json:
         _print_json(house, found, refused)
     else:
-        ending(console, found, patch_of(house, found))
+        ending(screen, found, patch_of(house, found))
     if applied is not None and not as_json:
         _say_applied(applied.checkout, applied.files)
     if refused is not None and not as_json:
-        failure(console, refused)
+        failure(screen, refused)
     raise typer.Exit(code)
 
 
@@ -402,10 +323,13 @@ def _fail(problem: Failure) -> int:
     from codepilot.cli.screens import failure
     from codepilot.verify import exit_code_of, refusal
 
-    if _told_as_json[-1]:
+    if told_as_json[-1]:
         typer.echo(refusal(problem).model_dump_json())
     else:
         from rich.console import Console
 
         failure(Console(stderr=True), problem)
     return exit_code_of(problem)
+
+
+service.register(app)

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from codepilot.engine.apply import apply_run, patch_of
     from codepilot.engine.close import report_run
     from codepilot.engine.control import cancel, request_pause, resume
+    from codepilot.engine.crew import Crew
+    from codepilot.engine.fork import fork_run
     from codepilot.engine.garbage import collect
     from codepilot.engine.house import House
     from codepilot.engine.plane import level_of, open_executor
@@ -21,12 +23,14 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Checking": "reprove",
+    "Crew": "crew",
     "House": "house",
     "Request": "task",
     "Worker": "worker",
     "apply_run": "apply",
     "cancel": "control",
     "collect": "garbage",
+    "fork_run": "fork",
     "level_of": "plane",
     "load_settings": "settings",
     "make_task": "task",
@@ -42,12 +46,14 @@ _HOMES = {
 
 __all__ = [
     "Checking",
+    "Crew",
     "House",
     "Request",
     "Worker",
     "apply_run",
     "cancel",
     "collect",
+    "fork_run",
     "level_of",
     "load_settings",
     "make_task",

@@ -22,6 +22,7 @@ from codepilot.telemetry import METRICS
 
 POLL_SEC = 2.0
 """How often the tables are read although nobody rang."""
+IDLE_SEC = 0.5
 SWEEP_SEC = 60.0
 AWAY_SEC = 1.0
 
@@ -38,12 +39,15 @@ class Crew:
         concurrency: int,
         most_running: int | None = None,
         drain_sec: float = 25.0,
+        until_idle: bool = False,
     ) -> None:
         self._house = house
         self._worker = worker
         self._concurrency = concurrency
         self._most_running = most_running
         self._drain_sec = drain_sec
+        self._until_idle = until_idle
+        self._heart: Heart | None = None
         self._stopping = threading.Event()
         self._hands: set[threading.Thread] = set()
         self._bell: Bell | None = None
@@ -52,7 +56,7 @@ class Crew:
     def run(self) -> None:
         """Work until `stop`."""
         with Heart(self._house.store, self._worker.name) as heart, closing(self._house.store.bell()) as bell:
-            self._bell = bell
+            self._bell, self._heart = bell, heart
             while not self._stopping.is_set():
                 self._look(heart, bell)
             self._worker.settle()
@@ -74,6 +78,15 @@ class Crew:
     def busy(self) -> int:
         return len(self._hands)
 
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    @property
+    def well(self) -> bool:
+        """Whether the store has answered lately."""
+        return self._heart is not None and self._heart.well
+
     def _look(self, heart: Heart, bell: Bell) -> None:
         """Take one step, or sleep until there may be one."""
         try:
@@ -86,7 +99,9 @@ class Crew:
             self._stopping.wait(AWAY_SEC)
             return
         if claim is None:
-            bell.wait(POLL_SEC)
+            bell.wait(POLL_SEC if not self._until_idle else IDLE_SEC)
+            if self._until_idle and not self._hands and self._house.store.queue.idle():
+                self._stopping.set()
             return
         hand = threading.Thread(target=self._work, args=(claim, heart, bell), name=f"hand-{claim.run_id}", daemon=True)
         self._hands.add(hand)

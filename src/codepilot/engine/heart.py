@@ -26,6 +26,7 @@ class Heart:
         self._stop = threading.Event()
         self._abandoned: list[Claim] = []
         self._thread = threading.Thread(target=self._beat, name=f"heart-{worker}", daemon=True)
+        self._answered = time.monotonic()
 
     def __enter__(self) -> Heart:
         self._store.register_worker(self._worker)
@@ -38,6 +39,11 @@ class Heart:
         self._stop.set()
         self._thread.join()
         self._store.release_worker(self._worker)
+
+    @property
+    def well(self) -> bool:
+        """Whether the store has answered within half of what a lease lasts."""
+        return time.monotonic() - self._answered < self._store.queue.lease.stale_sec / 2
 
     def abandon(self, claim: Claim) -> None:
         """A step that this worker can no longer report on goes back as soon as the store takes it."""
@@ -54,5 +60,6 @@ class Heart:
                     self._store.give_back(self._abandoned[0])
                     del self._abandoned[0]
                 _reclaimed.inc(len(self._store.reclaim()))
+                self._answered = time.monotonic()
             except CodePilotError as error:
                 _log.warning("the store does not answer: %s", error)

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from codepilot.agents import Agent, make_agent
+from codepilot.core.events import EventDraft, EventType
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import HOST_PATTERN
 from codepilot.core.run import Run, start
 from codepilot.core.task import Capability, Goal, RiskProfile, TaskKind, TaskSpec
+from codepilot.engine.base import carry_base, pin
 from codepilot.engine.settings import load_settings, make_budget
 from codepilot.store import new_id
 from codepilot.workspace import find_root, has_password, is_url, resolve_commit
@@ -35,13 +37,21 @@ class Request:
     budget: Mapping[str, Any] = field(default_factory=dict)
     unsafe_no_sandbox: bool = False
     hosts: tuple[str, ...] = ()
+    priority: int = 0
     capability: str = Capability.WRITE_AND_RUN_TESTS
 
 
 def submit(house: House, task: TaskSpec, run_id: str | None = None) -> Run:
-    """Record a run of the task; doing so again under the same id changes nothing."""
+    """Record a run of the task; doing so again under the same id changes nothing.
+
+    Where workers on other machines may take it, a checkout of this one is pinned now: only we can see it.
+    """
     run_id = run_id or new_id("r-")
-    house.store.create_run(run_id, start(task, run_id))
+    drafts = start(task, run_id)
+    if house.shared and not is_url(task.repo):
+        base = carry_base(house, pin(task, house.home))
+        drafts.insert(1, EventDraft(type=EventType.BASE_PINNED, data=base))
+    house.store.create_run(run_id, drafts)
     return house.store.load(run_id)
 
 
@@ -69,6 +79,7 @@ def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
         python=absolute(request.python),
         policy=settings.policy,
         approved_hosts=_hosts(request.hosts),
+        priority=request.priority,
         risk_profile=RiskProfile(capability=_capability(request.capability, agent)),
         sandbox_level="none" if request.unsafe_no_sandbox else level,
     )

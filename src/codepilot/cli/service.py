@@ -1,0 +1,186 @@
+"""The commands of a team: workers, a queue, executors, and the care of a store."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from codepilot.cli.base import JsonFlag, RunArg, open_house
+
+StoreOption = Annotated[
+    str | None, typer.Option(metavar="URL", help="postgresql://… or a file; else CODEPILOT_STORE, else the home's own.")
+]
+ArtifactsOption = Annotated[
+    str | None, typer.Option(metavar="URL", help="s3://… or a directory; else CODEPILOT_ARTIFACTS, else the home's.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    for command in (submit, worker, pause, fork, fsck, prune, executor):
+        app.command()(command)
+
+
+def submit(
+    repo: Annotated[str, typer.Argument(metavar="REPO", help="A checkout or a git URL.")] = ".",
+    test: Annotated[
+        list[str] | None, typer.Option(metavar="TEST_ID", help="A failing test, as its runner names it.")
+    ] = None,
+    prompt: Annotated[str, typer.Option(metavar="TEXT", help="What should be true afterwards.")] = "",
+    ref: Annotated[str | None, typer.Option(metavar="REF", help="Work on this commit only, not the checkout.")] = None,
+    python: Annotated[str | None, typer.Option(metavar="PATH", help="The project's interpreter.")] = None,
+    agent: Annotated[str, typer.Option(metavar="NAME", help="Who works on it.")] = "repair",
+    budget: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="For example wall_sec=600.")] = None,
+    priority: Annotated[int, typer.Option(min=-100, max=100, help="Higher ones are worked on first.")] = 0,
+    run_id: Annotated[
+        str | None, typer.Option("--run", metavar="ID", help="Submitting again under the same id changes nothing.")
+    ] = None,
+    store: StoreOption = None,
+    artifacts: ArtifactsOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Queue a task for workers (`codepilot worker`) and print the run's id."""
+    from codepilot.engine import House, Request, make_task, parse_budget
+    from codepilot.engine import submit as enqueue
+
+    request = Request(
+        repo=repo,
+        tests=tuple(test or ()),
+        prompt=prompt,
+        ref=ref,
+        python=python,
+        agent=agent,
+        budget=parse_budget(tuple(budget or ())),
+        priority=priority,
+    )
+    with House.open(os.environ, store, artifacts) as house:
+        found = enqueue(house, make_task(request, os.environ), run_id)
+        typer.echo(json.dumps({"schema_version": 1, "run_id": found.run_id}) if as_json else found.run_id)
+
+
+def worker(
+    concurrency: Annotated[int, typer.Option(min=1, max=64, help="How many runs at a time.")] = 1,
+    store: StoreOption = None,
+    artifacts: ArtifactsOption = None,
+    most_running: Annotated[
+        int | None, typer.Option(min=1, help="Take nothing while so many steps are at work on the whole store.")
+    ] = None,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where /metrics and /healthz are; port 0 takes any.")
+    ] = "127.0.0.1:0",
+    drain: Annotated[float, typer.Option(min=0, metavar="SEC", help="How long SIGTERM waits for steps to end.")] = 25.0,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="End when nothing is left to do.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Work on queued runs until told to stop."""
+    from codepilot.cli.worker import Working, work
+
+    working = Working(store, artifacts, concurrency, most_running, listen, drain, until_idle, as_json)
+    raise typer.Exit(work(working, os.environ))
+
+
+def pause(run_id: RunArg) -> None:
+    """Let a run stop at its next safe point; `codepilot resume` goes on."""
+    from codepilot.engine import request_pause
+
+    with open_house() as house:
+        found = house.store.find(run_id)
+        request_pause(house, found)
+        typer.echo(f"{found} pauses after the action in hand.")
+
+
+def fork(
+    run_id: RunArg,
+    at: Annotated[
+        int | None, typer.Option(metavar="EVENT", help="The last event to take over (`replay` tells).")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Queue a new run that begins where another one was; go on with it by `codepilot resume`."""
+    from codepilot.engine import fork_run
+
+    with open_house() as house:
+        found = fork_run(house, house.store.find(run_id), at)
+        typer.echo(json.dumps({"schema_version": 1, "run_id": found.run_id}) if as_json else found.run_id)
+
+
+def fsck(
+    repair: Annotated[bool, typer.Option("--repair", help="Write views that differ anew from the log.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Prove for every run that its log is gapless and that what is stored beside it says the same."""
+    with open_house() as house:
+        problems = house.store.check_all(repair=repair)
+        if as_json:
+            typer.echo(json.dumps({"schema_version": 1, "problems": problems}))
+        else:
+            for run_id, problem in problems.items():
+                typer.echo(f"{run_id}: {problem}")
+            typer.echo("Every run is consistent." if not problems else f"{len(problems)} run(s) are not.")
+        raise typer.Exit(4 if problems and not repair else 0)
+
+
+def prune(
+    days: Annotated[float, typer.Option(min=0, help="Keep what runs of the last days name.")] = 90.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remove artifacts that only old, ended runs name."""
+    from dataclasses import asdict
+    from datetime import timedelta
+
+    from codepilot.store import prune as remove
+
+    with open_house() as house:
+        done = remove(house.store, house.artifacts, timedelta(days=days), rehearse=dry_run)
+        if as_json:
+            typer.echo(json.dumps({"schema_version": 1, **asdict(done)}))
+        else:
+            verb = "would be removed" if dry_run else "removed"
+            typer.echo(f"{done.removed} {verb} ({done.removed_bytes} bytes), {done.kept} kept.")
+
+
+def executor(
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Port 0 takes any that is free.")] = "127.0.0.1:8700",
+    home: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where workspaces lie; by default in CodePilot's home.")
+    ] = None,
+    level: Annotated[str, typer.Option(metavar="LEVEL", help="best, bubblewrap, landlock or none.")] = "best",
+    max_workspaces: Annotated[int, typer.Option(min=1, help="How many workspaces there may be.")] = 64,
+    max_processes: Annotated[int, typer.Option(min=1, help="How many processes callers may speak to.")] = 64,
+    queue: Annotated[int, typer.Option(min=0, help="How many requests may wait; more are told to come back.")] = 64,
+    concurrency: Annotated[int | None, typer.Option(min=1, help="How many requests run at once.")] = None,
+    drain: Annotated[
+        float, typer.Option(min=0, metavar="SEC", help="How long running work may go on at the end.")
+    ] = 30,
+    allow_mount: Annotated[
+        list[Path] | None, typer.Option(metavar="PATH", help="Let callers show what lies below inside.")
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(metavar="HOST", help="Let callers allow this host; none by default.")
+    ] = None,
+    no_token: Annotated[bool, typer.Option("--no-token", help="Ask for none; on a loopback address alone.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Serve this machine's sandbox over HTTP; the token is in CODEPILOT_EXECUTOR_TOKEN."""
+    from codepilot.cli.executor import Serving, level_named, serve
+    from codepilot.store import Home
+
+    serving = Serving(
+        listen=listen,
+        home=home or Home.default(os.environ).path / "executor",
+        level=level_named(level),
+        no_token=no_token,
+        workspaces=max_workspaces,
+        processes=max_processes,
+        queue=queue,
+        concurrency=concurrency,
+        drain_sec=drain,
+        allow_mounts=allow_mount or (),
+        allow_hosts=allow_host or (),
+        as_json=as_json,
+    )
+    serve(serving, os.environ)

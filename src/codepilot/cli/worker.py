@@ -1,0 +1,82 @@
+"""`codepilot worker`: a crew with its endpoint, ended by signals."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import FrameType
+
+from codepilot.core.contract import JsonObject
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.engine import Crew, House, Worker
+from codepilot.telemetry.endpoint import Endpoint
+from codepilot.telemetry.process_log import json_logging
+
+
+@dataclass(frozen=True)
+class Working:
+    store: str | None
+    artifacts: str | None
+    concurrency: int
+    most_running: int | None
+    listen: str
+    drain_sec: float
+    until_idle: bool
+    as_json: bool
+
+
+def work(working: Working, environ: Mapping[str, str]) -> int:
+    """Work until a signal or, if asked for, until nothing is left. The first signal drains, the second hurries."""
+    host, port = _address(working.listen)
+    json_logging(logging.INFO)
+    with House.open(environ, working.store, working.artifacts) as house:
+        worker = Worker(house)
+        crew = Crew(
+            house,
+            worker,
+            concurrency=working.concurrency,
+            most_running=working.most_running,
+            drain_sec=working.drain_sec,
+            until_idle=working.until_idle,
+        )
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            crew.stop(hurry=crew.stopping)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+
+        def health() -> tuple[bool, JsonObject]:
+            facts: JsonObject = {
+                "worker": worker.name,
+                "busy": crew.busy,
+                "concurrency": working.concurrency,
+                "draining": crew.stopping,
+            }
+            return crew.well, facts
+
+        with Endpoint(host, port, health) as endpoint:
+            _say(working, f"{worker.name} works on up to {working.concurrency} run(s)", endpoint.address, worker.name)
+            crew.run()
+    return 0
+
+
+def _say(working: Working, text: str, address: str, name: str) -> None:
+    if working.as_json:
+        sys.stdout.write(json.dumps({"schema_version": 1, "worker": name, "listen": address}) + "\n")
+    else:
+        sys.stdout.write(f"{text}; http://{address}/metrics\n")
+    sys.stdout.flush()
+
+
+def _address(listen: str) -> tuple[str, int]:
+    host, colon, port = listen.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC, f"{listen!r} is not an address.", next_action="For example: 127.0.0.1:9100."
+        )
+    return host.strip("[]"), int(port)

@@ -1,0 +1,60 @@
+"""`/metrics` and `/healthz` of a process that is no web service otherwise."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+
+from codepilot.core.contract import JsonObject
+from codepilot.telemetry.metrics import CONTENT_TYPE, METRICS
+
+Health = Callable[[], tuple[bool, JsonObject]]
+
+
+class Endpoint:
+    """Answers scrapers and probes from a thread of its own."""
+
+    def __init__(self, host: str, port: int, health: Health) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            timeout = 10
+
+            def do_GET(self) -> None:
+                if self.path == "/metrics":
+                    self._answer(200, CONTENT_TYPE, METRICS.render().encode())
+                elif self.path == "/healthz":
+                    well, facts = health()
+                    self._answer(200 if well else 503, "application/json", json.dumps(facts).encode())
+                else:
+                    self._answer(404, "text/plain; charset=utf-8", b"There are /metrics and /healthz.\n")
+
+            def _answer(self, status: int, kind: str, body: bytes) -> None:
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Probes come every few seconds and are not worth a line."""
+
+        self._server = ThreadingHTTPServer((host, port), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, name="endpoint", daemon=True)
+
+    @property
+    def address(self) -> str:
+        host, port = self._server.server_address[:2]
+        return f"{host!s}:{port}"
+
+    def __enter__(self) -> Endpoint:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
