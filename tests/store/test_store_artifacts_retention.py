@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -56,6 +59,7 @@ def test_what_old_runs_alone_named_goes(kept: Kept, store: Store) -> None:
     name(store, both)
     name(store, waiting, ended=False)
     assert prune(store, kept.artifacts, MONTH, rehearse=False) == Pruned(False, kept=4, kept_bytes=45)
+    assert prune(store, kept.artifacts, MONTH, rehearse=True) == Pruned(True, kept=4, kept_bytes=45)
     clock = later(timedelta(days=3))
     rehearsed = prune(store, kept.artifacts, MONTH, rehearse=True, clock=clock)
     assert (rehearsed.removed, rehearsed.removed_bytes, rehearsed.kept) == (1, 11, 3)
@@ -110,31 +114,40 @@ def test_nothing_is_removed_that_was_put_in_the_meantime(kept: Kept) -> None:
     assert kept.names() == []
 
 
-def test_who_puts_while_retention_removes_has_it_afterwards(tmp_path: Path) -> None:
-    kept = kept_files(tmp_path)
-    artifacts = FileArtifacts(tmp_path)
-    lost: list[int] = []
-    for turn in range(150):
-        ref = text(kept, b"contended")
-        kept.age(ref, timedelta(days=2))
-        [one] = artifacts.stored()
-        together = threading.Barrier(2)
+@contextmanager
+def holding(directory: Path, how: int) -> Iterator[None]:
+    """As another process would that puts or removes right now."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, how)
+        yield
+    finally:
+        os.close(descriptor)
 
-        def remove(one: object = one, together: threading.Barrier = together) -> None:
-            together.wait()
-            artifacts.remove(one, now_us() - GRACE // timedelta(microseconds=1))  # type: ignore[arg-type]
 
-        remover = threading.Thread(target=remove)
-        remover.start()
-        together.wait()
-        if turn % 2:
-            artifacts.put(b"contended", ArtifactType.LOG)
-        else:
-            artifacts.put_stream([b"contended"], ArtifactType.LOG)
-        remover.join()
-        if not artifacts.has(ref):
-            lost.append(turn)
-    assert lost == []
+def test_who_puts_and_who_removes_wait_for_one_another(tmp_path: Path) -> None:
+    kept, artifacts = kept_files(tmp_path), FileArtifacts(tmp_path)
+    ref = text(kept, b"contended")
+    path = artifacts.path(ref)
+    kept.age(ref, timedelta(days=2))
+    [one] = artifacts.stored()
+    long_ago = now_us() - GRACE // timedelta(microseconds=1)
+    with ThreadPoolExecutor(2) as pool:
+        with holding(path.parent, fcntl.LOCK_SH):
+            removed = pool.submit(artifacts.remove, one, long_ago)
+            assert not wait([removed], timeout=0.2).done
+            path.touch()
+        assert removed.result(timeout=10) is False
+        for put in (
+            lambda: artifacts.put(b"contended", ArtifactType.LOG),
+            lambda: artifacts.put_stream([b"contended"], ArtifactType.LOG),
+        ):
+            with holding(path.parent, fcntl.LOCK_EX):
+                done = pool.submit(put)
+                assert not wait([done], timeout=0.2).done
+                path.unlink()
+            assert done.result(timeout=10) == ref
+            assert artifacts.get(ref) == b"contended"
 
 
 def test_the_time_to_come_is_no_age(tmp_path: Path, store: Store) -> None:
