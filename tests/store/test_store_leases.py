@@ -178,13 +178,19 @@ def test_one_name_is_held_once_and_free_after_its_holder(open_store: Callable[[]
 
 STRESS = """
 import random, contextlib
-from codepilot.core.run import decide_cancel
-seconds, seed = float(sys.argv[1]), int(sys.argv[2])
+from codepilot.core.events import EventDraft, RunPaused, RunResumed, State
+seconds, seed, runs = float(sys.argv[1]), int(sys.argv[2]), sys.argv[3].split(",")
+def ask(run):
+    if run.terminal: return []
+    if run.state is State.PAUSED: return [EventDraft(type=EventType.RUN_RESUMED, data=RunResumed())]
+    return [EventDraft(type=EventType.RUN_PAUSED, data=RunPaused(), step_id=run.step_id, attempt=run.attempt)]
 store = Store.open(place, locks=home.locks, lease=Lease(beat_sec=0.01, stale_sec=0.05))
 def work(name):
     chance = random.Random(f"{seed} {name}")
     until = time.monotonic() + seconds
     while time.monotonic() < until:
+        for _ in range(3):
+            store.control(chance.choice(runs), ask)
         claim = store.claim(name, most_running=chance.choice([None, 3]))
         if claim is None:
             store.reclaim()
@@ -212,8 +218,8 @@ def test_claims_commits_requests_and_reclaims_at_once_never_wait_in_a_circle(
     place: str, home: Home, store: Store
 ) -> None:
     """Leases so short that steps are taken away all the time, from three processes with three threads each."""
-    runs = [new_run(store) for _ in range(60)]
-    processes = [python(STRESS, place, home, 2.0, seed, opened="") for seed in range(3)]
+    runs = [new_run(store) for _ in range(20)]
+    processes = [python(STRESS, place, home, 2.0, seed, ",".join(runs), opened="") for seed in range(3)]
     try:
         assert [heard(process) for process in processes] == ["done"] * 3
         assert [process.wait(30) for process in processes] == [0, 0, 0]

@@ -115,8 +115,8 @@ def _send(sender: socket.socket, address: str, path: Path) -> None:
 class ServerBell:
     """LISTEN and NOTIFY of a PostgreSQL server."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, sessions: Engine) -> None:
+        self._sessions = sessions
         self._ringing = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
         self._session: Any = None
@@ -154,7 +154,7 @@ class ServerBell:
 
     def _listen(self) -> bool:
         try:
-            self._session = open_session(self._engine)
+            self._session = open_session(self._sessions)
             self._session.execute(f"LISTEN {CHANNEL}")
         except (DBAPIError, self._driver_error):
             self._drop()

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.pool import NullPool
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.store.bell import Bell, FileBell, ServerBell
@@ -32,8 +33,12 @@ _SERVER_OPTIONS = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=10
 class Database:
     """One database and how to read and write it. Safe to use from any thread, not across a fork."""
 
-    def __init__(self, engine: Engine, place: str, locks: Path | None, gate: Gate | None) -> None:
+    def __init__(
+        self, engine: Engine, place: str, locks: Path | None, gate: Gate | None, sessions: Engine | None = None
+    ) -> None:
         self._engine = engine
+        self._sessions = sessions or engine
+        """Gives new connections only, for those who keep one."""
         self.place = place
         """The file or the server, as messages name it."""
         self._locks = locks
@@ -54,7 +59,9 @@ class Database:
             database = cls._sqlite(path, locks or path.parent / "locks")
         else:
             place = url.render_as_string(hide_password=True)
-            database = cls(_server_engine(url, place), place, None, None)
+            sessions = _server_engine(url, place, poolclass=NullPool)
+            sizes = {"pool_size": _CONNECTIONS, "max_overflow": _MORE_CONNECTIONS, "pool_use_lifo": True}
+            database = cls(_server_engine(url, place, **sizes), place, None, None, sessions)
         try:
             database._migrate()
         except BaseException:
@@ -82,10 +89,10 @@ class Database:
         return self._locks is None
 
     def liveness(self) -> Liveness:
-        return ServerLocks(self._engine, self.place) if self._locks is None else FileLocks(self._locks)
+        return ServerLocks(self._sessions, self.place) if self._locks is None else FileLocks(self._locks)
 
     def bell(self) -> Bell:
-        return ServerBell(self._engine) if self._locks is None else FileBell(self._locks)
+        return ServerBell(self._engine, self._sessions) if self._locks is None else FileBell(self._locks)
 
     def now(self, connection: Connection, clock: Callable[[], int]) -> int:
         """Microseconds by the clock that all who use the database share."""
@@ -200,18 +207,10 @@ def _url(url_or_path: str | Path) -> URL:
     return url
 
 
-def _server_engine(url: URL, place: str) -> Engine:
+def _server_engine(url: URL, place: str, **pool: Any) -> Engine:
+    options = f"{_SERVER_OPTIONS} {url.query.get('options', '')}"
     try:
-        return create_engine(
-            url,
-            pool_size=_CONNECTIONS,
-            max_overflow=_MORE_CONNECTIONS,
-            pool_use_lifo=True,
-            connect_args={
-                "options": f"{_SERVER_OPTIONS} {url.query.get('options', '')}",
-                "connect_timeout": _CONNECT_SEC,
-            },
-        )
+        return create_engine(url, connect_args={"options": options, "connect_timeout": _CONNECT_SEC}, **pool)
     except ModuleNotFoundError as error:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,

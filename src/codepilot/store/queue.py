@@ -21,6 +21,7 @@ from codepilot.store.rows import Claim, StepStatus
 from codepilot.store.schema import leases, steps
 from codepilot.store.statements import (
     BEAT,
+    COUNT_OPEN,
     COUNT_PENDING,
     COUNT_RUNNING,
     END_LEASE,
@@ -58,13 +59,16 @@ class Queue:
     # claims -----------------------------------------------------------------------------------------
 
     def claim(self, worker: str, run_id: str | None = None, most_running: int | None = None) -> Claim | None:
-        """Take the oldest pending step of the highest priority. With `most_running`, only while fewer are at work."""
+        """Take the oldest pending step of the highest priority. With `most_running`, only while fewer are at work.
+
+        A server that dies must not forget it, or it would give the same claim twice.
+        """
         if not self._liveness.holds(worker):
             self.register(worker)
         wanted = (NEXT_STEP, {}) if run_id is None else (NEXT_STEP_OF_RUN, {"in_run": run_id})
 
         def take(tried: Tried) -> Claim | None:
-            with self._database.write(durable=False) as connection:
+            with self._database.write(durable=self._database.shared) as connection:
                 if tried.claim is not None and SELECT_HELD.row(connection, claim_params(tried.claim)) is not None:
                     return tried.claim
                 if most_running is not None and self._running(connection) >= most_running:
@@ -89,6 +93,10 @@ class Queue:
     def give_back(self, claim: Claim) -> bool:
         """Let others have the step; whether the claim still held."""
         return bool(self._returned([claim], {}))
+
+    def idle(self) -> bool:
+        """Whether no step waits or is at work."""
+        return self._count(COUNT_OPEN) == 0
 
     def depth(self) -> int:
         """How many steps wait."""

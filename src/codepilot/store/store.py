@@ -79,10 +79,13 @@ class Store:
         return added
 
     def append(self, claim: Claim, drafts: Sequence[EventDraft]) -> list[Event]:
-        """Add events of a step at work. They survive a killed process, and a power cut from the next commit on."""
+        """Add events of a step at work. They survive a killed process, and a power cut from the next commit on.
+
+        A server may die without its workers: what it was told to keep must then be there at once.
+        """
 
         def write(tried: Tried) -> list[Event]:
-            with self._database.write(durable=False) as connection:
+            with self._database.write(durable=self.shared) as connection:
                 held = SELECT_HELD.row(connection, claim_params(claim))
                 if (added := self._log.committed(connection, tried)) is not None:
                     return added

@@ -1,0 +1,56 @@
+"""A way to a PostgreSQL server that can be cut at the worst moment: just before a commit, or before its answer."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+from pathlib import Path
+from typing import Literal
+
+Moment = Literal["before", "after"]
+SOCKET = ".s.PGSQL.5432"
+
+
+class CuttingProxy:
+    """Listens on a socket of its own in `directory` and passes bytes on until it is told to cut."""
+
+    def __init__(self, directory: Path, server: Path) -> None:
+        self._server = server / SOCKET
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind(str(directory / SOCKET))
+        self._listening.listen(64)
+        self._moments: list[Moment] = []
+        self.cuts = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self, *moments: Moment) -> None:
+        """Break the connections that bring the next commits, one for each moment."""
+        self._moments = list(moments)
+
+    def close(self) -> None:
+        self._listening.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                threading.Thread(target=self._carry, args=(client,), daemon=True).start()
+
+    def _carry(self, client: socket.socket) -> None:
+        server = socket.socket(socket.AF_UNIX)
+        with client, server, contextlib.suppress(OSError):
+            server.connect(str(self._server))
+            while True:
+                for ready in select.select([client, server], [], [])[0]:
+                    said = ready.recv(65536)
+                    if not said:
+                        return
+                    if ready is client and b"COMMIT" in said and self._moments:
+                        self.cuts += 1
+                        if self._moments.pop(0) == "after":
+                            server.sendall(said)
+                            server.recv(65536)
+                        return
+                    (server if ready is client else client).sendall(said)
