@@ -176,6 +176,8 @@ def test_what_a_bucket_needs_is_asked_for_before_anything_is_sent() -> None:
             open_artifacts("s3://bucket/x", environ)
         assert refused.value.kind is FailureKind.INVALID_SPEC
         assert asked in refused.value.failure.advice and "hidden" not in str(refused.value)
+    with pytest.raises(CodePilotError, match="AWS_ENDPOINT_URL"):
+        open_artifacts("s3://bucket/x", {**keyed, "AWS_ENDPOINT_URL": "storage.example"})
     assert open_artifacts("s3://bucket/x", {**plain, "AWS_ALLOW_HTTP": "true"}).place == (
         "s3://bucket/x at http://storage.example"
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -11,16 +13,17 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from artifact_kit import Kept, Shifted, kept_files
+from artifact_kit import Kept, Shifted, kept_files, kept_objects
 from sample_runs import new_run, started, take
 
 from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.events import ArtifactStored, EventDraft, EventType
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import decide_cancel
-from codepilot.store import ArtifactMissing, FileArtifacts, Pruned, Store, prune
+from codepilot.store import ArtifactMissing, FileArtifacts, Pruned, Store, new_id, prune
 from codepilot.store.retention import GRACE
 from codepilot.telemetry import now_us
+from servers import S3Server
 
 MONTH = timedelta(days=30)
 
@@ -101,6 +104,38 @@ def test_unfinished_writes_go_and_foreign_files_stay(kept: Kept, store: Store) -
     done = prune(store, kept.artifacts, MONTH, rehearse=False, clock=later(timedelta(days=2)))
     assert (done.removed, done.leftovers, done.removed_bytes) == (1, 1, 4)
     assert kept.names() == sorted(foreign)
+
+
+def test_the_parts_of_a_killed_upload_go(s3: S3Server, store: Store) -> None:
+    """No key shows them, so they are found by asking for uploads."""
+    kept = kept_objects(s3.bucket, f"tests/{new_id('a')} odd+&", s3.environ)
+    program = """
+import sys
+from codepilot.core.artifacts import ArtifactType
+from codepilot.store import open_artifacts
+artifacts = open_artifacts(sys.argv[1])
+artifacts.put(b"x" * (9 << 20), ArtifactType.LOG)
+import obstore
+writer = obstore.open_writer(artifacts._bucket._bulk, "tmp/begun", buffer_size=5 << 20)
+writer.write(b"x" * (12 << 20))
+while not artifacts._bucket.unfinished():
+    pass
+print("begun", flush=True)
+sys.stdin.read()
+"""
+    environ = {**os.environ, **s3.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", program, kept.url.replace(" ", "%20").replace("&", "%26")]
+    with subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None and child.stdout.readline() == b"begun\n"
+        child.kill()
+    assert len(kept.names()) == 1
+    unfinished = [one for one in kept.artifacts.stored() if one.sha256 is None]
+    assert len(unfinished) == 1
+    assert prune(store, kept.artifacts, MONTH, rehearse=False).removed == 0
+    other = kept_objects(s3.bucket, f"tests/{new_id('a')}", s3.environ)
+    assert list(other.artifacts.stored()) == []
+    assert prune(store, kept.artifacts, MONTH, rehearse=False, clock=later(timedelta(days=2))).leftovers == 1
+    assert list(kept.artifacts.stored()) == []
 
 
 def test_nothing_is_removed_that_was_put_in_the_meantime(kept: Kept) -> None:

@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.store.uploads import Upload, Uploads, uploads_of
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
@@ -22,7 +24,7 @@ _PARALLEL_PARTS = 4
 _BACKOFF_SEC = 0.1
 _LINK_SEC = 7 * 24 * 3600
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-_STATUS = re.compile(r"status code: (\d{3})")
+_STATUS = re.compile(r"(?:status code:|HTTP Error) (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
 _AGAIN = frozenset({408, 429})
 _CREDENTIALS = (
@@ -66,9 +68,11 @@ class Found:
 class Bucket:
     """Objects under a prefix. Safe to use from any thread, not across a fork."""
 
-    def __init__(self, single: S3Store, bulk: S3Store, place: str) -> None:
+    def __init__(self, single: S3Store, bulk: S3Store, place: str, prefix: str, uploads: Uploads | None) -> None:
         self._single = single
         self._bulk = bulk
+        self._prefix = prefix
+        self._uploads = uploads
         self.place = place
 
     @classmethod
@@ -109,7 +113,8 @@ class Bucket:
                 **settings,
             )
 
-        return cls(made(patience.request_sec, 0), made(patience.bulk_sec, TRIES - 1), place)
+        uploads = uploads_of(bucket, endpoint, settings["region"], environ)
+        return cls(made(patience.request_sec, 0), made(patience.bulk_sec, TRIES - 1), place, prefix, uploads)
 
     def create(self, key: str, data: bytes) -> bool:
         """Put an object that is not there yet; false if it is. Of many who try at once, one succeeds."""
@@ -202,6 +207,18 @@ class Bucket:
         while (page := self._tried("Listing", lambda: next(pages, None), tries=1)) is not None:
             yield from map(_found, page)
 
+    def unfinished(self) -> list[Upload]:
+        """Uploads in parts that were begun and never finished, as far as the server tells."""
+        if self._uploads is None:
+            return []
+        uploads, prefix = self._uploads, f"{self._prefix}/" if self._prefix else ""
+        return self._tried("Listing", lambda: list(uploads.begun(prefix)))
+
+    def abort(self, upload: Upload) -> None:
+        if self._uploads is not None:
+            uploads = self._uploads
+            self._tried("Removing from", lambda: uploads.abort(upload.key, upload.id))
+
     def link(self, key: str, seconds: int) -> str:
         import obstore
 
@@ -221,7 +238,7 @@ class Bucket:
                 return call()
             except (AlreadyExistsError, FileNotFoundError):
                 raise
-            except (BaseError, OSError, ValueError) as error:
+            except (BaseError, OSError, ValueError, HTTPException) as error:
                 reason, passing = _reason(error)
             if not passing or number == tries:
                 break
@@ -239,6 +256,8 @@ class Bucket:
 
 
 def _check(endpoint: str, environ: Mapping[str, str], place: str) -> None:
+    if endpoint and not endpoint.startswith(("http://", "https://")):
+        raise CodePilotError(FailureKind.INVALID_SPEC, "AWS_ENDPOINT_URL must begin with https:// or http://.")
     if not any(environ.get(name) for name in _CREDENTIALS):
         raise CodePilotError(
             FailureKind.INVALID_SPEC,

@@ -24,11 +24,13 @@ from codepilot.store.artifacts import (
 )
 from codepilot.store.bucket import PART_BYTES, Bucket, Found
 from codepilot.store.faults import disk_faults
+from codepilot.store.uploads import Upload
 from codepilot.telemetry import now_us
 
 _DIRECT_BYTES = PART_BYTES
 """Up to here an artifact is one request, straight to its name."""
 _FINAL, _TEMPORARY = "sha256", "tmp"
+_UPLOAD = "?uploadId="
 _KEY = re.compile(f"{_FINAL}/([0-9a-f]{{2}})/(\\1[0-9a-f]{{62}})")
 
 
@@ -106,8 +108,14 @@ class ObjectArtifacts:
                 yield Stored(found.key, named[2], found.size, found.modified)
         for found in self._bucket.listed(_TEMPORARY):
             yield Stored(found.key, None, found.size, found.modified)
+        for upload in self._bucket.unfinished():
+            yield Stored(f"{upload.key}{_UPLOAD}{upload.id}", None, 0, upload.begun)
 
     def remove(self, one: Stored, unless_after: int) -> bool:
+        key, _, upload = one.name.partition(_UPLOAD)
+        if upload and one.modified <= unless_after:
+            self._bucket.abort(Upload(key, upload, one.modified))
+            return True
         found = self._bucket.find(one.name)
         if found is None or found.modified > unless_after:
             return False
