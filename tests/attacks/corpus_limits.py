@@ -197,7 +197,7 @@ BOMBS: tuple[Attack, ...] = (
     attack(
         "fill the disk and end before anybody looks",
         DISK,
-        "for number in range(6):\n    with open('f%d' % number, 'wb') as file: file.write(bytes(4 << 20))\n",
+        "for number in range(20):\n    with open('f%d' % number, 'wb') as file: file.write(bytes(4 << 20))\n",
         by("cgroup or watchdog", "limit:disk"),
         limits=SMALL,
     ),

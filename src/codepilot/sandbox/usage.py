@@ -158,6 +158,7 @@ class DiskWatch:
 
     def exceeded(self, root: int) -> bool:
         free, inodes = self._space()
+        self._free, self._inodes = max(self._free, free), max(self._inodes, inodes)  # others have made room
         dirtied = _dirtied(root)
         most_inodes = max(1, self._limit // _BYTES_PER_INODE)
         fell = self._free - free > self._limit or self._inodes - inodes > most_inodes
