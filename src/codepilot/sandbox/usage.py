@@ -168,7 +168,8 @@ class DiskWatch:
         if written > self._limit or made > most_inodes or (fell and (hidden or dirtied > self._limit)):
             return True
         self._looked_at = dirtied
-        self._free, self._inodes = free, inodes  # others wrote; look again when as much has gone again
+        if fell:  # others wrote; look again when as much has gone again
+            self._free, self._inodes = free, inodes
         return False
 
     def _space(self) -> tuple[int, int]:
