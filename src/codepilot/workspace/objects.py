@@ -395,7 +395,7 @@ class Writer:
 
     def _finish(self) -> None:
         for oid, (kind, data) in self._pending.items():
-            write_loose(self._objects, oid, kind, data)
+            write_loose(self._objects, oid, kind, data, self._store.durable)
         if self._pack is not None:
             self._pack.finish()
             self._store._refresh_packs()

@@ -25,7 +25,7 @@ _KINDS: dict[int, Kind] = {code: kind for kind, code in _CODES.items()}
 _OID = 32
 _HEAD = struct.Struct(">4sII")
 _LEVEL = 1
-_SMALL = 4096
+_SMALL, _WRAPPED = 4 << 10, 64 << 10
 _MAPS: WeakValueDictionary[tuple[int, int], mmap.mmap] = WeakValueDictionary()
 _MAPPING = threading.Lock()
 
@@ -69,11 +69,11 @@ def has_loose(objects: Path, oid: str) -> bool:
         return False
 
 
-def write_loose(objects: Path, oid: str, kind: Kind, data: bytes) -> None:
+def write_loose(objects: Path, oid: str, kind: Kind, data: bytes, durable: bool = True) -> None:
     """Write one object under a temporary name, then rename."""
     directory = objects / oid[:2]
     temporary = directory / f"tmp_obj_{secrets.token_hex(8)}"
-    packed = _squeezed(b"%s %d\0" % (kind.encode(), len(data)) + data)
+    packed = _squeezed(b"%s %d\0" % (kind.encode(), len(data)) + data, durable)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         fd = os.open(temporary, flags, 0o444)
@@ -93,11 +93,15 @@ def write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def _squeezed(data: bytes) -> bytes:
-    """Compressed data; what is small needs no large window, which takes longer to set up than to use."""
-    if len(data) > _SMALL:
-        return zlib.compress(data, _LEVEL)
-    squeeze = zlib.compressobj(_LEVEL, zlib.DEFLATED, 12, 5)
+def _squeezed(data: bytes, durable: bool) -> bytes:
+    """Compressed data; what is small needs no large window, which takes longer to set up than to use.
+
+    What need not last, and is no larger than a source file, is only wrapped: that saves more time than room.
+    """
+    level = _LEVEL if durable or len(data) > _WRAPPED else 0
+    if level and len(data) > _SMALL:
+        return zlib.compress(data, level)
+    squeeze = zlib.compressobj(level, zlib.DEFLATED, 12, 5)
     return squeeze.compress(data) + squeeze.flush()
 
 
@@ -123,7 +127,7 @@ class PackWriter:
         self._map: mmap.mmap | None = None
 
     def add(self, oid: str, kind: Kind, data: bytes) -> None:
-        raw = _entry_header(_CODES[kind], len(data)) + _squeezed(data)
+        raw = _entry_header(_CODES[kind], len(data)) + _squeezed(data, self._durable)
         self._entries[bytes.fromhex(oid)] = (self._offset, zlib.crc32(raw))
         self._file.write(raw)
         self._offset += len(raw)
