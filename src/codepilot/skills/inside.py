@@ -5,6 +5,7 @@ Paths are relative to the workspace.
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 
@@ -123,6 +124,5 @@ def _part(part: str) -> str:
     if part[0] == "{" and part[-1] == "}":
         return f"(?:{'|'.join(map(re.escape, part[1:-1].split(',')))})"
     if part[0] == "[" and len(part) > 2:
-        inner = part[1:-1].replace("\\", "\\\\").replace("[", "\\[").replace("^", "\\^")
-        return f"[^/{inner[1:]}]" if inner[0] == "!" else f"[{inner}]"
+        return f"(?!/){fnmatch.translate(part)[4:-3]}"
     return re.escape(part)
