@@ -72,6 +72,7 @@ class Guarded(ABC):
             "status": status_end,
             "limits": [[kind, value] for kind, value in _limits(limits, group).items()],
             "cgroups": group.entries,
+            "temp": os.fspath(temp),
             "cpus": None if cpus is None else sorted(cpus),
             "confinement": confinement,
         }

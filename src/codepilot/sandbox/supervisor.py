@@ -87,7 +87,7 @@ class Watchdog:
     def at_end(self) -> str | None:
         """The limit that a tree which has ended by itself broke since it was last looked at.
 
-        To be asked before the launcher is buried: its remains, if they may be looked at, tell what all has been written.
+        To be asked before the launcher is buried: its remains, where they may be looked at, tell what was written.
         """
         return "disk" if self._disk is not None and self._disk.exceeded(self._tree.popen.pid) else None
 
