@@ -51,14 +51,17 @@ def read_loose(objects: Path, oid: str) -> tuple[Kind, bytes] | None:
     return kind, data
 
 
-def loose_kind(objects: Path, oid: str) -> Kind | None:
-    """The type of a loose object, without its content; None as for `read_loose`."""
+def loose_header(objects: Path, oid: str) -> tuple[Kind, int] | None:
+    """Type and size of a loose object, without its content; None as for `read_loose`."""
     try:
         with open(f"{objects}/{oid[:2]}/{oid[2:]}", "rb") as file:  # noqa: PTH123 (asked once per object)
             raw = file.read(64)
     except FileNotFoundError:
         return None
-    return _kind_named(zlib.decompressobj().decompress(raw).split(b" ", 1)[0].decode()) if raw else None
+    if not raw:
+        return None
+    kind, _, size = zlib.decompressobj().decompress(raw).partition(b"\0")[0].partition(b" ")
+    return _kind_named(kind.decode()), int(size)
 
 
 def has_loose(objects: Path, oid: str) -> bool:
@@ -266,10 +269,13 @@ class PackReader:
             return None
         return _read_entry(self._pack, self._offset(position))
 
-    def kind(self, oid: str) -> Kind | None:
-        """The type of an object, without its content; None as for `read`."""
+    def header(self, oid: str) -> tuple[Kind, int] | None:
+        """Type and size of an object, without its content; None as for `read`."""
         position = self._find(bytes.fromhex(oid))
-        return None if position is None else _KINDS.get((self._pack[self._offset(position)] >> 4) & 7)
+        if position is None:
+            return None
+        kind, size, _ = _read_header(self._pack, self._offset(position))
+        return None if kind is None else (kind, size)
 
     def _name(self, position: int) -> bytes:
         start = self._names + position * _OID
@@ -297,21 +303,26 @@ class PackReader:
         return None
 
 
-def _read_entry(pack: mmap.mmap, offset: int) -> tuple[Kind, bytes] | None:
-    """The object at a place of a pack; None if it is a delta."""
+def _read_header(pack: mmap.mmap, offset: int) -> tuple[Kind | None, int, int]:
+    """Type (None for a delta), size, and where the content of the object at a place of a pack begins."""
     byte = pack[offset]
     kind = _KINDS.get((byte >> 4) & 7)
-    if kind is None:
-        return None
     size, shift = byte & 15, 4
     while byte & 0x80:
         offset += 1
         byte = pack[offset]
         size |= (byte & 0x7F) << shift
         shift += 7
+    return kind, size, offset + 1
+
+
+def _read_entry(pack: mmap.mmap, offset: int) -> tuple[Kind, bytes] | None:
+    """The object at a place of a pack; None if it is a delta."""
+    kind, size, position = _read_header(pack, offset)
+    if kind is None:
+        return None
     inflate = zlib.decompressobj()
     parts: list[bytes] = []
-    position = offset + 1
     while not inflate.eof and position < len(pack):
         step = max(size + 64, 4096)
         parts.append(inflate.decompress(pack[position : position + step]))
