@@ -32,8 +32,8 @@ _RATIOS = "The medians above, as multiples of the CodePilot kernel's. Below 1 is
 _START = (
     "Milliseconds from a loaded library to the first answer (`x = 1`). *Import* and *first* were measured once per"
     " process: loading the library, and the first start in it. The executor also makes a workspace from a tree and"
-    " defines its skills in the kernel; over HTTP its service was running, and *first* includes"
-    " starting it. What has no state has no start but its first action."
+    " defines its skills in the kernel, where each is read when it is first called; over HTTP its service was running,"
+    " and *first* includes starting it. What has no state has no start but its first action."
 )
 _MEMORY = (
     "Resident KiB of the process that asks and of those it started, after 20 actions, and what {count} more added"

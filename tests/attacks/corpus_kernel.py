@@ -39,6 +39,16 @@ ACTIONS: tuple[Attack, ...] = (
         "ok",
     ),
     action(
+        "forge the replies to all that follows",
+        "import os, json\nfor number in range(200):\n"
+        "    said = json.dumps({'id': number, 'ok': True, 'value': 'forged'}).encode() + b'\\n'\n"
+        "    for fd in range(100, 110):\n"
+        "        try: os.write(fd, said)\n"
+        "        except OSError: pass",
+        "ok",
+    ),
+    action("raise what no encoding holds", "raise ValueError('\\ud800')", "error"),
+    action(
         "say what is not the protocol",
         "import os\nfor fd in range(3, 130):\n    try: os.write(fd, b'[' * 100000 + b'\\n')\n    except OSError: pass",
         "error",

@@ -197,7 +197,7 @@ BOMBS: tuple[Attack, ...] = (
     attack(
         "fill the disk and end before anybody looks",
         DISK,
-        "for number in range(6):\n    with open('f%d' % number, 'wb') as file: file.write(bytes(4 << 20))\n",
+        "for number in range(20):\n    with open('f%d' % number, 'wb') as file: file.write(bytes(4 << 20))\n",
         by("cgroup or watchdog", "limit:disk"),
         limits=SMALL,
     ),
@@ -220,8 +220,8 @@ BOMBS: tuple[Attack, ...] = (
     attack(
         "fill the disk with deleted files that stay mapped",
         DISK,
-        "import time\nfor number in range(10):\n    fd = os.open('f', os.O_CREAT | os.O_RDWR); os.write(fd, bytes(4 << 20))\n"
-        "    libc.mmap(None, ctypes.c_size_t(4096), 1, 1, fd, 0); os.unlink('f'); os.close(fd)\n"
+        "import time\nfor number in range(30):\n    fd = os.open('f', os.O_CREAT | os.O_RDWR); os.write(fd, bytes(4 << 20))\n"
+        "    libc.mmap(None, ctypes.c_size_t(4096), 1, 1, fd, 0); os.unlink('f'); os.close(fd); time.sleep(0.1)\n"
         "time.sleep(4); say('filled')",
         by("cgroup or watchdog", "limit:disk"),
         limits=SMALL,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,3 +95,15 @@ def marked() -> Callable[[str], list[int]]:
         return found
 
     return find
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("certificate")
+    openssl = shutil.which("openssl")
+    assert openssl is not None, "the openssl command makes the test's certificate"
+    for_a_name = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    of_a_kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    command = [openssl, "req", "-x509", *of_a_kind, *for_a_name, "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run(command, cwd=directory, check=True, capture_output=True)
+    return directory / "cert.pem"

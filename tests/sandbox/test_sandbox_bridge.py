@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -59,18 +58,6 @@ def web() -> Iterator[Web]:
     with Web() as server:
         yield server
         server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("certificate")
-    openssl = shutil.which("openssl")
-    assert openssl is not None, "the openssl command makes the test's certificate"
-    for_a_name = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    of_a_kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    command = [openssl, "req", "-x509", *of_a_kind, *for_a_name, "-keyout", "key.pem", "-out", "cert.pem"]
-    subprocess.run(command, cwd=directory, check=True, capture_output=True)
-    return directory / "cert.pem"
 
 
 @pytest.fixture(scope="module")

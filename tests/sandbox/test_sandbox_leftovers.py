@@ -224,6 +224,17 @@ def test_a_copy_of_us_does_not_keep_our_janitor_waiting():
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
+def test_a_guardian_tidies_up_where_the_janitor_was_killed_as_well(landlock, switch, tree, marked):
+    owner = Owner(tree, "holding", ["landlock"], switch)
+    assert until(lambda: len(marked(owner.mark)) >= 6)
+    assert owner.beside()
+    os.kill(owner.pid, signal.SIGSTOP)
+    for pid in marked_launchers(owner.pid):
+        if b"janitor" in command(pid):
+            os.kill(pid, signal.SIGKILL)
+    owner.gone(owner.kill(), marked)
+
+
 def test_a_guardian_that_is_killed_takes_its_tree_with_it(landlock, view, marked, monkeypatch):
     """Without groups: what has left the command's session has nobody else to end it."""
     monkeypatch.setenv(SWITCH, "off")
@@ -243,7 +254,7 @@ def test_a_launcher_that_is_killed_is_told_as_such(sandbox, view):
     before = set(marked_launchers(os.getpid()))
     runner = threading.Thread(target=lambda: said.append(sandbox.run(stay, view, Limits(wall_sec=600))))
     runner.start()
-    assert until(lambda: any(b"sleep" in command(pid) for pid in usage.descendants(os.getpid())))
+    assert until(lambda: any(command(pid).startswith(b"sleep\0") for pid in usage.descendants(os.getpid())))
     for pid in set(marked_launchers(os.getpid())) - before:
         if b"janitor" not in command(pid):
             os.kill(pid, signal.SIGKILL)

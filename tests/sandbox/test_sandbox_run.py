@@ -202,3 +202,29 @@ def test_a_working_directory_that_is_not_there_is_said(any_sandbox, view, tree):
         any_sandbox.run(["/bin/true"], replace(view, cwd=tree / "gone"), Limits())
     assert caught.value.kind is FailureKind.PATH_NOT_FOUND
     assert [path.name for path in tree.parent.iterdir()] == ["tree"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "env"),
+    [
+        ([], {}),
+        ([""], {}),
+        (["/bin/echo", "a\0b"], {}),
+        (["/bin/echo", "a\ud800b"], {}),
+        (["/bin/true"], {"": "x"}),
+        (["/bin/true"], {"A=B": "x"}),
+        (["/bin/true"], {"A": "\ud800"}),
+        (["/bin/true", "x" * (1 << 17)], {}),
+        (["/bin/true", *["x" * 1000] * 4000], {}),
+    ],
+    ids=["nothing", "no name", "NUL", "half a character", "no variable", "=", "half a value", "long", "much"],
+)
+def test_what_no_command_line_holds_is_refused(any_sandbox, view, argv, env):
+    with pytest.raises(CodePilotError) as refused:
+        any_sandbox.run(argv, replace(view, env=env), Limits())
+    assert refused.value.kind is FailureKind.TOOL_INVALID_ARGS
+
+
+def test_as_much_as_a_command_line_holds_is_passed_on(run):
+    done = run("/bin/sh", "-c", "echo ${#1} $#", "sh", "x" * ((1 << 17) - 1), *["y" * 1000] * 1500)
+    assert (done.stdout, done.stderr) == (b"131071 1501\n", b"")

@@ -72,3 +72,17 @@ def test_documentation_names_what_code_can_call_and_nothing_else() -> None:
     assert "write_file" not in text
     assert "check_policy(diff: str, patch_lines: int = 300) -> list[dict]\n" in text
     assert "    Keys: name, ok, evidence." in text
+
+
+def test_a_skill_that_needs_a_network_is_not_there_without_one_and_is_tried_once():
+    registry = Registry()
+
+    @registry.skill(SkillPolicy(target=Target.LOCAL, network=True))
+    def fetch(name: str) -> str:
+        """Get something from elsewhere."""
+        raise ConnectionError(name)
+
+    assert "fetch" in registry
+    assert "fetch" not in registry.offline()
+    assert "fetch(" not in registry.offline().documentation(Capability.FULL_SHELL)
+    assert next(iter(registry)).policy.tries == 1

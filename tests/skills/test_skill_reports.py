@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
 import pytest
@@ -106,3 +107,14 @@ def test_details_are_bounded_in_number_and_in_all() -> None:
     assert max(len(test.detail) for test in tests) == 20_000
     assert sum(len(test.detail) for test in tests) < 9 << 20
     assert time.process_time() - started < 20
+
+
+def test_what_nodes_own_runner_writes_is_read() -> None:
+    tests = parse_surefire_xml((Path(__file__).parent / "reports" / "node.xml").read_text())
+    assert [(test.test, test.status) for test in tests] == [
+        ("test#adds", "passed"),
+        ("test#wrong <&>", "failed"),
+        ("test#later", "skipped"),
+        ("test#inner", "failed"),
+    ]
+    assert tests[1].message == "Expected values to be strictly equal:1 !== 2"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -145,3 +146,17 @@ def test_without_a_base_the_first_call_makes_one_and_says_so(load: Load) -> None
     shutil.rmtree(".git")
     assert load(Capability.READ_ONLY)["git_status"]().clean
     assert "git_reset" not in load(Capability.READ_ONLY)
+
+
+def test_a_change_of_the_same_size_within_the_second_of_the_base_is_seen_later(load: Load) -> None:
+    place = Path("same.txt")
+    for _ in range(5):
+        time.sleep(1 - time.time() % 1)
+        began = int(time.time())
+        place.write_text("a\n")
+        kernel = load(prepare=True)
+        place.write_text("b\n")
+        if int(place.stat().st_mtime) == began:
+            break
+    time.sleep(1 - time.time() % 1)
+    assert "-a\n+b\n" in kernel["git_diff"]()

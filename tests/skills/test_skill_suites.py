@@ -121,3 +121,67 @@ def test_builds_are_told_by_the_reports_they_write(
     assert [str(one) for one in done.failed] == ["org.FooTest#wrong: expected 1"]
     assert named in done.tail
     assert "[TEST-b.xml cannot be read: " in done.tail
+
+
+RERUN = Path(__file__).parent / "reports"
+
+
+def maven(exit_code: int, *reports: str) -> None:
+    """A build that leaves reports as Surefire 3.2 wrote them, nested classes and second tries included."""
+    Path("pom.xml").touch()
+    target = Path("target/surefire-reports")
+    copies = "\n".join(f"cp '{RERUN / name}' {target}/TEST-{name}" for name in reports)
+    Path("mvnw").write_text(
+        f'#!/bin/sh\nmkdir -p {target}\n{copies}\nprintf "\\033[1m%s\\033[m" "$*"\nexit {exit_code}\n'
+    )
+    Path("mvnw").chmod(0o755)
+
+
+def test_tests_that_were_run_again_are_told_once(load: Load) -> None:
+    maven(1, "surefire_inner.xml", "surefire_outer.xml")
+    done = load(runner="maven")["run_tests"]()
+    names = [one.test.rpartition("#")[2] for one in done.failed]
+    assert (sorted(names), [one.test for one in done.errors]) == (
+        ["deep", "each(int)[2]", "shaky", "wrong"],
+        ["org.shop.PriceTest#breaks"],
+    )
+    assert (done.passed, done.skipped) == (3, 1)
+    assert done.tail == "-B -o test"
+
+
+def test_a_build_that_is_content_with_the_second_try_is_ok(load: Load) -> None:
+    maven(0, "surefire_outer.xml")
+    report = RERUN / "surefire_outer.xml"
+    first = report.read_text().partition("<testcase")[0]
+    shaky = '<testcase name="shaky" classname="org.shop.PriceTest">'
+    Path("again.xml").write_text(
+        f"{first}{shaky}<failure message='once'/></testcase>{shaky}</testcase></testsuite>", encoding="utf-8"
+    )
+    Path("mvnw").write_text("#!/bin/sh\nmkdir -p target/surefire-reports\ncp again.xml target/surefire-reports/\n")
+    done = load(runner="maven")["run_tests"]()
+    assert (done.ok, done.passed, done.failed) == (True, 1, [])
+
+
+def test_names_from_a_report_can_be_given_back(load: Load) -> None:
+    maven(1, "surefire_inner.xml")
+    run_tests = load(runner="maven")["run_tests"]
+    names = [one.test for one in run_tests().failed]
+    told = run_tests(names).tail
+    methods = ("PriceTest#each", "PriceTest#shaky", "PriceTest#wrong", "PriceTest$Inner#deep")
+    assert f"-Dtest={','.join(f'org.shop.{method}' for method in methods)} " in told
+    assert "-Dsurefire.failIfNoSpecifiedTests=false" in told
+
+
+def test_a_build_that_ran_nothing_is_not_ok_whatever_an_earlier_one_left(load: Load) -> None:
+    maven(0, "surefire_outer.xml")
+    run_tests = load(runner="maven")["run_tests"]
+    run_tests()
+    Path("mvnw").write_text("#!/bin/sh\nexit 0\n")
+    done = run_tests(["PriceTest#no_such_test"])
+    assert (done.ok, str(done)) == (False, "\nno tests ran [exit code 0]")
+
+
+def test_a_unittest_run_without_tests_is_not_ok(load: Load) -> None:
+    k = load(runner="unittest")
+    k["write_file"]("test_none.py", "")
+    assert not k["run_tests"](["test_none"]).ok

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import Severity
 from codepilot.core.task import Budget
 from codepilot.executor import (
@@ -21,7 +22,7 @@ from codepilot.executor import (
     RunCommand,
 )
 from codepilot.sandbox import choose, probe
-from codepilot.verify import Finding, Scan, flagged, review, scan_generated
+from codepilot.verify import Finding, Scan, flagged, generated, review, scan_generated
 from codepilot.verify.generated import PACKAGES, generated_code
 from codepilot.workspace import ObjectStore
 
@@ -111,6 +112,25 @@ def test_a_scanner_that_does_not_end_means_not_scanned(executor: LocalExecutor) 
     changes = changes_of({}, {"a.py": PLAIN})
     scan = scan_generated(executor, NAME, changes, {}.get, {"a.py": PLAIN}.get, timeout_sec=0.05)
     assert scan.unread and "a.py" in scan.unread[0] and "Bandit gave no report" in scan.unread[0]
+
+
+def test_a_scanner_that_is_not_installed_is_a_typed_failure(
+    executor: LocalExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generated, "PACKAGES", (*PACKAGES, "a_scanner_that_nobody_has"))
+    with pytest.raises(CodePilotError, match="a_scanner_that_nobody_has is not installed beside CodePilot") as caught:
+        scanned(executor, {}, {"a.py": PLAIN})
+    assert caught.value.kind is FailureKind.TOOL_MISSING
+    assert caught.value.failure.next_action
+
+
+def test_a_scanner_that_dies_means_not_scanned(executor: LocalExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    for crash in ("import os; os.abort()", "import os; os._exit(0)", "raise SystemExit(2)"):
+        monkeypatch.setattr(generated, "_SCAN", crash)
+        scan = scanned(executor, {"a.py": SHELL}, {"a.py": PLAIN})
+        assert len(scan.unread) == 1 and "Bandit gave no report" in scan.unread[0]
+        check = generated_code(scan, "high")
+        assert (check.ok, "could not be scanned: a.py" in check.evidence) == (False, True)
 
 
 def test_the_lent_interpreter_heeds_nothing_of_the_workspace(executor: LocalExecutor) -> None:

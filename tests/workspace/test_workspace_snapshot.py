@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -271,3 +275,54 @@ def test_carried_files_are_there_but_no_part_of_the_change(tmp_path: Path, objec
     with pytest.raises(CodePilotError) as caught:
         Workspace(tmp_path / "other", objects).create(tree, {"x": source / "nothing"})
     assert caught.value.kind is FailureKind.PATH_NOT_FOUND
+
+
+def test_a_killed_restore_leaves_whole_files_and_is_done_again(workspace: Workspace) -> None:
+    top = workspace.tree_path
+    old, new = b"old\n" * 5_000, b"new\n" * 6_000
+    for number in range(60):
+        (top / f"f{number}").write_bytes(old)
+    first, expected = workspace.snapshot(), state(top)
+    for turn in range(8):
+        for number in range(60):
+            (top / f"f{number}").write_bytes(new)
+        (top / "more/deep").mkdir(parents=True)
+        (top / "more/deep/x").write_bytes(new)
+        child = os.fork()
+        if child == 0:
+            workspace.restore(first.id)
+            os._exit(0)
+        time.sleep(0.002 * turn)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert all((top / f"f{number}").read_bytes() in (old, new) for number in range(60))
+        workspace.restore(first.id)
+        assert state(top) == expected
+        assert sorted(path.name for path in workspace.path.iterdir()) == ["index.json", "snapshots", "tree"]
+
+
+_ON_A_FULL_DISK = """
+import pathlib, sys
+from codepilot.workspace import Entry, ObjectStore, Workspace
+disk = pathlib.Path(sys.argv[1])
+with ObjectStore.open(disk / "objects") as objects:
+    workspace = Workspace(disk / "workspace", objects)
+    workspace.create(objects.write_tree({"a": Entry("100644", objects.write_blob(bytes(1 << 20)))}))
+    first = workspace.snapshot()
+    (workspace.tree_path / "a").unlink()
+    try:
+        (workspace.tree_path / "fill").write_bytes(bytes(8 << 20))
+    except OSError:
+        workspace.restore(first.id)
+    print(sorted((path.name, path.stat().st_size) for path in workspace.tree_path.iterdir()))
+"""
+
+
+def test_restore_makes_room_on_a_full_disk(tmp_path: Path) -> None:
+    mount = f"mount -t tmpfs -o size=4m none {tmp_path} && exec {sys.executable} -c '{_ON_A_FULL_DISK}' {tmp_path}"
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount], capture_output=True, check=False
+    )
+    if b"unshare:" in done.stderr or b"mount:" in done.stderr:
+        pytest.skip("no file system can be mounted here")
+    assert done.stdout.decode() == f"{[('a', 1 << 20)]}\n", done.stderr.decode()

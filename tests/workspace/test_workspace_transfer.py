@@ -1,4 +1,4 @@
-"""Trees and snapshots travel as bytes: exactly, repeatably, and never by halves."""
+"""Trees travel as bytes: exactly, repeatably, never by halves, and never into harm."""
 
 from __future__ import annotations
 
@@ -9,56 +9,22 @@ import random
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from object_streams import blob, contents, pieces, raw, record, row, stored, tree
 
-from codepilot.core.artifacts import ArtifactType
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.store import FileArtifacts
 from codepilot.workspace import Entry, ObjectStore, Workspace
 from codepilot.workspace.pack import object_id
 from codepilot.workspace.stream import Member, write_stream
 from codepilot.workspace.submodules import carried_tree, keep_tree
-from codepilot.workspace.transfer import Role, Title
+from codepilot.workspace.transfer import Title
 
 REFUSALS = (FailureKind.TOOL_INVALID_ARGS, FailureKind.POLICY_VIOLATION)
-
-
-def stored(objects: ObjectStore, count: int = 40) -> str:
-    oids = objects.write_blobs(b"content %d\n" % number * (number % 7) for number in range(count))
-    entries = {f"d{number % 5}/s{number % 3}/f{number}": Entry("100644", oid) for number, oid in enumerate(oids)}
-    entries["odd\udcff\n name"] = Entry("100755", oids[0])
-    entries["link"] = Entry("120000", objects.write_blob(b"d0"))
-    return objects.write_tree(entries)
-
-
-def pieces(data: bytes, size: int) -> Iterator[bytes]:
-    return (data[start : start + size] for start in range(0, len(data), size))
-
-
-def contents(store: ObjectStore) -> list[str]:
-    """Every file of a store, so that a refusal can be seen to have left nothing."""
-    return sorted(str(path.relative_to(store.path)) for path in store.path.rglob("*") if path.is_file())
-
-
-def raw(role: Role, root: str, members: Iterable[Member], **fields: object) -> bytes:
-    return b"".join(write_stream(Title(root, role, **fields).encode(), members))  # type: ignore[arg-type]
-
-
-def blob(data: bytes) -> Member:
-    return Member("blob", object_id("blob", data), data)
-
-
-def tree(data: bytes) -> Member:
-    return Member("tree", object_id("tree", data), data)
-
-
-def row(mode: bytes, name: bytes, oid: str) -> bytes:
-    return mode + b" " + name + b"\0" + bytes.fromhex(oid)
 
 
 @pytest.fixture
@@ -128,7 +94,7 @@ def test_neither_a_blob_nor_a_missing_object_can_be_exported(objects: ObjectStor
 @given(st.data())
 def test_damage_anywhere_is_refused_and_leaves_nothing(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        source, target = ObjectStore.open(Path(directory, "a.git")), ObjectStore.open(Path(directory, "b.git"))
+        source, target = (ObjectStore.open(Path(directory, name), durable=False) for name in ("a.git", "b.git"))
         plain = bytearray(gzip.decompress(b"".join(source.export(stored(source, 5)))))
         before = contents(target)
         how = data.draw(st.sampled_from(["flip", "cut", "insert", "append"]))
@@ -299,14 +265,49 @@ def test_a_snapshot_that_lies_about_sizes_is_refused(objects: ObjectStore, tmp_p
     with pytest.raises(CodePilotError):
         workspace.import_snapshot([raw("snapshot", root.oid, [root, lie, a])])
     objects.write_blob(b"abc")
-    arrived = workspace.import_snapshot([raw("snapshot", root.oid, [root, lie])])
+    with pytest.raises(CodePilotError):
+        workspace.import_snapshot([raw("snapshot", root.oid, [root, lie])])
+
+
+def test_what_is_here_already_counts_as_much_as_what_arrives(objects: ObjectStore) -> None:
+    """A file of 4 MiB in 5,000 places, and a directory with it in as many, would be 20 GB each."""
+    large = objects.write_blob(bytes(4 << 20))
+    held = objects.write_tree({"large": Entry("100644", large)})
+    before = contents(objects)
+    for mode, oid in ((b"100644", large), (b"40000", held)):
+        many = tree(b"".join(row(mode, b"%04d" % number, oid) for number in range(5_000)))
+        with pytest.raises(CodePilotError) as caught:
+            objects.receive([raw("tree", many.oid, [many])])
+        assert caught.value.kind is FailureKind.POLICY_VIOLATION
+    assert contents(objects) == before
+
+
+def test_one_listing_cannot_fill_the_memory(other: ObjectStore) -> None:
+    a = blob(b"a")
+    wide = tree(b"".join(row(b"100644", b"n" * 240 + b"%06d" % number, a.oid) for number in range(125_000)))
     with pytest.raises(CodePilotError) as caught:
-        workspace.restore(arrived.id)
+        other.receive([raw("tree", wide.oid, [wide, a])])
+    assert caught.value.kind is FailureKind.POLICY_VIOLATION and contents(other) == ["HEAD", "config"]
+
+
+@pytest.mark.parametrize(
+    "line", [b"f 644 5 1 %s ../../escaped\0", b"f 4755 5 1 %s x\0", b"f 644 5 1 %s .git\0", b"f\0%s"]
+)
+def test_files_that_look_like_a_snapshot_are_not_restored_into_harm(
+    objects: ObjectStore, tmp_path: Path, state: Callable[[Path], object], line: bytes
+) -> None:
+    base = objects.write_tree({})
+    workspace = Workspace(tmp_path / "home/ws", objects)
+    workspace.create(base)
+    manifest = blob(line % object_id("blob", b"a").encode())
+    for number, data in enumerate((b"a", manifest.data, record(base, manifest.oid).data)):
+        (workspace.tree_path / str(number)).write_bytes(data)
+    workspace.snapshot()
+    expected = state(tmp_path / "home/ws/tree")
+    with pytest.raises(CodePilotError) as caught:
+        workspace.restore(record(base, manifest.oid).oid)
     assert caught.value.kind is FailureKind.POLICY_VIOLATION
-
-
-def record(root: str, manifest: str, mode: bytes = b"755") -> Member:
-    return blob(b"codepilot snapshot 1\n%s\n%s\n%s\n" % (root.encode(), manifest.encode(), mode))
+    assert state(workspace.tree_path) == expected and [path.name for path in (tmp_path / "home").iterdir()] == ["ws"]
 
 
 def test_forged_snapshots_are_refused(objects: ObjectStore, tmp_path: Path) -> None:
@@ -348,82 +349,6 @@ def test_forged_snapshots_are_refused(objects: ObjectStore, tmp_path: Path) -> N
     root = record(base, fine.oid)
     workspace.restore(workspace.import_snapshot([raw("snapshot", root.oid, [root, fine, a])]).id)
     assert (workspace.tree_path / "x").read_bytes() == b"a"
-
-
-def furnished(tmp_path: Path, objects: ObjectStore, name: str = "ws") -> Workspace:
-    workspace = Workspace(tmp_path / name, objects)
-    workspace.create(stored(objects))
-    top = workspace.tree_path
-    (top / "d0/s0/f0").write_bytes(b"edited")
-    (top / "d1/s1/f1").unlink()
-    (top / "__pycache__").mkdir()
-    (top / "__pycache__/x.pyc").write_bytes(b"\0ignored")
-    (top / "empty/deeper").mkdir(parents=True)
-    (top / "empty").chmod(0o750)
-    (top / "nothing").write_bytes(b"")
-    (top / "tool").write_bytes(b"#!/bin/sh\n")
-    (top / "tool").chmod(0o711)
-    (top / "out").symlink_to("/etc/passwd")
-    (top / "bad\udcfe\n").write_bytes(b"odd")
-    os.utime(top / "tool", ns=(1, 123_456_789))
-    top.chmod(0o701)
-    return workspace
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_snapshot_is_restored_exactly_elsewhere(
-    tmp_path: Path, objects: ObjectStore, other: ObjectStore, whole: bool, state: Callable[[Path], object]
-) -> None:
-    workspace = furnished(tmp_path, objects)
-    snapshot, expected = workspace.snapshot(), state(workspace.tree_path)
-    data = b"".join(workspace.export_snapshot(snapshot.id, whole))
-    assert data == b"".join(workspace.export_snapshot(snapshot.id, whole))
-    base = stored(objects)
-    other.receive(objects.export(base))
-    there = Workspace(tmp_path / "there", other)
-    there.create(base)
-    for _ in range(2):
-        arrived = there.import_snapshot(pieces(data, 4096))
-        assert (arrived.id, arrived.tree) == (snapshot.id, snapshot.tree)
-    there.restore(arrived.id)
-    assert state(there.tree_path) == expected
-    assert there.snapshot() == snapshot
-    assert there.tree_path.stat().st_mode & 0o777 == 0o701
-    assert there.diff(base).patch == workspace.diff(base).patch
-
-
-def test_a_snapshot_without_its_base_says_what_it_needs(
-    tmp_path: Path, objects: ObjectStore, other: ObjectStore
-) -> None:
-    workspace = furnished(tmp_path, objects)
-    data = b"".join(workspace.export_snapshot(workspace.snapshot().id))
-    there = Workspace(tmp_path / "there", other)
-    there.create(other.write_tree({}))
-    with pytest.raises(CodePilotError) as caught:
-        there.import_snapshot([data])
-    assert caught.value.kind is FailureKind.PATH_NOT_FOUND
-    assert caught.value.failure.details["needs"] == stored(objects)
-
-
-def test_a_snapshot_outlives_its_workspace_in_the_artifact_store(
-    tmp_path: Path, objects: ObjectStore, state: Callable[[Path], object]
-) -> None:
-    artifacts = FileArtifacts(tmp_path / "artifacts")
-    workspace = furnished(tmp_path, objects)
-    snapshot, expected = workspace.snapshot(), state(workspace.tree_path)
-    ref = workspace.keep_snapshot(snapshot.id, artifacts)
-    assert ref.type is ArtifactType.SNAPSHOT and artifacts.has(ref)
-    assert workspace.keep_snapshot(snapshot.id, artifacts) == ref
-    workspace.delete()
-    again = Workspace(tmp_path / "again", objects)
-    again.create(stored(objects))
-    fetched = again.fetch_snapshot(ref, artifacts)
-    again.restore(fetched.id)
-    assert state(again.tree_path) == expected
-    damaged = artifacts.path(ref).read_bytes()
-    artifacts.path(ref).write_bytes(damaged[:-1] + bytes([damaged[-1] ^ 1]))
-    with pytest.raises(CodePilotError):
-        again.fetch_snapshot(ref, artifacts)
 
 
 def test_a_receiver_that_dies_leaves_nothing_to_be_read(objects: ObjectStore, other: ObjectStore) -> None:

@@ -263,3 +263,32 @@ def test_only_paths_inside_are_read(tmp_path: Path, objects: ObjectStore) -> Non
         assert caught.value.kind is FailureKind.PATH_NOT_FOUND
     with pytest.raises(CodePilotError):
         workspace.read_file("d/a", limit=1)
+
+
+def test_names_that_come_go_and_change_places_are_seen_in_directories_known_before(
+    tmp_path: Path, objects: ObjectStore
+) -> None:
+    workspace, _tree = made(tmp_path, objects, {"d/a": b"a\n", "d/b": b"b\n", "d/s/c": b"c\n"})
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "c").write_bytes(b"c\n")
+    first = workspace.snapshot()
+    steps = (
+        "echo a > new",
+        "rm a",
+        "mv b a",
+        "mkdir empty",
+        f"rm -r s; ln -s {outside} s",
+        "rm s; mkdir s; echo c > s/c",
+    )
+    for pause in (0.0, 2 * GRANULARITY_NS / 1e9):
+        for step in steps:
+            time.sleep(pause)
+            before = workspace.snapshot()
+            subprocess.run(["sh", "-c", step], cwd=workspace.tree_path / "d", check=True)
+            after = workspace.snapshot()
+            assert after.id != before.id
+            assert after == Workspace(workspace.path, objects).snapshot()
+        time.sleep(pause)
+        workspace.restore(first.id)
+        assert workspace.snapshot() == first

@@ -30,7 +30,7 @@ def check_code(code: str, desk: Desk, capability: Capability) -> tuple[Finding, 
         imports,
         root=desk.project.root,
         shell=capability.allows(Capability.FULL_SHELL),
-        network=bool(desk.run.task.policy.hosts),
+        network=bool(desk.run.task.hosts),
     )
     found = check()
     asked = sorted({*unknown_modules(found), *_refused_packages(found)})

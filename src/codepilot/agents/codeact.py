@@ -53,7 +53,8 @@ class CodeActAgent:
         self._roles = roles
 
     def perform(self, role: State, desk: Desk) -> RoleArtifact:
-        return _Step(self._model, self._registry, self._roles[role], desk).artifact()
+        registry = self._registry if desk.run.task.hosts else self._registry.offline()
+        return _Step(self._model, registry, self._roles[role], desk).artifact()
 
 
 @dataclass

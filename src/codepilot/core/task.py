@@ -126,6 +126,11 @@ class TaskSpec(Contract):
     sandbox_level: Literal["best", "bubblewrap", "landlock", "none"] = "best"
     origin: TaskOrigin | None = None
 
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """What code of the task may reach, by its policy or a person's word."""
+        return tuple(dict.fromkeys((*self.policy.hosts, *self.approved_hosts)))
+
     @model_validator(mode="after")
     def _says_something(self) -> TaskSpec:
         if not self.goal.natural.strip():

@@ -23,7 +23,8 @@ _log = logging.getLogger(__name__)
 
 def open_plane(task: TaskSpec, home: Home, seen: NetworkSeen | None = None) -> Executor:
     """The executor for a task, no weaker than the task and its policy demand."""
-    return open_executor(home, task.sandbox_level, task.policy, task.risk_profile.capability, seen)
+    capability, network = task.risk_profile.capability, bool(task.hosts)
+    return open_executor(home, task.sandbox_level, task.policy, capability, network, seen)
 
 
 def level_of(task: TaskSpec, home: Home) -> Level:
@@ -37,9 +38,10 @@ def open_executor(
     wanted: Wanted,
     policy: Policy,
     capability: Capability = Capability.WRITE_AND_RUN_TESTS,
+    network: bool = False,
     seen: NetworkSeen | None = None,
 ) -> Executor:
-    """`capability` is the most that skills which run on the host's side may do for code inside."""
+    """`capability` and `network` bound what skills that run on the host's side may do for code inside."""
     settings = load_settings(None, os.environ)
     if settings.executor.url is not None:
         if settings.network.credentials:
@@ -52,7 +54,7 @@ def open_executor(
     return LocalExecutor(
         home.workspaces,
         choose(wanted, policy.least_level),
-        answer=answer_calls(capability),
+        answer=answer_calls(capability, network),
         count=count_calls,
         credentials=tuple(Credential(**vars(one)) for one in settings.network.credentials),
         seen=seen,

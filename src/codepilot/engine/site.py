@@ -155,10 +155,9 @@ class KeptSite:
         kept = self._site
         if kept is None or (kept.base, kept.project) != (base, project):
             self._close_site()
-            hosts = tuple(dict.fromkeys((*task.policy.hosts, *task.approved_hosts)))
             objects = open_objects(self._home, base.repo_id)
             fetch_base(self._house, base, objects)
-            kept = self._site = Site(self.executor(task), objects, base, project, hosts)
+            kept = self._site = Site(self.executor(task), objects, base, project, task.hosts)
         return kept
 
     def interrupt(self) -> None:

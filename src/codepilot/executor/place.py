@@ -44,7 +44,7 @@ class Place:
         self._running: set[threading.Event] = set()
         self._stilled = False
         self._quiet = threading.Condition()
-        self.answers = Answers(self.workspace.path / "answers" if durable else None)
+        self.answers = Answers(self.workspace.path / "answers.log" if durable else None)
         self._reopened = False
         self.network = network or Network(self.workspace.path / "network", sandbox.level)
         self._former: list[Kernel] = []
@@ -166,6 +166,7 @@ class Place:
     def close(self) -> None:
         self.end()
         self.network.close()
+        self.answers.close()
         self.workspace.close()
         self._objects.close()
 

@@ -1,6 +1,6 @@
 """Requests with a key are carried out once: asked again they get the same answer, in flight or long given.
 
-With a directory the promise outlives this process: a mark is written before a request is carried out and its answer
+With a file the promise outlives this process: a mark is written before a request is carried out and its answer
 after, so that a request whose executor died in the middle is never carried out twice in silence.
 """
 
@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 
 from codepilot.core.contract import canonical_json
 from codepilot.executor.errors import Conflict, Unfinished
+from codepilot.executor.journal import Journal
 from codepilot.executor.protocol import CodeResult, CommandResult, RunCode, RunCommand
 
 KEPT = 64
 KEPT_BYTES = 64 << 20
-_PRUNE_EVERY = 16
 
 Answer = TypeVar("Answer", CodeResult, CommandResult)
 
@@ -36,11 +36,10 @@ class _Known:
 class Answers:
     """The answers of one workspace. Failures are not kept: a request that failed may be asked again."""
 
-    def __init__(self, directory: Path | None = None) -> None:
-        self._directory = directory
+    def __init__(self, file: Path | None = None) -> None:
+        self._journal = Journal(file, KEPT, KEPT_BYTES) if file is not None else None
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._lock = threading.Lock()
-        self._written = 0
 
     def give(self, request: RunCode | RunCommand, kind: type[Answer], carry_out: Callable[[], Answer]) -> Answer:
         """The answer to a request; a second caller with the same key waits for the first one's."""
@@ -77,14 +76,23 @@ class Answers:
     def leave(self) -> None:
         """Write nothing more: the directory is about to go."""
         with self._lock:
-            self._directory = None
+            self._close()
+            self._journal = None
+
+    def close(self) -> None:
+        """Let go of the file; it is opened again when it is needed."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        if self._journal is not None:
+            self._journal.close()
 
     def _keep(self, key: str, digest: str, answer: CodeResult | CommandResult) -> None:
         with self._lock:
             self._record(key, digest, answer)
-            if self._directory is not None:
+            if self._journal is not None:
                 del self._known[key]
-                self._prune()
             else:
                 self._known.move_to_end(key)
                 while len(self._known) > KEPT and next(iter(self._known.values())).answer.done():
@@ -93,16 +101,14 @@ class Answers:
     def _forget(self, key: str) -> None:
         with self._lock:
             del self._known[key]
-            if self._directory is not None:
-                self._file(key).unlink(missing_ok=True)
+            if self._journal is not None:
+                self._journal.write(key, b"", self._known)
 
     def _recorded(self, key: str, kind: type[Answer]) -> _Known | None:
-        if self._directory is None:
+        text = self._journal.read(key) if self._journal is not None else None
+        if text is None:
             return None
-        try:
-            document = json.loads(self._file(key).read_bytes())
-        except FileNotFoundError:
-            return None
+        document = json.loads(text)
         known = _Known(document["digest"])
         if document["answer"] is None:
             known.answer.set_exception(Unfinished(key))
@@ -111,36 +117,11 @@ class Answers:
         return known
 
     def _record(self, key: str, digest: str, answer: CodeResult | CommandResult | None) -> None:
-        if self._directory is None:
+        if self._journal is None:
             return
-        document = {
-            "digest": digest,
-            "kind": type(answer).__name__,
-            "answer": answer.model_dump(mode="json") if answer is not None else None,
-        }
-        self._directory.mkdir(mode=0o700, exist_ok=True)
-        file = self._file(key)
-        partial = file.with_suffix(".partial")
-        partial.write_text(json.dumps(document))
-        partial.rename(file)
-
-    def _prune(self) -> None:
-        """Keep what was written last, so much and so many."""
-        self._written += 1
-        if self._directory is None or self._written % _PRUNE_EVERY:
-            return
-        busy = {self._file(key) for key in self._known}
-        found = [(file.stat(), file) for file in self._directory.glob("*.json") if file not in busy]
-        found.sort(key=lambda one: one[0].st_mtime_ns, reverse=True)
-        size = 0
-        for number, (status, file) in enumerate(found):
-            size += status.st_size
-            if number >= KEPT or (number and size > KEPT_BYTES):
-                file.unlink(missing_ok=True)
-
-    def _file(self, key: str) -> Path:
-        assert self._directory is not None
-        return self._directory / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+        told = answer.model_dump_json() if answer is not None else "null"
+        document = f'{{"digest":"{digest}","kind":"{type(answer).__name__}","answer":{told}}}'
+        self._journal.write(key, document.encode(), self._known)
 
 
 def _digest(request: RunCode | RunCommand) -> str:

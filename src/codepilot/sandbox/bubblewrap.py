@@ -9,14 +9,13 @@ from functools import cache
 from pathlib import Path
 from shutil import which
 from subprocess import DEVNULL, run
-from threading import Event
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.sandbox import janitor_client, mountpoints, seccomp, supervisor, system
+from codepilot.sandbox import janitor_client, mountpoints, seccomp, system
 from codepilot.sandbox.bridged import bridged
 from codepilot.sandbox.cgroup import Group
-from codepilot.sandbox.process import SupervisedProcess
-from codepilot.sandbox.spec import Completed, Level, Limits, Mount, Process, View
+from codepilot.sandbox.launched import Launched
+from codepilot.sandbox.spec import Level, Limits, Mount, View
 from codepilot.sandbox.tree import Launch, resource_limits
 
 _MB = 1 << 20
@@ -26,22 +25,9 @@ _HOME = "/tmp/home"
 _RESERVED = ("/", "/proc", "/dev", "/etc", "/usr", "/bin", "/lib", "/lib64", "/sbin", "/tmp")
 
 
-class Bubblewrap:
+class Bubblewrap(Launched):
     level = Level.BUBBLEWRAP
     remaps = True
-
-    def run(
-        self,
-        argv: Sequence[str],
-        view: View,
-        limits: Limits,
-        stdin: bytes = b"",
-        cancel: Event | None = None,
-    ) -> Completed:
-        return supervisor.run(self._launch(argv, view, limits), limits, stdin, cancel)
-
-    def start(self, argv: Sequence[str], view: View, limits: Limits) -> Process:
-        return SupervisedProcess(self._launch(argv, view, limits), limits)
 
     def _launch(self, argv: Sequence[str], view: View, limits: Limits) -> Launch:
         system.check(argv, view.env)

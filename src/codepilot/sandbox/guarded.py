@@ -7,43 +7,29 @@ import os
 import resource
 import sys
 import tempfile
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.sandbox import private, supervisor, system
+from codepilot.sandbox import private, system
 from codepilot.sandbox.bridged import no_proxy
 from codepilot.sandbox.cgroup import Group
-from codepilot.sandbox.process import SupervisedProcess
-from codepilot.sandbox.spec import Completed, Level, Limits, Process, View
+from codepilot.sandbox.launched import Launched
+from codepilot.sandbox.spec import Level, Limits, View
 from codepilot.sandbox.tree import THREADS, Launch, resource_limits
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
 _PREFIX = ".codepilot-tmp-"
 
 
-class Guarded(ABC):
+class Guarded(Launched):
     """A level whose code sees the host's paths as they are. Nothing can be shown elsewhere than where it lies."""
 
     level: Level
     remaps = False
-
-    def run(
-        self,
-        argv: Sequence[str],
-        view: View,
-        limits: Limits,
-        stdin: bytes = b"",
-        cancel: Event | None = None,
-    ) -> Completed:
-        return supervisor.run(self._launch(argv, view, limits), limits, stdin, cancel)
-
-    def start(self, argv: Sequence[str], view: View, limits: Limits) -> Process:
-        return SupervisedProcess(self._launch(argv, view, limits), limits)
 
     @abstractmethod
     def confinement(self, view: View, temp: Path, pinned: bool) -> dict[str, Any] | None:
@@ -72,6 +58,7 @@ class Guarded(ABC):
             "status": status_end,
             "limits": [[kind, value] for kind, value in _limits(limits, group).items()],
             "cgroups": group.entries,
+            "temp": os.fspath(temp),
             "cpus": None if cpus is None else sorted(cpus),
             "confinement": confinement,
         }

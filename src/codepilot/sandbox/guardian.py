@@ -3,9 +3,9 @@
 One file, standard library only, executed as `python -I -S guardian.py FD` where FD holds a JSON specification.
 
 Three processes: the guardian, unconfined, is the parent to which every orphan falls back, so that nothing leaves the
-tree; it ends the tree when the command ends, on SIGTERM, and when its own parent dies. The warden is its child,
-confined like the command, which is the warden's child: because a confined process can signal only its own kind, one
-`kill(-1)` of the warden's ends them all at once, where a fork bomb would outrun any loop.
+tree; it ends the tree when the command ends, on SIGTERM, and on SIGHUP when its own parent dies. The warden is its
+child, confined like the command, which is the warden's child: because a confined process can signal only its own kind,
+one `kill(-1)` of the warden's ends them all at once, where a fork bomb would outrun any loop.
 A fourth, the mediator beside the warden, answers the calls that the confinement hands to it.
 """
 
@@ -141,7 +141,7 @@ def _warden(spec: dict[str, Any], guardian: int, orders: int, news: int, lend: A
         _tell(news, {"setup-error": str(error)})
         os._exit(1)
     wake = _wake_pipe()
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _die_of_signals()
     command = os.fork()
     if command == 0:
         _become(spec, news)
@@ -197,31 +197,31 @@ def _confine(confinement: dict[str, Any] | None, guardian: int, lend: Any) -> bo
     _check(_prctl(_PR_SET_NO_NEW_PRIVS, 1), "no_new_privs")
     _restrict_files(confinement)
     _filter_calls(bytes.fromhex(confinement["seccomp"]))
-    _mediation().install(bytes.fromhex(confinement["mediated"]), lend)
+    _beside("mediator").install(bytes.fromhex(confinement["mediated"]), lend)
     if not _cannot_signal(guardian):
         raise SetupError("landlock does not keep signals inside")
     return True
 
 
-def _mediation() -> Any:
-    """The file beside this one; nothing else there can be imported."""
-    if "mediator" not in sys.modules:
+def _beside(name: str) -> Any:
+    """A file beside this one; nothing else there can be imported."""
+    if name not in sys.modules:
         sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
         try:
-            __import__("mediator")
+            __import__(name)
         finally:
             del sys.path[0]
-    return sys.modules["mediator"]
+    return sys.modules[name]
 
 
 def _mediate(spec: dict[str, Any], borrow: Any) -> NoReturn:
     """Become the mediator, which holds nothing of the guardian's and ends with the last confined process."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _die_of_signals()
     _check(_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL), "death signal")
     os.close(spec["status"])
     _leave_stdio()
     told = spec["confinement"]
-    _mediation().serve(borrow, told["calls"], told["write"], told["read"])
+    _beside("mediator").serve(borrow, told["calls"], told["write"], told["read"])
     os._exit(0)
 
 
@@ -287,6 +287,12 @@ def _wake_pipe() -> int:
     return read
 
 
+def _die_of_signals() -> None:
+    """As any process does, but the guardian."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def _drain(fd: int) -> None:
     with contextlib.suppress(BlockingIOError):
         os.read(fd, 4096)
@@ -311,18 +317,24 @@ class _Guardian:
     def __init__(self, spec: dict[str, Any]) -> None:
         self._spec = spec
         self._stopping = False
+        self.orphaned = False
+        """Our parent was killed, and so may have been its janitor."""
         self._wake = _wake_pipe()
         signal.signal(signal.SIGTERM, self._on_stop)
+        signal.signal(signal.SIGHUP, self._on_stop)
         if LINUX:
             _check(_prctl(_PR_SET_CHILD_SUBREAPER, 1), "subreaper")
-            _check(_prctl(_PR_SET_PDEATHSIG, signal.SIGTERM), "death signal")
+            _check(_prctl(_PR_SET_PDEATHSIG, signal.SIGHUP), "death signal")
         if os.getppid() != spec["parent"]:
-            sys.exit(1)
+            self._stopping = self.orphaned = True
 
     def _on_stop(self, number: int, frame: object) -> None:
         self._stopping = True
+        self.orphaned = self.orphaned or number == signal.SIGHUP
 
     def guard(self) -> None:
+        if self._stopping:
+            return
         lend = self._start_mediator() if self._spec["confinement"] else None
         orders_read, orders = os.pipe()
         news, news_write = os.pipe()
@@ -344,7 +356,7 @@ class _Guardian:
 
     def _start_mediator(self) -> Any:
         """The end of a pair over which the warden is to hand its calls to a process of their own."""
-        lend, borrow = _mediation().pair()
+        lend, borrow = _beside("mediator").pair()
         if os.fork() == 0:
             lend.close()
             _mediate(self._spec, borrow)
@@ -413,7 +425,10 @@ def main() -> None:
         spec = json.load(file)
     os.set_inheritable(spec["status"], False)
     try:
-        _Guardian(spec).guard()
+        guardian = _Guardian(spec)
+        guardian.guard()
+        if guardian.orphaned:
+            _beside("janitor").tidy([os.path.dirname(entry) for entry in spec["cgroups"]], spec["temp"])
     except SetupError as error:
         _tell(spec["status"], {"setup-error": str(error)})
 

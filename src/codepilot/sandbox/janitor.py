@@ -92,6 +92,15 @@ def remove_directory(directory: str) -> bool:
     return not os.path.lexists(directory)
 
 
+def tidy(groups: list[str], directory: str) -> None:
+    """Remove what was made for one tree that has ended."""
+    deadline = time.monotonic() + 1
+    for group in groups:
+        while not remove_group(group) and time.monotonic() < deadline:
+            time.sleep(0.002)
+    remove_directory(directory)
+
+
 def sweep_groups(parent: str, prefix: str) -> None:
     """End and remove the groups whose owner is gone."""
     for name in _names(parent):

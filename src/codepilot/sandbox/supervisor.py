@@ -85,8 +85,11 @@ class Watchdog:
         return None
 
     def at_end(self) -> str | None:
-        """The limit that a tree which has ended by itself broke since it was last looked at."""
-        return "disk" if self._disk is not None and self._disk.exceeded(self._tree.root) else None
+        """The limit that a tree which has ended by itself broke since it was last looked at.
+
+        To be asked before the launcher is buried: its remains, where they may be looked at, tell what was written.
+        """
+        return "disk" if self._disk is not None and self._disk.exceeded(self._tree.popen.pid) else None
 
 
 def run(launch: Launch, limits: Limits, stdin: bytes = b"", cancel: Event | None = None) -> Completed:
@@ -131,10 +134,13 @@ class _Supervision:
         """Until the command ends (None), or the name of what must end it."""
         next_check = time.monotonic() + TICK / 2
         while True:
-            for key, _ in self._selector.select(max(0.0, next_check - time.monotonic())):
-                self._serve(str(key.data))
-            if self._tree.popen.poll() is not None:
+            ready = [str(key.data) for key, _ in self._selector.select(max(0.0, next_check - time.monotonic()))]
+            for name in ready:
+                self._serve(name)
+            if "exit" in ready:
                 return self._watchdog.at_end()
+            if self._exit_fd is None and self._tree.popen.poll() is not None:
+                return None
             if self._cancel is not None and self._cancel.is_set():
                 return "cancel"
             if max(capture.total for capture in self._captures.values()) > FLOOD * self._limits.output_bytes:

@@ -51,6 +51,10 @@ KERNEL_TABLES = (
 )
 """Files of /proc that tell of the machine and not of the program."""
 
+_ONE_BYTES = 1 << 17
+"""What a single argument may not reach, its end included."""
+_POINTER_BYTES, _LAUNCHER_BYTES = 9, 1 << 14
+
 USER, USER_ID = "codepilot", 1000
 PASSWD = f"root:x:0:0:root:/:/usr/sbin/nologin\n{USER}:x:{USER_ID}:{USER_ID}::/tmp/home:/bin/sh\n"
 HOSTS = "127.0.0.1 localhost codepilot\n::1 localhost\n"
@@ -73,9 +77,27 @@ def etc_paths(network: bool) -> tuple[Path, ...]:
 
 def check(argv: Sequence[str], env: Mapping[str, str]) -> None:
     """Refuse what no command line can hold; a NUL would otherwise split an argument of the launcher's."""
-    named = [*env, *env.values()]
-    if not argv or any("\0" in os.fspath(text) for text in (*argv, *named)) or any("=" in name for name in env):
-        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, "the command or its environment cannot be passed on")
+    try:
+        texts = [os.fsencode(text) for text in (*argv, *env, *env.values())]
+    except UnicodeEncodeError as error:
+        raise _not_passed_on() from error
+    named = all(argv[:1]) and all(name and "=" not in name for name in env)
+    if not argv or not named or any(b"\0" in text for text in texts):
+        raise _not_passed_on()
+    if max(map(len, texts)) >= _ONE_BYTES or sum(len(text) + _POINTER_BYTES for text in texts) > _all_bytes():
+        raise CodePilotError(
+            FailureKind.TOOL_INVALID_ARGS,
+            "the command and its environment are longer than the system lets a command line be",
+            "Write what is long to a file, or to the command's standard input.",
+        )
+
+
+def _not_passed_on() -> CodePilotError:
+    return CodePilotError(FailureKind.TOOL_INVALID_ARGS, "the command or its environment cannot be passed on")
+
+
+def _all_bytes() -> int:
+    return os.sysconf("SC_ARG_MAX") - _LAUNCHER_BYTES
 
 
 def environment(home: str, temp: str, extra: Mapping[str, str]) -> dict[str, str]:

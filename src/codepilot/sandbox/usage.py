@@ -158,6 +158,7 @@ class DiskWatch:
 
     def exceeded(self, root: int) -> bool:
         free, inodes = self._space()
+        self._free, self._inodes = max(self._free, free), max(self._inodes, inodes)  # others have made room
         dirtied = _dirtied(root)
         most_inodes = max(1, self._limit // _BYTES_PER_INODE)
         fell = self._free - free > self._limit or self._inodes - inodes > most_inodes
@@ -167,7 +168,8 @@ class DiskWatch:
         if written > self._limit or made > most_inodes or (fell and (hidden or dirtied > self._limit)):
             return True
         self._looked_at = dirtied
-        self._free, self._inodes = free, inodes  # others wrote; look again when as much has gone again
+        if fell:  # others wrote; look again when as much has gone again
+            self._free, self._inodes = free, inodes
         return False
 
     def _space(self) -> tuple[int, int]:

@@ -56,9 +56,14 @@ def _adding(point: EntryPoint) -> Callable[[Registry], None]:
     return add
 
 
-def answer_calls(capability: Capability) -> Callable[[str, JsonObject], JsonValue]:
-    """What an executor's `answer` is: calls of LOCAL skills by code inside, held to a task's capability."""
-    return lambda name, arguments: _installed().answer(capability)(name, arguments)
+def answer_calls(capability: Capability, network: bool = False) -> Callable[[str, JsonObject], JsonValue]:
+    """What an executor's `answer` is: calls of LOCAL skills by code inside, held to a task's capability and network."""
+
+    def answer(name: str, arguments: JsonObject) -> JsonValue:
+        there = _installed() if network else _installed().offline()
+        return there.answer(capability)(name, arguments)
+
+    return answer
 
 
 def count_calls(calls: Sequence[SkillCall]) -> None:

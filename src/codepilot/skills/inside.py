@@ -5,11 +5,15 @@ Paths are relative to the workspace.
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 
-from codepilot.skills.patching import Changes, patch_tree
 from codepilot.skills.places import ROOT, PathError, decoded, inside, read_bytes, relative, walk, writable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from codepilot.skills.patching import Changes
 
 
 def read_file(path: str) -> str:
@@ -21,7 +25,10 @@ def write_file(path: str, content: str) -> None:
     """Replace a file's text, or make a new file with its directories. An existing file keeps its encoding."""
     place = writable(path)
     data = _encoded(path, content)
-    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise PathError(f"{path} cannot be made: a part of it is a file.") from None
     place.write_bytes(data)
 
 
@@ -37,12 +44,13 @@ def list_files(path: str = ".", pattern: str = "**/*") -> list[str]:
     wanted = _glob(pattern)
     base = inside(path)
     if not base.is_dir():
-        raise PathError(f"{path} is not a directory.")
+        raise PathError(_no_directory(path))
     return sorted(relative(file) for file in walk(base) if wanted.match(file.relative_to(base).as_posix()))
 
 
 def apply_patch(diff: str) -> str:
     """Apply a unified diff to the workspace, all of it or none. Says what changed, or which hunk failed and why."""
+    from codepilot.skills.patching import patch_tree  # read when needed: no other skill waits for it
 
     def current(path: str) -> str | None:
         return decoded(read_bytes(path))[0] if inside(path).is_file() else None
@@ -87,7 +95,7 @@ def _encoded(path: str, content: str) -> bytes:
     """The text as the file's own encoding writes it."""
     place = inside(path)
     if place.is_dir():
-        raise PathError(f"{path} is a directory.")
+        raise PathError(f"{path or 'The empty path'} is a directory; name a file.")
     encoding = decoded(read_bytes(path))[1] if place.exists() else "utf-8"
     try:
         return content.encode(encoding)
@@ -95,9 +103,26 @@ def _encoded(path: str, content: str) -> bytes:
         raise PathError(f"{path} is {encoding} and cannot hold {content[error.start]!r} (at {error.start}).") from None
 
 
+def _no_directory(path: str) -> str:
+    if any(sign in path for sign in "*?["):
+        return f"{path} is not a directory. For a pattern: list_files(pattern={path!r})."
+    return f"{path} is a file; use read_file." if inside(path).exists() else f"There is no directory {path}."
+
+
 def _glob(pattern: str) -> re.Pattern[str]:
     """`**/` stands for any directories, none included; a pattern without a slash is for the name at any depth."""
     pattern = pattern if "/" in pattern else "**/" + pattern
+    parts = re.findall(r"\*\*/|\*\*|\*|\?|\[!?[^]/]+\]|\{[^{}]*\}|[^*?[{]+|.", pattern, re.DOTALL)
+    return re.compile("".join(map(_part, parts)) + r"\Z", re.DOTALL)
+
+
+def _part(part: str) -> str:
+    """One part of a pattern as a regular expression."""
     meanings = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    parts = re.findall(r"\*\*/|\*\*|\*|\?|[^*?]+", pattern)
-    return re.compile("".join(meanings.get(part, re.escape(part)) for part in parts) + r"\Z", re.DOTALL)
+    if part in meanings:
+        return meanings[part]
+    if part[0] == "{" and part[-1] == "}":
+        return f"(?:{'|'.join(map(re.escape, part[1:-1].split(',')))})"
+    if part[0] == "[" and len(part) > 2:
+        return f"(?!/){fnmatch.translate(part)[4:-3]}"
+    return re.escape(part)

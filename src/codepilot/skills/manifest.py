@@ -26,17 +26,18 @@ class SkillPolicy(Contract):
 
     target: Target = Target.EXECUTOR
     network: bool = False
+    """Whether it needs one; it does not exist for a task that may reach no host."""
     filesystem_write: bool = False
     timeout_sec: float = Field(default=300.0, gt=0, allow_inf_nan=False)
     memory_mb: int = Field(default=1024, gt=0)
     """What it may need; the sandbox's own limit is the one that ends it."""
     needs: Capability = Capability.READ_ONLY
     retries: int | None = Field(default=None, ge=1, le=3)
-    """How often it is tried when a failure may pass by itself; once if it writes, three times if it reads."""
+    """How often it is tried when a failure may pass by itself: three times, but once if it may change something."""
 
     @property
     def tries(self) -> int:
-        return self.retries or (1 if self.filesystem_write else 3)
+        return self.retries or (1 if self.filesystem_write or self.network else 3)
 
 
 class SkillManifest(Contract):

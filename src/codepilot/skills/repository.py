@@ -109,7 +109,7 @@ def git_diff(base: str = "HEAD") -> str:
     commit = _commit(base)
     index = Path(ENVIRONMENT["GIT_DIR"]) / "codepilot-index"
     try:
-        shutil.copyfile(index.with_name("index"), index)
+        shutil.copy2(index.with_name("index"), index)  # with its time: git asks which of both is newer
         _git("add", "--all", "--intent-to-add", "--ignore-errors", ".", index=index, fine=(0, 1))
         options = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--ignore-submodules=all")
         return _git("diff", *options, commit, "--", index=index).stdout

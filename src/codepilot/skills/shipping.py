@@ -83,10 +83,10 @@ def _shipped_source(module: ModuleType, shipped: frozenset[str]) -> str:
     """A module's source with its imports of other shipped modules pointed at what travels with it."""
 
     def renamed(match: re.Match[str]) -> str:
-        name = match.group(1)
-        return f"from {_shipped_name(name) if name in shipped else name} import"
+        name = match.group(2)
+        return f"{match.group(1)}from {_shipped_name(name) if name in shipped else name} import"
 
-    return re.sub(r"^from ([\w.]+) import", renamed, _source(module), flags=re.MULTILINE)
+    return re.sub(r"^([ \t]*)from ([\w.]+) import", renamed, _source(module), flags=re.MULTILINE)
 
 
 def _may_wait(skill: Skill) -> bool:

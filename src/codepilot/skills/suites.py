@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,11 @@ from codepilot.skills.running import CommandOutcome, execute
 
 PYTHON = sys.executable
 RUNNER = ""
+
+LENIENT = ("-DfailIfNoTests=false", "-Dsurefire.failIfNoSpecifiedTests=false")
+"""Modules without the named tests do not fail the build; that none ran at all is seen in the reports."""
+_PARAMETERS = re.compile(r"[(\[{].*", re.DOTALL)
+"""What reports add to the name of a method that is run with several arguments."""
 
 MAX_TAIL = 4_000
 MAX_SHOWN = 20
@@ -51,7 +55,8 @@ class TestsOutcome:
 
     @property
     def ok(self) -> bool:
-        return self.exit_code == 0 and not self.failed and not self.errors
+        """Whether tests ran and none was red."""
+        return self.exit_code == 0 and not self.failed and not self.errors and self.passed + self.skipped > 0
 
     @property
     def timed_out(self) -> bool:
@@ -113,29 +118,46 @@ def _built(runner: str, tests: Sequence[str], timeout: float) -> TestsOutcome:
     """Maven or Gradle, without network; their reports are the files they wrote meanwhile."""
     wrapper = ROOT / ("mvnw" if runner == "maven" else "gradlew")
     program = str(wrapper) if os.access(wrapper, os.X_OK) else "mvn" if runner == "maven" else "gradle"
+    methods = list(dict.fromkeys(_PARAMETERS.sub("", test) for test in tests))
     if runner == "maven":
-        argv = [program, "-B", "-o", "test", *([f"-Dtest={','.join(tests)}", "-DfailIfNoTests=false"] if tests else [])]
+        argv = [program, "-B", "-o", "test", *([f"-Dtest={','.join(methods)}", *LENIENT] if methods else [])]
     else:
-        chosen = [part for test in tests for part in ("--tests", test.replace("#", "."))]
+        chosen = [part for test in methods for part in ("--tests", test.replace("#", "."))]
         argv = [program, "--offline", "--no-daemon", "--console=plain", "test", *chosen]
-    started = time.time() - 1
+    before = dict(_reports())
     done = execute(argv, timeout)
-    cases, unread = _read(_reports(started))
-    return _outcome(done, cases, unread)
+    cases, unread = _read([file for file, state in _reports() if before.get(file) != state][:MAX_REPORTS])
+    return _outcome(done, _settled(cases, done.exit_code == 0), unread)
 
 
-def _reports(since: float) -> Iterator[Path]:
-    count = 0
+def _settled(cases: Sequence[Case], green: bool) -> list[Case]:
+    """Each failure once. Tests that were run again are told each time; if the build was content, so are we."""
+    passed = {case.test for case in cases if case.status == "passed"} if green else set()
+    told: dict[tuple[str, str, str], Case] = {}
+    kept = []
+    for case in cases:
+        bad = case.status in ("failed", "error")
+        if not bad or (case.test not in passed and told.setdefault(_failure(case), case) is case):
+            kept.append(case)
+    return kept
+
+
+def _failure(case: Case) -> tuple[str, str, str]:
+    return case.test, case.status, case.message
+
+
+def _reports() -> Iterator[tuple[Path, tuple[int, ...]]]:
+    """The reports that are there, each with what changes when it is written again."""
     for file in walk(ROOT):
         parts = file.parts
         if file.suffix != ".xml" or not {"surefire-reports", "failsafe-reports", "test-results"} & set(parts):
             continue
-        if not file.is_symlink() and file.is_file() and file.stat().st_mtime >= since and count < MAX_REPORTS:
-            count += 1
-            yield file
+        if not file.is_symlink() and file.is_file():
+            seen = file.stat()
+            yield file, (seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino, seen.st_size)
 
 
-def _read(reports: Iterator[Path] | list[Path]) -> tuple[list[Case], str]:
+def _read(reports: Sequence[Path]) -> tuple[list[Case], str]:
     """All their tests, and what could not be read."""
     cases: list[Case] = []
     unread = []
@@ -164,10 +186,12 @@ def _failed(case: Case) -> FailedTest:
 
 
 def _tail(done: CommandOutcome, more: str = "") -> str:
-    told = "\n".join(part for part in (done.stdout.rstrip(), done.stderr.rstrip(), more) if part)
+    said = (_COLOUR.sub("", part).rstrip() for part in (done.stdout, done.stderr, more))
+    told = "\n".join(part for part in said if part)
     return told if len(told) <= MAX_TAIL else f"[…]\n{told[-MAX_TAIL:]}"
 
 
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
 _RAN = re.compile(r"^Ran (\d+) tests? in ", re.MULTILINE)
 _COUNTED = re.compile(r"(skipped|expected failures|unexpected successes)=(\d+)")
 _SECTION = re.compile(r"^={70}\n(FAIL|ERROR): (\S+) ?(?:\(([^)]*)\))?.*\n((?:.*\n)*?)-{70}\n", re.MULTILINE)

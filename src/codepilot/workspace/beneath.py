@@ -8,6 +8,7 @@ any depth and any modes. Never does: resolve a path by name alone.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import itertools
 import os
@@ -22,8 +23,10 @@ from codepilot.core.failures import CodePilotError, FailureKind
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _REGULAR = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _HANDLE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+_renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 _RENAME_EXCHANGE = 2
-_HANDS, _FEW, _REFUSALS = 8, 32, 1000
+_HANDS, _FEW, _REFUSALS = 8, 8, 1000
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -160,19 +163,33 @@ def open_for_change(parent: int, name: str) -> int:
 
 def exchange(parent: int, one: str, other: str) -> None:
     """Swap what is at two names: in one step if the file system can, else by way of a third name."""
-    import ctypes
-
-    swap = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if swap is not None:
-        if swap(parent, os.fsencode(one), parent, os.fsencode(other), _RENAME_EXCHANGE) == 0:
-            return
-        code = ctypes.get_errno()
-        if code not in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
-            raise OSError(code, os.strerror(code), other)
+    if _swap(parent, one, parent, other):
+        return
     third = f"{one}.{secrets.token_hex(6)}"
     os.rename(other, third, src_dir_fd=parent, dst_dir_fd=parent)
     os.rename(one, other, src_dir_fd=parent, dst_dir_fd=parent)
     os.rename(third, one, src_dir_fd=parent, dst_dir_fd=parent)
+
+
+def put(staging: int, made: str, parent: int, name: str) -> None:
+    """Move a new file or link into place. What it replaces is left in `staging` if the file system can swap.
+
+    Freeing a replaced file's room may wait for the disk; there many are freed at once.
+    """
+    if not _swap(staging, made, parent, name):
+        os.rename(made, name, src_dir_fd=staging, dst_dir_fd=parent)
+
+
+def _swap(parent: int, name: str, other_parent: int, other: str) -> bool:
+    """Exchange two names in one step; false if there is only one, or the file system cannot."""
+    if _renameat2 is None:
+        return False
+    if _renameat2(parent, os.fsencode(name), other_parent, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code not in (errno.ENOENT, errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        raise OSError(code, os.strerror(code), other)
+    return False
 
 
 def remove(parent: int, name: str) -> None:
@@ -186,13 +203,13 @@ def remove(parent: int, name: str) -> None:
         return
     top = open_for_change(parent, name)
     try:
-        _empty(top)
+        empty(top)
     finally:
         os.close(top)
     os.rmdir(name, dir_fd=parent)
 
 
-def _empty(top: int) -> None:
+def empty(top: int) -> None:
     """Empty a directory by lifting every subdirectory to its top level, so that depth costs neither stack nor files.
 
     Where there is much to do several threads do it: removing a file that is on the disk is mostly waiting.
@@ -251,6 +268,6 @@ def disk_full_is_typed() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in NO_ROOM:
             raise CodePilotError(FailureKind.DISK_FULL, f"no space left on the disk: {error}") from error
         raise

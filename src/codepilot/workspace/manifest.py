@@ -49,10 +49,16 @@ def encode(items: Iterable[tuple[str, Item]]) -> bytes:
 
 
 def decode(data: bytes) -> dict[str, Item]:
+    """The entries of a manifest. One that leads elsewhere is refused: what an agent wrote may look like one."""
     items: dict[str, Item] = {}
-    for row in data.split(b"\0")[:-1]:
-        kind, mode, mtime_ns, size, oid, name = row.split(b" ", 5)
-        items[os.fsdecode(name)] = Item(_kind(kind), int(mode, 8), int(mtime_ns), int(size), oid.decode())
+    try:
+        for row in data.split(b"\0")[:-1]:
+            kind, mode, mtime_ns, size, oid, name = row.split(b" ", 5)
+            items[os.fsdecode(name)] = Item(_kind(kind), int(mode, 8), int(mtime_ns), int(size), oid.decode())
+    except ValueError:
+        raise _unfit() from None
+    if not all(map(_fits, items.items())):
+        raise _unfit()
     return items
 
 
@@ -61,14 +67,10 @@ def encode_record(record: SnapshotRecord) -> bytes:
 
 
 def check_manifest(data: bytes) -> dict[str, Item]:
-    """The entries of a manifest from elsewhere; one that was not written by `encode` or leads elsewhere is refused."""
-    try:
-        items = decode(data)
-        fits = encode(sorted(items.items())) == data and all(map(_fits, items.items()))
-    except ValueError:
-        fits = False
-    if not fits:
-        raise CodePilotError(FailureKind.POLICY_VIOLATION, "a manifest is not one that a snapshot can hold")
+    """The entries of a manifest from elsewhere; one that `encode` did not write is refused."""
+    items = decode(data)
+    if encode(sorted(items.items())) != data:
+        raise _unfit()
     return items
 
 
@@ -82,6 +84,10 @@ def decode_record(data: bytes) -> SnapshotRecord:
         raise CodePilotError(FailureKind.INTERNAL, "not a snapshot")
     _, tree, manifest, mode, _ = data.decode("ascii").split("\n")
     return SnapshotRecord(tree, manifest, int(mode, 8))
+
+
+def _unfit() -> CodePilotError:
+    return CodePilotError(FailureKind.POLICY_VIOLATION, "a manifest is not one that a snapshot can hold")
 
 
 def _fits(entry: tuple[str, Item]) -> bool:

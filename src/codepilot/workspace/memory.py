@@ -22,6 +22,10 @@ Row = tuple[str, str, str]
 """Name, mode and object of one entry of a tree."""
 Found = tuple[str, int, int, int, int, int, int]
 """All of a status that may matter, as `Status` names it; a plain tuple, because there are very many."""
+Stamp = tuple[int, int]
+"""Inode and status time of a directory, which the kernel moves whenever a name in it comes, goes or changes hands."""
+UNSETTLED: Stamp = (0, 0)
+"""The stamp of a directory whose names may change without moving it."""
 
 _KIND, _DIRECTORY = 0o170000, 0o040000
 
@@ -62,6 +66,7 @@ class Listing(NamedTuple):
 
     leaves: list[Found]
     directories: list[tuple[str, int]]
+    stamp: Stamp = UNSETTLED
 
 
 class Below(NamedTuple):
@@ -96,6 +101,7 @@ class Seen:
     tree: str = ""
     manifest: str = ""
     empty: bool = True
+    stamp: Stamp = UNSETTLED
 
     def is_exactly(self, manifest: str, listing: Listing) -> bool:
         """Whether a directory listed just now is what a manifest says, the insides of its subdirectories aside."""
@@ -124,8 +130,15 @@ class Memory:
         return memory
 
 
-def listed(directory: int, limit: int) -> Listing | None:
-    """All that is in an open directory; None if it is more than `limit`. What vanishes meanwhile was not there."""
+def listed(directory: int, limit: int, last: Seen | None = None) -> Listing | None:
+    """All that is in an open directory; None if it is more than `limit`. What vanishes meanwhile was not there.
+
+    The names are those of `last` as long as the directory's stamp is; the status of each is always asked for.
+    """
+    status = os.fstat(directory)
+    stamp = (status.st_ino, status.st_ctime_ns)
+    if last is not None and last.stamp == stamp and (again := _asked_again(directory, last, stamp)) is not None:
+        return again
     leaves: list[Found] = []
     directories: list[tuple[str, int]] = []
     with os.scandir(directory) as listing:
@@ -134,25 +147,48 @@ def listed(directory: int, limit: int) -> Listing | None:
                 found = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue
-            mode = found.st_mode
-            if mode & _KIND == _DIRECTORY:
-                directories.append((entry.name, mode))
+            if found.st_mode & _KIND == _DIRECTORY:
+                directories.append((entry.name, found.st_mode))
             else:
-                leaves.append(
-                    (
-                        entry.name,
-                        mode,
-                        found.st_ino,
-                        found.st_nlink,
-                        found.st_size,
-                        found.st_mtime_ns,
-                        found.st_ctime_ns,
-                    )
-                )
+                leaves.append(_found(entry.name, found))
             limit -= 1
             if limit < 0:
                 return None
-    return Listing(leaves, directories)
+    return Listing(leaves, directories, stamp)
+
+
+def _asked_again(directory: int, last: Seen, stamp: Stamp) -> Listing | None:
+    """What became of the names that were there; None if those are not known or no longer right."""
+    if last.leaves is None:
+        return None
+    leaves: list[Found] = []
+    directories: list[tuple[str, int]] = []
+    try:
+        for name, _, _, _, _, _, _ in last.leaves.found:
+            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if found.st_mode & _KIND == _DIRECTORY:
+                return None
+            leaves.append(_found(name, found))
+        for name, _ in last.directories:
+            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if found.st_mode & _KIND != _DIRECTORY:
+                return None
+            directories.append((name, found.st_mode))
+    except FileNotFoundError:
+        return None
+    return Listing(leaves, directories, stamp)
+
+
+def _found(name: str, status: os.stat_result) -> Found:
+    return (
+        name,
+        status.st_mode,
+        status.st_ino,
+        status.st_nlink,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    )
 
 
 def without_git(listing: Listing) -> Listing:
@@ -160,13 +196,12 @@ def without_git(listing: Listing) -> Listing:
     return Listing(
         [found for found in listing.leaves if found[0] != ".git"],
         [found for found in listing.directories if found[0] != ".git"],
+        listing.stamp,
     )
 
 
 def status_of(name: str, found: os.stat_result) -> Status:
-    return Status(
-        name, found.st_mode, found.st_ino, found.st_nlink, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-    )
+    return Status(*_found(name, found))
 
 
 def is_coarse(time_ns: int) -> bool:

@@ -27,7 +27,7 @@ from codepilot.workspace.pack import (
     PackReader,
     PackWriter,
     has_loose,
-    loose_kind,
+    loose_header,
     object_id,
     read_loose,
     write_loose,
@@ -132,15 +132,23 @@ class ObjectStore:
 
     def kind(self, oid: str) -> Kind | None:
         """The type of an object, not verified; None if it is not here."""
+        found = self.header(oid)
+        return None if found is None else found[0]
+
+    def header(self, oid: str) -> tuple[Kind, int] | None:
+        """Type and size of an object, not verified; None if it is not here."""
         if not self._scanned:
             self._refresh_packs()
         pack = self._pack_of(oid)
-        if pack is not None and (kind := pack.kind(oid)) is not None:
-            return kind
-        found = loose_kind(self._objects, oid)
+        if pack is not None and (header := pack.header(oid)) is not None:
+            return header
+        found = loose_header(self._objects, oid)
         for alternate in self._alternates:
-            found = found or alternate.kind(oid)
-        return found or (self.read(oid)[0] if self.has(oid) else None)
+            found = found or alternate.header(oid)
+        if found is None and self.has(oid):
+            kind, data = self.read(oid)
+            found = kind, len(data)
+        return found
 
     def export(self, root: str, without: Sequence[str] = ()) -> Iterator[bytes]:
         """A tree or snapshot with all it holds, as a stream that `receive` takes; see `stream` for its form.
@@ -395,7 +403,7 @@ class Writer:
 
     def _finish(self) -> None:
         for oid, (kind, data) in self._pending.items():
-            write_loose(self._objects, oid, kind, data)
+            write_loose(self._objects, oid, kind, data, self._store.durable)
         if self._pack is not None:
             self._pack.finish()
             self._store._refresh_packs()

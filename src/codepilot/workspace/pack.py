@@ -25,7 +25,7 @@ _KINDS: dict[int, Kind] = {code: kind for kind, code in _CODES.items()}
 _OID = 32
 _HEAD = struct.Struct(">4sII")
 _LEVEL = 1
-_SMALL = 4096
+_SMALL, _WRAPPED = 4 << 10, 64 << 10
 _MAPS: WeakValueDictionary[tuple[int, int], mmap.mmap] = WeakValueDictionary()
 _MAPPING = threading.Lock()
 
@@ -51,14 +51,17 @@ def read_loose(objects: Path, oid: str) -> tuple[Kind, bytes] | None:
     return kind, data
 
 
-def loose_kind(objects: Path, oid: str) -> Kind | None:
-    """The type of a loose object, without its content; None as for `read_loose`."""
+def loose_header(objects: Path, oid: str) -> tuple[Kind, int] | None:
+    """Type and size of a loose object, without its content; None as for `read_loose`."""
     try:
         with open(f"{objects}/{oid[:2]}/{oid[2:]}", "rb") as file:  # noqa: PTH123 (asked once per object)
             raw = file.read(64)
     except FileNotFoundError:
         return None
-    return _kind_named(zlib.decompressobj().decompress(raw).split(b" ", 1)[0].decode()) if raw else None
+    if not raw:
+        return None
+    kind, _, size = zlib.decompressobj().decompress(raw).partition(b"\0")[0].partition(b" ")
+    return _kind_named(kind.decode()), int(size)
 
 
 def has_loose(objects: Path, oid: str) -> bool:
@@ -69,11 +72,11 @@ def has_loose(objects: Path, oid: str) -> bool:
         return False
 
 
-def write_loose(objects: Path, oid: str, kind: Kind, data: bytes) -> None:
+def write_loose(objects: Path, oid: str, kind: Kind, data: bytes, durable: bool = True) -> None:
     """Write one object under a temporary name, then rename."""
     directory = objects / oid[:2]
     temporary = directory / f"tmp_obj_{secrets.token_hex(8)}"
-    packed = _squeezed(b"%s %d\0" % (kind.encode(), len(data)) + data)
+    packed = _squeezed(b"%s %d\0" % (kind.encode(), len(data)) + data, durable)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         fd = os.open(temporary, flags, 0o444)
@@ -93,11 +96,15 @@ def write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def _squeezed(data: bytes) -> bytes:
-    """Compressed data; what is small needs no large window, which takes longer to set up than to use."""
-    if len(data) > _SMALL:
-        return zlib.compress(data, _LEVEL)
-    squeeze = zlib.compressobj(_LEVEL, zlib.DEFLATED, 12, 5)
+def _squeezed(data: bytes, durable: bool) -> bytes:
+    """Compressed data; what is small needs no large window, which takes longer to set up than to use.
+
+    What need not last, and is no larger than a source file, is only wrapped: that saves more time than room.
+    """
+    level = _LEVEL if durable or len(data) > _WRAPPED else 0
+    if level and len(data) > _SMALL:
+        return zlib.compress(data, level)
+    squeeze = zlib.compressobj(level, zlib.DEFLATED, 12, 5)
     return squeeze.compress(data) + squeeze.flush()
 
 
@@ -123,7 +130,7 @@ class PackWriter:
         self._map: mmap.mmap | None = None
 
     def add(self, oid: str, kind: Kind, data: bytes) -> None:
-        raw = _entry_header(_CODES[kind], len(data)) + _squeezed(data)
+        raw = _entry_header(_CODES[kind], len(data)) + _squeezed(data, self._durable)
         self._entries[bytes.fromhex(oid)] = (self._offset, zlib.crc32(raw))
         self._file.write(raw)
         self._offset += len(raw)
@@ -262,10 +269,13 @@ class PackReader:
             return None
         return _read_entry(self._pack, self._offset(position))
 
-    def kind(self, oid: str) -> Kind | None:
-        """The type of an object, without its content; None as for `read`."""
+    def header(self, oid: str) -> tuple[Kind, int] | None:
+        """Type and size of an object, without its content; None as for `read`."""
         position = self._find(bytes.fromhex(oid))
-        return None if position is None else _KINDS.get((self._pack[self._offset(position)] >> 4) & 7)
+        if position is None:
+            return None
+        kind, size, _ = _read_header(self._pack, self._offset(position))
+        return None if kind is None else (kind, size)
 
     def _name(self, position: int) -> bytes:
         start = self._names + position * _OID
@@ -293,21 +303,26 @@ class PackReader:
         return None
 
 
-def _read_entry(pack: mmap.mmap, offset: int) -> tuple[Kind, bytes] | None:
-    """The object at a place of a pack; None if it is a delta."""
+def _read_header(pack: mmap.mmap, offset: int) -> tuple[Kind | None, int, int]:
+    """Type (None for a delta), size, and where the content of the object at a place of a pack begins."""
     byte = pack[offset]
     kind = _KINDS.get((byte >> 4) & 7)
-    if kind is None:
-        return None
     size, shift = byte & 15, 4
     while byte & 0x80:
         offset += 1
         byte = pack[offset]
         size |= (byte & 0x7F) << shift
         shift += 7
+    return kind, size, offset + 1
+
+
+def _read_entry(pack: mmap.mmap, offset: int) -> tuple[Kind, bytes] | None:
+    """The object at a place of a pack; None if it is a delta."""
+    kind, size, position = _read_header(pack, offset)
+    if kind is None:
+        return None
     inflate = zlib.decompressobj()
     parts: list[bytes] = []
-    position = offset + 1
     while not inflate.eof and position < len(pack):
         step = max(size + 64, 4096)
         parts.append(inflate.decompress(pack[position : position + step]))

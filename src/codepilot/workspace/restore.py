@@ -70,10 +70,10 @@ class Restorer:
 
     def directory(self, fd: int, manifest: str, prefix: str = "") -> None:
         """Everything beneath an open, writable directory."""
-        listing = listed(fd, sys.maxsize) or Listing([], [])
+        seen = self._memory.directories.get(prefix)
+        listing = listed(fd, sys.maxsize, seen) or Listing([], [])
         if not prefix:
             listing = without_git(listing)
-        seen = self._memory.directories.get(prefix)
         if seen is not None and seen.is_exactly(manifest, listing):
             modes = dict(listing.directories)
             for name, mode, _, inside, _ in seen.below:
@@ -82,9 +82,8 @@ class Restorer:
         wanted = decode(self._objects.read_blob(manifest))
         leaves = {found[0]: Status(*found) for found in listing.leaves}
         modes = dict(listing.directories)
-        for name in leaves.keys() | modes.keys():
-            if name not in wanted:
-                beneath.remove(fd, name)
+        for name in (leaves.keys() | modes.keys()) - wanted.keys():
+            self._discard(fd, name, name in modes)
         known = {} if seen is None else seen.known
         for name, item in wanted.items():
             if item.kind == "d":
@@ -93,6 +92,13 @@ class Restorer:
                 self._link(fd, name, item)
             else:
                 self._file(fd, name, item, leaves.get(name), known.get(name))
+
+    def _discard(self, fd: int, name: str, is_directory: bool) -> None:
+        """Move what is to go into `staging`, which is emptied at once in the end; see `beneath.put`."""
+        with contextlib.suppress(FileNotFoundError):
+            if is_directory:
+                os.close(beneath.open_for_change(fd, name))
+            os.rename(name, secrets.token_hex(8), src_dir_fd=fd, dst_dir_fd=self._staging)
 
     def _descend(self, fd: int, name: str, mode: int, manifest: str, prefix: str, found: int | None) -> None:
         """A subdirectory, which was just `found` to have a mode or else not to be one."""
@@ -165,7 +171,7 @@ class Restorer:
             beneath.remove(fd, name)
         temporary = secrets.token_hex(8)
         os.symlink(target, os.fsencode(temporary), dir_fd=self._staging)
-        os.rename(temporary, name, src_dir_fd=self._staging, dst_dir_fd=fd)
+        beneath.put(self._staging, temporary, fd, name)
 
     def _file(self, fd: int, name: str, item: Item, found: Status | None, known: Known | None) -> None:
         if found is not None and stat.S_ISREG(found.mode) and self._kept(fd, name, item, found, known):
@@ -176,8 +182,14 @@ class Restorer:
         data = self._objects.read_blob(item.oid)
         if len(data) != item.size:
             raise CodePilotError(FailureKind.POLICY_VIOLATION, f"the snapshot is wrong about the size of {name!r}")
-        beneath.create_file(self._staging, temporary, data, item.mode, item.mtime_ns)
-        os.rename(temporary, name, src_dir_fd=self._staging, dst_dir_fd=fd)
+        try:
+            beneath.create_file(self._staging, temporary, data, item.mode, item.mtime_ns)
+        except OSError as error:
+            if error.errno not in beneath.NO_ROOM:
+                raise
+            beneath.empty(self._staging)
+            beneath.create_file(self._staging, temporary, data, item.mode, item.mtime_ns)
+        beneath.put(self._staging, temporary, fd, name)
 
     def _kept(self, fd: int, name: str, item: Item, found: Status, known: Known | None) -> bool:
         """Whether the file has the right content already; if so its mode and time are put right."""

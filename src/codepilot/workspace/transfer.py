@@ -19,7 +19,7 @@ from codepilot.workspace.manifest import ItemKind, check_manifest, decode, decod
 from codepilot.workspace.pack import Kind, PackWriter, object_id
 from codepilot.workspace.stream import Member, StreamReader, refused, too_much, write_stream
 from codepilot.workspace.submodules import carried_tree, keep_tree
-from codepilot.workspace.trees import DIRECTORY, GITLINK, SYMLINK, check_tree, decode_tree
+from codepilot.workspace.trees import DIRECTORY, GITLINK, SYMLINK, Entry, check_tree, decode_tree
 
 if TYPE_CHECKING:
     from codepilot.workspace.objects import ObjectStore
@@ -31,11 +31,14 @@ _FORMAT = "codepilot objects 1"
 _OID = re.compile("[0-9a-f]{64}")
 _ENTRIES, _BYTES, _DEPTH = 2_000_000, 16 << 30, 256
 """What a root may come to when it is laid out, where one object may stand in any number of places."""
-_TARGET_BYTES = 4095
+_LISTING_BYTES, _TARGET_BYTES = 32 << 20, 4095
+"""How large one tree or manifest, and the target of a link, may be."""
 _TREE_ROLES: dict[str, Role] = {DIRECTORY: "tree", SYMLINK: "link"}
 _ITEM_ROLES: dict[ItemKind, Role] = {"d": "manifest", "f": "blob", "l": "link"}
 
 Reference = tuple[Role, str]
+Header = tuple[Kind, int]
+"""Type and size of an object."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,14 @@ class Title:
         if not fits or title.encode() != data:
             raise refused("it does not say what it is")
         return title
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What trees and manifests say about objects, to be held against the objects once all are known."""
+
+    gitlinks: set[str] = field(default_factory=set)
+    sizes: set[tuple[str, int]] = field(default_factory=set)
 
 
 def export(store: ObjectStore, root: str, without: Sequence[str] = ()) -> Iterator[bytes]:
@@ -115,9 +126,9 @@ def receive(store: ObjectStore, chunks: Iterable[bytes], limit_bytes: int, role:
     return title
 
 
-def _arrived(store: ObjectStore, reader: StreamReader, quarantine: PackWriter) -> dict[str, tuple[Kind, int]]:
+def _arrived(store: ObjectStore, reader: StreamReader, quarantine: PackWriter) -> dict[str, Header]:
     """Take every object whose name is its hash; those that are here already are not kept twice."""
-    arrived: dict[str, tuple[Kind, int]] = {}
+    arrived: dict[str, Header] = {}
     for kind, oid, data in reader.members():
         if oid in arrived:
             raise refused("an object comes twice")
@@ -129,49 +140,51 @@ def _arrived(store: ObjectStore, reader: StreamReader, quarantine: PackWriter) -
     return arrived
 
 
-def _check(store: ObjectStore, quarantine: PackWriter, title: Title, arrived: Mapping[str, tuple[Kind, int]]) -> None:
+def _check(store: ObjectStore, quarantine: PackWriter, title: Title, arrived: Mapping[str, Header]) -> None:
     """Follow every reference from the root; all must lead somewhere, and none may be left over."""
     roots: list[Reference] = [(title.role, title.root), *(("tree", tree) for tree in title.submodules.values())]
-    graph: dict[Reference, list[tuple[Reference, int]]] = {}
-    pending, gitlinks = list(roots), set[str]()
+    graph: dict[Reference, list[Reference]] = {}
+    sizes: dict[str, int] = {}
+    claims = Claims()
+    pending, entries = list(roots), 0
     while pending:
         role, oid = node = pending.pop()
         if node in graph:
             continue
+        kind, sizes[oid] = arrived.get(oid) or store.header(oid) or (None, 0)
+        if kind != ("tree" if role == "tree" else "blob"):
+            raise refused(f"it lacks the {role} {oid}")
         graph[node] = []
-        kind: Kind = "tree" if role == "tree" else "blob"
-        if (arrived[oid][0] if oid in arrived else store.kind(oid)) != kind:
-            raise refused(f"it lacks the {kind} {oid}")
         if role == "blob":
             continue
+        if sizes[oid] > _LISTING_BYTES:
+            raise too_much(f"a {role} of {sizes[oid]} bytes")
         data = (quarantine.read(oid) or store.read(oid))[1]
-        if role == "tree" and oid not in arrived:
-            graph[node] = _trusted(data)
-            pending.extend(reference for reference, _ in graph[node] if reference[0] == "tree")
-        else:
-            graph[node] = _references(role, data, gitlinks, arrived)
-            pending.extend(reference for reference, _ in graph[node])
-    if arrived.keys() - {oid for _, oid in graph}:
+        trusted = role == "tree" and oid not in arrived
+        graph[node] = _tree_references(decode_tree(data)) if trusted else _references(role, data, claims)
+        pending.extend(graph[node])
+        entries += len(graph[node])
+        if entries > _ENTRIES:
+            raise too_much(f"more than {_ENTRIES} entries")
+    if arrived.keys() - sizes.keys():
         raise refused("it holds objects that nothing refers to")
-    if title.submodules.keys() - gitlinks:
+    if title.submodules.keys() - claims.gitlinks:
         raise refused("it holds submodules that nothing refers to")
-    _weigh(graph, roots)
+    if any(sizes[oid] != size for oid, size in claims.sizes):
+        raise refused("a manifest is wrong about a file's size")
+    _weigh(graph, sizes, roots)
 
 
-def _references(
-    role: Role, data: bytes, gitlinks: set[str], arrived: Mapping[str, tuple[Kind, int]]
-) -> list[tuple[Reference, int]]:
-    """What a well-formed object refers to, with the size of files; any other is refused."""
+def _references(role: Role, data: bytes, claims: Claims) -> list[Reference]:
+    """What a well-formed object refers to, and what it claims about that; any other is refused."""
     if role == "tree":
-        entries = check_tree(data).values()
-        gitlinks.update(entry.oid for entry in entries if entry.mode == GITLINK)
-        held = [entry for entry in entries if entry.mode != GITLINK]
-        return [((_TREE_ROLES.get(mode, "blob"), oid), arrived.get(oid, ("blob", 0))[1]) for mode, oid in held]
+        entries = check_tree(data)
+        claims.gitlinks.update(entry.oid for entry in entries.values() if entry.mode == GITLINK)
+        return _tree_references(entries)
     if role == "manifest":
         items = check_manifest(data).values()
-        if any(item.kind == "f" and arrived.get(item.oid, ("", item.size))[1] != item.size for item in items):
-            raise refused("a manifest is wrong about a file's size")
-        return [((_ITEM_ROLES[item.kind], item.oid), item.size) for item in items]
+        claims.sizes.update((item.oid, item.size) for item in items if item.kind == "f")
+        return [(_ITEM_ROLES[item.kind], item.oid) for item in items]
     if role == "link":
         if not 0 < len(data) <= _TARGET_BYTES or b"\0" in data:
             raise refused("a symbolic link has no target that a file system takes")
@@ -179,21 +192,22 @@ def _references(
     if not is_record(data):
         raise refused("its root is not a snapshot")
     record = decode_record(data)
-    return [(("tree", record.tree), 0), (("manifest", record.manifest), 0)]
+    return [("tree", record.tree), ("manifest", record.manifest)]
 
 
-def _trusted(data: bytes) -> list[tuple[Reference, int]]:
-    """What a tree that is here refers to; it was checked when it came."""
-    return [((_TREE_ROLES.get(mode, "blob"), oid), 0) for mode, oid in decode_tree(data).values() if mode != GITLINK]
+def _tree_references(entries: Mapping[str, Entry]) -> list[Reference]:
+    return [(_TREE_ROLES.get(mode, "blob"), oid) for mode, oid in entries.values() if mode != GITLINK]
 
 
-def _weigh(graph: Mapping[Reference, Sequence[tuple[Reference, int]]], roots: Sequence[Reference]) -> None:
+def _weigh(
+    graph: Mapping[Reference, Sequence[Reference]], sizes: Mapping[str, int], roots: Iterable[Reference]
+) -> None:
     """Refuse what would be laid out without end, though every object of it is small."""
     weights: dict[Reference, tuple[int, int, int]] = {}
     pending, entered = list(roots), set[Reference]()
     while pending:
         node = pending[-1]
-        below = [child for child, _ in graph[node] if child[0] in ("tree", "manifest")]
+        below = [child for child in graph[node] if child[0] in ("tree", "manifest")]
         if node not in entered:
             entered.add(node)
             pending.extend(child for child in below if child not in weights)
@@ -203,7 +217,7 @@ def _weigh(graph: Mapping[Reference, Sequence[tuple[Reference, int]]], roots: Se
             continue
         found = [weights[child] for child in below]
         entries = len(graph[node]) + sum(weight[0] for weight in found)
-        size = sum(size for _, size in graph[node]) + sum(weight[1] for weight in found)
+        size = sum(sizes[oid] for role, oid in graph[node] if role == "blob") + sum(weight[1] for weight in found)
         depth = 1 + max((weight[2] for weight in found), default=0)
         if entries > _ENTRIES or size > _BYTES or depth > _DEPTH:
             raise too_much(f"laid out it has more than {_ENTRIES} entries, {_BYTES} bytes or {_DEPTH} levels")

@@ -19,6 +19,7 @@ from codepilot.workspace.manifest import Item, encode
 from codepilot.workspace.memory import (
     COARSE_NS,
     GRANULARITY_NS,
+    UNSETTLED,
     Below,
     Found,
     Known,
@@ -128,12 +129,13 @@ class Walk:
     def _violate(self, rule: str, path: str, detail: str = "") -> None:
         self._violations.append(Violation(rule, path, detail))
 
-    def _listed(self, fd: int, path: str) -> Listing:
+    def _listed(self, fd: int, prefix: str) -> Listing:
         """All that is in a directory, unless that alone is too much."""
-        listing = listed(fd, self._room)
+        listing = listed(fd, self._room, self._memory.directories.get(prefix))
         if listing is None:
-            self._exceed(path)
-        return listing or Listing([], [])
+            self._exceed(prefix.removesuffix("/"))
+            return Listing([], [])
+        return listing if self._settled(listing.stamp[1]) else listing._replace(stamp=UNSETTLED)
 
     def _directory(self, level: _Level, listing: Listing) -> Seen:
         """Walk a directory; what is to be remembered of it."""
@@ -152,8 +154,8 @@ class Walk:
             there = {name for name, _ in listing.directories} | {found[0] for found in listing.leaves}
             level.rows.extend((name, GITLINK, oid) for name, oid in gitlinks if name not in there)
             seen = self._encoded(level, leaves, listing, below)
-        elif listing.directories != last.directories:
-            seen = replace(last, directories=listing.directories)
+        elif listing.directories != last.directories or listing.stamp != last.stamp:
+            seen = replace(last, directories=listing.directories, stamp=listing.stamp)
         self._next.directories[level.prefix] = seen
         return seen
 
@@ -166,7 +168,7 @@ class Walk:
         tree = self._writer.add("tree", encode_tree(level.rows))
         manifest = self._writer.add("blob", encode(level.items))
         known = level.known if leaves is not None else level.fresh
-        return Seen(known, leaves, listing.directories, below, tree, manifest, not level.rows)
+        return Seen(known, leaves, listing.directories, below, tree, manifest, not level.rows, listing.stamp)
 
     def _leaves(self, level: _Level, found: list[Found], last: Seen) -> Leaves | None:
         """Everything in a directory but its subdirectories: at once if nothing of it changed, else one by one.
@@ -253,7 +255,7 @@ class Walk:
             return None
         try:
             try:
-                inside = self._listed(fd, path)
+                inside = self._listed(fd, path + "/")
             except PermissionError as error:
                 self._unreadable(path, collapsed, error)
                 return None

@@ -132,7 +132,8 @@ async def arriving(request: Request, limit: int, seconds: float, whole: bool) ->
         if not whole and total < (spent - seconds) * _LEAST_RATE:
             raise TooSlow
         try:
-            message = await asyncio.wait_for(request.receive(), max(0.0, seconds - spent if whole else seconds))
+            async with asyncio.timeout(seconds - spent if whole else seconds):
+                message = await request.receive()
         except TimeoutError:
             raise TooSlow from None
         if message["type"] != "http.request":
