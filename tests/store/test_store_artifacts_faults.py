@@ -19,7 +19,7 @@ from codepilot.store import new_id, open_artifacts
 from codepilot.store.bucket import PATIENCE, Bucket, Patience
 from servers import S3Server, s3_server
 
-HASTY = Patience(connect_sec=1.0, request_sec=0.5, bulk_sec=20.0)
+HASTY = Patience(connect_sec=1.0, request_sec=1.0, bulk_sec=20.0)
 LARGE = random.Random(1).randbytes(20 << 20)
 Proxied = Callable[..., tuple[Kept, FaultyProxy]]
 
