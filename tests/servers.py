@@ -162,6 +162,9 @@ class S3Server:
             deadline = time.monotonic() + START_SEC
             while any(_listens(port) for port in self.ports) and time.monotonic() < deadline:
                 time.sleep(0.02)
+            for port in self.ports:
+                for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+                    left.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
