@@ -309,10 +309,12 @@ def _say_applied(checkout: str, files: tuple[str, ...]) -> None:
 
 
 def _print_json(house: House, found: Run, refused: Failure | None = None) -> None:
-    from codepilot.engine import report_run
+    from codepilot.engine import fetch_bundle, report_run
     from codepilot.verify import reported
 
-    document = report_run(found, house.store.events(found.run_id), house.home)
+    events = house.store.events(found.run_id)
+    fetch_bundle(found, events, house)
+    document = report_run(found, events, house.home)
     if refused is not None:
         document = document.model_copy(update={"failure": reported(refused)})
     typer.echo(document.model_dump_json())

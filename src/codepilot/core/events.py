@@ -84,6 +84,8 @@ class EventType(StrEnum):
     DEPENDENCY_DEGRADED = "dependency_degraded"
     RUN_FORKED = "run_forked"
     BUDGET_WARNED = "budget_warned"
+    APPROVAL_REQUESTED = "approval_requested"
+    APPROVAL_DECIDED = "approval_decided"
     PAUSE_REQUESTED = "pause_requested"
     CANCEL_REQUESTED = "cancel_requested"
     RUN_PAUSED = "run_paused"
@@ -297,11 +299,12 @@ class ProofRecorded(Contract):
 
 
 class BundleWritten(Contract):
-    """`files` are its parts by name, where doors on other machines may want them."""
+    """Where doors on other machines may want it, `files` are its parts by name and `tree` is the changed tree."""
 
     path: str
     sha256: str
     files: dict[str, ArtifactRef] = {}
+    tree: ArtifactRef | None = None
 
 
 class ArtifactStored(Contract):
@@ -343,6 +346,23 @@ class BudgetWarned(Contract):
     budget: str
     used: float
     limit: float
+
+
+class ApprovalRequested(Contract):
+    """A person is asked whether something may be done."""
+
+    approval_id: str = Field(min_length=1)
+    operation: str
+    details: str = ""
+    risk: Literal["low", "medium", "high"] = "medium"
+
+
+class ApprovalDecided(Contract):
+    """What they said: for this time, for the whole run, or no."""
+
+    approval_id: str = Field(min_length=1)
+    decision: Literal["once", "always", "denied"]
+    by: str = "user"
 
 
 class Requested(Contract):
@@ -416,6 +436,8 @@ DATA: dict[EventType, type[Contract]] = {
     EventType.DEPENDENCY_DEGRADED: DependencyDegraded,
     EventType.RUN_FORKED: RunForked,
     EventType.BUDGET_WARNED: BudgetWarned,
+    EventType.APPROVAL_REQUESTED: ApprovalRequested,
+    EventType.APPROVAL_DECIDED: ApprovalDecided,
     EventType.PAUSE_REQUESTED: Requested,
     EventType.CANCEL_REQUESTED: Requested,
     EventType.RUN_PAUSED: RunPaused,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from codepilot.engine.apply import apply_run, patch_of
-    from codepilot.engine.close import report_run
+    from codepilot.engine.close import fetch_bundle, report_run
     from codepilot.engine.control import cancel, request_pause, resume
     from codepilot.engine.crew import Crew
     from codepilot.engine.fork import fork_run
@@ -30,6 +30,7 @@ _HOMES = {
     "apply_run": "apply",
     "cancel": "control",
     "collect": "garbage",
+    "fetch_bundle": "close",
     "fork_run": "fork",
     "level_of": "plane",
     "load_settings": "settings",
@@ -53,6 +54,7 @@ __all__ = [
     "apply_run",
     "cancel",
     "collect",
+    "fetch_bundle",
     "fork_run",
     "level_of",
     "load_settings",

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
-from codepilot.core.events import EventDraft, EventType, PatchApplied, State
+from codepilot.core.events import BasePinned, BundleWritten, EventDraft, EventType, PatchApplied, State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
-from codepilot.engine.base import open_objects
+from codepilot.engine.base import fetch_base, open_objects
 from codepilot.engine.close import open_log
 from codepilot.engine.house import House
-from codepilot.workspace import is_url, promote
+from codepilot.workspace import ObjectStore, is_url, promote
 
 
 def patch_of(house: House, run: Run) -> bytes:
@@ -19,11 +20,20 @@ def patch_of(house: House, run: Run) -> bytes:
         return b""
     if run.state is not State.DONE:
         return house.artifacts.get(run.proposal.diff)
-    objects = open_objects(house.home, run.base.repo_id)
-    try:
+    with closing(_objects(house, run, run.base)) as objects:
         return objects.patch_for_sha1(run.base.tree, run.proposal.tree)
-    finally:
-        objects.close()
+
+
+def _objects(house: House, run: Run, base: BasePinned) -> ObjectStore:
+    """The repository's objects with the changed tree, fetched if the run was finished on another machine."""
+    objects = open_objects(house.home, base.repo_id)
+    if run.proposal is not None and not objects.has_tree(run.proposal.tree):
+        fetch_base(house, base, objects)
+        for event in reversed(house.store.events(run.run_id)):
+            if isinstance(event.data, BundleWritten) and event.data.tree is not None:
+                objects.receive(house.artifacts.stream(event.data.tree))
+                break
+    return objects
 
 
 def apply_run(house: House, run_id: str, *, accept_plausible: bool) -> PatchApplied:
@@ -47,16 +57,14 @@ def apply_run(house: House, run_id: str, *, accept_plausible: bool) -> PatchAppl
             f"The change of {run_id} is only plausible: the tests around it are too weak to trust it unread.",
             next_action=f"Read `codepilot diff {run_id}`, then add --accept-plausible.",
         )
-    objects = open_objects(house.home, run.base.repo_id)
     try:
         journal = house.home.bundles / f"{run_id}.apply.json"
-        files = promote(Path(run.base.checkout), objects, run.base.tree, run.proposal.tree, journal)
+        with closing(_objects(house, run, run.base)) as objects:
+            files = promote(Path(run.base.checkout), objects, run.base.tree, run.proposal.tree, journal)
     except CodePilotError as error:
         if error.kind is not FailureKind.PATCH_CONFLICT:
             raise
         raise CodePilotError(FailureKind.INVALID_SPEC, error.failure.message, error.failure.advice) from error
-    finally:
-        objects.close()
     applied = PatchApplied(checkout=run.base.checkout, files=run.proposal.patch.touched_files)
 
     def record(current: Run) -> list[EventDraft]:

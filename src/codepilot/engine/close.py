@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
-from codepilot.core.events import Event, FollowUpProposed, State
+from codepilot.core.events import BundleWritten, Event, FollowUpProposed, State
 from codepilot.core.failures import FailureKind, Origin
 from codepilot.core.run import Run
 from codepilot.engine.house import House
@@ -40,6 +41,19 @@ def remove_workspaces(run: Run, home: Home) -> None:
     remove = remover(run.task, home)
     for workspace in (run.run_id, f"{run.run_id}-base", f"{run.run_id}-proof"):
         remove(workspace)
+
+
+def fetch_bundle(run: Run, events: list[Event], house: House) -> None:
+    """Lay the bundle of a run that was finished on another machine down here."""
+    directory = house.home.bundles / run.run_id
+    written = next((event.data for event in reversed(events) if isinstance(event.data, BundleWritten)), None)
+    if written is None or directory.exists() or not written.files:
+        return
+    partial = directory.with_name(f".{directory.name}.{os.getpid()}")
+    partial.mkdir(mode=0o700, exist_ok=True)
+    for name, ref in written.files.items():
+        (partial / Path(name).name).write_bytes(house.artifacts.get(ref))
+    partial.rename(directory)
 
 
 def report_run(run: Run, events: list[Event], home: Home) -> Report:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from pydantic import JsonValue
 
 from codepilot import __version__
+from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.events import (
     BundleWritten,
     EventType,
@@ -36,6 +38,12 @@ from codepilot.verify import (
 )
 from codepilot.workspace import git_version
 
+_TYPES = {
+    "patch.diff": ArtifactType.PATCH,
+    "base.diff": ArtifactType.PATCH,
+    "transcript.jsonl": ArtifactType.TRANSCRIPT,
+    "timeline.json": ArtifactType.TIMELINE,
+}
 STRENGTH_SEC = 30.0
 """How long the strength of the tests around a change may be measured."""
 
@@ -133,7 +141,22 @@ def _hand_over(work: Work, site: Site, baseline: Baseline, proposal: PatchPropos
         provenance=_provenance(work, site, baseline, proposal, rfc3339(events[-1].at)),
     )
     written = write_bundle(directory, contents)
-    work.record(EventType.BUNDLE_WRITTEN, BundleWritten(path=str(written.path), sha256=written.sha256))
+    data = BundleWritten(path=str(written.path), sha256=written.sha256)
+    if work.house.shared:
+        files = _kept_files(work, written.path)
+        tree = work.artifacts.put_stream(site.objects.export(proposal.tree, [site.base.tree]), ArtifactType.SNAPSHOT)
+        data = data.model_copy(update={"files": files, "tree": tree})
+        work.record(EventType.BUNDLE_WRITTEN, data, (*files.values(), tree))
+    else:
+        work.record(EventType.BUNDLE_WRITTEN, data)
+
+
+def _kept_files(work: Work, directory: Path) -> dict[str, ArtifactRef]:
+    """The bundle's files, where doors on other machines find them."""
+    return {
+        path.name: work.artifacts.put(path.read_bytes(), _TYPES.get(path.name, ArtifactType.REPORT))
+        for path in sorted(directory.iterdir())
+    }
 
 
 def _base_diff(site: Site) -> bytes:

@@ -56,7 +56,8 @@ def initialise(work: Work) -> Outcome:
     if done := work.recorded(BaselineRecorded):
         return Succeeded(f"{len(done.targets)} failing test(s) to repair")
     if work.run.base is None:
-        work.record(EventType.BASE_PINNED, carry_base(work.house, pin(task, work.home)))
+        base = carry_base(work.house, pin(task, work.home))
+        work.record(EventType.BASE_PINNED, base, base.carried)
     if work.run.sandbox_level != work.executor.level:
         work.record(EventType.SANDBOX_CHOSEN, SandboxChosen(level=work.executor.level))
     if work.recorded(NetworkAllowed) is None:

@@ -50,7 +50,7 @@ def submit(house: House, task: TaskSpec, run_id: str | None = None) -> Run:
     drafts = start(task, run_id)
     if house.shared and not is_url(task.repo):
         base = carry_base(house, pin(task, house.home))
-        drafts.insert(1, EventDraft(type=EventType.BASE_PINNED, data=base))
+        drafts.insert(1, EventDraft(type=EventType.BASE_PINNED, data=base, artifacts=base.carried))
     house.store.create_run(run_id, drafts)
     return house.store.load(run_id)
 
