@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import Connection
 
 from codepilot.core.contract import canonical_json
 from codepilot.core.events import Event, EventDraft
 from codepilot.core.run import Run, begin, evolve
 from codepilot.core.task import TaskSpec
+from codepilot.store.beside import expect_asked, project_beside
 from codepilot.store.projection import (
     CHANGES_ROWS,
     VIEW_SHAPE,
+    birth_columns,
     event_columns,
     expect_one,
-    project_artifacts,
     project_steps,
     run_columns,
     view_columns,
@@ -33,6 +35,7 @@ from codepilot.store.statements import (
     INSERT_RUN,
     INSERT_TASK,
     INSERT_VIEW,
+    INSERT_WORKSPACE,
     LENGTHEN_RUN,
     SELECT_EVENTS,
     SELECT_HELD_RUN,
@@ -65,8 +68,9 @@ class Log:
         for event in added[1:]:
             run = evolve(run, event)
         INSERT_TASK.send(connection, _task_columns(run.task, run.created_at))
-        INSERT_RUN.send(connection, {**_birth_columns(run), **run_columns(run)})
+        INSERT_RUN.send(connection, {**birth_columns(run), **run_columns(run)})
         INSERT_VIEW.send(connection, {"run_id": run_id, **view_columns(run)})
+        INSERT_WORKSPACE.send(connection, {"run_id": run_id})
         self._insert(connection, added)
         _project(connection, added, run.task.priority)
         return added
@@ -133,7 +137,7 @@ class Log:
         if row is None:
             raise no_run(run_id)
         last_seq, view_seq, shape, view = row
-        run = Run.model_validate_json(view) if shape == VIEW_SHAPE else None
+        run = _read_view(view) if shape == VIEW_SHAPE else None
         if run is not None and last_seq == view_seq:
             return run
         if run is None or newer is None:
@@ -165,7 +169,16 @@ class Log:
 
     def _insert(self, connection: Connection, added: Sequence[Event]) -> None:
         INSERT_EVENT.send(connection, *(event_columns(event) for event in added))
-        project_artifacts(connection, added)
+        for sent, event in project_beside(connection, added):
+            expect_asked(sent, event)
+
+
+def _read_view(view: str) -> Run | None:
+    """One that was damaged is no better than none: the log is the authority."""
+    try:
+        return Run.model_validate_json(view)
+    except ValidationError:
+        return None
 
 
 def _project(connection: Connection, added: Sequence[Event], priority: int) -> None:
@@ -186,15 +199,4 @@ def _task_columns(task: TaskSpec, now: int) -> dict[str, Any]:
         "ref": task.ref,
         "spec": canonical_json(task),
         "created_at": now,
-    }
-
-
-def _birth_columns(run: Run) -> dict[str, Any]:
-    """What never changes in a run's row."""
-    return {
-        "run_id": run.run_id,
-        "task_id": run.task.task_id,
-        "created_at": run.created_at,
-        "goal": plain_text(run.task.goal.natural),
-        "repo": plain_text(run.task.repo),
     }

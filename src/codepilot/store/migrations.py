@@ -132,7 +132,57 @@ SECOND = Migration(
     ],
 )
 
-MIGRATIONS: Sequence[Migration] = (FIRST, SECOND)
+_STARTS_OR_ENDS = (
+    "'step_started', 'step_succeeded', 'step_failed', 'step_skipped', 'run_paused', 'run_blocked', 'run_finished'"
+)
+
+
+def _last(field: str, of: str) -> str:
+    """The field of the run's last event of these types, if it has it."""
+    return f"(SELECT {field} FROM events e WHERE e.run_id = r.run_id AND e.type IN ({of}) ORDER BY seq DESC LIMIT 1)"
+
+
+def _workspaces_so_far(read: str) -> str:
+    """What the logs that exist say of workspaces; `read` takes a field out of an event's data."""
+    return (
+        "INSERT INTO workspaces (run_id, workspace, base_commit, snapshot, held_by) SELECT r.run_id, "
+        + ", ".join(
+            [
+                _last(read.format("workspace"), "'workspace_created'"),
+                _last(read.format("commit"), "'base_pinned'"),
+                _last(read.format("snapshot"), "'snapshot_taken'"),
+                _last(f"CASE WHEN type = 'step_started' THEN {read.format('worker')} END", _STARTS_OR_ENDS),
+            ]
+        )
+        + " FROM runs r"
+    )
+
+
+THIRD = Migration(
+    3,
+    "workspaces, approvals, locks",
+    [
+        Statement(
+            "CREATE TABLE workspaces (run_id TEXT NOT NULL PRIMARY KEY REFERENCES runs(run_id), workspace TEXT, "
+            "base_commit TEXT, snapshot TEXT, held_by TEXT)"
+        ),
+        Statement("ALTER TABLE workspaces SET (fillfactor = 70)", "postgresql"),
+        Statement(_workspaces_so_far("json_extract(data, '$.{}')"), "sqlite"),
+        Statement(_workspaces_so_far("data::json ->> '{}'"), "postgresql"),
+        Statement(
+            "CREATE TABLE approvals (run_id TEXT NOT NULL REFERENCES runs(run_id), approval_id TEXT NOT NULL, "
+            "seq BIGINT NOT NULL, operation TEXT NOT NULL, details TEXT NOT NULL, risk TEXT NOT NULL, decision TEXT, "
+            "decided_by TEXT, requested_at BIGINT NOT NULL, decided_at BIGINT, PRIMARY KEY (run_id, approval_id))"
+        ),
+        Statement("CREATE INDEX approvals_waiting ON approvals (requested_at) WHERE decision IS NULL"),
+        Statement(
+            "CREATE TABLE locks (name TEXT NOT NULL PRIMARY KEY, holder TEXT, token BIGINT NOT NULL, "
+            "expires_at BIGINT NOT NULL)"
+        ),
+    ],
+)
+
+MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD)
 
 
 def schema_version(connection: Connection) -> int:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection
 
 from codepilot.core.contract import canonical_json
-from codepilot.core.events import Event, EventType, StepQueued
+from codepilot.core.events import Event, EventType, StepQueued, StepStarted
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
 from codepilot.store.prepared import Sent
+from codepilot.store.records import plain_text
 from codepilot.store.rows import StepStatus
-from codepilot.store.statements import CLOSE_STEPS, END_STEP, INSERT_ARTIFACT, QUEUE_STEP, REOPEN_STEP
+from codepilot.store.statements import CLOSE_STEPS, END_STEP, QUEUE_STEP, REOPEN_STEP
 
 ENDINGS = {
     EventType.STEP_SUCCEEDED: StepStatus.SUCCEEDED,
@@ -57,6 +58,17 @@ def run_columns(run: Run) -> dict[str, Any]:
     }
 
 
+def birth_columns(run: Run) -> dict[str, Any]:
+    """What never changes in a run's row."""
+    return {
+        "run_id": run.run_id,
+        "task_id": run.task.task_id,
+        "created_at": run.created_at,
+        "goal": plain_text(run.task.goal.natural),
+        "repo": plain_text(run.task.repo),
+    }
+
+
 def view_columns(run: Run) -> dict[str, Any]:
     """The whole run, and the shape it is written in."""
     return {"seq": run.last_seq, "shape": VIEW_SHAPE, "view": canonical_json(run)}
@@ -92,30 +104,47 @@ def project_steps(connection: Connection, event: Event, priority: int) -> Sent |
     return None
 
 
-def project_artifacts(connection: Connection, events: Iterable[Event]) -> None:
-    """One row for each artifact that an event names."""
-    rows = [
-        {"run_id": e.run_id, "seq": e.seq, "type": r.type.value, "sha256": r.sha256, "size_bytes": r.size_bytes}
-        for e in events
-        for r in dict.fromkeys(e.artifacts)
-    ]
-    if rows:
-        INSERT_ARTIFACT.send(connection, *rows)
+@dataclass(frozen=True)
+class FoldedStep:
+    """A step as the log tells it; PENDING stands for any open one."""
+
+    state: str
+    status: StepStatus
+    queued_seq: int
+    queued_at: int
+    ended_at: int | None = None
+    fence: int = 0
+    """The highest that a start of it has named."""
+
+    def columns(self) -> dict[str, Any]:
+        """Those columns of its row that only the log decides."""
+        return {
+            "state": self.state,
+            "queued_seq": self.queued_seq,
+            "queued_at": self.queued_at,
+            "ended_at": self.ended_at,
+        }
+
+    def told(self) -> str:
+        return f"{self.state} {self.status.value} queued by {self.queued_seq} at {self.queued_at}, over {self.ended_at}"
 
 
-def fold_steps(events: Iterable[Event]) -> dict[tuple[str | None, int], StepStatus]:
-    """The status of every step as the log tells it; PENDING stands for any open step."""
-    statuses: dict[tuple[str | None, int], StepStatus] = {}
-    for event in events:
-        key = (event.step_id, event.attempt)
-        if event.type is EventType.STEP_QUEUED or event.type in REOPENING:
-            statuses[key] = StepStatus.PENDING
+def fold_step(steps: dict[tuple[str | None, int], FoldedStep], event: Event) -> None:
+    """Bring the steps so far up to `event`."""
+    key = (event.step_id, event.attempt)
+    if isinstance(event.data, StepQueued):
+        steps[key] = FoldedStep(event.data.state.value, StepStatus.PENDING, event.seq, event.at)
+    elif event.type is EventType.RUN_FINISHED:
+        for other, step in steps.items():
+            if step.status is StepStatus.PENDING:
+                steps[other] = replace(step, status=StepStatus.CANCELLED, ended_at=event.at)
+    elif key in steps:
+        if event.type in REOPENING:
+            steps[key] = replace(steps[key], status=StepStatus.PENDING, ended_at=None)
         elif event.type in ENDINGS:
-            statuses[key] = ENDINGS[event.type]
-        elif event.type is EventType.RUN_FINISHED:
-            still_open = [k for k, status in statuses.items() if status is StepStatus.PENDING]
-            statuses.update(dict.fromkeys(still_open, StepStatus.CANCELLED))
-    return statuses
+            steps[key] = replace(steps[key], status=ENDINGS[event.type], ended_at=event.at)
+        elif isinstance(event.data, StepStarted):
+            steps[key] = replace(steps[key], fence=max(steps[key].fence, event.data.fence))
 
 
 def _queued_columns(event: Event, data: StepQueued) -> dict[str, Any]:

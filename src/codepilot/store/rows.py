@@ -63,6 +63,43 @@ class StepRow:
     ended_at: int | None
 
 
+@dataclass(frozen=True)
+class Lock:
+    """A named lock and its fencing token: what is done under it is refused once a higher token was seen."""
+
+    name: str
+    holder: str
+    token: int
+    expires_at: int
+
+
+@dataclass(frozen=True)
+class ApprovalRow:
+    """What a person was asked, and what they said."""
+
+    run_id: str
+    approval_id: str
+    seq: int
+    operation: str
+    details: str
+    risk: str
+    decision: str | None
+    decided_by: str | None
+    requested_at: int
+    decided_at: int | None
+
+
+@dataclass(frozen=True)
+class WorkspaceRow:
+    """A run's workspace, and the worker that last took it up."""
+
+    run_id: str
+    workspace: str | None
+    base_commit: str | None
+    snapshot: str | None
+    held_by: str | None
+
+
 class LostLease(CodePilotError):
     """The step belongs to someone else by now, or is closed: nothing was written."""
 

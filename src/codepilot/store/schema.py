@@ -127,3 +127,43 @@ leases = Table(
     Column("started_at", BigInteger, nullable=False),
     Column("beat_at", BigInteger, nullable=False),
 )
+
+workspaces = Table(
+    "workspaces",
+    metadata,
+    Column("run_id", Text, ForeignKey("runs.run_id"), primary_key=True),
+    Column("workspace", Text),
+    Column("base_commit", Text),
+    Column("snapshot", Text),
+    Column("held_by", Text),
+)
+
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("run_id", Text, ForeignKey("runs.run_id"), primary_key=True),
+    Column("approval_id", Text, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("operation", Text, nullable=False),
+    Column("details", Text, nullable=False),
+    Column("risk", Text, nullable=False),
+    Column("decision", Text),
+    Column("decided_by", Text),
+    Column("requested_at", BigInteger, nullable=False),
+    Column("decided_at", BigInteger),
+    Index(
+        "approvals_waiting",
+        "requested_at",
+        sqlite_where=text("decision IS NULL"),
+        postgresql_where=text("decision IS NULL"),
+    ),
+)
+
+locks = Table(
+    "locks",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text),
+    Column("token", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import ColumnElement, and_, bindparam, delete, func, insert, literal_column, select, text, update
+from sqlalchemy import ColumnElement, Text, and_, bindparam, delete, func, insert, literal_column, select, text, update
 
 from codepilot.core.events import TERMINAL, WAITING
 from codepilot.store.prepared import Prepared
 from codepilot.store.rows import OPEN, StepStatus
-from codepilot.store.schema import artifacts, events, leases, runs, steps, views
+from codepilot.store.schema import approvals, artifacts, events, leases, locks, runs, steps, views, workspaces
 
 
 def _quoted(values: Iterable[str]) -> list[ColumnElement[str]]:
@@ -70,6 +70,12 @@ SELECT_EVENTS = Prepared(
     .where(events.c.run_id == bindparam("in_run"), events.c.seq > bindparam("in_after"))
     .order_by(events.c.seq)
 )
+SELECT_SOME_EVENTS = Prepared(
+    select(events)
+    .where(events.c.run_id == bindparam("in_run"), events.c.seq > bindparam("in_after"))
+    .order_by(events.c.seq)
+    .limit(bindparam("in_limit"))
+)
 SELECT_PLACED = Prepared(
     select(events)
     .where(events.c.run_id == bindparam("in_run"), events.c.seq.between(bindparam("in_first"), bindparam("in_last")))
@@ -91,6 +97,29 @@ INSERT_TASK = Prepared(
 )
 INSERT_RUN = Prepared(insert(runs), [column.name for column in runs.columns])
 INSERT_VIEW = Prepared(insert(views), [column.name for column in views.columns])
+INSERT_WORKSPACE = Prepared(insert(workspaces), ["run_id"])
+SET_WORKSPACE = {
+    column: Prepared(
+        update(workspaces)
+        .where(workspaces.c.run_id == bindparam("in_run"))
+        .values({column: bindparam("new_value", type_=Text)})
+    )
+    for column in ("workspace", "base_commit", "snapshot", "held_by")
+}
+INSERT_APPROVAL = Prepared(insert(approvals), [column.name for column in approvals.columns])
+DECIDE_APPROVAL = Prepared(
+    update(approvals)
+    .where(
+        approvals.c.run_id == bindparam("in_run"),
+        approvals.c.approval_id == bindparam("in_approval"),
+        approvals.c.decision.is_(None),
+    )
+    .values(
+        decision=bindparam("new_decision"),
+        decided_by=bindparam("new_decided_by"),
+        decided_at=bindparam("new_decided_at"),
+    )
+)
 INSERT_ARTIFACT = Prepared(insert(artifacts), [column.name for column in artifacts.columns])
 INSERT_EVENT = Prepared(insert(events), [column.name for column in events.columns])
 LENGTHEN_RUN = Prepared(
@@ -188,3 +217,28 @@ END_LEASE = Prepared(delete(leases).where(leases.c.worker == bindparam("in_worke
 END_LEASE_SEEN = Prepared(
     delete(leases).where(leases.c.worker == bindparam("in_worker"), leases.c.beat_at == bindparam("in_beat_at"))
 )
+
+# locks ------------------------------------------------------------------------------------------------
+
+TAKE_LOCK = Prepared(
+    text(
+        "INSERT INTO locks (name, holder, token, expires_at) VALUES (:name, :holder, 1, :expires_at) "
+        "ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at, "
+        "token = CASE WHEN locks.holder = excluded.holder AND locks.expires_at > :now THEN locks.token "
+        "ELSE locks.token + 1 END "
+        "WHERE locks.holder IS NULL OR locks.holder = excluded.holder OR locks.expires_at <= :now RETURNING token"
+    )
+)
+"""Free, expired or already the holder's: the token only stays the same if nobody could have had it in between."""
+_this_lock = and_(
+    locks.c.name == bindparam("in_name"),
+    locks.c.holder == bindparam("in_holder"),
+    locks.c.token == bindparam("in_token"),
+)
+RENEW_LOCK = Prepared(
+    update(locks)
+    .where(_this_lock, locks.c.expires_at > bindparam("in_now"))
+    .values(expires_at=bindparam("new_expires_at"))
+)
+FREE_LOCK = Prepared(update(locks).where(_this_lock).values(holder=literal_column("NULL"), expires_at=0))
+SELECT_LOCK = Prepared(select(locks.c.expires_at).where(_this_lock))

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from pydantic import ValidationError
 from sqlalchemy import Connection, exists, func, select
 
 from codepilot.core.events import TERMINAL, Event, EventDraft, StepQueued
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
 from codepilot.store.bell import Bell
-from codepilot.store.check import check_run
+from codepilot.store.check import broken, check_run, read_log, some_runs
 from codepilot.store.database import Database
 from codepilot.store.faults import is_conflict
+from codepilot.store.locks import LOCK_SEC, Locks
 from codepilot.store.log import Log
-from codepilot.store.projection import VIEW_SHAPE
 from codepilot.store.queue import LEASE, Lease, Queue, claim_params
+from codepilot.store.rebuild import rebuild_run
 from codepilot.store.records import no_run, read_event, read_run_row, read_step_row
-from codepilot.store.rows import Claim, LostLease, RunRow, StepRow
-from codepilot.store.schema import artifacts, events, runs, steps, views
+from codepilot.store.rows import ApprovalRow, Claim, Lock, LostLease, RunRow, StepRow, WorkspaceRow
+from codepilot.store.schema import approvals, artifacts, events, runs, steps, workspaces
 from codepilot.store.statements import SELECT_HELD, SELECT_REQUESTS
 from codepilot.store.tries import Tried, twice
-from codepilot.telemetry import now_us
+from codepilot.telemetry import Figures, figures, now_us
+
+_RUNS_AT_ONCE = 200
 
 Answer = TypeVar("Answer")
 
@@ -36,6 +42,7 @@ class Store:
         self._log = Log(clock)
         self._liveness = database.liveness()
         self._ringer = database.bell()
+        self._locks = Locks(database, clock)
         self.queue = Queue(database, self._liveness, clock, lease)
 
     @classmethod
@@ -155,6 +162,24 @@ class Store:
     def worker_alive(self, worker: str) -> bool:
         return self.queue.alive(worker)
 
+    # locks ------------------------------------------------------------------------------------------
+
+    def lock(self, name: str, holder: str, seconds: float = LOCK_SEC) -> Lock | None:
+        """The lock of that name, if nobody else has it; it expires unless it is renewed in time."""
+        return self._locks.take(name, holder, seconds)
+
+    def renew(self, lock: Lock, seconds: float = LOCK_SEC) -> Lock | None:
+        """The lock for so much longer; None if it is lost."""
+        return self._locks.renew(lock, seconds)
+
+    def unlock(self, lock: Lock) -> bool:
+        """Let others have the lock; whether it was still held."""
+        return self._locks.free(lock)
+
+    def locked(self, lock: Lock) -> bool:
+        """Whether the lock is still held with this token."""
+        return self._locks.holds(lock)
+
     # reading ----------------------------------------------------------------------------------------
 
     def load(self, run_id: str) -> Run:
@@ -217,19 +242,70 @@ class Store:
         wanted = named.where(artifacts.c.sha256.in_(hashes), needing)
         return self._look(lambda connection: set(connection.scalars(wanted)))
 
+    def workspace(self, run_id: str) -> WorkspaceRow | None:
+        """The run's workspace, if there is such a run."""
+        wanted = select(workspaces).where(workspaces.c.run_id == run_id)
+        rows = self._look(lambda connection: connection.execute(wanted).all())
+        return WorkspaceRow(**rows[0]._mapping) if rows else None
+
+    def approvals(self, run_id: str | None = None, *, waiting: bool = False) -> list[ApprovalRow]:
+        """What people were asked, oldest first; of one run, or only what waits for an answer."""
+        wanted = select(approvals).order_by(approvals.c.requested_at, approvals.c.run_id, approvals.c.seq)
+        if run_id is not None:
+            wanted = wanted.where(approvals.c.run_id == run_id)
+        if waiting:
+            wanted = wanted.where(approvals.c.decision.is_(None))
+        return [ApprovalRow(**row._mapping) for row in self._look(lambda connection: connection.execute(wanted).all())]
+
+    def iterations(self, run_id: str) -> Figures:
+        """What each iteration of the run took and gave, and their totals."""
+
+        def tell(connection: Connection) -> Figures:
+            found = figures(read_log(connection, run_id))
+            if found is None:
+                raise no_run(run_id)
+            return found
+
+        return self._read(tell)
+
+    # proving ----------------------------------------------------------------------------------------
+
     def check(self, run_id: str) -> None:
         """Prove that the log is gapless and that every stored view is what the log tells, or raise INTERNAL."""
-        with self._database.read() as connection:
-            rows = connection.execute(select(events).where(events.c.run_id == run_id).order_by(events.c.seq))
-            log = [read_event(row) for row in rows]
-            if not log:
-                raise no_run(run_id)
-            small = connection.execute(select(runs).where(runs.c.run_id == run_id)).one()._asdict()
-            stored = connection.execute(select(views).where(views.c.run_id == run_id)).one()
-            current = self._log.current(connection, run_id)
-            statuses = connection.execute(select(steps).where(steps.c.run_id == run_id)).all()
-        view = stored.view if stored.shape == VIEW_SHAPE else None
-        check_run(log, small, (stored.seq, view), current, [read_step_row(row) for row in statuses])
+        try:
+            self._read(lambda connection: check_run(connection, run_id, self._log.current(connection, run_id)))
+        except ValidationError as error:
+            raise broken(run_id, f"an event cannot be read: {error}") from error
+
+    def check_all(self, *, repair: bool = False) -> dict[str, str]:
+        """What is wrong with each run that is not what its log tells; with `repair`, views are written anew."""
+        problems: dict[str, str] = {}
+        for run_id in self._every_run():
+            try:
+                self.check(run_id)
+            except CodePilotError as error:
+                if error.kind is FailureKind.STORE_UNAVAILABLE:
+                    raise
+                problems[run_id] = str(error)
+        if repair:
+            for run_id in problems:
+                with contextlib.suppress(CodePilotError):  # a log that is damaged itself stays among the problems
+                    self.rebuild(run_id)
+        return problems
+
+    def rebuild(self, run_id: str) -> None:
+        """Write every view of the run anew from its log."""
+
+        def write(_: Tried) -> None:
+            with self._database.overhaul() as connection:
+                rebuild_run(connection, run_id)
+
+        twice(self._database, write)
+
+    def _every_run(self) -> Iterator[str]:
+        page = [""]
+        while page := self._read(partial(some_runs, after=page[-1], limit=_RUNS_AT_ONCE)):
+            yield from page
 
     def _create(self, run_id: str, drafts: Sequence[EventDraft]) -> list[Event]:
         def write(_: Tried) -> list[Event]:

@@ -1,0 +1,203 @@
+"""What each iteration of a run took and gave. An iteration begins where IMPLEMENT is entered; number 0 leads to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from codepilot.core.contract import Contract
+from codepilot.core.events import (
+    Event,
+    EventType,
+    PatchProposed,
+    ProofRecorded,
+    RunBlocked,
+    RunFinished,
+    State,
+    StepFailed,
+    StepQueued,
+    TestsJudged,
+    TurnStarted,
+    Verdict,
+)
+
+
+class StateFigures(Contract):
+    """One stay in a state. Pauses and the time in which nobody worked do not count."""
+
+    state: State
+    attempt: int
+    entered_at: int
+    exited_at: int | None = None
+    duration_sec: float = 0.0
+
+
+class IterationFigures(Contract):
+    number: int
+    states: tuple[StateFigures, ...]
+    duration_sec: float
+    turns: int
+    tokens: int
+    cost_usd: float
+    files: tuple[str, ...]
+    tests_passed: int | None
+    tests_failed: int | None
+    pass_rate: float | None
+    errors: tuple[str, ...]
+
+
+class Figures(Contract):
+    """A run in numbers. `success_rate` is the share of its test runs that were green."""
+
+    run_id: str
+    state: State
+    verdict: Verdict | None
+    total_iterations: int
+    duration_sec: float
+    turns: int
+    tokens: int
+    cost_usd: float
+    success_rate: float | None
+    iterations: tuple[IterationFigures, ...]
+
+
+@dataclass
+class _Stay:
+    state: State
+    attempt: int
+    entered_at: int
+    exited_at: int | None = None
+    worked_us: int = 0
+    open_since: int | None = None
+    last_at: int = 0
+
+    def rest(self, at: int) -> None:
+        if self.open_since is not None:
+            self.worked_us += max(0, at - self.open_since)
+            self.open_since = None
+
+
+@dataclass
+class _Iteration:
+    number: int
+    stays: list[_Stay] = field(default_factory=list)
+    turns: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+    files: dict[str, None] = field(default_factory=dict)
+    passed: int | None = None
+    failed: int | None = None
+    errors: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Reading:
+    """A run while its events are read."""
+
+    run_id: str = ""
+    state: State = State.INIT
+    verdict: Verdict | None = None
+    iterations: list[_Iteration] = field(default_factory=lambda: [_Iteration(0)])
+    judged: list[bool] = field(default_factory=list)
+
+
+_RESTS = frozenset({EventType.STEP_SUCCEEDED, EventType.STEP_FAILED, EventType.STEP_SKIPPED, EventType.RUN_FINISHED})
+_WAITS = frozenset({EventType.RUN_PAUSED, EventType.RUN_BLOCKED})
+
+
+def figures(events: Iterable[Event]) -> Figures | None:
+    """The figures that the events of one run tell; None if there are none."""
+    reading = _Reading()
+    for event in events:
+        reading.run_id = event.run_id
+        _read(reading, event)
+    if not reading.run_id:
+        return None
+    told = tuple(_told(iteration) for iteration in reading.iterations)
+    return Figures(
+        run_id=reading.run_id,
+        state=reading.state,
+        verdict=reading.verdict,
+        total_iterations=len(told) - 1,
+        duration_sec=round(sum(one.duration_sec for one in told), 3),
+        turns=sum(one.turns for one in told),
+        tokens=sum(one.tokens for one in told),
+        cost_usd=sum(one.cost_usd for one in told),
+        success_rate=sum(reading.judged) / len(reading.judged) if reading.judged else None,
+        iterations=told,
+    )
+
+
+def _read(reading: _Reading, event: Event) -> None:
+    if isinstance(event.data, StepQueued):
+        if event.data.state is State.IMPLEMENT and event.attempt == 1:
+            reading.iterations.append(_Iteration(len(reading.iterations)))
+        reading.state = event.data.state
+        stay = _Stay(event.data.state, event.attempt, event.at, last_at=event.at)
+        reading.iterations[-1].stays.append(stay)
+        return
+    iteration = reading.iterations[-1]
+    match event.data:
+        case TurnStarted(usage=usage):
+            iteration.turns += usage.turns
+            iteration.tokens += usage.tokens
+            iteration.cost_usd += usage.cost_usd
+        case PatchProposed(patch=patch):
+            iteration.files.update(dict.fromkeys(patch.touched_files))
+        case TestsJudged(result=result):
+            iteration.passed = result.summary.passed
+            iteration.failed = len(result.summary.failed or result.failed_tests_after) + len(result.summary.errors)
+            reading.judged.append(result.passed)
+        case StepFailed(failure=failure) | RunBlocked(failure=failure):
+            iteration.errors.append(failure.message)
+        case ProofRecorded(verdict=verdict):
+            reading.verdict = verdict
+        case RunFinished(state=state, failure=ended):
+            reading.state = state
+            if ended is not None and ended.message not in iteration.errors:
+                iteration.errors.append(ended.message)
+    if iteration.stays:
+        _time(iteration.stays[-1], event)
+
+
+def _time(stay: _Stay, event: Event) -> None:
+    if event.type is EventType.STEP_STARTED:
+        stay.rest(stay.last_at)
+        stay.open_since = event.at
+    elif event.type in _RESTS | _WAITS:
+        stay.rest(event.at)
+        if event.type in _RESTS and stay.exited_at is None:
+            stay.exited_at = event.at
+    stay.last_at = event.at
+
+
+def _told(iteration: _Iteration) -> IterationFigures:
+    stays = tuple(
+        StateFigures(
+            state=stay.state,
+            attempt=stay.attempt,
+            entered_at=stay.entered_at,
+            exited_at=stay.exited_at,
+            duration_sec=round((stay.worked_us + _unfinished(stay)) / 1e6, 3),
+        )
+        for stay in iteration.stays
+    )
+    counted = None if iteration.passed is None or iteration.failed is None else iteration.passed + iteration.failed
+    return IterationFigures(
+        number=iteration.number,
+        states=stays,
+        duration_sec=round(sum(stay.duration_sec for stay in stays), 3),
+        turns=iteration.turns,
+        tokens=iteration.tokens,
+        cost_usd=iteration.cost_usd,
+        files=tuple(iteration.files),
+        tests_passed=iteration.passed,
+        tests_failed=iteration.failed,
+        pass_rate=iteration.passed / counted if counted and iteration.passed is not None else None,
+        errors=tuple(iteration.errors),
+    )
+
+
+def _unfinished(stay: _Stay) -> int:
+    """A step that is still open has worked until its last event."""
+    return 0 if stay.open_since is None else max(0, stay.last_at - stay.open_since)

@@ -1,0 +1,230 @@
+"""Rows beside a run: workspaces, approvals, artifacts and the figures of its iterations, all told by events."""
+
+from __future__ import annotations
+
+import pytest
+from raw_sql import raw_sql
+from sample_runs import draft, new_run, started, succeed, take, turn
+
+from codepilot.core.artifacts import ArtifactRef, ArtifactType, PatchCandidate, TestResult, TestSummary
+from codepilot.core.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    BasePinned,
+    EventType,
+    PatchProposed,
+    SnapshotTaken,
+    State,
+    TestsJudged,
+    WorkspaceCreated,
+)
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.run import Paused, Red, decide
+from codepilot.store import Claim, Store
+from codepilot.store.migrations import THIRD
+
+PINNED = BasePinned(repo_id="x", commit="c" * 40, commit_tree="t" * 40, tree="t" * 40)
+
+
+def asked(claim: Claim, name: str, risk: str = "high") -> object:
+    data = ApprovalRequested(approval_id=name, operation="network", details="import \x00 requests", risk=risk)
+    return draft(claim, EventType.APPROVAL_REQUESTED, data)
+
+
+def decided(claim: Claim, name: str, decision: str) -> object:
+    data = ApprovalDecided(approval_id=name, decision=decision, by="someone")
+    return draft(claim, EventType.APPROVAL_DECIDED, data)
+
+
+def lay_out(store: Store, claim: Claim) -> None:
+    store.append(claim, [started(claim)])
+    store.append(claim, [draft(claim, EventType.BASE_PINNED, PINNED)])
+    store.append(claim, [draft(claim, EventType.WORKSPACE_CREATED, WorkspaceCreated(workspace="w-1", path="/x"))])
+    store.append(claim, [draft(claim, EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot="s-1", tree="t" * 40))])
+
+
+def test_a_workspace_is_held_by_who_started_and_let_go_at_the_end(store: Store) -> None:
+    run_id = new_run(store)
+    assert vars(store.workspace(run_id) or object()) == {
+        "run_id": run_id,
+        "workspace": None,
+        "base_commit": None,
+        "snapshot": None,
+        "held_by": None,
+    }
+    claim = take(store, "w-one")
+    lay_out(store, claim)
+    row = store.workspace(run_id)
+    assert row is not None
+    assert (row.workspace, row.base_commit, row.snapshot, row.held_by) == ("w-1", "c" * 40, "s-1", "w-one")
+    store.check(run_id)
+    store.commit(claim, lambda run: decide(run, Paused("asked"), now=run.updated_at))
+    row = store.workspace(run_id)
+    assert row is not None
+    assert row.held_by is None
+    store.check(run_id)
+    assert store.workspace("r-none") is None
+
+
+def test_an_approval_is_asked_once_and_answered_once(store: Store) -> None:
+    run_id = new_run(store)
+    claim = take(store)
+    first, second = store.append(claim, [asked(claim, "a-1"), asked(claim, "a-2", "low")])
+    assert [row.approval_id for row in store.approvals(waiting=True)] == ["a-1", "a-2"]
+    (answer,) = store.control(run_id, lambda _: [decided(claim, "a-1", "always")])
+    told = store.approvals(run_id)
+    assert [(row.decision, row.decided_by, row.decided_at) for row in told] == [
+        ("always", "someone", answer.at),
+        (None, None, None),
+    ]
+    assert [(row.seq, row.requested_at, row.risk) for row in told] == [
+        (first.seq, first.at, "high"),
+        (second.seq, second.at, "low"),
+    ]
+    assert [row.approval_id for row in store.approvals(waiting=True)] == ["a-2"]
+    for again in ("a-1", "a-9"):
+        with pytest.raises(CodePilotError, match="not waiting") as refused:
+            store.control(run_id, lambda _, again=again: [decided(claim, again, "denied")])
+        assert refused.value.kind is FailureKind.INVALID_SPEC
+    with pytest.raises(CodePilotError):
+        store.append(claim, [asked(claim, "a-1")])
+    assert len(store.events(run_id)) == 5
+    store.check(run_id)
+
+
+def test_two_people_who_answer_at_once_are_not_both_heard(store: Store) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    run_id = new_run(store)
+    claim = take(store)
+    store.append(claim, [asked(claim, "a-1")])
+
+    def answer(decision: str) -> bool:
+        try:
+            return bool(store.control(run_id, lambda _: [decided(claim, "a-1", decision)]))
+        except CodePilotError:
+            return False
+
+    with ThreadPoolExecutor(4) as pool:
+        heard = list(pool.map(answer, ["once", "always", "denied", "once"]))
+    assert heard.count(True) == 1
+    store.check(run_id)
+
+
+@pytest.mark.parametrize(
+    ("lie", "told"),
+    [
+        ("UPDATE workspaces SET held_by = 'w-ghost'", "workspace"),
+        ("DELETE FROM workspaces", "workspace"),
+        ("UPDATE approvals SET decision = 'once'", "approvals"),
+        ("DELETE FROM approvals", "approvals"),
+        ("DELETE FROM artifacts", "artifacts"),
+        ("UPDATE artifacts SET size_bytes = 9", "artifacts"),
+        ("UPDATE steps SET state = 'TEST'", "steps"),
+        ("UPDATE steps SET fence = 0, status = 'SUCCEEDED'", "steps"),
+        ("DELETE FROM steps", "steps"),
+        ("DELETE FROM views", "no view|no run"),
+        ("UPDATE views SET view = '{}'", ""),
+        ("UPDATE runs SET state = 'DONE', verdict = 'confirmed', goal = 'x'", "state"),
+    ],
+)
+def test_a_lie_is_found_and_written_anew_from_the_log(place: str, store: Store, lie: str, told: str) -> None:
+    run_id, other = new_run(store), new_run(store)
+    claim = take(store, run_id=run_id)
+    lay_out(store, claim)
+    ref = ArtifactRef(type=ArtifactType.LOG, sha256="ab" * 32, size_bytes=5)
+    store.append(claim, [item.model_copy(update={"artifacts": (ref,)}) for item in turn(claim, 1)])
+    store.append(claim, [asked(claim, "a-1")])
+    assert store.check_all() == {}
+    before = store.load(run_id)
+    raw_sql(place, f"{lie} WHERE run_id = '{run_id}'")
+    problems = store.check_all(repair=True)
+    assert list(problems) == [run_id]
+    assert told.split("|")[0] in problems[run_id] or told.split("|")[-1] in problems[run_id]
+    assert store.check_all() == {}
+    assert store.load(run_id) == before
+    assert {row.goal for row in store.history()} == {before.task.goal.natural}
+    store.reclaim(wait=True)
+    heir = store.claim("w-two", run_id) or claim
+    assert heir == claim or heir.fence > claim.fence, "a claim from before cannot come back"
+    store.commit(heir, succeed)
+    store.check(run_id)
+    store.check(other)
+
+
+def test_a_log_that_is_damaged_itself_stays_a_problem(place: str, store: Store) -> None:
+    run_id = new_run(store)
+    claim = take(store)
+    store.append(claim, turn(claim, 1))
+    trigger = "events_no_change ON events" if place.startswith("postgresql") else "events_no_delete"
+    raw_sql(place, f"DROP TRIGGER {trigger}", "DELETE FROM events WHERE seq = 3")
+    assert "event 3 is missing" in store.check_all(repair=True)[run_id]
+    assert "event 3 is missing" in store.check_all()[run_id]
+
+
+def test_rows_of_runs_that_are_older_than_their_table_are_made_from_the_log(place: str, store: Store) -> None:
+    run_id, fresh = new_run(store), new_run(store)
+    claim = take(store, run_id=run_id)
+    lay_out(store, claim)
+    (fill,) = [
+        one.sql
+        for one in THIRD.statements
+        if one.sql.startswith("INSERT") and str(one.engine) in place.replace("+", ":").split(":")[:1]
+    ]
+    raw_sql(place, "DELETE FROM workspaces", fill)
+    store.check(run_id)
+    store.check(fresh)
+    store.commit(claim, succeed)
+    raw_sql(place, "DELETE FROM workspaces", fill)
+    store.check(run_id)
+
+
+def red(passed: int, failed: tuple[str, ...]) -> TestResult:
+    summary = TestSummary(passed=passed, failed=failed)
+    return TestResult(passed=not failed, cmd=("x",), exit_code=1, failed_tests_after=failed, summary=summary)
+
+
+def test_the_figures_of_every_iteration_are_told(store: Store) -> None:
+    run_id = new_run(store)
+    ref = ArtifactRef(type=ArtifactType.LOG, sha256="ab" * 32, size_bytes=5)
+    for _ in range(3):
+        claim = take(store)
+        store.append(claim, [started(claim), *turn(claim, 1)])
+        store.commit(claim, succeed)
+    for number, failed in enumerate([("t::a", "t::b"), ()]):
+        claim = take(store)
+        patch = PatchCandidate(diff="", touched_files=(f"f{number}.py", "same.py"), rationale="")
+        proposed = PatchProposed(patch=patch, diff=ref, tree="t", snapshot="s")
+        store.append(claim, [started(claim), *turn(claim, 1), draft(claim, EventType.PATCH_PROPOSED, proposed)])
+        store.commit(claim, succeed)
+        claim = take(store)
+        judged = red(8, failed)
+        store.append(claim, [started(claim), draft(claim, EventType.TESTS_JUDGED, TestsJudged(result=judged))])
+        if failed:
+            store.commit(claim, lambda run, judged=judged: decide(run, Red(judged), now=run.updated_at))
+            store.commit(take(store), succeed)
+        else:
+            store.commit(claim, succeed)
+    told = store.iterations(run_id)
+    assert [one.number for one in told.iterations] == [0, 1, 2]
+    assert [[stay.state for stay in one.states] for one in told.iterations] == [
+        [State.INIT, State.MAP_REPO, State.PLAN],
+        [State.IMPLEMENT, State.TEST, State.REFLECT],
+        [State.IMPLEMENT, State.TEST, State.REVIEW],
+    ]
+    assert [one.tokens for one in told.iterations] == [30, 10, 10]
+    assert [(one.tests_passed, one.tests_failed, one.pass_rate) for one in told.iterations] == [
+        (None, None, None),
+        (8, 2, 0.8),
+        (8, 0, 1.0),
+    ]
+    assert told.iterations[1].files == ("f0.py", "same.py")
+    assert "still fail" in told.iterations[1].errors[0]
+    assert told.iterations[2].errors == ()
+    assert (told.total_iterations, told.turns, told.tokens, told.success_rate) == (2, 5, 50, 0.5)
+    run = store.load(run_id)
+    assert told.total_iterations == run.spent.iterations
+    assert told.duration_sec == pytest.approx(run.spent.wall_us / 1e6, abs=0.01)
+    assert all(stay.exited_at for one in told.iterations for stay in one.states[:-1])
+    with pytest.raises(CodePilotError, match="r-none"):
+        store.iterations("r-none")
