@@ -55,6 +55,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             while size := int(self.rfile.readline(), 16):
                 body += self.rfile.read(size)
                 self.rfile.readline()
+            self.rfile.readline()  # closed over unread bytes, a connection takes the answer with it
         else:
             body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.seen.append(("POST", self.path, list(self.headers.items())))  # type: ignore[attr-defined]

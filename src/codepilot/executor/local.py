@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from codepilot.core.events import SkillCall
+from codepilot.executor.counting import Count, count_calls
 from codepilot.executor.errors import UnknownWorkspace
 from codepilot.executor.fields import check_name, check_object
 from codepilot.executor.network import Network, NetworkSeen, check_hosts
@@ -52,7 +52,7 @@ class LocalExecutor:
         prelude: str = "",
         durable: bool = False,
         answer: Answer | None = None,
-        count: Callable[[Sequence[SkillCall]], None] | None = None,
+        count: Count | None = None,
         credentials: Sequence[Credential] = (),
         seen: NetworkSeen | None = None,
     ) -> None:
@@ -103,8 +103,7 @@ class LocalExecutor:
         kernel = place.kernel()
         with place.running():
             result = _code_result(kernel.run(request.code, request.timeout_sec))
-        if self._count is not None:
-            self._count(result.calls)
+        count_calls(self._count, result.calls)
         return result.model_copy(update={"kernel_restarted": True}) if place.was_reopened() else result
 
     def run_command(self, request: RunCommand) -> CommandResult:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from codepilot.core.contract import canonical_json
+from codepilot.core.failures import CodePilotError
 from codepilot.executor.errors import Conflict, Unfinished
 from codepilot.executor.journal import Journal
 from codepilot.executor.protocol import CodeResult, CommandResult, RunCode, RunCommand
@@ -34,7 +35,7 @@ class _Known:
 
 
 class Answers:
-    """The answers of one workspace. Failures are not kept: a request that failed may be asked again."""
+    """The answers of one workspace. A request that was refused, or could not begin, may be asked again."""
 
     def __init__(self, file: Path | None = None) -> None:
         self._journal = Journal(file, KEPT, KEPT_BYTES) if file is not None else None
@@ -60,14 +61,16 @@ class Answers:
         try:
             answer = carry_out()
         except BaseException as error:
-            self._forget(key)
+            if _before_it_began(error):
+                self._forget(key)
+            else:
+                self._leave_marked(key)
             mine.answer.set_exception(error)
             raise
         try:
             self._keep(key, digest, answer)
-        except BaseException as error:  # The mark stays where it is: what was done must not be done again.
-            with self._lock:
-                self._known.pop(key, None)
+        except BaseException as error:
+            self._leave_marked(key)
             mine.answer.set_exception(error)
             raise
         mine.answer.set_result(answer)
@@ -104,6 +107,12 @@ class Answers:
             if self._journal is not None:
                 self._journal.write(key, b"", self._known)
 
+    def _leave_marked(self, key: str) -> None:
+        """What was done must not be done again, though it has no answer; in memory the failure is the answer."""
+        with self._lock:
+            if self._journal is not None:
+                self._known.pop(key, None)
+
     def _recorded(self, key: str, kind: type[Answer]) -> _Known | None:
         text = self._journal.read(key) if self._journal is not None else None
         if text is None:
@@ -122,6 +131,11 @@ class Answers:
         told = answer.model_dump_json() if answer is not None else "null"
         document = f'{{"digest":"{digest}","kind":"{type(answer).__name__}","answer":{told}}}'
         self._journal.write(key, document.encode(), self._known)
+
+
+def _before_it_began(error: BaseException) -> bool:
+    """Failures are typed, or the system's, when something cannot be started; any other may have come afterwards."""
+    return isinstance(error, (CodePilotError, OSError)) or not isinstance(error, Exception)
 
 
 def _digest(request: RunCode | RunCommand) -> str:

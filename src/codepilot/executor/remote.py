@@ -7,15 +7,15 @@ import math
 import secrets
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from codepilot.core.contract import Contract
-from codepilot.core.events import SkillCall
 from codepilot.core.failures import CodePilotError
 from codepilot.executor import protocol
+from codepilot.executor.counting import Count, count_calls
 from codepilot.executor.fields import check_name, check_object
 from codepilot.executor.protocol import (
     CodeResult,
@@ -59,9 +59,7 @@ class RemoteExecutor:
     `count` is told of the skill calls each action made, as by the executor in this process.
     """
 
-    def __init__(
-        self, url: str, token: str | None = None, count: Callable[[Sequence[SkillCall]], None] | None = None
-    ) -> None:
+    def __init__(self, url: str, token: str | None = None, count: Count | None = None) -> None:
         self._http = Http(url, token)
         self._count = count
         self._lock = threading.Lock()
@@ -108,8 +106,7 @@ class RemoteExecutor:
     def run_code(self, request: RunCode) -> CodeResult:
         keyed = request.model_copy(update={"idempotency_key": request.idempotency_key or _key()})
         result = self._do("run_code", keyed, CodeResult, request.timeout_sec + _QUEUE_SEC)
-        if self._count is not None:
-            self._count(result.calls)
+        count_calls(self._count, result.calls)
         return result
 
     def run_command(self, request: RunCommand) -> CommandResult:

@@ -5,9 +5,10 @@ from codepilot.sandbox.asking import Answer
 from codepilot.sandbox.bridged import no_proxy
 from codepilot.sandbox.cgroup import Enforcement, enforcement
 from codepilot.sandbox.credentials import Credential
-from codepilot.sandbox.kernel_client import ActionError, ActionResult, Kernel
+from codepilot.sandbox.kernel_client import Kernel
 from codepilot.sandbox.probe import Least, LevelReport, Wanted, choose, probe, weaker
 from codepilot.sandbox.proxy import Bounds, Proxy, Seen
+from codepilot.sandbox.replies import ActionError, ActionResult
 from codepilot.sandbox.spec import Completed, Level, Limits, Mount, Process, Sandbox, View
 
 __all__ = [

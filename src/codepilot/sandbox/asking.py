@@ -23,6 +23,8 @@ MAX_CALLS = 1_100
 _LOOK_SEC = 0.05
 _NAME_CHARS = 100
 _VIOLATION_CHARS = 500
+_VIOLATION = "policy_violation"
+_LONGEST_MS = 1e10
 
 
 class Asks:
@@ -31,6 +33,18 @@ class Asks:
     def __init__(self, answer: Answer | None) -> None:
         self._answer = answer
         self._count = 0
+        self._noted: list[object] = []
+
+    def note(self, row: object) -> None:
+        """What was told at once, as the kernel may not live to tell it in its reply."""
+        if len(self._noted) < MAX_CALLS:
+            self._noted.append(row)
+
+    def calls(self, told: tuple[SkillCall, ...]) -> tuple[SkillCall, ...]:
+        """The calls of a reply, with the violations that were told before and that it leaves out."""
+        noted = told_calls(self._noted, None)
+        kept = [call for call in told if call.status != _VIOLATION]
+        return told if len(told) - len(kept) >= len(noted) else (*noted, *kept)
 
     def reply(self, message: dict[str, Any], size: int, given_up: Callable[[], bool]) -> bytes:
         """The line that answers `message`, at the latest when `given_up` says so."""
@@ -90,7 +104,7 @@ def told_calls(value: object, stopped: Literal["timeout", "interrupted"] | None)
     """The calls a reply tells of. Whatever is not of their shape is left out; `stopped` says how the action ended."""
     if not isinstance(value, list):
         return ()
-    statuses = {"success", "error", "timeout", "policy_violation"}
+    statuses = {"success", "error", "timeout", _VIOLATION}
     calls = []
     for row in value[:MAX_CALLS]:
         if not isinstance(row, list) or len(row) != 4:
@@ -107,7 +121,7 @@ def told_calls(value: object, stopped: Literal["timeout", "interrupted"] | None)
                 SkillCall(
                     skill=_clean(skill, _NAME_CHARS),
                     status=cast(Any, status),
-                    duration_ms=float(duration),
+                    duration_ms=float(min(duration, _LONGEST_MS)),
                     violation=_clean(violation, _VIOLATION_CHARS),
                 )
             )

@@ -3,7 +3,8 @@
 Speaks JSON lines over copies of its standard pipes, so that nothing an action prints can be taken for a reply.
 Requests: {"id", "op": "run"|"define", "source", "limit"}. Replies: {"id", "ok", "stdout", "stderr", "truncated",
 "value", "error", "exit_code", "calls", "duration_ms"}. While an action runs it may ask the host: {"call", "skill",
-"arguments"}, answered by {"call", "value"} or {"call", "error"}. The host believes none of it; it only shows it.
+"arguments"}, answered by {"call", "value"} or {"call", "error"}; and a call that was refused is told at once, {"note"},
+as the kernel may not live to reply. The host believes none of it; it only shows it.
 
 Skills find the kernel as the module `codepilot_kernel`: `note` tells of a call, `ask` asks the host.
 """
@@ -28,10 +29,12 @@ from _thread import allocate_lock, get_ident
 
 TYPE_CHECKING = False  # importing typing, pathlib and tempfile would take a third of the start
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 _VALUE_CHARS = 20_000
 _TRACEBACK_CHARS = 20_000
+_TYPE_CHARS = 200
 _CALLS = 1_000
 _SOURCES = 200
 """Of how many actions the source is kept, for tracebacks through functions that they defined."""
@@ -56,7 +59,13 @@ class _Capture:
         os.dup2(self._file, self._fd, inheritable=True)
 
     def text(self, limit: int) -> tuple[str, bool]:
-        """Head and tail of what was written, and whether a middle was left out."""
+        """Head and tail of what was written, and whether a middle was left out; more where JSON is much longer."""
+        found = self._ends(limit)
+        if len(found[0]) > limit // 2 and len(json.dumps(found[0])) > 3 * limit:
+            return self._ends(limit // 2)
+        return found
+
+    def _ends(self, limit: int) -> tuple[str, bool]:
         size = os.fstat(self._file).st_size
         if size <= limit:
             return os.pread(self._file, size, 0).decode("utf-8", "replace"), False
@@ -78,7 +87,7 @@ class _Kernel:
         os.close(null)
         self._captures = (_Capture(1), _Capture(2))
         self._running = False
-        self._reading = False
+        self._speaking = False
         self._put_off = False
         self._channel = allocate_lock()
         self._writing = allocate_lock()
@@ -98,8 +107,8 @@ class _Kernel:
         signal.signal(signal.SIGINT, self._interrupted)
 
     def _interrupted(self, number: int, frame: object) -> None:
-        if self._reading:
-            self._put_off = True  # half an answer must not be lost; the host gives one at the deadline at the latest
+        if self._speaking:
+            self._put_off = True
         elif self._running:
             raise KeyboardInterrupt
 
@@ -128,8 +137,13 @@ class _Kernel:
     def note(self, skill: str, status: str, seconds: float, message: str = "") -> None:
         """A skill was called. What is beyond the bound is not told; violations have a bound of their own."""
         room = _CALLS if status != "policy_violation" else _CALLS + _VIOLATIONS
-        if len(self._calls) < room:
-            self._calls.append([skill, status, round(seconds * 1000, 3), message[:500]])
+        if len(self._calls) >= room:
+            return
+        told = [skill, status, round(seconds * 1000, 3), message[:500]]
+        self._calls.append(told)
+        if status == "policy_violation" and os.getpid() == self._main_pid:
+            with self._uninterrupted():
+                self._write(json.dumps({"note": told}).encode() + b"\n")
 
     def ask(self, skill: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """The host's answer to a call: {"value"} or {"error": {"kind", "message"}}."""
@@ -144,16 +158,24 @@ class _Kernel:
         with self._channel:
             self._asked += 1
             number = self._asked
-            self._reading = get_ident() == self._main_thread
-            try:
+            with self._uninterrupted():
                 self._write(f'{{"call": {number}, "skill": {json.dumps(skill)}, "arguments": {told}}}\n'.encode())
-                answer = self._reply(number)
-            finally:
-                self._reading = False
-        if self._put_off and get_ident() == self._main_thread:
+                return self._reply(number)
+
+    @contextlib.contextmanager
+    def _uninterrupted(self) -> Iterator[None]:
+        """An interrupt waits: half a line must not be lost. The host answers at the deadline at the latest."""
+        if get_ident() != self._main_thread:
+            yield
+            return
+        self._speaking = True
+        try:
+            yield
+        finally:
+            self._speaking = False
+        if self._put_off:
             self._put_off = False
             raise KeyboardInterrupt
-        return answer
 
     def _reply(self, number: int) -> dict[str, Any]:
         while True:
@@ -288,7 +310,7 @@ def _describe(error: BaseException, name: str) -> dict[str, Any]:
     except Exception as broken:  # noqa: BLE001  (an exception may well fail to describe itself)
         message, text = f"(no message: {type(broken).__name__})", ""
     return {
-        "type": type(error).__name__,
+        "type": _short(type(error).__name__, _TYPE_CHARS),
         "message": _short(message, _VALUE_CHARS),
         "traceback": _short(text, _TRACEBACK_CHARS),
         "line": line,

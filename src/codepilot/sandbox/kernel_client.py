@@ -5,63 +5,29 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import secrets
 import select
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from codepilot.core.events import SkillCall
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.sandbox.asking import Answer, Asks, told_calls
+from codepilot.sandbox.asking import Answer, Asks
 from codepilot.sandbox.printed import Printed
+from codepilot.sandbox.replies import ActionError, ActionResult, Lost, longest_line, parse_line, result_of
 from codepilot.sandbox.spec import Limits, Mount, Process, Sandbox, View
 
 _SOURCE = Path(__file__).with_name("kernel.py")
 _INSIDE = Path("/run/codepilot/kernel.py")
 _START_SECONDS = 30.0
 _INTERRUPT_SECONDS = 2.0
-_OVERHEAD_BYTES = 1 << 20
-_STRUCTURE_BYTES = 1 << 20
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _FOREVER = float("inf")
 _NUMBER_BITS = 52
-_LARGEST = (1 << 31) - 1
 _ENDING_SECONDS = 0.5
-
-
-@dataclass(frozen=True)
-class ActionError:
-    type: str
-    message: str
-    traceback: str = ""
-    line: int | None = None
-
-
-@dataclass(frozen=True)
-class ActionResult:
-    """What a code action gave. Everything in it but `status` and `limit` is the kernel's word."""
-
-    status: Literal["ok", "error", "timeout", "limit", "interrupted"]
-    stdout: str = ""
-    stderr: str = ""
-    value: str | None = None
-    error: ActionError | None = None
-    limit: str | None = None
-    exit_code: int | None = None
-    duration_ms: float = 0.0
-    truncated: bool = False
-    kernel_restarted: bool = False
-    calls: tuple[SkillCall, ...] = ()
-
-
-class _Lost(Exception):
-    """The kernel ended, or said something that is not an answer."""
 
 
 class Kernel:
@@ -91,6 +57,7 @@ class Kernel:
         self._process: Process | None = None
         self._printed: Printed | None = None
         self._buffer = bytearray()
+        self._searched = 0
         self._was_lost = False
         self._stops = 0
         self._asking = False
@@ -124,15 +91,19 @@ class Kernel:
             return ActionResult("interrupted", kernel_restarted=True)
         if self._interrupted.is_set():
             return ActionResult("interrupted")
-        printed = self._printed
+        printed, asks = self._printed, Asks(self._answer)
         try:
             self._asking = True
-            reply, status = self._ask(process, "run", code, timeout_sec)
-            return _result(reply, status)
-        except _Lost as lost:
-            return self._loss(process, printed, "stopped" if self._stops != stops else str(lost))
+            reply, status = self._ask(process, "run", code, timeout_sec, asks)
+            result = result_of(reply, status, self._limits.output_bytes)
+            return replace(result, calls=asks.calls(result.calls))
+        except Lost as lost:
+            result = self._loss(process, printed, "stopped" if self._stops != stops else str(lost))
+        except Exception as error:  # noqa: BLE001  (the action has run, so whatever happens to its reply is its result)
+            result = self._loss(process, printed, f"its reply cannot be taken ({type(error).__name__})")
         finally:
             self._asking = False
+        return replace(result, calls=asks.calls(()))
 
     def interrupt(self) -> None:
         """Stop the action that is running, or about to, if there is one; the variables stay."""
@@ -170,13 +141,15 @@ class Kernel:
     def _greet(self, process: Process) -> None:
         """Wait for a fresh kernel's first word, and define the skills in it."""
         self._buffer.clear()
+        self._searched = 0
+        nobody = Asks(None)
         try:
-            self._read_reply(process, 0, time.monotonic() + _START_SECONDS, Asks(None), interruptible=False)
+            self._read_reply(process, 0, time.monotonic() + _START_SECONDS, nobody, interruptible=False)
             if self._prelude:
-                reply, _ = self._ask(process, "define", self._prelude, _START_SECONDS)
+                reply, _ = self._ask(process, "define", self._prelude, _START_SECONDS, nobody)
                 if not reply.get("ok"):
-                    raise _Lost(f"the skills could not be defined: {reply.get('error')}")
-        except (_Lost, TimeoutError) as lost:
+                    raise Lost(f"the skills could not be defined: {reply.get('error')}")
+        except (Lost, TimeoutError) as lost:
             process.kill()
             self._process = None
             said = process.stderr_tail().decode(errors="replace").strip()[-2000:]
@@ -185,17 +158,16 @@ class Kernel:
             ) from lost
 
     def _ask(
-        self, process: Process, op: str, source: str, timeout_sec: float
+        self, process: Process, op: str, source: str, timeout_sec: float, asks: Asks
     ) -> tuple[dict[str, Any], Literal["timeout", "interrupted"] | None]:
         """Send a request and wait; at the deadline interrupt, and if that does not help give the kernel up."""
         number = secrets.randbits(_NUMBER_BITS)  # what an earlier action says ahead of us is no reply to it
         request = {"id": number, "op": op, "source": source, "limit": self._limits.output_bytes}
-        asks = Asks(self._answer if op == "run" else None)
         deadline = time.monotonic() + timeout_sec
         try:
             _send(process, json.dumps(request).encode() + b"\n", max(deadline, time.monotonic() + _START_SECONDS))
         except (OSError, ValueError) as error:
-            raise _Lost("it does not listen") from error
+            raise Lost("it does not listen") from error
         try:
             reply = self._read_reply(process, number, deadline, asks, op == "run")
             return reply, "interrupted" if self._interrupted.is_set() else None
@@ -206,37 +178,48 @@ class Kernel:
             reply = self._read_reply(process, number, time.monotonic() + _INTERRUPT_SECONDS, asks)
             return reply, "interrupted" if interrupted else "timeout"
         except TimeoutError as error:
-            raise _Lost("interrupted" if interrupted else "timeout") from error
+            raise Lost("interrupted" if interrupted else "timeout") from error
 
     def _read_reply(
         self, process: Process, wanted: int, deadline: float, asks: Asks, interruptible: bool = True
     ) -> dict[str, Any]:
         """The reply with this id. TimeoutError after the deadline, sooner if interrupted and not obeyed."""
-        most = 16 * self._limits.output_bytes + _OVERHEAD_BYTES
+        most = longest_line(self._limits.output_bytes)
         ready = select.poll()
         try:
             ready.register(process.stdout.fileno(), select.POLLIN)
         except ValueError as error:
-            raise _Lost("it was ended") from error
+            raise Lost("it was ended") from error
         while True:
-            end = self._buffer.find(b"\n")
-            if end >= 0:
-                line = bytes(self._buffer[:end])
-                del self._buffer[: end + 1]
-                message = _parse(line)
-                if "call" in message:
+            line = self._line()
+            if line is not None:
+                message = parse_line(line)
+                if "note" in message:
+                    asks.note(message["note"])
+                elif "call" in message:
                     self._reply(process, asks.reply(message, len(line), self._over(deadline, interruptible)), deadline)
                 elif message.get("id") == wanted:
                     return message
                 continue
             if len(self._buffer) > most:
-                raise _Lost("it says too much")
+                raise Lost("it says too much")
             self._wait(process, ready, deadline, interruptible)
             chunk = _read(process)
             if not chunk:
                 process.wait(_ENDING_SECONDS)  # it may have closed its pipe and live on
-                raise _Lost("it ended")
+                raise Lost("it ended")
             self._buffer += chunk
+
+    def _line(self) -> bytes | None:
+        """The next line, if it is there."""
+        end = self._buffer.find(b"\n", self._searched)
+        if end < 0:
+            self._searched = len(self._buffer)
+            return None
+        line = self._buffer[:end]
+        del self._buffer[: end + 1]
+        self._searched = 0
+        return bytes(line)
 
     def _over(self, deadline: float, interruptible: bool) -> Callable[[], bool]:
         """Whether it is no use to answer any more: the time is up, or the action is to be stopped."""
@@ -249,7 +232,7 @@ class Kernel:
         try:
             _send(process, line, deadline + _INTERRUPT_SECONDS)
         except (OSError, ValueError) as error:
-            raise _Lost("it does not listen") from error
+            raise Lost("it does not listen") from error
 
     def _wait(self, process: Process, ready: select.poll, deadline: float, interruptible: bool) -> None:
         """Until there is something to read. A requested interrupt shortens the deadline."""
@@ -322,50 +305,3 @@ def _command(sandbox: Sandbox, python: str | None) -> tuple[list[str], Sequence[
         if not prefix.is_relative_to("/usr"):
             mounts.append(Mount(prefix, prefix))
     return [os.fspath(base), "-I", "-S", "-X", "utf8", os.fspath(inside)], mounts
-
-
-def _parse(line: bytes) -> dict[str, Any]:
-    if len(line) > _STRUCTURE_BYTES and len(_STRINGS.sub(b"", line)) > _STRUCTURE_BYTES:
-        raise _Lost("it says too much")  # a line of nothing but brackets takes twenty times its size in memory
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise _Lost("it does not speak the protocol") from error
-    if not isinstance(message, dict):
-        raise _Lost("it does not speak the protocol")
-    return message
-
-
-def _result(reply: dict[str, Any], status: Literal["timeout", "interrupted"] | None) -> ActionResult:
-    """A reply as a result; fields of the wrong type count as absent."""
-    error = reply.get("error")
-    ok = reply.get("ok") is True and status is None
-    return ActionResult(
-        status=status or ("ok" if ok else "error"),
-        stdout=_text(reply.get("stdout")) or "",
-        stderr=_text(reply.get("stderr")) or "",
-        value=_text(reply.get("value")),
-        error=_error(error) if isinstance(error, dict) else None,
-        limit="wall" if status == "timeout" else None,
-        exit_code=_number(reply.get("exit_code")),
-        truncated=reply.get("truncated") is True,
-        calls=told_calls(reply.get("calls"), status),
-    )
-
-
-def _error(error: dict[str, Any]) -> ActionError:
-    return ActionError(
-        _text(error.get("type")) or "Exception",
-        _text(error.get("message")) or "",
-        _text(error.get("traceback")) or "",
-        _number(error.get("line")),
-    )
-
-
-def _text(value: object) -> str | None:
-    """A text that can be passed on: JSON may hold halves of characters, which no encoding takes."""
-    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else None
-
-
-def _number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST else None

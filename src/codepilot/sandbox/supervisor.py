@@ -17,6 +17,8 @@ from codepilot.sandbox.tree import THREADS, Launch, Tree
 TICK = 0.025
 DISK_TICK = 0.5
 _CHUNK = 1 << 16
+_FEW = 10
+"""Processes of a tree whose writing can be looked at every tick."""
 _FILE_TOO_LARGE = 128 + signal.SIGXFSZ
 FLOOD = 16
 """Output beyond the limit is left out of the result; this many times the limit ends the command."""
@@ -78,6 +80,8 @@ class Watchdog:
             return "memory"
         if used.processes > most or used.threads > THREADS:
             return "processes"
+        if self._disk is not None and used.processes <= _FEW:
+            self._disk.note(self._tree.root)
         if self._disk is not None and now >= self._next_disk:
             self._next_disk = now + DISK_TICK
             if self._disk.exceeded(self._tree.root):

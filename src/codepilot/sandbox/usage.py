@@ -155,11 +155,17 @@ class DiskWatch:
         self._started = time.time() - 1
         self._free, self._inodes = self._space()
         self._looked_at = 0
+        self._most_dirtied = 0
+
+    def note(self, root: int) -> None:
+        """Remember what a tree has written so far: it may have ended when it is looked at."""
+        self._most_dirtied = max(self._most_dirtied, _dirtied(root))
 
     def exceeded(self, root: int) -> bool:
         free, inodes = self._space()
         self._free, self._inodes = max(self._free, free), max(self._inodes, inodes)  # others have made room
-        dirtied = _dirtied(root)
+        self.note(root)
+        dirtied = self._most_dirtied
         most_inodes = max(1, self._limit // _BYTES_PER_INODE)
         fell = self._free - free > self._limit or self._inodes - inodes > most_inodes
         if not fell and dirtied - self._looked_at <= self._limit:

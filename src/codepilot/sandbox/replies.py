@@ -1,0 +1,122 @@
+"""What a kernel says, as the host takes it: bounded, checked for its shape, in text that can be passed on.
+
+All of it can be forged, so reading it costs time and memory in proportion to its length, whatever it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from codepilot.core.events import SkillCall
+from codepilot.sandbox.asking import MAX_BYTES, told_calls
+
+_OVERHEAD_BYTES = 1 << 20
+_STRUCTURE_BYTES = 1 << 20
+_TIMES = 6
+"""A line holds both streams, each up to three times as long in JSON; of what is longer the kernel leaves more out."""
+_TYPE_CHARS = 200
+_TEXT_CHARS = 20_100
+_LEFT_OUT_CHARS = 100
+_LARGEST = (1 << 31) - 1
+
+
+class Lost(Exception):
+    """The kernel ended, or said something that is not an answer."""
+
+
+@dataclass(frozen=True)
+class ActionError:
+    type: str
+    message: str
+    traceback: str = ""
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class ActionResult:
+    """What a code action gave. Everything in it but `status` and `limit` is the kernel's word."""
+
+    status: Literal["ok", "error", "timeout", "limit", "interrupted"]
+    stdout: str = ""
+    stderr: str = ""
+    value: str | None = None
+    error: ActionError | None = None
+    limit: str | None = None
+    exit_code: int | None = None
+    duration_ms: float = 0.0
+    truncated: bool = False
+    kernel_restarted: bool = False
+    calls: tuple[SkillCall, ...] = ()
+
+
+def longest_line(output_bytes: int) -> int:
+    """No line of a kernel's that keeps to the protocol is longer."""
+    return max(_TIMES * output_bytes, MAX_BYTES) + _OVERHEAD_BYTES
+
+
+def parse_line(line: bytes) -> dict[str, Any]:
+    if len(line) > _STRUCTURE_BYTES and _structure(line) > _STRUCTURE_BYTES:
+        raise Lost("it says too much")  # a line of nothing but brackets takes twenty times its size in memory
+    try:
+        message = json.loads(line.decode("ascii"))
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise Lost("it does not speak the protocol") from error
+    if not isinstance(message, dict):
+        raise Lost("it does not speak the protocol")
+    return message
+
+
+def _structure(line: bytes) -> int:
+    """How many bytes of a line lie outside of strings, which count as one each; it is not counted much too far."""
+    line = line.replace(rb"\\", b"").replace(rb"\"", b"")
+    found = start = 0
+    while found <= _STRUCTURE_BYTES:
+        opened = line.find(b'"', start)
+        if opened < 0:
+            return found + len(line) - start
+        found += opened - start + 1
+        closed = line.find(b'"', opened + 1)
+        if closed < 0:
+            return found
+        start = closed + 1
+    return found
+
+
+def result_of(
+    reply: Mapping[str, Any], status: Literal["timeout", "interrupted"] | None, output_bytes: int
+) -> ActionResult:
+    """A reply as a result; fields of the wrong type count as absent."""
+    error = reply.get("error")
+    ok = reply.get("ok") is True and status is None
+    return ActionResult(
+        status=status or ("ok" if ok else "error"),
+        stdout=_text(reply.get("stdout"), output_bytes + _LEFT_OUT_CHARS) or "",
+        stderr=_text(reply.get("stderr"), output_bytes + _LEFT_OUT_CHARS) or "",
+        value=_text(reply.get("value")),
+        error=_error(error) if isinstance(error, dict) else None,
+        limit="wall" if status == "timeout" else None,
+        exit_code=_number(reply.get("exit_code")),
+        truncated=reply.get("truncated") is True,
+        calls=told_calls(reply.get("calls"), status),
+    )
+
+
+def _error(error: Mapping[str, Any]) -> ActionError:
+    return ActionError(
+        _text(error.get("type"), _TYPE_CHARS) or "Exception",
+        _text(error.get("message")) or "",
+        _text(error.get("traceback")) or "",
+        _number(error.get("line")),
+    )
+
+
+def _text(value: object, most: int = _TEXT_CHARS) -> str | None:
+    """A text that can be passed on: JSON may hold halves of characters, which no encoding takes."""
+    return value[:most].encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else None
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST else None
