@@ -9,7 +9,8 @@ import threading
 from pathlib import Path
 from typing import Literal
 
-Moment = Literal["before", "after"]
+Moment = Literal["before", "after"] | int
+"""Before a commit, after it but before its answer, or at the so-and-so-manieth word of a client."""
 SOCKET = ".s.PGSQL.5432"
 
 
@@ -26,7 +27,7 @@ class CuttingProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self, *moments: Moment) -> None:
-        """Break the connections that bring the next commits, one for each moment."""
+        """Break the connections that bring the next such moments, one after the other."""
         self._moments = list(moments)
 
     def close(self) -> None:
@@ -47,10 +48,19 @@ class CuttingProxy:
                     said = ready.recv(65536)
                     if not said:
                         return
-                    if ready is client and b"COMMIT" in said and self._moments:
+                    if ready is client and self._is_time(said):
                         self.cuts += 1
                         if self._moments.pop(0) == "after":
                             server.sendall(said)
                             server.recv(65536)
                         return
                     (server if ready is client else client).sendall(said)
+
+    def _is_time(self, said: bytes) -> bool:
+        if not self._moments:
+            return False
+        moment = self._moments[0]
+        if isinstance(moment, int):
+            self._moments[0] = moment - 1
+            return moment <= 0
+        return b"COMMIT" in said
