@@ -63,4 +63,4 @@ class CuttingProxy:
         if isinstance(moment, int):
             self._moments[0] = moment - 1
             return moment <= 0
-        return b"COMMIT" in said
+        return b"COMMIT\0" in said
