@@ -18,14 +18,16 @@ from codepilot.store.faults import database_failure, disk_faults
 from codepilot.store.gate import Gate
 from codepilot.store.liveness import FileLocks, Liveness
 from codepilot.store.migrations import MIGRATIONS, migrate, refuse_newer, schema_version
-from codepilot.store.prepared import PIPELINE
+from codepilot.store.prepared import WIRE
 from codepilot.store.sessions import ServerLocks
 from codepilot.store.statements import EXCLUDE, NOT_DURABLE, SERVER_NOW
+from codepilot.store.wire import Wire
 
 _BUSY_MS = 30_000
 _CONNECTIONS = 8
 _MORE_CONNECTIONS = 56
 _CONNECT_SEC = 10
+_KNOWN = "codepilot_known"
 _SERVER_OPTIONS = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=10s -c timezone=UTC"
 """A process that is stopped within a transaction keeps the others waiting for so long, and then has lost it."""
 
@@ -123,11 +125,10 @@ class Database:
         On a server the transaction is a pipeline: only `Prepared` statements may be run in it.
         """
         if self._gate is None:
-            with self._typed(), self._engine.connect() as connection, _pipeline(connection) as commit:
+            with self._typed(), self._engine.connect() as connection, self._streamed(connection):
                 if not durable:
                     NOT_DURABLE.send(connection, {})
                 yield connection
-                commit()
             return
         with self._gate.hold(), self._typed():
             try:
@@ -182,6 +183,26 @@ class Database:
                 migrate(connection, self.place)
 
     @contextmanager
+    def _streamed(self, connection: Connection) -> Iterator[None]:
+        """A transaction whose statements are sent together. A connection that broke in it is not used again."""
+        driver: Any = connection.connection.dbapi_connection
+        wire = Wire(driver, connection.info.setdefault(_KNOWN, {}))
+        connection.info[WIRE] = wire
+        try:
+            wire.begin()
+            yield
+            wire.commit()
+        except BaseException:
+            try:
+                wire.abandon()
+            except self._driver_error:
+                connection.invalidate()
+            raise
+        finally:
+            if not connection.invalidated:
+                del connection.info[WIRE]
+
+    @contextmanager
     def _typed(self) -> Iterator[None]:
         try:
             yield
@@ -208,27 +229,19 @@ def _url(url_or_path: str | Path) -> URL:
 
 
 def _server_engine(url: URL, place: str, **pool: Any) -> Engine:
-    options = f"{_SERVER_OPTIONS} {url.query.get('options', '')}"
+    connection = {
+        "options": f"{_SERVER_OPTIONS} {url.query.get('options', '')}",
+        "connect_timeout": _CONNECT_SEC,
+        "prepare_threshold": None,  # else the driver would now and then deallocate what `Wire` has prepared
+    }
     try:
-        return create_engine(url, connect_args={"options": options, "connect_timeout": _CONNECT_SEC}, **pool)
+        return create_engine(url, connect_args=connection, **pool)
     except ModuleNotFoundError as error:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
             f"The store {place} needs a driver that is not installed: {error.name}.",
             next_action="Install it with `pip install 'codepilot[postgres]'`.",
         ) from error
-
-
-@contextmanager
-def _pipeline(connection: Connection) -> Iterator[Callable[[], None]]:
-    """Statements are sent without waiting for each other's answers; gives what commits them."""
-    driver: Any = connection.connection.dbapi_connection
-    with driver.pipeline() as pipeline:
-        connection.info[PIPELINE] = pipeline
-        try:
-            yield driver.commit
-        finally:
-            del connection.info[PIPELINE]
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

@@ -113,14 +113,15 @@ class Log:
     def current(self, connection: Connection, run_id: str, lock: bool = False) -> Run:
         """The whole log's tale."""
         asked = (SELECT_RUN_LOCKED if lock else SELECT_RUN).send(connection, {"in_run": run_id})
-        return self._told(connection, run_id, asked.row(), None)
+        rows = asked.rows()
+        return self._told(connection, run_id, rows[0] if rows else None, None)
 
     def current_held(self, connection: Connection, claim: Claim) -> Run | None:
         """The same, of the claim's run, locked; None if the claim is lost."""
         asked = SELECT_HELD_RUN.send(connection, claim_params(claim))
         newer = SELECT_NEWER_THAN_VIEW.send(connection, {"in_run": claim.run_id})
-        row = asked.row()
-        return None if row is None else self._told(connection, claim.run_id, row, newer.rows())
+        held = asked.rows()
+        return self._told(connection, claim.run_id, held[0], newer.rows()) if held else None
 
     def committed(self, connection: Connection, tried: Tried) -> list[Event] | None:
         """What an earlier try has placed, if it came into the log. The run must have been locked before."""

@@ -5,14 +5,19 @@ On a server they are sent without waiting for their answers; the first answer th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import ClauseElement, Connection
 
-PIPELINE = "codepilot_pipeline"
-"""Where a connection keeps the pipeline that its transaction runs in, if it has one."""
+from codepilot.store.wire import Wire, by_number
+
+_names = itertools.count()
+
+WIRE = "codepilot_wire"
+"""Where a connection keeps the stream that its transaction runs in, if it has one."""
 
 
 @dataclass(frozen=True)
@@ -21,30 +26,39 @@ class _Compiled:
     constants: Mapping[str, Any]
     order: Sequence[str] | None
     """The parameters' names in their order, where the driver takes them by place."""
+    numbered: str
+    number_order: Sequence[str]
 
     def parameters(self, values: Mapping[str, Any]) -> Any:
         named = {**self.constants, **values} if self.constants else values
         return named if self.order is None else [named[name] for name in self.order]
 
+    def numbers(self, values: Mapping[str, Any]) -> list[Any]:
+        return [values[name] if name in values else self.constants[name] for name in self.number_order]
 
-class Sent:
+
+class Sent(Protocol):
     """A statement on its way."""
-
-    def __init__(self, cursor: Any, pipeline: Any) -> None:
-        self._cursor = cursor
-        self._pipeline = pipeline
 
     @property
     def touched(self) -> int:
         """How many rows it changed."""
-        if self._pipeline is not None and self._cursor.rowcount < 0:
-            self._pipeline.sync()
-        return int(self._cursor.rowcount)
+        ...
 
-    def row(self) -> Sequence[Any] | None:
-        """The first row of its answer, if any."""
-        found: Sequence[Any] | None = self._cursor.fetchone()
-        return found
+    def rows(self) -> list[Sequence[Any]]:
+        """The rows of its answer."""
+        ...
+
+
+class _Done:
+    """A statement that was run at once."""
+
+    def __init__(self, cursor: Any) -> None:
+        self._cursor = cursor
+
+    @property
+    def touched(self) -> int:
+        return int(self._cursor.rowcount)
 
     def rows(self) -> list[Sequence[Any]]:
         found: list[Sequence[Any]] = self._cursor.fetchall()
@@ -58,20 +72,26 @@ class Prepared:
         self._statement = statement
         self._columns = list(columns) if columns is not None else None
         self._compiled: dict[str, _Compiled] = {}
+        self._name = f"codepilot_{next(_names)}"
 
     def send(self, connection: Connection, *rows: Mapping[str, Any]) -> Sent:
-        """Execute it, once for each of `rows`."""
+        """Execute it, once for each of `rows`; what comes of the last."""
         compiled = self._for(connection)
+        wire: Wire | None = connection.info.get(WIRE)
+        if wire is not None:
+            replies = [wire.send(self._name, compiled.numbered, compiled.numbers(row)) for row in rows]
+            return replies[-1]
         cursor = connection.connection.cursor()
         if len(rows) == 1:
             cursor.execute(compiled.sql, compiled.parameters(rows[0]))
         else:
             cursor.executemany(compiled.sql, [compiled.parameters(row) for row in rows])
-        return Sent(cursor, connection.info.get(PIPELINE))
+        return _Done(cursor)
 
     def row(self, connection: Connection, values: Mapping[str, Any]) -> Sequence[Any] | None:
         """The first row it returns, if any."""
-        return self.send(connection, values).row()
+        found = self.rows(connection, values)
+        return found[0] if found else None
 
     def rows(self, connection: Connection, values: Mapping[str, Any]) -> list[Sequence[Any]]:
         return self.send(connection, values).rows()
@@ -82,5 +102,5 @@ class Prepared:
             compiled = self._statement.compile(dialect=connection.dialect, column_keys=self._columns)
             order = getattr(compiled, "positiontup", None)
             constants = {key: value for key, value in compiled.params.items() if value is not None}
-            self._compiled[name] = _Compiled(str(compiled), constants, order)
+            self._compiled[name] = _Compiled(str(compiled), constants, order, *by_number(str(compiled)))
         return self._compiled[name]

@@ -80,7 +80,7 @@ class Queue:
                 claimed_run, step_id, attempt, fence, state = row
                 tried.claim = Claim(claimed_run, step_id, attempt, fence + 1, worker, State(state))
                 self.take(connection, tried.claim)
-                if lease.row() is None:
+                if not lease.rows():
                     self._beat(connection, worker)
                 return tried.claim
 
@@ -93,6 +93,23 @@ class Queue:
     def give_back(self, claim: Claim) -> bool:
         """Let others have the step; whether the claim still held."""
         return bool(self._returned([claim], {}))
+
+    def holds(self, claim: Claim) -> bool:
+        """Whether the claim still holds; cheap enough to poll."""
+        mine = (steps.c.run_id == claim.run_id) & (steps.c.step_id == claim.step_id)
+        same = (steps.c.attempt == claim.attempt) & (steps.c.fence == claim.fence) & (steps.c.worker == claim.worker)
+        wanted = select(steps.c.fence).where(mine, same, status_is(StepStatus.RUNNING))
+
+        def look(_: Tried) -> bool:
+            with self._database.look() as connection:
+                return connection.execute(wanted).first() is not None
+
+        return twice(self._database, look)
+
+    def held_by(self, worker: str) -> list[Claim]:
+        """The steps that the worker has, as far as the store knows."""
+        held, _, _ = twice(self._database, lambda _: self._look(None))
+        return [claim for claim in held if claim.worker == worker]
 
     def idle(self) -> bool:
         """Whether no step waits or is at work."""

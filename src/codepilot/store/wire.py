@@ -1,0 +1,158 @@
+"""A transaction with a PostgreSQL server as one stream: statements are sent together, answers read when asked for.
+
+The driver's own pipeline talks to the server after every statement, which costs more than the statement itself.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+_NUMBERS = frozenset({20, 21, 23})
+_TRUTH = 16
+_NAMED = re.compile(r"%\((\w+)\)s|%%")
+
+
+def by_number(sql: str) -> tuple[str, list[str]]:
+    """The statement with `$1`, `$2` for its named parameters, and their names in that order."""
+    names: list[str] = []
+
+    def place(found: re.Match[str]) -> str:
+        if found[1] is None:
+            return "%"
+        if found[1] not in names:
+            names.append(found[1])
+        return f"${names.index(found[1]) + 1}"
+
+    return _NAMED.sub(place, sql), names
+
+
+class Reply:
+    """The answer to one statement, once it has come."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self.result: Any = None
+
+    @property
+    def touched(self) -> int:
+        self._wire.read_until(self)
+        return int(self.result.command_tuples or 0)
+
+    def rows(self) -> list[Sequence[Any]]:
+        self._wire.read_until(self)
+        result = self.result
+        readers = [_reader(result.ftype(column)) for column in range(result.nfields)]
+        return [
+            tuple(read(result.get_value(row, column)) for column, read in enumerate(readers))
+            for row in range(result.ntuples)
+        ]
+
+
+class Wire:
+    """One transaction on a driver's connection. `known` are the statements that this connection has prepared."""
+
+    def __init__(self, driver: Any, known: dict[str, bool]) -> None:
+        from psycopg import errors, pq
+
+        self._pgconn = driver.pgconn
+        self._status = pq.ExecStatus
+        self._idle = pq.TransactionStatus.IDLE
+        self._off = pq.PipelineStatus.OFF
+        self._error: Callable[..., Exception] = errors.error_from_result
+        self._known = known
+        self._waiting: deque[Callable[[Any], None]] = deque()
+        self._failure: Exception | None = None
+
+    def begin(self) -> None:
+        self._pgconn.enter_pipeline_mode()
+        self._pgconn.send_query_params(b"BEGIN", None)
+        self._waiting.append(_ignore)
+
+    def send(self, name: str, sql: str, values: Sequence[Any]) -> Reply:
+        if name not in self._known:
+            self._known[name] = False
+            self._pgconn.send_prepare(name.encode(), sql.encode())
+            self._waiting.append(lambda _: self._known.__setitem__(name, True))
+        reply = Reply(self)
+        self._pgconn.send_query_prepared(name.encode(), [_written(value) for value in values])
+        self._waiting.append(lambda result: setattr(reply, "result", result))
+        return reply
+
+    def commit(self) -> None:
+        self._pgconn.send_query_params(b"COMMIT", None)
+        self._waiting.append(_ignore)
+        self._finish()
+
+    def abandon(self) -> None:
+        """Roll back whatever was begun; raises where the connection is broken."""
+        if self._pgconn.pipeline_status != self._off:
+            self._finish(quietly=True)
+        if self._pgconn.transaction_status != self._idle:
+            self._pgconn.exec_(b"ROLLBACK")
+        for name in [name for name, prepared in self._known.items() if not prepared]:
+            del self._known[name]
+
+    def read_until(self, reply: Reply) -> None:
+        if reply.result is None:
+            self._pgconn.send_flush_request()
+        while reply.result is None:
+            if self._failure is not None:
+                raise self._failure
+            self._read()
+
+    def _finish(self, quietly: bool = False) -> None:
+        """Bring the stream to its end: after this, statements may be run in other ways again."""
+        self._pgconn.pipeline_sync()
+        synced: list[Any] = []
+        self._waiting.append(synced.append)
+        while not synced:
+            self._read()
+        self._pgconn.exit_pipeline_mode()
+        if self._failure is not None and not quietly:
+            raise self._failure
+
+    def _read(self) -> None:
+        """Take in what has come. The first refusal is kept; the statements after it were passed over."""
+        self._exchange()
+        while self._waiting and not self._pgconn.is_busy():
+            result = self._pgconn.get_result()
+            if result is None:
+                continue
+            take = self._waiting.popleft()
+            if result.status == self._status.FATAL_ERROR:
+                self._failure = self._failure or self._error(result)
+            elif result.status != self._status.PIPELINE_ABORTED:
+                take(result)
+
+    def _exchange(self) -> None:
+        """Send what is unsent and wait for more to come."""
+        poll = select.poll()
+        unsent = self._pgconn.flush()
+        poll.register(self._pgconn.socket, select.POLLIN | (select.POLLOUT if unsent else 0))
+        for _, happened in poll.poll():
+            if happened & ~select.POLLOUT:
+                self._pgconn.consume_input()
+
+
+def _ignore(_: Any) -> None:
+    """An answer that says nothing but yes."""
+
+
+def _written(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if value is True or value is False:
+        return b"t" if value else b"f"
+    return str(value).encode()
+
+
+def _reader(kind: int) -> Callable[[bytes | None], Any]:
+    if kind in _NUMBERS:
+        return lambda value: None if value is None else int(value)
+    if kind == _TRUTH:
+        return lambda value: None if value is None else value == b"t"
+    return lambda value: None if value is None else value.decode()
