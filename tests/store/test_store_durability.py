@@ -181,12 +181,12 @@ def test_a_worker_needs_a_plain_name(store: Store, name: str) -> None:
 
 def test_a_full_disk_is_said_and_nothing_is_half_written(home: Home) -> None:
     database = Database.open(home.database, home.locks)
-    with pytest.raises(CodePilotError, match=r"codepilot\.db") as full, database.write(durable=True) as connection:
+    with pytest.raises(CodePilotError, match=r"codepilot\.db") as full, database.overhaul() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
         connection.exec_driver_sql("INSERT INTO meta VALUES ('big', ?)", ("x" * 1_000_000,))
     assert full.value.kind is FailureKind.DISK_FULL
-    with database.write(durable=True) as connection:
+    with database.overhaul() as connection:
         connection.exec_driver_sql("INSERT INTO meta VALUES ('small', 'x')")
     with database.read() as connection:
         kept = connection.exec_driver_sql("SELECT key FROM meta ORDER BY key").scalars().all()

@@ -17,7 +17,7 @@ from codepilot.store.beside import NO_WORKSPACE, artifact_rows, fold_approvals, 
 from codepilot.store.projection import VIEW_SHAPE, FoldedStep, fold_step, run_columns
 from codepilot.store.records import no_run, read_event
 from codepilot.store.rows import OPEN, StepStatus
-from codepilot.store.schema import approvals, artifacts, events, runs, steps, views, workspaces
+from codepilot.store.schema import approvals, artifacts, runs, steps, views, workspaces
 from codepilot.store.statements import SELECT_SOME_EVENTS
 
 _PAGE = 500
@@ -89,9 +89,8 @@ def check_run(connection: Connection, run_id: str, current: Run) -> None:
 
 def some_runs(connection: Connection, after: str, limit: int) -> list[str]:
     """Ids of runs in their order, for those who walk through all of them."""
-    wanted = select(events.c.run_id).where(events.c.run_id > after).distinct()
-    every = select(runs.c.run_id).where(runs.c.run_id > after).union(wanted)
-    return list(connection.scalars(every.order_by("run_id").limit(limit)))
+    every = select(runs.c.run_id).where(runs.c.run_id > after).order_by(runs.c.run_id)
+    return list(connection.scalars(every.limit(limit)))
 
 
 def _rows(connection: Connection, table: Table, run_id: str) -> list[dict[str, Any]]:
