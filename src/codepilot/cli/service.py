@@ -72,13 +72,16 @@ def worker(
         str, typer.Option(metavar="HOST:PORT", help="Where /metrics and /healthz are; port 0 takes any.")
     ] = "127.0.0.1:0",
     drain: Annotated[float, typer.Option(min=0, metavar="SEC", help="How long SIGTERM waits for steps to end.")] = 25.0,
+    stale_after: Annotated[
+        float, typer.Option(min=1, metavar="SEC", help="Silence after which a worker's steps go to others.")
+    ] = 90.0,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="End when nothing is left to do.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Work on queued runs until told to stop."""
     from codepilot.cli.worker import Working, work
 
-    working = Working(store, artifacts, concurrency, most_running, listen, drain, until_idle, as_json)
+    working = Working(store, artifacts, concurrency, most_running, listen, drain, stale_after, until_idle, as_json)
     raise typer.Exit(work(working, os.environ))
 
 

@@ -13,6 +13,7 @@ from types import FrameType
 from codepilot.core.contract import JsonObject
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.engine import Crew, House, Worker
+from codepilot.store.queue import Lease
 from codepilot.telemetry.endpoint import Endpoint
 from codepilot.telemetry.process_log import json_logging
 
@@ -25,6 +26,7 @@ class Working:
     most_running: int | None
     listen: str
     drain_sec: float
+    stale_sec: float
     until_idle: bool
     as_json: bool
 
@@ -33,7 +35,8 @@ def work(working: Working, environ: Mapping[str, str]) -> int:
     """Work until a signal or, if asked for, until nothing is left. The first signal drains, the second hurries."""
     host, port = _address(working.listen)
     json_logging(logging.INFO)
-    with House.open(environ, working.store, working.artifacts) as house:
+    lease = Lease(beat_sec=working.stale_sec / 3, stale_sec=working.stale_sec)
+    with House.open(environ, working.store, working.artifacts, lease) as house:
         worker = Worker(house)
         crew = Crew(
             house,
@@ -56,12 +59,13 @@ def work(working: Working, environ: Mapping[str, str]) -> int:
                 "busy": crew.busy,
                 "concurrency": working.concurrency,
                 "draining": crew.stopping,
+                "store": "answers" if crew.well else "away",
             }
             return crew.well, facts
 
         with Endpoint(host, port, health) as endpoint:
-            _say(working, f"{worker.name} works on up to {working.concurrency} run(s)", endpoint.address, worker.name)
-            crew.run()
+            said = f"{worker.name} works on up to {working.concurrency} run(s)"
+            crew.run(lambda: _say(working, said, endpoint.address, worker.name))
     return 0
 
 
@@ -75,8 +79,8 @@ def _say(working: Working, text: str, address: str, name: str) -> None:
 
 def _address(listen: str) -> tuple[str, int]:
     host, colon, port = listen.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
+    if not colon or not host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
         raise CodePilotError(
             FailureKind.INVALID_SPEC, f"{listen!r} is not an address.", next_action="For example: 127.0.0.1:9100."
         )
-    return host.strip("[]"), int(port)
+    return host.removeprefix("[").removesuffix("]"), int(port)

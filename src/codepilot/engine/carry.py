@@ -1,21 +1,31 @@
-"""Snapshots that other machines can go on from, kept as artifacts."""
+"""Snapshots that others can go on from: kept as artifacts where machines share a store, and brought here again."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from codepilot.core.artifacts import ArtifactType
-from codepilot.core.events import DependencyDegraded, EventType, SnapshotKept
+from codepilot.core.events import DependencyDegraded, EventDraft, EventType, PatchProposed, SnapshotKept
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.engine.site import Site
+from codepilot.engine.workplace import workplaces
+from codepilot.store import ArtifactDamaged, ArtifactMissing
+from codepilot.workspace import ObjectStore, Workspace
 
 if TYPE_CHECKING:
     from codepilot.engine.work import Work
 
 
-def keep_snapshot(work: Work, snapshot: str) -> None:
-    """Let others have the snapshot. Without artifacts the run goes on here, and only here."""
+def keep_snapshot(work: Work, snapshot: str) -> list[EventDraft]:
+    """Let others have the snapshot; what is to be recorded of it together with the snapshot itself, or before it.
+
+    A snapshot that is told of and not kept is lost with its machine. Without artifacts the run goes on here, and only
+    here.
+    """
     if not work.house.shared or _kept(work, snapshot) is not None:
-        return
+        return []
     try:
         stream = work.executor.export_snapshot(work.workspace, snapshot)
         ref = work.artifacts.put_stream(stream, ArtifactType.SNAPSHOT)
@@ -24,18 +34,85 @@ def keep_snapshot(work: Work, snapshot: str) -> None:
             raise
         consequence = "no other machine can go on from here until the next snapshot is kept"
         degraded = DependencyDegraded(dependency="artifacts", consequence=consequence, failure=error.failure)
-        work.record(EventType.DEPENDENCY_DEGRADED, degraded)
-        return
-    work.record(EventType.SNAPSHOT_KEPT, SnapshotKept(snapshot=snapshot, kept=ref), (ref,))
+        return [work.draft(EventType.DEPENDENCY_DEGRADED, degraded)]
+    return [work.draft(EventType.SNAPSHOT_KEPT, SnapshotKept(snapshot=snapshot, kept=ref), (ref,))]
 
 
-def fetch_snapshot(work: Work, snapshot: str) -> bool:
-    """Bring a snapshot here that was taken elsewhere; whether it could be."""
+def restore_snapshot(work: Work, site: Site, snapshot: str) -> bool:
+    """Make the workspace what it was at a snapshot, wherever that can be had from; whether it could."""
+    sources: tuple[Callable[[], str | None], ...] = (
+        lambda: snapshot,
+        lambda: _from_beside(work, site, snapshot),
+        lambda: _from_artifacts(work, snapshot),
+        lambda: _made_again(work, site, snapshot),
+    )
+    for source in sources:
+        try:
+            if (found := source()) is not None:
+                site.executor.restore(work.workspace, found)
+                return True
+        except (ArtifactMissing, ArtifactDamaged):
+            continue
+        except CodePilotError as error:
+            if error.kind is not FailureKind.PATH_NOT_FOUND:
+                raise
+    return False
+
+
+def read_snapshot(directory: Path, objects: ObjectStore, snapshot: str) -> Iterator[bytes] | None:
+    """A snapshot of a workspace of this machine that may be in use by another process; nothing is changed in it."""
+    workspace = Workspace(directory, objects)
+    if not workspace.exists:
+        return None
+    try:
+        return workspace.export_snapshot(snapshot)
+    except CodePilotError as error:
+        if error.kind is not FailureKind.PATH_NOT_FOUND:
+            raise
+        return None
+
+
+def _from_beside(work: Work, site: Site, snapshot: str) -> str | None:
+    """From another workspace of the run in this home, whose worker lost it."""
+    for name in workplaces(work.home, work.run.run_id):
+        if name != work.workspace:
+            chunks = read_snapshot(work.home.workspaces / name, site.objects, snapshot)
+            if chunks is not None:
+                return work.executor.import_snapshot(work.workspace, chunks).snapshot
+    return None
+
+
+def _from_artifacts(work: Work, snapshot: str) -> str | None:
     kept = _kept(work, snapshot)
     if kept is None:
-        return False
-    work.executor.import_snapshot(work.workspace, work.artifacts.stream(kept.kept))
-    return True
+        return None
+    return work.executor.import_snapshot(work.workspace, work.artifacts.stream(kept.kept)).snapshot
+
+
+def _made_again(work: Work, site: Site, snapshot: str) -> str | None:
+    """The base and what was proposed on it are known by their bytes; files that git ignores are not among them."""
+    tree = _tree_of(work, site, snapshot)
+    if tree is None:
+        return None
+    scratch = f"{work.workspace}-base"
+    site.executor.delete(scratch)
+    try:
+        site.create(scratch, tree)
+        taken = site.executor.snapshot(scratch).snapshot
+        return site.executor.import_snapshot(
+            work.workspace, site.executor.export_snapshot(scratch, taken, whole=True)
+        ).snapshot
+    finally:
+        site.executor.delete(scratch)
+
+
+def _tree_of(work: Work, site: Site, snapshot: str) -> str | None:
+    if snapshot == work.run.base_snapshot:
+        return work.base.tree
+    for event in work.store.events(work.run.run_id):
+        if isinstance(event.data, PatchProposed) and event.data.snapshot == snapshot:
+            return site.objects.apply(work.base.tree, work.artifacts.get(event.data.diff))
+    return None
 
 
 def _kept(work: Work, snapshot: str) -> SnapshotKept | None:

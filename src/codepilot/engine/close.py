@@ -10,6 +10,7 @@ from codepilot.core.failures import FailureKind, Origin
 from codepilot.core.run import Run
 from codepilot.engine.house import House
 from codepilot.engine.plane import remover
+from codepilot.engine.workplace import remove_workplaces
 from codepilot.store import Home
 from codepilot.telemetry import RunLog
 from codepilot.verify import Report, report, write_record
@@ -38,9 +39,7 @@ def close_run(run: Run, house: House) -> None:
 
 
 def remove_workspaces(run: Run, home: Home) -> None:
-    remove = remover(run.task, home)
-    for workspace in (run.run_id, f"{run.run_id}-base", f"{run.run_id}-proof"):
-        remove(workspace)
+    remove_workplaces(home, run.run_id, remover(run.task, home))
 
 
 def fetch_bundle(run: Run, events: list[Event], house: House) -> None:

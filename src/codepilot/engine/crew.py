@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 
 from codepilot.core.failures import CodePilotError
@@ -22,7 +23,7 @@ from codepilot.telemetry import METRICS
 
 POLL_SEC = 2.0
 """How often the tables are read although nobody rang."""
-IDLE_SEC = 0.5
+IDLE_SEC = 0.2
 SWEEP_SEC = 60.0
 AWAY_SEC = 1.0
 
@@ -53,12 +54,14 @@ class Crew:
         self._bell: Bell | None = None
         self._swept = 0.0
 
-    def run(self) -> None:
-        """Work until `stop`."""
-        with Heart(self._house.store, self._worker.name) as heart, closing(self._house.store.bell()) as bell:
+    def run(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Work until `stop`; `ready` is called when the store knows this worker."""
+        store, worker = self._house.store, self._worker
+        with Heart(store, worker.name, worker.in_hand) as heart, closing(store.bell()) as bell:
             self._bell, self._heart = bell, heart
+            ready()
             while not self._stopping.is_set():
-                self._look(heart, bell)
+                self._look(bell)
             self._worker.settle()
             self._wait(self._drain_sec)
             self._worker.leave()
@@ -87,32 +90,38 @@ class Crew:
         """Whether the store has answered lately."""
         return self._heart is not None and self._heart.well
 
-    def _look(self, heart: Heart, bell: Bell) -> None:
+    def _look(self, bell: Bell) -> None:
         """Take one step, or sleep until there may be one."""
         try:
-            self._tidy()
             claim = None
             if self.busy < self._concurrency:
                 claim = self._house.store.claim(self._worker.name, most_running=self._most_running)
+            if claim is None:
+                self._rest(bell)
+                return
         except CodePilotError as error:
-            _log.warning("no step can be claimed: %s", error)
+            _log.warning("the store does not answer: %s", error)
             self._stopping.wait(AWAY_SEC)
             return
-        if claim is None:
-            bell.wait(POLL_SEC if not self._until_idle else IDLE_SEC)
-            if self._until_idle and not self._hands and self._house.store.queue.idle():
-                self._stopping.set()
-            return
-        hand = threading.Thread(target=self._work, args=(claim, heart, bell), name=f"hand-{claim.run_id}", daemon=True)
+        hand = threading.Thread(target=self._work, args=(claim, bell), name=f"hand-{claim.run_id}", daemon=True)
         self._hands.add(hand)
         hand.start()
 
-    def _work(self, claim: Claim, heart: Heart, bell: Bell) -> None:
+    def _rest(self, bell: Bell) -> None:
+        self._tidy()
+        if self._until_idle and not self._hands and self._house.store.queue.idle():
+            self._stopping.set()
+        else:
+            bell.wait(POLL_SEC if not self._until_idle else IDLE_SEC)
+
+    def _work(self, claim: Claim, bell: Bell) -> None:
+        """A step that cannot be reported on goes back: the heart sees that nobody has it in hand any more."""
         try:
             self._worker.work_on(claim)
         except CodePilotError as error:
-            _log.warning("%s is left to others: %s", claim.run_id, error)
-            heart.abandon(claim)
+            _log.warning("left to others: %s", error, extra={"run_id": claim.run_id})
+        except Exception:  # noqa: BLE001 - one run's defect must not take the others' worker along
+            _log.exception("left to others", extra={"run_id": claim.run_id})
         finally:
             self._hands.discard(threading.current_thread())
             bell.poke()

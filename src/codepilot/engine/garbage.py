@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.engine.close import worth_keeping
+from codepilot.engine.close import remove_workspaces, worth_keeping
 from codepilot.engine.house import House
+from codepilot.engine.workplace import lock_files, remove_workplaces, run_of
 from codepilot.store import StepStatus
 from codepilot.telemetry import now_us
 from codepilot.workspace import remove_workspace
@@ -15,25 +16,34 @@ from codepilot.workspace import remove_workspace
 def collect(house: House, days: float) -> list[str]:
     """Remove workspaces that nobody has worked in for `days`; returns their names."""
     horizon = now_us() - int(days * 86_400 * 1e6)
-    removed = []
-    for path in sorted(house.home.workspaces.iterdir()):
-        if path.stat().st_mtime_ns // 1000 <= horizon and _unneeded(house, _run_of(path.name), horizon):
+    removed: list[str] = []
+
+    def remove(workspace: str) -> None:
+        path = house.home.workspaces / workspace
+        if path.exists():
             remove_workspace(path)
-            removed.append(path.name)
+            removed.append(workspace)
+
+    for run_id in sorted(_here(house)):
+        places = list(house.home.workspaces.glob(f"{run_id}*"))
+        rested = all(path.stat().st_mtime_ns // 1000 <= horizon for path in places)
+        if rested and _unneeded(house, run_id, horizon):
+            remove_workplaces(house.home, run_id, remove)
     return removed
 
 
 def sweep(house: House) -> None:
-    """Remove the workspaces here of runs that ended elsewhere."""
-    for path in house.home.workspaces.iterdir():
+    """Remove the workspaces here of runs that ended elsewhere, or while another process had one in use."""
+    for run_id in _here(house):
         with contextlib.suppress(CodePilotError):
-            run = house.store.load(_run_of(path.name))
+            run = house.store.load(run_id)
             if run.terminal and not worth_keeping(run):
-                remove_workspace(path)
+                remove_workspaces(run, house.home)
 
 
-def _run_of(workspace: str) -> str:
-    return workspace.removesuffix("-base").removesuffix("-proof")
+def _here(house: House) -> set[str]:
+    """The runs that have, or had, a workspace in this home."""
+    return {run_of(path.name) for path in house.home.workspaces.iterdir()} | set(map(run_of, lock_files(house.home)))
 
 
 def _unneeded(house: House, run_id: str, horizon: int) -> bool:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 from codepilot.core.failures import CodePilotError
 from codepilot.store import Claim, Store
 from codepilot.telemetry import METRICS
 
-REAP_SEC = 1.0
+REAP_SEC = 0.5
+WELL_SEC = 5.0
+"""A store that has not answered for so long is told as away."""
 
 _log = logging.getLogger(__name__)
 _reclaimed = METRICS.counter("codepilot_step_heartbeat_reclaim_total", "Steps taken from workers that died.")
@@ -20,11 +23,12 @@ _reclaimed = METRICS.counter("codepilot_step_heartbeat_reclaim_total", "Steps ta
 class Heart:
     """Beats in a thread of its own. A store that is away is no reason to stop: it is asked again."""
 
-    def __init__(self, store: Store, worker: str) -> None:
+    def __init__(self, store: Store, worker: str, in_hand: Callable[[], set[Claim]]) -> None:
         self._store = store
         self._worker = worker
+        self._in_hand = in_hand
+        self._ownerless: set[Claim] = set()
         self._stop = threading.Event()
-        self._abandoned: list[Claim] = []
         self._thread = threading.Thread(target=self._beat, name=f"heart-{worker}", daemon=True)
         self._answered = time.monotonic()
 
@@ -38,28 +42,36 @@ class Heart:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        self._store.release_worker(self._worker)
+        try:
+            self._store.release_worker(self._worker)
+        except CodePilotError as away:
+            _log.warning("%s leaves without a word, the store is away: %s", self._worker, away)
 
     @property
     def well(self) -> bool:
-        """Whether the store has answered within half of what a lease lasts."""
-        return time.monotonic() - self._answered < self._store.queue.lease.stale_sec / 2
-
-    def abandon(self, claim: Claim) -> None:
-        """A step that this worker can no longer report on goes back as soon as the store takes it."""
-        self._abandoned.append(claim)
+        """Whether the store has answered lately."""
+        return time.monotonic() - self._answered < WELL_SEC
 
     def _beat(self) -> None:
+        lease = self._store.queue.lease
         beaten = time.monotonic()
-        while not self._stop.wait(REAP_SEC):
+        while not self._stop.wait(min(REAP_SEC, lease.beat_sec)):
             try:
-                if time.monotonic() - beaten >= self._store.queue.lease.beat_sec:
+                if time.monotonic() - beaten >= lease.beat_sec:
                     self._store.beat(self._worker)
                     beaten = time.monotonic()
-                while self._abandoned:
-                    self._store.give_back(self._abandoned[0])
-                    del self._abandoned[0]
+                self._give_back_ownerless()
                 _reclaimed.inc(len(self._store.reclaim()))
                 self._answered = time.monotonic()
             except CodePilotError as error:
                 _log.warning("the store does not answer: %s", error)
+            except Exception:  # noqa: BLE001 - a worker whose heart stops would lose all its steps
+                _log.exception("the heart of %s missed a beat", self._worker)
+
+    def _give_back_ownerless(self) -> None:
+        """Steps that the store counts as ours and that nobody here works on: the answer to a claim was lost, or the
+        work on one failed where nothing could be written. Seen twice, since a claim may be on its way to its hand."""
+        ownerless = set(self._store.queue.held_by(self._worker)) - self._in_hand()
+        for claim in ownerless & self._ownerless:
+            self._store.give_back(claim)
+        self._ownerless = ownerless

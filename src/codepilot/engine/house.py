@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from codepilot.store import Artifacts, Home, Store, open_artifacts
+from codepilot.store.queue import LEASE, Lease
 
 STORE_VARIABLE = "CODEPILOT_STORE"
 ARTIFACTS_VARIABLE = "CODEPILOT_ARTIFACTS"
@@ -19,12 +20,14 @@ class House:
     artifacts: Artifacts
 
     @classmethod
-    def open(cls, environ: Mapping[str, str], store: str | None = None, artifacts: str | None = None) -> House:
+    def open(
+        cls, environ: Mapping[str, str], store: str | None = None, artifacts: str | None = None, lease: Lease = LEASE
+    ) -> House:
         """The home, and the store and artifacts that are named, by the environment otherwise; else the home's own."""
         home = Home.default(environ).ensure()
         place = store or environ.get(STORE_VARIABLE) or home.database
         kept = artifacts or environ.get(ARTIFACTS_VARIABLE) or home.artifacts
-        return cls(home, Store.open(place, locks=home.locks), open_artifacts(kept))
+        return cls(home, Store.open(place, lease=lease), open_artifacts(kept))
 
     @property
     def shared(self) -> bool:

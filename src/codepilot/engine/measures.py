@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 from codepilot.core.events import (
@@ -17,11 +18,13 @@ from codepilot.core.events import (
     TurnStarted,
 )
 from codepilot.core.run import Run
+from codepilot.skills.calling import Caller
 from codepilot.telemetry import METRICS
 
 LONG = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 
 _runs = METRICS.counter("codepilot_run_total", "Runs that ended.", ["status"])
+_first_time = METRICS.gauge("codepilot_pass_at_1_ratio", "Of the runs that ended here, those whose first change held.")
 _run_seconds = METRICS.histogram("codepilot_run_duration_seconds", "From submission to the end.", buckets=LONG)
 _step_seconds = METRICS.histogram(
     "codepilot_step_duration_seconds", "From its start to its end.", ["role", "status"], LONG
@@ -32,6 +35,9 @@ _turns = METRICS.counter("codepilot_agent_turns_total", "Turns of agents.", ["ro
 _calls = METRICS.counter("codepilot_tool_calls_total", "What agents' actions called.", ["tool", "status"])
 _violations = METRICS.counter("codepilot_sandbox_violations_total", "What policy refused.", ["violation_type"])
 SNAPSHOT_SECONDS = METRICS.histogram("codepilot_workspace_snapshot_duration_seconds", "Taking one snapshot.")
+
+Caller(METRICS)
+"""Declares what skills count, so that a scraper finds it before the first of them is called."""
 
 _STATUS = {State.DONE: "success", State.FAILED: "failed", State.ABORTED: "aborted"}
 _ENDINGS = {StepSucceeded: "succeeded", StepFailed: "failed", StepSkipped: "skipped"}
@@ -59,4 +65,16 @@ def count(run: Run, events: Sequence[Event]) -> None:
                 _violations.inc(violation_type=rule)
             case RunFinished(state=state):
                 _runs.inc(status=_STATUS[state])
+                _tell_first_time(state is State.DONE and run.spent.iterations <= 1)
                 _run_seconds.observe((event.at - run.created_at) / 1e6)
+
+
+_ended = [0, 0]
+_guard = threading.Lock()
+
+
+def _tell_first_time(held: bool) -> None:
+    with _guard:
+        _ended[0] += held
+        _ended[1] += 1
+        _first_time.set(_ended[0] / _ended[1])

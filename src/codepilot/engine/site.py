@@ -20,6 +20,7 @@ from codepilot.engine.base import fetch_base, open_objects
 from codepilot.engine.house import House
 from codepilot.engine.plane import open_plane
 from codepilot.engine.settings import load_settings
+from codepilot.engine.workplace import Workplace
 from codepilot.executor import CreateWorkspace, Executor, MountSpec
 from codepilot.project import Project, check_level, detect, suite_from_json, suite_to_json
 from codepilot.store import Artifacts
@@ -132,6 +133,13 @@ class KeptSite:
         self._refused: dict[str, str] = {}
         self._told: set[str] = set()
         self._guard = threading.Lock()
+        self._workplace: Workplace | None = None
+
+    def workspace(self, run_id: str) -> str:
+        """The run's workspace here, which is ours until `close`."""
+        if self._workplace is None:
+            self._workplace = Workplace.take(self._home, run_id)
+        return self._workplace.name
 
     def executor(self, task: TaskSpec) -> Executor:
         if self._executor is None:
@@ -169,6 +177,9 @@ class KeptSite:
         if self._executor is not None:
             self._executor.close()
             self._executor = None
+        if self._workplace is not None:
+            self._workplace.close()
+            self._workplace = None
 
     def _close_site(self) -> None:
         if self._site is not None:

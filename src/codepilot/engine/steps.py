@@ -33,7 +33,7 @@ from codepilot.core.plan import Plan
 from codepilot.core.run import Failed, Outcome, Red, Refused, Skipped, Succeeded
 from codepilot.core.task import TaskSpec
 from codepilot.engine.base import carry_base, fetch_base, local_checkout, open_objects, pin
-from codepilot.engine.carry import fetch_snapshot, keep_snapshot
+from codepilot.engine.carry import keep_snapshot, restore_snapshot
 from codepilot.engine.finalize import finalize
 from codepilot.engine.plane import seen_at
 from codepilot.engine.site import Site, find_project, keep_baseline
@@ -67,9 +67,9 @@ def initialise(work: Work) -> Outcome:
     site.executor.delete(work.workspace)
     path = site.create(work.workspace, work.base.tree)
     work.record(EventType.WORKSPACE_CREATED, WorkspaceCreated(workspace=work.workspace, path=path))
-    clean = site.executor.snapshot(work.workspace)
-    work.record(EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot=clean.snapshot, tree=clean.tree))
-    keep_snapshot(work, clean.snapshot)
+    clean = work.snapshot()
+    taken = work.draft(EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot=clean.snapshot, tree=clean.tree))
+    work.append([taken, *keep_snapshot(work, clean.snapshot)])
     baseline = run_baseline(
         site.executor, work.workspace, project, task.tests, task.budget.command_sec, narrowed=work.run.narrowed
     )
@@ -127,11 +127,10 @@ def implement(work: Work) -> Outcome:
     site, baseline = work.settled()
     _restore(work, site, _resume_point(work, work.run.base_snapshot))
     offered = _expect(work.agent.perform(State.IMPLEMENT, work.desk(site, baseline)), PatchCandidate)
-    taken = site.executor.snapshot(work.workspace)
+    taken = work.snapshot()
     diff = site.executor.diff(work.workspace, work.base.tree)
     if diff.tree != taken.tree:
         raise CodePilotError(FailureKind.TOOL_FAILED, "The workspace changed while it was being examined.")
-    keep_snapshot(work, taken.snapshot)
     return _propose(work, offered, diff, taken.snapshot)
 
 
@@ -149,6 +148,7 @@ def _propose(work: Work, offered: PatchCandidate, diff: DiffResult, snapshot: st
         [
             *(work.draft(EventType.GUARDRAIL_BLOCKED, blocked) for blocked in work.new_violations(diff.violations)),
             *(work.draft(EventType.FILES_FLAGGED, flag) for flag in flagged(diff.changes)),
+            *keep_snapshot(work, snapshot),
             work.draft(EventType.PATCH_PROPOSED, proposed, (stored,)),
         ]
     )
@@ -271,27 +271,13 @@ def _resume_point(work: Work, start: str | None) -> str | None:
 def _restore(work: Work, site: Site, snapshot: str | None) -> None:
     if snapshot is None:
         raise CodePilotError(FailureKind.INTERNAL, f"Run {work.run.run_id} has no snapshot to start from.")
-    try:
-        _restore_here(work, site, snapshot)
-    except CodePilotError as error:
-        if error.kind is not FailureKind.PATH_NOT_FOUND:
-            raise
+    if not restore_snapshot(work, site, snapshot):
         raise CodePilotError(
-            FailureKind.INVALID_SPEC,
-            f"The workspace of {work.run.run_id} has been removed (`codepilot gc`), and with it what the run had done.",
+            FailureKind.WORKER_LOST,
+            f"What {work.run.run_id} had in its workspace is gone with the machine or the directory it was in.",
             next_action="Start the task again.",
-        ) from error
+        )
     work.record(EventType.SNAPSHOT_RESTORED, SnapshotRestored(snapshot=snapshot))
-
-
-def _restore_here(work: Work, site: Site, snapshot: str) -> None:
-    """From this machine's own snapshots, else from those that are kept for all."""
-    try:
-        site.executor.restore(work.workspace, snapshot)
-    except CodePilotError as error:
-        if error.kind is not FailureKind.PATH_NOT_FOUND or not fetch_snapshot(work, snapshot):
-            raise
-        site.executor.restore(work.workspace, snapshot)
 
 
 def _proposal(work: Work) -> PatchProposed:

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-from codepilot.core.failures import CodePilotError, Failure
+from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Run, exhausted, over_budget
-from codepilot.store import Store
+from codepilot.store import Claim, LostLease, Store
 from codepilot.telemetry import now_us
 
 POLL_SEC = 0.25
@@ -25,14 +25,16 @@ class Leaving(Exception):
 class Watch:
     """Polls for pause, cancel and spent budgets while a step is open, and interrupts what is in flight.
 
-    A pause lets an agent's action finish; a cancel and a spent budget do not. Whatever is started after that is
-    interrupted as well, so that a step which goes on regardless comes to its end.
+    A pause lets an agent's action finish; a cancel, a spent budget and a lost claim do not. Whatever is started after
+    that is interrupted as well, so that a step which goes on regardless comes to its end. A store that is away stops
+    nothing: what cannot be written then will say so.
     """
 
     def __init__(
         self,
         store: Store,
         run: Run,
+        claim: Claim,
         interrupt: Callable[[], None],
         leaving: threading.Event,
         *,
@@ -40,12 +42,13 @@ class Watch:
     ) -> None:
         self._store = store
         self._run = run
+        self._claim = claim
         self._interrupt = interrupt
         self._leaving = leaving
         self._pause_interrupts = pause_interrupts
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._poll, name=f"watch-{run.run_id}", daemon=True)
-        self._lost: CodePilotError | None = None
+        self.lost: LostLease | None = None
         self.paused = False
         self.cancelled = False
         self.spent: Failure | None = None
@@ -75,8 +78,8 @@ class Watch:
     def checkpoint(self) -> None:
         """A safe point: raises if the step must stop here."""
         self._look()
-        if self._lost is not None:
-            raise self._lost
+        if self.lost is not None:
+            raise self.lost
         if self.stopped:
             raise StopRequested
 
@@ -89,18 +92,20 @@ class Watch:
 
     def _poll(self) -> None:
         while not self._done.wait(POLL_SEC):
-            try:
-                self._look()
-            except CodePilotError as error:
-                self._lost = error
-                return
-            urgent = self.cancelled or self.leaving or self.spent is not None
+            self._look()
+            urgent = self.cancelled or self.leaving or self.spent is not None or self.lost is not None
             if urgent or (self.paused and self._pause_interrupts):
                 self._interrupt()
 
     def _look(self) -> None:
-        self.paused, self.cancelled = self._store.requested(self._run.run_id)
         self.spent = self.spent or self._over()
+        try:
+            self.paused, self.cancelled = self._store.requested(self._run.run_id)
+            if self.lost is None and not self._store.queue.holds(self._claim):
+                self.lost = LostLease(self._claim)
+        except CodePilotError as error:
+            if error.kind is not FailureKind.STORE_UNAVAILABLE:
+                raise
 
     def _over(self) -> Failure | None:
         limit, used = self._run.task.budget.step_wall_sec, self._open_sec()

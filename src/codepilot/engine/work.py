@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -26,9 +27,10 @@ from codepilot.core.run import Run, evolve
 from codepilot.core.task import FollowUp
 from codepilot.engine.carry import keep_snapshot
 from codepilot.engine.house import House
+from codepilot.engine.measures import SNAPSHOT_SECONDS
 from codepilot.engine.site import KeptSite, Site, recall_baseline
 from codepilot.engine.watch import Watch
-from codepilot.executor import Executor, Violation
+from codepilot.executor import Executor, SnapshotInfo, Violation
 from codepilot.project import Project
 from codepilot.store import Artifacts, Claim, Home, Store
 from codepilot.verify import Baseline
@@ -62,7 +64,7 @@ class Work:
 
     @property
     def workspace(self) -> str:
-        return self.run.run_id
+        return self.kept.workspace(self.run.run_id)
 
     @property
     def base(self) -> BasePinned:
@@ -128,6 +130,13 @@ class Work:
         """The run's execution plane."""
         return self.kept.get(self.run.task, self.base, project)
 
+    def snapshot(self) -> SnapshotInfo:
+        """Keep the workspace as it is, for this machine."""
+        started = time.perf_counter()
+        taken = self.executor.snapshot(self.workspace)
+        SNAPSHOT_SECONDS.observe(time.perf_counter() - started)
+        return taken
+
     def settled(self) -> tuple[Site, Baseline]:
         """The site of a run whose baseline is recorded, with its workspace in place."""
         project, baseline = recall_baseline(self.artifacts, self.run)
@@ -140,7 +149,7 @@ class Work:
             """A finished turn and the snapshot it left are recorded together or not at all."""
             if not isinstance(draft.data, TurnFinished):
                 return self.append([self.draft(draft.type, draft.data, draft.artifacts)])[0]
-            taken = site.executor.snapshot(self.workspace)
+            taken = self.snapshot()
             blocked = self.new_violations(taken.violations)
             kept = SnapshotTaken(snapshot=taken.snapshot, tree=taken.tree)
             recorded = self.append(
@@ -148,9 +157,9 @@ class Work:
                     self.draft(draft.type, _told(draft.data, blocked), draft.artifacts),
                     *(self.draft(EventType.GUARDRAIL_BLOCKED, one) for one in blocked),
                     self.draft(EventType.SNAPSHOT_TAKEN, kept),
+                    *keep_snapshot(self, taken.snapshot),
                 ]
             )
-            keep_snapshot(self, taken.snapshot)
             return recorded[0]
 
         return Desk(

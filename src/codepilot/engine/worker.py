@@ -6,6 +6,7 @@ the next one finds the same step, the same events and the same workspace.
 
 from __future__ import annotations
 
+import logging
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ from codepilot.engine.work import Work
 from codepilot.store import Claim, LostLease, new_id
 from codepilot.telemetry import RunLog, now_us
 
+_log = logging.getLogger(__name__)
+
 AGENT_STATES = frozenset({State.MAP_REPO, State.PLAN, State.IMPLEMENT, State.REFLECT, State.REVIEW})
 """States in which an agent may be in the middle of an action that a pause should let finish."""
 
@@ -47,10 +50,15 @@ class Worker:
         self._listen = listen
         self._settling = threading.Event()
         self._leaving = threading.Event()
+        self._in_hand: dict[int, Claim] = {}
+
+    def in_hand(self) -> set[Claim]:
+        """What is worked on here at this moment."""
+        return set(self._in_hand.copy().values())
 
     def drive(self, run_id: str) -> Run:
         """Work on one run for as long as it has a step to do, then leave it in order."""
-        with Heart(self._store, self.name):
+        with Heart(self._store, self.name, self.in_hand):
             self._store.reclaim(run_id, wait=True)
             claim = self._store.claim(self.name, run_id)
             if claim is not None:
@@ -69,9 +77,15 @@ class Worker:
         """Do the step, and those of the same run that follow it, until the run ends or waits or another needs us."""
         run_id = claim.run_id
         following: Claim | None = claim
-        with closing(open_log(self._house, run_id)) as log, closing(KeptSite(self._house)) as kept:
-            while following is not None:
-                following = self._step(following, log, kept)
+        me = threading.get_ident()
+        self._in_hand[me] = claim
+        try:
+            with closing(_LateLog(self._house, run_id)) as log, closing(KeptSite(self._house)) as kept:
+                while following is not None:
+                    self._in_hand[me] = following
+                    following = self._step(following, log, kept)
+        finally:
+            del self._in_hand[me]
         run = self._store.load(run_id)
         if run.state in TERMINAL | WAITING:
             close_run(run, self._house)
@@ -85,7 +99,7 @@ class Worker:
         self._settling.set()
         self._leaving.set()
 
-    def _step(self, claim: Claim, log: RunLog, kept: KeptSite) -> Claim | None:
+    def _step(self, claim: Claim, log: _LateLog, kept: KeptSite) -> Claim | None:
         run = self._store.load(claim.run_id)
 
         def publish(events: Sequence[Event]) -> None:
@@ -114,8 +128,9 @@ class Worker:
                     claim, lambda current: decide(current, outcome, now_us())
                 )
             publish(events)
-        except LostLease:
+        except LostLease as lost:
             # Another worker holds the step now; whatever was done here has no effect.
+            _log.warning("%s", lost, extra=_fields(claim))
             return None
         except Leaving:
             self._store.give_back(claim)
@@ -123,7 +138,7 @@ class Worker:
 
     def _perform(self, run: Run, claim: Claim, kept: KeptSite, publish: Callable[[Sequence[Event]], None]) -> Outcome:
         interrupting = run.state not in AGENT_STATES
-        with Watch(self._store, run, kept.interrupt, self._leaving, pause_interrupts=interrupting) as watch:
+        with Watch(self._store, run, claim, kept.interrupt, self._leaving, pause_interrupts=interrupting) as watch:
             try:
                 kept.executor(run.task)
                 agent = self._agent_for(run.task)
@@ -138,7 +153,31 @@ class Worker:
                 outcome = _stopped(watch) if watch.stopped else Failed(error.failure)
             except Exception as error:  # noqa: BLE001 - the step's boundary: recorded as a defect, never lost
                 outcome = _stopped(watch) if watch.stopped else Failed(_defect(error))
+        if watch.lost is not None:
+            raise watch.lost
         return outcome
+
+
+class _LateLog:
+    """The run's log file, opened with the first events to write: a step that starts does not wait for it."""
+
+    def __init__(self, house: House, run_id: str) -> None:
+        self._house = house
+        self._run_id = run_id
+        self._log: RunLog | None = None
+
+    def write(self, events: Sequence[Event]) -> None:
+        if self._log is None:
+            self._log = open_log(self._house, self._run_id)
+        self._log.write(events)
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+
+
+def _fields(claim: Claim) -> dict[str, object]:
+    return {"run_id": claim.run_id, "step_id": claim.step_id, "role": claim.state.value, "attempt": claim.attempt}
 
 
 def _stopped(watch: Watch) -> Outcome:

@@ -142,17 +142,20 @@ UPDATE_VIEW = Prepared(update(views).where(views.c.run_id == bindparam("in_run")
 
 # its steps ------------------------------------------------------------------------------------------
 
+_goes_on = runs.c.state.not_in(_quoted(TERMINAL | WAITING))
 _next_step = (
     select(steps.c.run_id, steps.c.step_id, steps.c.attempt, steps.c.fence, steps.c.state)
     .join(runs, runs.c.run_id == steps.c.run_id)
-    .where(status_is(StepStatus.PENDING), runs.c.state.not_in(_quoted(TERMINAL | WAITING)))
+    .where(status_is(StepStatus.PENDING), _goes_on)
     .order_by(steps.c.priority.desc(), steps.c.queued_at, steps.c.step_id)
     .limit(1)
     .with_for_update(of=[steps, runs], skip_locked=True)
 )
 COUNT_RUNNING = Prepared(select(func.count()).select_from(steps).where(status_is(StepStatus.RUNNING)))
-COUNT_OPEN = Prepared(select(func.count()).select_from(steps).where(status_is(*OPEN)))
-COUNT_PENDING = Prepared(select(func.count()).select_from(steps).where(status_is(StepStatus.PENDING)))
+_counted = select(func.count()).select_from(steps).join(runs, runs.c.run_id == steps.c.run_id).where(_goes_on)
+COUNT_OPEN = Prepared(_counted.where(status_is(*OPEN)))
+COUNT_PENDING = Prepared(_counted.where(status_is(StepStatus.PENDING)))
+"""Steps of runs that are paused or blocked wait for a person, not for a worker."""
 NEXT_STEP = Prepared(_next_step)
 NEXT_STEP_OF_RUN = Prepared(_next_step.where(steps.c.run_id == bindparam("in_run")))
 TAKE_STEP = Prepared(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 
 from codepilot.core.contract import JsonObject
+from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.telemetry.metrics import CONTENT_TYPE, METRICS
 
 Health = Callable[[], tuple[bool, JsonObject]]
@@ -40,14 +42,24 @@ class Endpoint:
             def log_message(self, format: str, *args: object) -> None:
                 """Probes come every few seconds and are not worth a line."""
 
-        self._server = ThreadingHTTPServer((host, port), Handler)
-        self._server.daemon_threads = True
+        class Server(ThreadingHTTPServer):
+            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            daemon_threads = True
+
+        try:
+            self._server = Server((host, port), Handler)
+        except OSError as error:
+            raise CodePilotError(
+                FailureKind.INVALID_SPEC,
+                f"Nothing can listen on {host}:{port}: {error.strerror or error}.",
+                next_action="Name another address; port 0 takes any that is free.",
+            ) from error
         self._thread = threading.Thread(target=self._server.serve_forever, name="endpoint", daemon=True)
 
     @property
     def address(self) -> str:
         host, port = self._server.server_address[:2]
-        return f"{host!s}:{port}"
+        return f"[{host!s}]:{port}" if ":" in str(host) else f"{host!s}:{port}"
 
     def __enter__(self) -> Endpoint:
         self._thread.start()

@@ -1,0 +1,238 @@
+"""Workers as they run in earnest: processes of their own, with homes of their own, on one store."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from codepilot.core.events import Event, EventType
+from codepilot.core.run import Run
+from codepilot.engine import House, Request, make_task, submit
+from codepilot.store import StepStatus
+
+ONCE = (
+    EventType.BASELINE_RECORDED,
+    EventType.PATCH_PROPOSED,
+    EventType.TESTS_JUDGED,
+    EventType.REVIEW_RECORDED,
+    EventType.PROOF_RECORDED,
+    EventType.BUNDLE_WRITTEN,
+    EventType.RUN_FINISHED,
+)
+"""What happens once in a run that goes well, however often its workers die."""
+
+CODE = """def shipping(amount, limit=50):
+    if amount > limit:
+        return 0
+    return 5
+"""
+TESTS = """import unittest
+
+from shop import shipping
+
+
+class ShopTest(unittest.TestCase):
+    def test_it_costs_below_the_limit(self):
+        self.assertEqual(shipping(49), 5)
+        self.assertEqual(shipping(51), 0)
+
+    def test_it_is_free_at_the_limit(self):
+        self.assertEqual(shipping(50), 0)
+        self.assertEqual(shipping(20, limit=20), 0)
+"""
+SLOW = """import time, unittest
+
+
+class SlowTest(unittest.TestCase):
+    def test_it(self):
+        time.sleep({seconds})
+        self.fail("always")
+"""
+
+
+def make_repo(path: Path, files: dict[str, str] | None = None) -> Path:
+    path.mkdir(parents=True)
+    for name, text in (files or {"shop.py": CODE, "test_shop.py": TESTS}).items():
+        (path / name).write_text(text, encoding="utf-8")
+    identity = ["-c", "user.name=Someone", "-c", "user.email=someone@example.invalid"]
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run(["git", *identity, *arguments], cwd=path, check=True)
+    return path
+
+
+@dataclass
+class WorkerProcess:
+    """`codepilot worker`, started."""
+
+    home: Path
+    process: subprocess.Popen[str]
+    log: Path
+    name: str = ""
+    listen: str = ""
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def get(self, path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://{self.listen}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def wait(self, seconds: float = 60) -> int:
+        return self.process.wait(seconds)
+
+    def said(self) -> str:
+        return self.log.read_text(encoding="utf-8")
+
+
+@dataclass
+class Site:
+    """One store, and as many homes as there are machines."""
+
+    root: Path
+    environ_more: dict[str, str] = field(default_factory=dict)
+    workers: list[WorkerProcess] = field(default_factory=list)
+
+    @property
+    def elsewhere(self) -> str:
+        """Another machine's home, where machines share a store."""
+        return "two" if "CODEPILOT_STORE" in self.environ_more else "one"
+
+    def environ(self, home: str) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        mine = {"CODEPILOT_HOME": str(self.root / home), "CODEPILOT_PROJECT_RUNNER": "unittest", "COLUMNS": "200"}
+        return {**kept, **mine, **self.environ_more}
+
+    def run(self, *arguments: str, home: str = "home") -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "codepilot", *arguments],
+            env=self.environ(home),
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.strip()
+
+    def worker(self, *arguments: str, home: str = "home", ready: bool = True) -> WorkerProcess:
+        self.root.mkdir(parents=True, exist_ok=True)
+        log = self.root / f"{home}.worker-{len(self.workers)}.log"
+        command = [sys.executable, "-m", "codepilot", "worker", "--json", *arguments]
+        with log.open("wb") as err:
+            process = subprocess.Popen(
+                command, env=self.environ(home), stdout=subprocess.PIPE, stderr=err, text=True, start_new_session=True
+            )
+        started = WorkerProcess(self.root / home, process, log)
+        self.workers.append(started)
+        if ready:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line, started.said()
+            told = json.loads(line)
+            assert "worker" in told, line
+            started.name, started.listen = told["worker"], told["listen"]
+        return started
+
+    @contextlib.contextmanager
+    def house(self, home: str = "home") -> Iterator[House]:
+        environ = self.environ(home)
+        kept = {name: os.environ.get(name) for name in environ if name.startswith("AWS_")}
+        os.environ.update({name: environ[name] for name in kept})  # the S3 client reads its own environment
+        try:
+            with House.open(environ) as house:
+                yield house
+        finally:
+            for name, value in kept.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+    def submit(self, repo: Path, home: str = "home", **asked: object) -> str:
+        """As the command does, without the price of a process."""
+        with self.house(home) as house:
+            return submit(house, make_task(Request(repo=str(repo), **asked), {})).run_id  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        for worker in self.workers:
+            if worker.process.poll() is None:
+                worker.process.send_signal(signal.SIGCONT)
+                worker.kill()
+            if worker.process.stdout is not None:
+                worker.process.stdout.close()
+
+
+def wait_for(seen: Callable[[], Any], seconds: float = 60.0, pause: float = 0.02) -> Any:
+    """What `seen` gives once it is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := seen()):
+        assert time.monotonic() < deadline, f"not seen within {seconds} s"
+        time.sleep(pause)
+    return found
+
+
+def has(house: House, run_id: str, kind: EventType) -> Callable[[], bool]:
+    return lambda: any(event.type is kind for event in house.store.events(run_id))
+
+
+def ended(house: House, run_id: str, seconds: float = 90.0) -> tuple[Run, list[Event]]:
+    wait_for(lambda: house.store.load(run_id).terminal, seconds, 0.05)
+    house.store.check(run_id)
+    return house.store.load(run_id), house.store.events(run_id)
+
+
+def starters(events: Sequence[Event]) -> list[str]:
+    """The workers that started steps, in their order."""
+    return [event.data.worker for event in events if event.type is EventType.STEP_STARTED]  # type: ignore[attr-defined]
+
+
+def processes_of(marker: str) -> list[str]:
+    """Processes whose command line or mounts mention the marker, but for our own: code inside a sandbox shows no path
+    of the host's in its command line, and yet has the workspace mounted."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                mounts = (entry / "mountinfo").read_text(errors="replace")
+                if marker in line or marker in mounts:
+                    found.append(f"{entry.name}: {line}")
+    return found
+
+
+def left_in(home: Path) -> list[str]:
+    """What a home must not have when all its runs have ended."""
+    rooms = (home / "workspaces", home / "locks")
+    return sorted(str(path) for room in rooms for path in room.glob("*") if path.suffix not in {".gate", ".lock"})
+
+
+def at_work(house: House, run_id: str) -> bool:
+    return any(step.status is StepStatus.RUNNING for step in house.store.steps(run_id))
+
+
+def waited(events: Sequence[Event], asked: EventType, done: EventType) -> float:
+    """Seconds from the last event of one kind to the last of another."""
+    times = {event.type: event.at for event in events}
+    return (times[done] - times[asked]) / 1e6

@@ -1,0 +1,86 @@
+"""What a worker tells scrapers and probes."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from crew_kit import Site, ended, wait_for
+
+from servers import PostgresServer, postgres_server
+
+SEED = {
+    "codepilot_run_total": "counter",
+    "codepilot_pass_at_1_ratio": "gauge",
+    "codepilot_run_duration_seconds": "histogram",
+    "codepilot_step_duration_seconds": "histogram",
+    "codepilot_step_retries_total": "counter",
+    "codepilot_backtrack_total": "counter",
+    "codepilot_agent_turns_total": "counter",
+    "codepilot_tool_calls_total": "counter",
+    "codepilot_sandbox_violations_total": "counter",
+    "codepilot_workspace_snapshot_duration_seconds": "histogram",
+    "codepilot_step_queue_depth": "gauge",
+    "codepilot_step_heartbeat_reclaim_total": "counter",
+    "codepilot_skill_calls_total": "counter",
+    "codepilot_skill_duration_seconds": "histogram",
+}
+
+
+def test_metrics_have_their_names_and_count(alone: Site, shop: Path) -> None:
+    worker = alone.worker()
+    with alone.house() as house:
+        ended(house, alone.submit(shop))
+    wait_for(lambda: 'codepilot_run_total{status="success"} 1' in worker.get("/metrics")[1], 5)
+    told = worker.get("/metrics")[1].splitlines()
+    assert {f"# TYPE {name} {kind}" for name, kind in SEED.items()} <= set(told)
+    assert {
+        'codepilot_step_duration_seconds_count{role="FINALIZE",status="succeeded"} 1',
+        "codepilot_run_duration_seconds_count 1",
+        "codepilot_pass_at_1_ratio 1",
+        "codepilot_step_queue_depth 0",
+        "codepilot_workspace_snapshot_duration_seconds_count 3",
+        'codepilot_agent_turns_total{role="IMPLEMENT"} 1',
+    } <= set(told)
+    assert worker.get("/elsewhere")[0] == 404
+
+
+def test_a_store_that_is_away_is_told_and_outlived(tmp_path: Path, shop: Path) -> None:
+    """Stopping is as a power cut to the server, so it is one of this test's own."""
+    with postgres_server(tmp_path / "pg") as server:
+        site = Site(
+            tmp_path / "site", {"CODEPILOT_STORE": server.database(), "CODEPILOT_ARTIFACTS": str(tmp_path / "a")}
+        )
+        try:
+            _outlive(site, server, shop)
+        finally:
+            site.close()
+
+
+def _outlive(site: Site, server: PostgresServer, shop: Path) -> None:
+    worker = site.worker()
+    code, text = worker.get("/healthz")
+    facts = json.loads(text)
+    assert (code, facts["store"], facts["busy"], facts["concurrency"]) == (200, "answers", 0, 1)
+    server.stop()
+    wait_for(lambda: worker.get("/healthz")[0] == 503, 10)
+    assert json.loads(worker.get("/healthz")[1])["store"] == "away"
+    server.start()
+    wait_for(lambda: worker.get("/healthz")[0] == 200, 10)
+    with site.house() as house:
+        run, _ = ended(house, site.submit(shop))
+        assert run.verdict == "confirmed"
+    server.stop()
+    worker.signal(signal.SIGTERM)
+    assert worker.wait(15) == 0, "a worker may leave while the store is away"
+
+
+@pytest.mark.parametrize("listen", ["nowhere", "127.0.0.1:99999", "256.0.0.1:80"])
+def test_an_address_that_is_none_is_refused_kindly(alone: Site, listen: str) -> None:
+    worker = alone.worker("--listen", listen, ready=False)
+    out, _ = worker.process.communicate(timeout=30)
+    failure = json.loads(out)["failure"]
+    assert (worker.process.returncode, failure["kind"]) == (2, "invalid_spec")
+    assert listen in failure["message"]

@@ -1,0 +1,178 @@
+"""What workers do together: every queued run is worked on, by one at a time, in order."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from pathlib import Path
+
+from crew_kit import ONCE, SLOW, Site, at_work, ended, has, left_in, make_repo, processes_of, starters, wait_for, waited
+
+from codepilot.core.events import EventType, State
+from codepilot.core.run import decide_resume
+from codepilot.engine import cancel, request_pause
+from codepilot.store import StepStatus
+
+ENDLESS = {"test_slow.py": SLOW.format(seconds=60)}
+
+
+def test_a_queued_run_is_finished_elsewhere(site: Site, shop: Path) -> None:
+    run_id = site.run("submit", str(shop), home="one")
+    worker = site.worker("--until-idle", home=site.elsewhere)
+    assert worker.wait(90) == 0, worker.said()
+    with site.house("one") as house:
+        run, events = ended(house, run_id)
+        assert (run.state, run.verdict) == (State.DONE, "confirmed")
+        kinds = [event.type for event in events]
+        assert [kinds.count(once) for once in ONCE] == [1] * len(ONCE)
+        assert set(starters(events)) == {worker.name}
+    assert left_in(worker.home) == []
+    site.run("apply", run_id, home="one")
+    site.run("apply", run_id, home="one")
+    assert "amount >= limit" in (shop / "shop.py").read_text()
+    with site.house("one") as house:
+        assert [event.type for event in house.store.events(run_id)].count(EventType.PATCH_APPLIED) == 1
+
+
+def test_a_killed_workers_step_is_taken_over_within_two_seconds(site: Site, shop: Path) -> None:
+    first = site.worker(home="one")
+    with site.house("one") as house:
+        run_id = site.submit(shop, "one")
+        second = site.worker(home=site.elsewhere)
+        wait_for(has(house, run_id, EventType.SEARCH_PROGRESSED))
+        first.kill()
+        killed = time.time()
+        wait_for(lambda: second.name in starters(house.store.events(run_id)))
+        taken = next(event for event in house.store.events(run_id) if second.name in starters([event]))
+        assert taken.at / 1e6 - killed < 2.0
+        run, events = ended(house, run_id)
+        assert (run.state, run.verdict) == (State.DONE, "confirmed")
+        kinds = [event.type for event in events]
+        assert [kinds.count(once) for once in ONCE] == [1] * len(ONCE)
+    second.signal(signal.SIGTERM)
+    assert second.wait() == 0
+    assert processes_of(str(site.root)) == []
+    assert left_in(second.home) == []
+
+
+def test_the_first_signal_drains_and_the_second_gives_back(team: Site, tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "slow", {"test_slow.py": SLOW.format(seconds=1)})
+    first = team.worker(home="one")
+    with team.house("one") as house:
+        run_id = team.submit(repo, "one")
+        wait_for(has(house, run_id, EventType.SNAPSHOT_TAKEN))
+        first.signal(signal.SIGTERM)
+        assert first.wait() == 0
+        done = [event.type for event in house.store.events(run_id)]
+        assert done.count(EventType.BASELINE_RECORDED) == 1, "it finishes the step in hand"
+        assert done[-1] is EventType.STEP_QUEUED, "and takes no other"
+        assert [step.status for step in house.store.steps(run_id)] == [StepStatus.SUCCEEDED, StepStatus.PENDING]
+        cancel(house, run_id)
+
+        run_id = team.submit(make_repo(tmp_path / "endless", ENDLESS), "one")
+        second = team.worker(home="two")
+        wait_for(has(house, run_id, EventType.SNAPSHOT_TAKEN))
+        second.signal(signal.SIGTERM)
+        wait_for(lambda: '"draining": true' in second.get("/healthz")[1])
+        second.signal(signal.SIGTERM)
+        asked = time.monotonic()
+        assert second.wait() == 0
+        assert time.monotonic() - asked < 3.0
+        assert house.store.steps(run_id)[0].status is StepStatus.PENDING
+        assert processes_of(str(team.root)) == []
+        third = team.worker(home="three")
+        wait_for(lambda: third.name in starters(house.store.events(run_id)))
+        cancel(house, run_id)
+        ended(house, run_id)
+
+
+def test_the_important_come_first_then_the_oldest(alone: Site, tmp_path: Path) -> None:
+    """A repository without tests is refused at once, which is all that is needed here."""
+    repo = make_repo(tmp_path / "empty", {"README": "nothing to test\n"})
+    submitted = [alone.submit(repo, priority=priority) for priority in (0, 5, -5, 5, 0)]
+    assert alone.worker("--until-idle").wait(90) == 0
+    with alone.house() as house:
+        began = {run_id: house.store.steps(run_id)[0].claimed_at or 0 for run_id in submitted}
+    wanted = [submitted[place] for place in (1, 3, 0, 4, 2)]
+    assert sorted(submitted, key=lambda run_id: began[run_id]) == wanted
+
+
+def test_no_more_are_at_work_than_may_be(team: Site, tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "slow", ENDLESS)
+    runs = [team.submit(repo, "one") for _ in range(4)]
+    limits = ("--concurrency", "2", "--most-running", "3")
+    workers = [team.worker(*limits, home=home) for home in ("one", "two")]
+    with team.house("one") as house:
+        wait_for(lambda: house.store.queue.running() == 3)
+        time.sleep(2.2)
+        assert house.store.queue.running() == 3
+        holders = [step.worker for run_id in runs for step in house.store.steps(run_id) if step.worker]
+        assert sorted(map(holders.count, set(holders))) == [1, 2], "no worker has more than its own limit"
+        cancel(house, runs[0])
+        wait_for(lambda: at_work(house, runs[3]), 5)
+        for run_id in runs[1:]:
+            cancel(house, run_id)
+        wait_for(lambda: all(house.store.load(run_id).state is State.ABORTED for run_id in runs), 5)
+    for worker in workers:
+        worker.signal(signal.SIGTERM)
+    assert [worker.wait() for worker in workers] == [0, 0]
+
+
+def test_requests_are_noticed_within_a_second_and_leave_nothing_behind(site: Site, tmp_path: Path) -> None:
+    worker = site.worker("--until-idle", home="one", ready=False)
+    assert worker.wait() == 0
+    worker = site.worker(home="one")
+    with site.house("one") as house:
+        run_id = site.submit(make_repo(tmp_path / "slow", ENDLESS), "one")
+        wait_for(has(house, run_id, EventType.SNAPSHOT_TAKEN))
+        wait_for(lambda: processes_of(str(worker.home)))
+        request_pause(house, run_id)
+        wait_for(lambda: house.store.load(run_id).state is State.PAUSED)
+        assert waited(house.store.events(run_id), EventType.PAUSE_REQUESTED, EventType.RUN_PAUSED) < 1.0
+        wait_for(lambda: not processes_of(f"{worker.home}/workspaces"), 2)
+        assert house.store.queue.idle()
+        assert site.worker("--until-idle", home="one").wait() == 0, "nobody waits for a paused run"
+
+        house.store.control(run_id, decide_resume)
+        wait_for(lambda: processes_of(f"{worker.home}/workspaces"))
+        cancel(house, run_id)
+        run, events = ended(house, run_id)
+        assert run.state is State.ABORTED
+        assert waited(events, EventType.CANCEL_REQUESTED, EventType.RUN_FINISHED) < 1.0
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+        assert processes_of(str(site.root)) == []
+    assert left_in(site.root / "one") == []
+
+
+def test_the_wall_clock_goes_on_where_a_dead_worker_left_it(alone: Site, tmp_path: Path) -> None:
+    run_id = alone.submit(make_repo(tmp_path / "slow", ENDLESS), budget={"wall_sec": 3.0})
+    with alone.house() as house:
+        worker = alone.worker()
+        wait_for(has(house, run_id, EventType.SNAPSHOT_TAKEN))
+        time.sleep(1.0)
+        request_pause(house, run_id)
+        wait_for(lambda: house.store.load(run_id).state is State.PAUSED)
+        worker.kill()
+        house.store.control(run_id, decide_resume)
+        before = house.store.load(run_id).spent.wall_us / 1e6
+        assert 1.0 < before < 3.0
+        worker = alone.worker()
+        run, events = ended(house, run_id, 20)
+        assert run.failure is not None
+        assert (run.state, run.failure.kind.value) == (State.ABORTED, "budget_exceeded")
+        assert 3.0 <= run.spent.wall_us / 1e6 < 4.5
+        second = [event.at for event in events if event.type is EventType.STEP_STARTED][-1]
+        assert (events[-1].at - second) / 1e6 < 3.0, "what was spent before counts"
+
+
+def test_an_idle_worker_is_small_and_starts_at_once(site: Site, tmp_path: Path) -> None:
+    worker = site.worker(home="one")
+    time.sleep(1.0)
+    status = Path(f"/proc/{worker.pid}/status").read_text()
+    assert int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) / 1024 < 120
+    run_id = site.submit(make_repo(tmp_path / "empty", {"README": "nothing\n"}), "one")
+    with site.house("one") as house:
+        _, events = ended(house, run_id)
+    assert waited(events, EventType.STEP_QUEUED, EventType.STEP_STARTED) < 0.5
