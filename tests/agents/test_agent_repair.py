@@ -7,9 +7,9 @@ import pytest
 
 from codepilot.agents import RepairAgent
 from codepilot.core.artifacts import ArtifactRef, ArtifactType, PatchCandidate
+from codepilot.core.decide import over_budget
 from codepilot.core.events import Event, EventDraft, EventType, PatchProposed, SearchProgressed, State
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.run import over_budget
 from codepilot.repair import Candidate, Progress, SearchRequest, SearchResult
 
 if TYPE_CHECKING:

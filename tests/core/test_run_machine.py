@@ -7,6 +7,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codepilot.core.artifacts import TestResult
+from codepilot.core.decide import (
+    CRASH_LIMIT,
+    NEXT,
+    Failed,
+    Outcome,
+    Paused,
+    Red,
+    Refused,
+    Skipped,
+    Succeeded,
+    decide,
+    decide_cancel,
+    decide_resume,
+    decide_start,
+    exhausted,
+    start,
+)
 from codepilot.core.events import (
     TERMINAL,
     WAITING,
@@ -26,27 +43,7 @@ from codepilot.core.events import (
     Usage,
 )
 from codepilot.core.failures import HANDLING, Failure, FailureKind, Origin
-from codepilot.core.run import (
-    CRASH_LIMIT,
-    NEXT,
-    Failed,
-    Outcome,
-    Paused,
-    Red,
-    Refused,
-    Run,
-    Skipped,
-    Succeeded,
-    begin,
-    decide,
-    decide_cancel,
-    decide_resume,
-    decide_start,
-    evolve,
-    exhausted,
-    replay,
-    start,
-)
+from codepilot.core.run import Run, begin, evolve, replay
 from codepilot.core.task import Budget, Goal, TaskKind, TaskSpec
 
 

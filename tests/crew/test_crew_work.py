@@ -9,8 +9,8 @@ from pathlib import Path
 
 from crew_kit import ONCE, SLOW, Site, at_work, ended, has, left_in, make_repo, processes_of, starters, wait_for, waited
 
+from codepilot.core.decide import decide_resume
 from codepilot.core.events import EventType, State
-from codepilot.core.run import decide_resume
 from codepilot.engine import cancel, request_pause
 from codepilot.store import StepStatus
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from codepilot.core.contract import Contract
+from codepilot.core.decide import Succeeded, decide, start
 from codepilot.core.events import EventDraft, EventType, StepStarted, TurnFinished, TurnStarted, Usage
-from codepilot.core.run import Run, Succeeded, decide, start
+from codepilot.core.run import Run
 from codepilot.core.task import Goal, TaskSpec
 from codepilot.store import Claim, Store, new_id
 

@@ -17,9 +17,9 @@ from artifact_kit import Kept, Shifted, kept_files, kept_objects
 from sample_runs import new_run, started, take
 
 from codepilot.core.artifacts import ArtifactRef, ArtifactType
+from codepilot.core.decide import decide_cancel
 from codepilot.core.events import ArtifactStored, EventDraft, EventType
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.run import decide_cancel
 from codepilot.store import ArtifactMissing, FileArtifacts, Pruned, Store, new_id, prune
 from codepilot.store.retention import GRACE
 from codepilot.telemetry import now_us

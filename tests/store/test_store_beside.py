@@ -7,6 +7,7 @@ from raw_sql import raw_sql
 from sample_runs import draft, new_run, started, succeed, take, turn
 
 from codepilot.core.artifacts import ArtifactRef, ArtifactType, PatchCandidate, TestResult, TestSummary
+from codepilot.core.decide import Paused, Red, decide
 from codepilot.core.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -19,7 +20,6 @@ from codepilot.core.events import (
     WorkspaceCreated,
 )
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.run import Paused, Red, decide
 from codepilot.store import Claim, Store
 from codepilot.store.migrations import THIRD
 

@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sample_runs import draft, new_run, started, succeed, take, turn
 
+from codepilot.core.decide import Failed, Paused, decide, decide_cancel, decide_resume
 from codepilot.core.events import EventType, Requested, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
-from codepilot.core.run import Failed, Paused, Run, decide, decide_cancel, decide_resume
+from codepilot.core.run import Run
 from codepilot.store import Claim, LostLease, StepStatus, Store
 
 

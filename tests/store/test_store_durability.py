@@ -11,9 +11,10 @@ import pytest
 from other_process import python
 from sample_runs import new_run, started, succeed, take, turn
 
+from codepilot.core.decide import start
 from codepilot.core.events import EventDraft, State
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.run import Run, start
+from codepilot.core.run import Run
 from codepilot.store import Home, Store
 from codepilot.store.database import Database
 

@@ -15,8 +15,8 @@ from other_process import end, heard, python, tell
 from raw_sql import on_postgres, raw_sql
 from sample_runs import draft, new_run, started, succeed, take, turn
 
+from codepilot.core.decide import decide_cancel
 from codepilot.core.events import EventType, Requested, State
-from codepilot.core.run import decide_cancel
 from codepilot.store import Home, LostLease, StepStatus, Store
 from codepilot.store.faults import Interrupted
 from codepilot.store.queue import LEASE, Lease

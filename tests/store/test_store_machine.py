@@ -18,9 +18,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sample_runs import draft, started, task, turn
 
 from codepilot.core.artifacts import TestResult
+from codepilot.core.decide import Failed, Outcome, Paused, Red, Succeeded, decide, decide_cancel, decide_resume, start
 from codepilot.core.events import Event, EventDraft, EventType, Requested, State, StepSucceeded, TestsJudged
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
-from codepilot.core.run import Failed, Outcome, Paused, Red, Run, Succeeded, decide, decide_cancel, decide_resume, start
+from codepilot.core.run import Run
 from codepilot.store import Claim, LostLease, StepStatus, Store, new_id, tries
 from servers import PostgresServer
 

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from sample_runs import draft, new_run, started, take, turn
 
 from codepilot.core.artifacts import ArtifactRef, ArtifactType, TestResult
-from codepilot.core.events import EventType, GuardrailBlocked, ProofRecorded, Requested, State, TestsJudged
-from codepilot.core.failures import Failure, FailureKind
-from codepilot.core.run import (
+from codepilot.core.decide import (
     Failed,
     Outcome,
     Paused,
@@ -26,6 +24,8 @@ from codepilot.core.run import (
     decide_cancel,
     decide_resume,
 )
+from codepilot.core.events import EventType, GuardrailBlocked, ProofRecorded, Requested, State, TestsJudged
+from codepilot.core.failures import Failure, FailureKind
 from codepilot.store import Store
 from codepilot.store.schema import artifacts as artifact_rows
 

@@ -6,9 +6,9 @@ import pytest
 from raw_sql import on_postgres, raw_sql
 from sample_runs import new_run, succeed, take, task, turn
 
+from codepilot.core.decide import start
 from codepilot.core.events import EventType, State
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.run import start
 from codepilot.store import Store
 
 

@@ -10,9 +10,9 @@ import pytest
 from cutting_proxy import CuttingProxy, Moment
 from sample_runs import draft, new_run, started, succeed, take, task, turn
 
+from codepilot.core.decide import start
 from codepilot.core.events import EventType, Requested, State
 from codepilot.core.failures import FailureKind
-from codepilot.core.run import start
 from codepilot.store import LostLease, StepStatus, Store, new_id, tries
 from codepilot.store.faults import Interrupted
 from servers import PostgresServer

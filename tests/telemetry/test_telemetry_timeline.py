@@ -6,6 +6,7 @@ import json
 
 from codepilot.core.artifacts import ArtifactRef, ArtifactType, PatchCandidate, Review, TestResult
 from codepilot.core.contract import Contract
+from codepilot.core.decide import Outcome, Paused, Succeeded, decide, decide_cancel, decide_resume, start
 from codepilot.core.events import (
     Event,
     EventDraft,
@@ -18,7 +19,7 @@ from codepilot.core.events import (
     TurnStarted,
     Usage,
 )
-from codepilot.core.run import Outcome, Paused, Run, Succeeded, decide, decide_cancel, decide_resume, replay, start
+from codepilot.core.run import Run, replay
 from codepilot.core.task import Goal, TaskSpec
 from codepilot.telemetry import timeline, transcript
 

@@ -20,9 +20,9 @@ from codepilot.agents.roles import ROLES, Role, opening
 from codepilot.agents.stuck import Deed, going_in_circles
 from codepilot.agents.transcript import ACCEPTED, FORMAT_ERROR, Turn, conversation, observation_of, turns_of
 from codepilot.core.contract import Contract, JsonObject
+from codepilot.core.decide import over_budget
 from codepilot.core.events import Event, EventDraft, EventType, State, TurnFinished, TurnStarted
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.run import over_budget
 from codepilot.core.task import Capability
 from codepilot.executor import CodeResult, RunCode
 from codepilot.models import Message, Model, Reply, Tool, fingerprint

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from codepilot.agents.protocol import Desk
 from codepilot.core.artifacts import PatchCandidate
 from codepilot.core.contract import Contract, JsonObject
+from codepilot.core.decide import over_budget
 from codepilot.core.events import (
     Event,
     EventDraft,
@@ -22,7 +23,6 @@ from codepilot.core.events import (
     Usage,
 )
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.run import over_budget
 from codepilot.core.task import Capability
 from codepilot.executor import RunCommand
 from codepilot.repair import Candidate, Progress, SearchRequest, SearchResult, search

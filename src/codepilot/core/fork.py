@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from codepilot.core.decide import decide_resume
 from codepilot.core.events import WAITING, Event, EventDraft, EventType, RunForked
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.run import decide_resume, replay
+from codepilot.core.run import replay
 
 
 def fork(events: Sequence[Event], at: int, run_id: str) -> list[EventDraft]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from codepilot.core.decide import decide_cancel, decide_resume
 from codepilot.core.events import EventDraft, EventType, Requested
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.run import Run, decide_cancel, decide_resume
+from codepilot.core.run import Run
 from codepilot.engine.close import close_run
 from codepilot.engine.house import House
 from codepilot.store import StepStatus

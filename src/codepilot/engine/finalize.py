@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from codepilot import __version__
 from codepilot.core.artifacts import ArtifactRef, ArtifactType
+from codepilot.core.decide import Outcome, Refused, Succeeded
 from codepilot.core.events import (
     BundleWritten,
     EventType,
@@ -19,7 +20,7 @@ from codepilot.core.events import (
     State,
 )
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
-from codepilot.core.run import Outcome, Refused, Run, Succeeded
+from codepilot.core.run import Run
 from codepilot.core.task import FollowUp, TaskOrigin
 from codepilot.engine.site import Site
 from codepilot.engine.work import Work

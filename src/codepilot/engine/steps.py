@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from codepilot.core.artifacts import ArtifactType, PatchCandidate, Reflection, RepoMap, Review, TestResult
 from codepilot.core.contract import Contract
+from codepilot.core.decide import Failed, Outcome, Red, Refused, Skipped, Succeeded
 from codepilot.core.events import (
     BaselineRecorded,
     EventType,
@@ -30,7 +31,6 @@ from codepilot.core.events import (
 )
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.plan import Plan
-from codepilot.core.run import Failed, Outcome, Red, Refused, Skipped, Succeeded
 from codepilot.core.task import TaskSpec
 from codepilot.engine.base import carry_base, fetch_base, local_checkout, open_objects, pin
 from codepilot.engine.carry import keep_snapshot, restore_snapshot

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from codepilot.agents import Agent, make_agent
+from codepilot.core.decide import start
 from codepilot.core.events import EventDraft, EventType
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import HOST_PATTERN
-from codepilot.core.run import Run, start
+from codepilot.core.run import Run
 from codepilot.core.task import Capability, Goal, RiskProfile, TaskKind, TaskSpec
 from codepilot.engine.base import carry_base, pin
 from codepilot.engine.settings import load_settings, make_budget

@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
+from codepilot.core.decide import exhausted, over_budget
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
-from codepilot.core.run import Run, exhausted, over_budget
+from codepilot.core.run import Run
 from codepilot.store import Claim, LostLease, Store
 from codepilot.telemetry import now_us
 

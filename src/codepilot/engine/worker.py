@@ -1,6 +1,6 @@
 """The corridor: claim a step, do it, commit its outcome and the next step in one transaction, go on.
 
-A worker decides nothing (`core.run.decide` does) and keeps nothing (the store does), so it may die anywhere:
+A worker decides nothing (`core.decide` does) and keeps nothing (the store does), so it may die anywhere:
 the next one finds the same step, the same events and the same workspace.
 """
 
@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from codepilot.agents import Agent, make_agent
+from codepilot.core.decide import Failed, Outcome, Paused, cancelled, decide, decide_start
 from codepilot.core.events import TERMINAL, WAITING, Event, EventDraft, EventType, State, StepStarted
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
-from codepilot.core.run import Failed, Outcome, Paused, Run, cancelled, decide, decide_start, evolve
+from codepilot.core.run import Run, evolve
 from codepilot.core.task import TaskSpec
 from codepilot.engine.close import close_run, open_log
 from codepilot.engine.heart import Heart
