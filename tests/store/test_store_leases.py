@@ -16,7 +16,8 @@ from raw_sql import on_postgres, raw_sql
 from sample_runs import draft, new_run, started, succeed, take, turn
 
 from codepilot.core.decide import decide_cancel
-from codepilot.core.events import EventType, Requested, State
+from codepilot.core.events import EventDraft, EventType, Requested, State
+from codepilot.core.run import Run
 from codepilot.store import Home, LostLease, StepStatus, Store
 from codepilot.store.faults import Interrupted
 from codepilot.store.queue import LEASE, Lease
@@ -162,6 +163,34 @@ def test_a_session_that_is_cut_off_takes_its_locks_again(postgres: PostgresServe
     while not other.worker_alive("w-cut"):
         assert time.monotonic() < deadline
         time.sleep(0.02)
+    store.close()
+    other.close()
+
+
+def test_who_stops_within_a_transaction_does_not_hold_up_the_run(postgres: PostgresServer) -> None:
+    """The server ends a transaction in which nothing happens; its owner tries again and finds what became of it."""
+    place = postgres.database()
+    store = Store.open(f"{place}&options=-c%20idle_in_transaction_session_timeout%3D300ms")
+    other = Store.open(place)
+    run_id = new_run(store)
+    claim = take(store)
+    within, asked = threading.Event(), []
+
+    def ponder(run: Run) -> list[EventDraft]:
+        asked.append(run.last_seq)
+        within.set()
+        time.sleep(1.0 if len(asked) == 1 else 0.0)
+        return succeed(run)
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(store.commit, claim, ponder)
+        within.wait(10)
+        began = time.monotonic()
+        other.control(run_id, lambda _: [draft(claim, EventType.PAUSE_REQUESTED, Requested())])
+        assert time.monotonic() - began < 0.9
+        assert len(writing.result()) == 2
+    assert asked == [2, 3], "it was decided anew, with the request in sight"
+    store.check(run_id)
     store.close()
     other.close()
 

@@ -97,8 +97,10 @@ class Wire:
             del self._known[name]
 
     def read_until(self, reply: Reply) -> None:
+        """With a sync, not a mere flush: only then does the server notice if nothing more comes for too long."""
         if reply.result is None:
-            self._pgconn.send_flush_request()
+            self._pgconn.pipeline_sync()
+            self._waiting.append(_ignore)
         while reply.result is None:
             if self._failure is not None:
                 raise self._failure
