@@ -224,8 +224,8 @@ def processes_of(marker: str) -> list[str]:
 
 def left_in(home: Path) -> list[str]:
     """What a home must not have when all its runs have ended."""
-    rooms = (home / "workspaces", home / "locks")
-    return sorted(str(path) for room in rooms for path in room.glob("*") if path.suffix not in {".gate", ".lock"})
+    unwanted = ("workspaces/*", "locks/*.workplace", "bundles/.*", "repos/*.tmp", "repos/**/tmp_*", "artifacts/**/*.tmp")
+    return sorted(str(path) for pattern in unwanted for path in home.glob(pattern))
 
 
 def at_work(house: House, run_id: str) -> bool:

@@ -64,6 +64,7 @@ def finalize(work: Work) -> Outcome:
     if work.recorded(FollowUpProposed) is None:
         work.propose(_follow_ups(work.run))
     if work.recorded(BundleWritten) is None:
+        work.watch.checkpoint()  # whoever lost the run must not write over the bundle of the one that has it
         _hand_over(work, site, baseline, proposal)
     return Succeeded(f"{proof.verdict}: {proof.reason}")
 

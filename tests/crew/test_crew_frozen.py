@@ -1,0 +1,78 @@
+"""A worker that was frozen for longer than its lease: another goes on, and nothing that it left behind disturbs it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+from crew_kit import (
+    ONCE,
+    SLOW,
+    Site,
+    at_work,
+    ended,
+    has,
+    left_in,
+    make_repo,
+    processes_of,
+    starters,
+    wait_for,
+)
+
+from codepilot.core.events import EventType, State
+from codepilot.engine import cancel
+
+QUICK = ("--stale-after", "2")
+ENDLESS = {"test_slow.py": SLOW.format(seconds=60)}
+
+
+def test_a_frozen_workers_run_is_finished_by_another(site: Site, shop: Path) -> None:
+    frozen = site.worker(*QUICK, home="one")
+    with site.house("one") as house:
+        run_id = site.submit(shop, "one")
+        other = site.worker(*QUICK, home=site.elsewhere)
+        wait_for(has(house, run_id, EventType.SEARCH_PROGRESSED))
+        frozen.signal(signal.SIGSTOP)
+        since = time.time()
+        wait_for(lambda: other.name in starters(house.store.events(run_id)))
+        taken = next(event for event in house.store.events(run_id) if other.name in starters([event]))
+        assert taken.at / 1e6 - since < 4.0
+        run, events = ended(house, run_id)
+        assert (run.state, run.verdict) == (State.DONE, "confirmed")
+        kinds = [event.type for event in events]
+        assert [kinds.count(once) for once in ONCE] == [1] * len(ONCE)
+
+        frozen.signal(signal.SIGCONT)
+        wait_for(lambda: "no longer holds" in frozen.said(), 10)
+        assert house.store.events(run_id) == events, "it wrote nothing"
+        wait_for(lambda: not left_in(frozen.home), 5)
+        other.signal(signal.SIGTERM)
+        assert other.wait() == 0
+        _, following = ended(house, site.submit(make_repo(shop.parent / "empty", {"README": "nothing\n"}), "one"))
+        assert set(starters(following)) == {frozen.name}, "and it works on as before"
+    frozen.signal(signal.SIGTERM)
+    assert frozen.wait() == 0
+    assert processes_of(str(site.root)) == []
+    assert left_in(frozen.home) == left_in(other.home) == []
+
+
+def test_two_workers_of_a_home_never_share_a_tree(alone: Site, tmp_path: Path) -> None:
+    frozen = alone.worker(*QUICK)
+    with alone.house() as house:
+        run_id = alone.submit(make_repo(tmp_path / "slow", ENDLESS))
+        first, second = (str(house.home.workspaces / name / "tree") for name in (run_id, f"{run_id}.2"))
+        wait_for(lambda: processes_of(f"{first} "))
+        frozen.signal(signal.SIGSTOP)
+        other = alone.worker(*QUICK)
+        wait_for(lambda: processes_of(f"{second} "))
+        assert processes_of(f"{first} "), "what the frozen one started still runs, in a tree of its own"
+        frozen.signal(signal.SIGCONT)
+        wait_for(lambda: not processes_of(f"{first} "), 5)
+        assert at_work(house, run_id)
+        assert processes_of(f"{second} ")
+        assert starters(house.store.events(run_id)) == [frozen.name, other.name]
+        cancel(house, run_id)
+        ended(house, run_id)
+        wait_for(lambda: not left_in(other.home), 5)
+        assert processes_of(f"{other.home}/workspaces") == []
