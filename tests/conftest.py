@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
 from servers import PostgresServer, S3Server, postgres_server, s3_server
 
 
