@@ -1,4 +1,4 @@
-.PHONY: demo test bench check lint requirements schemas clean
+.PHONY: demo test torture bench check lint requirements schemas clean
 
 PYTHONS := .venv/bin
 PIN := uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
@@ -23,6 +23,11 @@ lint:
 bench:  ## Measure the execution plane beside its peers and write docs/benchmarks.md
 	@scripts/setup
 	$(PYTHONS)/python -m benchmarks.execution --write docs/benchmarks.md
+
+SECONDS ?= 180
+torture:  ## Kill, freeze and starve workers for SECONDS, and prove that it changed nothing
+	@scripts/setup
+	PYTHONPATH=tests:tests/crew $(PYTHONS)/python tests/crew/torture.py $(SECONDS) $(SEED)
 
 schemas:  ## Write the contracts' JSON Schemas to docs/schemas
 	@scripts/setup

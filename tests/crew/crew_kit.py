@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -85,6 +86,20 @@ class WorkerProcess:
     def pid(self) -> int:
         return self.process.pid
 
+    def has_told(self) -> bool:
+        """Whether it said that it is at work."""
+        return bool(self.name or select.select([self.process.stdout], [], [], 0)[0])
+
+    def told_name(self) -> str:
+        """Its name, waited for if need be."""
+        if not self.name:
+            assert self.process.stdout is not None
+            line = self.process.stdout.readline()
+            assert '"worker"' in line, line + self.said()
+            told = json.loads(line)
+            self.name, self.listen = told["worker"], told["listen"]
+        return self.name
+
     def get(self, path: str) -> tuple[int, str]:
         try:
             with urllib.request.urlopen(f"http://{self.listen}{path}", timeout=5) as answer:
@@ -147,12 +162,7 @@ class Site:
         started = WorkerProcess(self.root / home, process, log)
         self.workers.append(started)
         if ready:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            assert line, started.said()
-            told = json.loads(line)
-            assert "worker" in told, line
-            started.name, started.listen = told["worker"], told["listen"]
+            started.told_name()
         return started
 
     @contextlib.contextmanager
@@ -224,7 +234,7 @@ def processes_of(marker: str) -> list[str]:
 
 def left_in(home: Path) -> list[str]:
     """What a home must not have when all its runs have ended."""
-    unwanted = ("workspaces/*", "locks/*.workplace", "bundles/.*", "repos/*.tmp", "repos/**/tmp_*", "artifacts/**/*.tmp")
+    unwanted = ("workspaces/*", "locks/*.workplace", "bundles/.*", "repos/*.tmp", "repos/**/tmp_*")
     return sorted(str(path) for pattern in unwanted for path in home.glob(pattern))
 
 

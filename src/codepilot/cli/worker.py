@@ -6,6 +6,7 @@ import json
 import logging
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FrameType
@@ -13,9 +14,15 @@ from types import FrameType
 from codepilot.core.contract import JsonObject
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.engine import Crew, House, Worker
+from codepilot.store.faults import Interrupted
 from codepilot.store.queue import Lease
 from codepilot.telemetry.endpoint import Endpoint
 from codepilot.telemetry.process_log import json_logging
+
+START_SEC = 60.0
+"""How long a store that cannot be reached is asked again when a worker starts."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -35,8 +42,7 @@ def work(working: Working, environ: Mapping[str, str]) -> int:
     """Work until a signal or, if asked for, until nothing is left. The first signal drains, the second hurries."""
     host, port = _address(working.listen)
     json_logging(logging.INFO)
-    lease = Lease(beat_sec=working.stale_sec / 3, stale_sec=working.stale_sec)
-    with House.open(environ, working.store, working.artifacts, lease) as house:
+    with _open_house(working, environ) as house:
         worker = Worker(house)
         crew = Crew(
             house,
@@ -67,6 +73,20 @@ def work(working: Working, environ: Mapping[str, str]) -> int:
             said = f"{worker.name} works on up to {working.concurrency} run(s)"
             crew.run(lambda: _say(working, said, endpoint.address, worker.name))
     return 0
+
+
+def _open_house(working: Working, environ: Mapping[str, str]) -> House:
+    """The house; a server that starts, or that is away for the moment, is waited for."""
+    lease = Lease(beat_sec=working.stale_sec / 3, stale_sec=working.stale_sec)
+    deadline = time.monotonic() + START_SEC
+    while True:
+        try:
+            return House.open(environ, working.store, working.artifacts, lease)
+        except Interrupted as error:
+            if time.monotonic() > deadline:
+                raise
+            _log.warning("waiting for the store: %s", error)
+            time.sleep(1.0)
 
 
 def _say(working: Working, text: str, address: str, name: str) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from codepilot.core.failures import CodePilotError
+from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.store import Claim, Store
 from codepilot.telemetry import METRICS
 
@@ -33,7 +33,12 @@ class Heart:
         self._answered = time.monotonic()
 
     def __enter__(self) -> Heart:
-        self._store.register_worker(self._worker)
+        try:
+            self._store.register_worker(self._worker)
+        except CodePilotError as error:
+            if error.kind is not FailureKind.STORE_UNAVAILABLE:
+                raise
+            _log.warning("%s is not known yet, the store is away: %s", self._worker, error)
         self._thread.start()
         return self
 

@@ -1,0 +1,224 @@
+"""Torture: workers are killed, one is frozen past its lease, the database falls over; nothing may show it afterwards.
+
+`python tests/crew/torture.py SECONDS [SEED]` does it for as long as you like; the suite does it for some seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crew_kit import ONCE, Site, WorkerProcess, left_in, make_repo, processes_of
+
+from codepilot.core.events import EventType, State, StepStarted
+from codepilot.core.run import Run
+from codepilot.engine import House, Request, Worker, apply_run, fetch_bundle, make_task, submit
+from codepilot.verify import check_bundle
+from servers import PostgresServer, S3Server, postgres_server, s3_server
+
+WORKERS = 3
+STALE_SEC = 3.0
+PEACE_SEC = 90.0
+"""How long the last of the runs may take when nobody disturbs them any more."""
+
+FILES = {
+    "sums.py": "def add(a, b):\n    return a - b\n",
+    "test_sums.py": (
+        "import unittest\n\nfrom sums import add\n\n\nclass SumsTest(unittest.TestCase):\n"
+        "    def test_add(self):\n        self.assertEqual(add(2, 3), 5)\n        self.assertEqual(add(4, -1), 3)\n"
+    ),
+}
+
+
+@dataclass
+class Told:
+    """What was done to the workers."""
+
+    kills: int = 0
+    frozen: int = 0
+    restarts: int = 0
+    starts: int = 0
+    starts_of_steps: int = 0
+    taken_over: int = 0
+    seconds: float = 0.0
+    last_kill: float = field(default=0.0, repr=False)
+
+
+@dataclass
+class Torture:
+    site: Site
+    postgres: PostgresServer
+    repo: Path
+    seconds: float
+    random: random.Random
+    runs: int = 8
+    told: Told = field(default_factory=Told)
+    slots: list[WorkerProcess] = field(default_factory=list)
+    submitted: list[str] = field(default_factory=list)
+
+    def torment(self) -> Told:
+        """All of it; raises AssertionError for whatever is not as it should be."""
+        began = time.monotonic()
+        expected = self._undisturbed()
+        with self.site.house("door") as house:
+            task = make_task(Request(repo=str(self.repo)), {})
+            self.submitted = [submit(house, task).run_id for _ in range(self.runs)]
+            self.slots = [self._start(number) for number in range(WORKERS)]
+            self._disturb(house, time.monotonic() + self.seconds)
+            self._let_finish(house)
+            for worker in self.slots:
+                worker.told_name()  # before that, a signal is not yet for it to handle
+                worker.signal(signal.SIGTERM)
+            ended = [worker.wait(60) for worker in self.slots]
+            assert ended == [0] * WORKERS, [worker.said()[-500:] for worker in self.slots]
+            self._judge(house, expected)
+        self._look_for_remains()
+        self.told.seconds = time.monotonic() - began
+        return self.told
+
+    def _undisturbed(self) -> Run:
+        """The same run where nothing happens to it."""
+        os.environ["CODEPILOT_PROJECT_RUNNER"] = "unittest"
+        with House.open({"CODEPILOT_HOME": str(self.site.root / "quiet")}) as house:
+            run = submit(house, make_task(Request(repo=str(self.repo)), {}))
+            return Worker(house).drive(run.run_id)
+
+    # what happens to them -----------------------------------------------------------------------------
+
+    def _start(self, number: int) -> WorkerProcess:
+        self.told.starts += 1
+        return self.site.worker("--stale-after", f"{STALE_SEC:g}", home=f"machine-{number}", ready=False)
+
+    def _disturb(self, house: House, until: float) -> None:
+        """Kills every second or two; one restart of the server and one long freeze somewhere on the way."""
+        length = until - time.monotonic()
+        restart, freeze = until - length * 0.7, until - length * 0.45
+        frozen: tuple[int, float] | None = None
+        while time.monotonic() < until and not self._all_ended(house):
+            time.sleep(self.random.uniform(1.0, 2.0))
+            now = time.monotonic()
+            if not self.told.restarts and now >= restart:
+                self.postgres.restart()
+                self.told.restarts += 1
+            if frozen is not None and now >= frozen[1]:
+                self.slots[frozen[0]].signal(signal.SIGCONT)
+                frozen = None
+            if not self.told.frozen and now >= freeze:
+                frozen = (self._busy_slot(house), now + STALE_SEC + 1.5)
+                self.slots[frozen[0]].signal(signal.SIGSTOP)
+                self.told.frozen += 1
+                continue
+            self._kill({frozen[0]} if frozen else set())
+        if frozen is not None:
+            time.sleep(max(0.0, frozen[1] - time.monotonic()))
+            self.slots[frozen[0]].signal(signal.SIGCONT)
+
+    def _kill(self, spared: set[int]) -> None:
+        number = self.random.choice([one for one in range(WORKERS) if one not in spared])
+        self.slots[number].kill()
+        self.told.kills += 1
+        self.slots[number] = self._start(number)
+
+    def _busy_slot(self, house: House) -> int:
+        """The worker that started a step last, if it still lives: freezing an idle one shows little."""
+        names = {worker.told_name(): number for number, worker in enumerate(self.slots) if worker.has_told()}
+        for run_id in self.submitted:
+            for step in house.store.steps(run_id):
+                if step.worker in names and step.ended_at is None:
+                    return names[step.worker]
+        return self.random.randrange(WORKERS)
+
+    def _all_ended(self, house: House) -> bool:
+        return all(house.store.load(run_id).terminal for run_id in self.submitted)
+
+    def _let_finish(self, house: House) -> None:
+        deadline = time.monotonic() + PEACE_SEC
+        while not self._all_ended(house):
+            assert time.monotonic() < deadline, {run: house.store.steps(run)[-1] for run in self.submitted}
+            time.sleep(0.1)
+
+    # how it must be afterwards ------------------------------------------------------------------------
+
+    def _judge(self, house: House, expected: Run) -> None:
+        assert house.store.check_all() == {}
+        assert expected.proposal is not None
+        for run_id in self.submitted:
+            run, events = house.store.load(run_id), house.store.events(run_id)
+            assert (run.state, run.verdict) == (State.DONE, expected.verdict), run.failure
+            assert run.proposal is not None
+            assert run.proposal.patch.diff == expected.proposal.patch.diff
+            kinds = Counter(event.type for event in events)
+            assert {once: kinds[once] for once in ONCE} == dict.fromkeys(ONCE, 1)
+            started = [(event.step_id, event.data.fence) for event in events if isinstance(event.data, StepStarted)]
+            assert started == sorted(set(started)), "each start of a step has a fence of its own, and they rise"
+            self.told.starts_of_steps += len(started)
+            self.told.taken_over += len(started) - len({step for step, _ in started})
+            fetch_bundle(run, events, house)
+            check_bundle(house.home.bundles / run_id, None)
+        first = self.submitted[0]
+        apply_run(house, first, accept_plausible=True)
+        apply_run(house, first, accept_plausible=True)
+        applied = [event for event in house.store.events(first) if event.type is EventType.PATCH_APPLIED]
+        assert (len(applied), (self.repo / "sums.py").read_text()) == (1, FILES["sums.py"].replace("-", "+"))
+
+    def _look_for_remains(self) -> None:
+        for number in range(WORKERS):
+            assert left_in(self.site.root / f"machine-{number}") == []
+        deadline = time.monotonic() + 5  # what a process that was just killed had, its janitor is still about to remove
+        while (left := self._remains()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert left == []
+
+    def _remains(self) -> list[str]:
+        marker = str(self.site.root)
+        mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if marker in line]
+        pids = {worker.pid for worker in self.site.workers}
+        groups = [
+            str(path)
+            for path in Path("/sys/fs/cgroup").glob("**/codepilot-box-*")
+            if any(f"-{pid}-" in path.name for pid in pids)
+        ]
+        temporary = [str(path) for path in (self.site.root / "tmp").iterdir()]
+        return [*processes_of(marker), *mounts, *groups, *temporary]
+
+
+def make_torture(
+    root: Path, postgres: PostgresServer, s3: S3Server, seconds: float, seed: int, runs: int = 8
+) -> Torture:
+    """Workers whose temporary files go to a directory of their own."""
+    temporary = root / "site" / "tmp"
+    temporary.mkdir(parents=True)
+    shared = {"CODEPILOT_STORE": postgres.database(), "CODEPILOT_ARTIFACTS": f"{s3.url}/{root.name}"}
+    site = Site(root / "site", {**s3.environ, **shared, "TMPDIR": str(temporary)})
+    return Torture(site, postgres, make_repo(root / "sums", FILES), seconds, random.Random(seed), runs)
+
+
+def main(seconds: float, seed: int) -> None:
+    """Round after round of eight runs, until the time is over."""
+    until = time.monotonic() + seconds
+    with tempfile.TemporaryDirectory(prefix="torture-") as folder:
+        root = Path(folder)
+        with postgres_server(root / "pg") as postgres, s3_server(root / "s3") as s3:
+            for number in range(1_000_000):
+                (root / f"round-{number}").mkdir()
+                left = until - time.monotonic()
+                torture = make_torture(root / f"round-{number}", postgres, s3, min(left, 60.0), seed + number)
+                try:
+                    sys.stdout.write(f"round {number}, seed {seed + number}: {torture.torment()}\n")
+                    sys.stdout.flush()
+                finally:
+                    torture.site.close()
+                if until - time.monotonic() < 10:
+                    break
+    sys.stdout.write("Every run ended as it would have, each effect once, and nothing is left behind.\n")
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else random.SystemRandom().randrange(10**6))
