@@ -5,31 +5,24 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from run_kit import OUTCOMES, Log, failed, red
 
-from codepilot.core.artifacts import TestResult
 from codepilot.core.decide import (
     CRASH_LIMIT,
     NEXT,
-    Failed,
     Outcome,
     Paused,
-    Red,
-    Refused,
-    Skipped,
     Succeeded,
     decide,
     decide_cancel,
     decide_resume,
     decide_start,
     exhausted,
-    start,
 )
 from codepilot.core.events import (
     TERMINAL,
     WAITING,
     BundleWritten,
-    Event,
-    EventDraft,
     EventType,
     GuardrailBlocked,
     Requested,
@@ -37,74 +30,12 @@ from codepilot.core.events import (
     SnapshotTaken,
     State,
     StepQueued,
-    StepStarted,
-    TestsJudged,
     TurnStarted,
     Usage,
 )
-from codepilot.core.failures import HANDLING, Failure, FailureKind, Origin
-from codepilot.core.run import Run, begin, evolve, replay
-from codepilot.core.task import Budget, Goal, TaskKind, TaskSpec
-
-
-class Log:
-    """A run driven by hand: what the store does, without a database."""
-
-    def __init__(self, **task: object) -> None:
-        spec = TaskSpec(task_id="t-1", goal=Goal(natural="mend it"), repo="/r", **task)  # type: ignore[arg-type]
-        self.events: list[Event] = []
-        self.run: Run | None = None
-        self.clock = 1_000_000
-        self.add(start(spec, "r-1"))
-
-    def add(self, drafts: list[EventDraft]) -> None:
-        for draft in drafts:
-            self.clock += 1000
-            fields = {name: getattr(draft, name) for name in EventDraft.model_fields}
-            seq = len(self.events) + 1
-            event = Event(**fields, event_id=f"e-{seq}", seq=seq, run_id="r-1", at=self.clock)
-            self.events.append(event)
-            self.run = begin(event) if self.run is None else evolve(self.run, event)
-
-    @property
-    def now(self) -> Run:
-        assert self.run is not None
-        return self.run
-
-    def record(self, kind: EventType, data: object) -> None:
-        self.add([EventDraft(type=kind, data=data, step_id=self.now.step_id, attempt=self.now.attempt)])  # type: ignore[arg-type]
-
-    def started(self, seconds: float = 0.0) -> None:
-        self.record(EventType.STEP_STARTED, StepStarted(worker="w", fence=1))
-        self.clock += int(seconds * 1e6)
-
-    def ends(self, outcome: Outcome, seconds: float = 0.0) -> None:
-        self.started(seconds)
-        if isinstance(outcome, Red):
-            self.record(EventType.TESTS_JUDGED, TestsJudged(result=outcome.result))
-        self.add(decide(self.now, outcome, self.clock + 1000))
-
-    def reach(self, state: State) -> None:
-        while self.now.state is not state:
-            self.ends(Succeeded())
-
-
-def red(signature: str = "boom") -> Red:
-    return Red(TestResult(passed=False, cmd=("t",), exit_code=1, failed_tests_after=("a",), signature=signature))
-
-
-def failed(kind: FailureKind, message: str = "it broke") -> Failed:
-    return Failed(Failure(kind=kind, message=message))
-
-
-OUTCOMES = st.one_of(
-    st.builds(Succeeded),
-    st.builds(Skipped, st.just("no role")),
-    st.builds(red, st.sampled_from(["x", "y", "z"])),
-    st.builds(failed, st.sampled_from(list(FailureKind)), st.sampled_from(["m", "n"])),
-    st.builds(lambda: Refused(Failure(kind=FailureKind.REVIEW_REFUSED, message="no"))),
-    st.builds(Paused),
-)
+from codepilot.core.failures import HANDLING, FailureKind, Origin
+from codepilot.core.run import replay
+from codepilot.core.task import Budget, TaskKind
 
 
 @settings(max_examples=80)

@@ -61,8 +61,8 @@ def advance(progress: Progress, event: Event) -> Progress:
     """The view after one more event."""
     data = event.data
     match data:
-        case StepQueued(state=state):
-            entered = 1 if state is State.IMPLEMENT and event.attempt == 1 else 0
+        case StepQueued(state=state, again=again):
+            entered = 1 if state is State.IMPLEMENT and event.attempt == 1 and not again else 0
             line = StepLine(state)
             return replace(progress, steps=(*progress.steps, line), iterations=progress.iterations + entered)
         case StepSucceeded(note=note):

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from codepilot.core.artifacts import TestResult
+from codepilot.core.breaker import tripped
 from codepilot.core.contract import Contract
 from codepilot.core.events import (
     WAITING,
@@ -163,10 +164,10 @@ def decide_resume(run: Run) -> list[EventDraft]:
         return []
     if run.failure.kind is FailureKind.BUDGET_EXCEEDED:
         resumed = _draft(run, EventType.RUN_RESUMED, RunResumed(granted=True))
-        return [resumed, _queue(run, run.resume_state, "another budget was granted")]
+        return [resumed, _queue(run, run.resume_state, "another budget was granted", again=True)]
     if run.failure.kind in RESUMABLE:
         resumed = _draft(run, EventType.RUN_RESUMED, RunResumed())
-        return [resumed, _queue(run, run.resume_state, "tried again")]
+        return [resumed, _queue(run, run.resume_state, "tried again", again=True)]
     return []
 
 
@@ -195,6 +196,12 @@ def over_budget(name: str, used: float, limit: float) -> Failure:
         message=f"The run's budget {name}={limit:g} is spent ({used:g} used).",
         details={"budget": name, "used": used, "limit": limit},
     )
+
+
+def _no_context_left(failure: Failure) -> Failure:
+    """A conversation that has grown too long is a spent budget: granted again, the step begins a new one."""
+    details = {"budget": "context_tokens", **failure.details}
+    return Failure(kind=FailureKind.BUDGET_EXCEEDED, message=failure.message, details=details)
 
 
 def _advance(run: Run) -> list[EventDraft]:
@@ -234,8 +241,12 @@ def _after_failure(run: Run, failure: Failure) -> list[EventDraft]:
     kind, handling = failure.kind, failure.handling
     if kind is FailureKind.BUDGET_EXCEEDED or kind is FailureKind.CANCELLED:
         return _finish(run, State.ABORTED, failure)
+    if kind is FailureKind.CONTEXT_EXCEEDED:
+        return _finish(run, State.ABORTED, _no_context_left(failure))
     if (spent := exhausted(run)) is not None:
         return _finish(run, State.ABORTED, spent)
+    if (broken := tripped(run.failed_calls)) is not None:
+        return _finish(run, State.FAILED, broken)
     if (
         kind is FailureKind.POLICY_VIOLATION
         and run.violations < run.task.policy.violations
@@ -245,7 +256,8 @@ def _after_failure(run: Run, failure: Failure) -> list[EventDraft]:
     if kind is FailureKind.TOOL_MISSING and run.state not in (State.INIT, State.MAP_REPO):
         return _again(run, State.MAP_REPO, failure)
     if kind is FailureKind.SUITE_TIMEOUT and not run.narrowed and (run.task.tests or run.baseline):
-        return [_queue(run, run.state, "the suite took too long: only the named tests from here", narrowed=True)]
+        reason = "the suite took too long: only the named tests from here"
+        return [_queue(run, run.state, reason, narrowed=True, again=True)]
     if handling.origin is Origin.PERSON:
         return [_draft(run, EventType.RUN_BLOCKED, RunBlocked(failure=failure))]
     if handling.retryable and run.attempt < MAX_ATTEMPTS:
@@ -292,10 +304,12 @@ def _wants_new_plan(run: Run) -> bool:
     return repeated or run.task.kind is not TaskKind.BUILD
 
 
-def _queue(run: Run, state: State, reason: str, attempt: int = 1, narrowed: bool = False) -> EventDraft:
+def _queue(
+    run: Run, state: State, reason: str, attempt: int = 1, narrowed: bool = False, again: bool = False
+) -> EventDraft:
     return EventDraft(
         type=EventType.STEP_QUEUED,
-        data=StepQueued(state=state, reason=reason, narrowed=run.narrowed or narrowed),
+        data=StepQueued(state=state, reason=reason, narrowed=run.narrowed or narrowed, again=again),
         step_id=run.step_id if attempt > 1 else f"s-{run.run_id.removeprefix('r-')}-{run.steps_queued + 1:04d}",
         attempt=attempt,
     )

@@ -141,6 +141,8 @@ class StepQueued(Contract):
     state: State
     reason: str = ""
     narrowed: bool = False
+    again: bool = False
+    """Where the run had been already: nothing new is begun, so it is no further iteration."""
 
 
 class StepStarted(Contract):
@@ -208,6 +210,9 @@ class SkillCall(Contract):
     duration_ms: float = 0.0
     violation: str = ""
     """The forbidden thing, as `[rule] skill: attempt`."""
+    arguments: str = ""
+    exit: str = ""
+    """How a call failed: a program's exit code, an exception's name, or `timeout`. Only such calls have these two."""
 
 
 class TurnFinished(Contract):

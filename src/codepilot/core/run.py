@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from codepilot.core.artifacts import PatchCandidate, Reflection, RepoMap, Review, TestResult
+from codepilot.core.breaker import FailedCall, count_failed
 from codepilot.core.contract import Contract
 from codepilot.core.events import (
     TERMINAL,
@@ -31,6 +32,7 @@ from codepilot.core.events import (
     StepQueued,
     TaskSpecRecorded,
     TestsJudged,
+    TurnFinished,
     TurnStarted,
     Usage,
     Verdict,
@@ -81,6 +83,7 @@ class Run(Contract):
     red_cycles: int = 0
     signatures: tuple[str, ...] = ()
     violations: int = 0
+    failed_calls: tuple[FailedCall, ...] = ()
     idle_starts: int = 0
     narrowed: bool = False
     pause_requested: bool = False
@@ -143,6 +146,8 @@ def _changes(run: Run, event: Event) -> dict[str, object]:
             return _on_queued(run, event, data)
         case TurnStarted(usage=usage):
             return {"spent": _charge(run.spent, usage)}
+        case TurnFinished(calls=calls) if calls:
+            return {"failed_calls": count_failed(run.failed_calls, data, event.step_id)}
         case BasePinned():
             return {"base": data}
         case SandboxChosen(level=level):
@@ -210,7 +215,7 @@ def _on_control(run: Run, event: Event) -> dict[str, object]:
 
 def _on_queued(run: Run, event: Event, data: StepQueued) -> dict[str, object]:
     spent = run.spent.model_copy(update={"step_turns": 0})
-    if data.state is State.IMPLEMENT and event.attempt == 1:
+    if data.state is State.IMPLEMENT and event.attempt == 1 and not data.again:
         spent = spent.model_copy(update={"iterations": spent.iterations + 1})
     return {
         "state": data.state,

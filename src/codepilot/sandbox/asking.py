@@ -23,6 +23,7 @@ MAX_CALLS = 1_100
 _LOOK_SEC = 0.05
 _NAME_CHARS = 100
 _VIOLATION_CHARS = 500
+_ARGUMENTS_CHARS = 300
 _VIOLATION = "policy_violation"
 _LONGEST_MS = 1e10
 
@@ -107,10 +108,10 @@ def told_calls(value: object, stopped: Literal["timeout", "interrupted"] | None)
     statuses = {"success", "error", "timeout", _VIOLATION}
     calls = []
     for row in value[:MAX_CALLS]:
-        if not isinstance(row, list) or len(row) != 4:
+        if not isinstance(row, list) or len(row) not in (4, 6):
             continue
-        skill, status, duration, violation = row
-        if not (isinstance(skill, str) and isinstance(status, str) and isinstance(violation, str)):
+        skill, status, duration, violation, arguments, exit_ = (*row, "", "")[:6]
+        if not all(isinstance(text, str) for text in (skill, status, violation, arguments, exit_)):
             continue
         if isinstance(duration, bool) or not isinstance(duration, (int, float)) or not 0 <= duration < math.inf:
             continue
@@ -123,6 +124,8 @@ def told_calls(value: object, stopped: Literal["timeout", "interrupted"] | None)
                     status=cast(Any, status),
                     duration_ms=float(min(duration, _LONGEST_MS)),
                     violation=_clean(violation, _VIOLATION_CHARS),
+                    arguments=_clean(arguments, _ARGUMENTS_CHARS),
+                    exit=_clean(exit_, _NAME_CHARS),
                 )
             )
     return tuple(calls)

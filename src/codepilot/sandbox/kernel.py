@@ -134,12 +134,13 @@ class _Kernel:
             while data:
                 data = data[os.write(self._replies, data) :]
 
-    def note(self, skill: str, status: str, seconds: float, message: str = "") -> None:
-        """A skill was called. What is beyond the bound is not told; violations have a bound of their own."""
+    def note(self, skill: str, status: str, seconds: float, message: str = "", *failed: str) -> None:
+        """A skill was called; `failed` has its arguments and its exit. What is beyond the bound is not told;
+        violations have a bound of their own."""
         room = _CALLS if status != "policy_violation" else _CALLS + _VIOLATIONS
         if len(self._calls) >= room:
             return
-        told = [skill, status, round(seconds * 1000, 3), message[:500]]
+        told = [skill, status, round(seconds * 1000, 3), message[:500], *failed]
         self._calls.append(told)
         if status == "policy_violation" and os.getpid() == self._main_pid:
             with self._uninterrupted():

@@ -6,6 +6,7 @@ Outside a kernel the functions work the same; nobody is told.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import sys
@@ -21,6 +22,8 @@ from codepilot.skills.violation import PolicyError
 
 TRANSIENT = frozenset({errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.ESTALE, errno.ETXTBSY, errno.ENOMEM})
 BACKOFF_SEC = 0.05
+MAX_ARGUMENTS = 200
+MAX_EXIT = 100
 DENIED = "tool_permission_denied"
 
 
@@ -37,17 +40,21 @@ def called(function: Callable[..., Any], timeout_sec: float = 0.0, tries: int = 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         started = time.perf_counter()
-        status, said = "success", ""
+        status, said, given, ended = "success", "", {"*": args, **kwargs}, ""
         try:
-            result = _tried(function, fitting(args, kwargs), timeout_sec, tries)
+            given = fitting(args, kwargs)
+            result = _tried(function, given, timeout_sec, tries)
             if getattr(result, "timed_out", False):
-                status = "timeout"
+                status = ended = "timeout"
+            ended = ended or _exit(result)
             return result
         except BaseException as error:
             status, said = _outcome(error)
+            ended = "timeout" if status == "timeout" else type(error).__name__
             raise
         finally:
-            note(name, status, time.perf_counter() - started, said)
+            failed = (_written(given), ended[:MAX_EXIT]) if ended else ()
+            note(name, status, time.perf_counter() - started, said, *failed)
 
     return call
 
@@ -105,6 +112,26 @@ def _arm(timeout_sec: float, name: str) -> tuple[Any, ...]:
     before = signal.signal(signal.SIGALRM, overdue)
     signal.setitimer(signal.ITIMER_REAL, timeout_sec)
     return (before,)
+
+
+def _exit(result: object) -> str:
+    """The exit code of a program that failed."""
+    code = getattr(result, "exit_code", None)
+    return str(code) if isinstance(code, int) and code else ""
+
+
+def _written(given: dict[str, Any]) -> str:
+    """Arguments as text that is the same whenever they are; what is long is told by its beginning and a digest."""
+    try:
+        text = json.dumps(given, sort_keys=True, default=repr)
+    except Exception:  # noqa: BLE001  (arguments of any kind, which may well fail to describe themselves)
+        text = ", ".join(f"{name}: {type(value).__name__}" for name, value in given.items())
+    if len(text) <= MAX_ARGUMENTS:
+        return text
+    import hashlib
+
+    digest = hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+    return f"{text[:MAX_ARGUMENTS]}… #{digest}"
 
 
 def _outcome(error: BaseException) -> tuple[str, str]:

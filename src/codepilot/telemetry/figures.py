@@ -130,7 +130,7 @@ def figures(events: Iterable[Event]) -> Figures | None:
 
 def _read(reading: _Reading, event: Event) -> None:
     if isinstance(event.data, StepQueued):
-        if event.data.state is State.IMPLEMENT and event.attempt == 1:
+        if event.data.state is State.IMPLEMENT and event.attempt == 1 and not event.data.again:
             reading.iterations.append(_Iteration(len(reading.iterations)))
         reading.state = event.data.state
         stay = _Stay(event.data.state, event.attempt, event.at, last_at=event.at)

@@ -1,0 +1,104 @@
+"""A call that fails in the same way again and again ends the run, with what was repeated."""
+
+from __future__ import annotations
+
+from run_kit import Log, failed
+
+from codepilot.core.breaker import REMEMBERED, SAME_CALL_LIMIT, FailedCall, count_failed, tripped
+from codepilot.core.decide import Succeeded
+from codepilot.core.events import EventType, SkillCall, State, TurnFinished
+from codepilot.core.failures import FailureKind
+
+RAISED = SkillCall(skill="read_file", status="error", arguments='{"path": "nope.py"}', exit="FileNotFoundError")
+SAID_NO = SkillCall(skill="run_command", status="success", arguments='{"cmd": ["make"]}', exit="2")
+MISSING = SAID_NO.model_copy(update={"exit": "127"})
+
+
+def turn(*calls: SkillCall, tree: str = "t") -> TurnFinished:
+    return TurnFinished(turn=1, observation={}, tree=tree, calls=calls)
+
+
+def after(*turns: tuple[TurnFinished, str]) -> tuple[FailedCall, ...]:
+    calls: tuple[FailedCall, ...] = ()
+    for finished, step in turns:
+        calls = count_failed(calls, finished, step)
+    return calls
+
+
+def test_a_call_that_raises_counts_across_steps_and_trees() -> None:
+    turns = [(turn(RAISED, tree=f"t{number}"), f"s{number}") for number in range(SAME_CALL_LIMIT)]
+    assert tripped(after(*turns[:-1])) is None
+    failure = tripped(after(*turns))
+    assert failure is not None
+    assert failure.kind is FailureKind.REPEATED_FAILURE
+    assert failure.details == {
+        "skill": "read_file",
+        "arguments": '{"path": "nope.py"}',
+        "exit": "FileNotFoundError",
+        "times": SAME_CALL_LIMIT,
+    }
+    assert "read_file" in failure.message
+    assert "nope.py" in failure.message
+
+
+def test_other_arguments_and_other_exits_are_other_failures() -> None:
+    calls = [RAISED.model_copy(update={"arguments": str(number)}) for number in range(4)]
+    calls += [RAISED.model_copy(update={"exit": f"Error{number}"}) for number in range(4)]
+    assert tripped(after(*((turn(call), "s") for call in calls * (SAME_CALL_LIMIT - 1)))) is None
+
+
+def test_a_program_that_says_no_has_answered_until_it_is_asked_again_of_the_same_files() -> None:
+    reproduced = [(turn(SAID_NO), f"s{number}") for number in range(20)]
+    edited = [(turn(SAID_NO, tree=f"t{number}"), "s") for number in range(20)]
+    assert tripped(after(*reproduced, *edited)) is None
+    assert tripped(after(*[(turn(SAID_NO), "s")] * SAME_CALL_LIMIT)) is not None
+
+
+def test_a_program_that_is_not_there_is_missing_in_every_step() -> None:
+    failure = tripped(after(*((turn(MISSING), f"s{number}") for number in range(SAME_CALL_LIMIT))))
+    assert failure is not None
+    assert "exit code 127" in failure.message
+
+
+def test_success_and_violations_do_not_count_and_one_action_counts_once() -> None:
+    fine = SkillCall(skill="read_file", status="success")
+    forbidden = SkillCall(skill="run_command", status="policy_violation", exit="PolicyError", violation="[r] x")
+    assert after((turn(fine, forbidden), "s")) == ()
+    assert [call.times for call in after((turn(*[RAISED] * 50), "s"))] == [1]
+
+
+def test_what_is_remembered_is_bounded_and_the_latest_stays() -> None:
+    turns = [(turn(RAISED.model_copy(update={"arguments": str(number)})), "s") for number in range(REMEMBERED * 2)]
+    calls = after(*turns)
+    assert len(calls) == REMEMBERED
+    assert calls[-1].arguments == str(REMEMBERED * 2 - 1)
+
+
+def test_only_what_a_turn_itself_repeated_stops_the_step() -> None:
+    calls = after(*[(turn(RAISED), "s")] * SAME_CALL_LIMIT)
+    assert tripped(calls, turn(RAISED), "s") is not None
+    assert tripped(calls, turn(MISSING), "s") is None
+
+
+def test_a_failed_step_is_not_tried_again_once_a_call_has_been_repeated_too_often() -> None:
+    for times in (SAME_CALL_LIMIT - 1, SAME_CALL_LIMIT):
+        log = Log()
+        log.reach(State.IMPLEMENT)
+        for _ in range(times):
+            log.record(EventType.TURN_FINISHED, turn(RAISED))
+        log.ends(failed(FailureKind.TOOL_FAILED))
+        if times < SAME_CALL_LIMIT:
+            assert (log.now.state, log.now.attempt) == (State.IMPLEMENT, 2)
+        else:
+            assert log.now.state is State.FAILED
+            assert log.now.failure is not None
+            assert log.now.failure.details["skill"] == "read_file"
+
+
+def test_a_step_that_succeeded_all_the_same_goes_on() -> None:
+    log = Log()
+    log.reach(State.IMPLEMENT)
+    for _ in range(SAME_CALL_LIMIT):
+        log.record(EventType.TURN_FINISHED, turn(RAISED))
+    log.ends(Succeeded())
+    assert log.now.state is State.TEST
