@@ -14,11 +14,13 @@ from pydantic import ValidationError
 
 from codepilot.agents.checking import advice_of, check_code, refused_action
 from codepilot.agents.forbidden import forbidden
+from codepilot.agents.halting import require_room, require_tools
 from codepilot.agents.protocol import Desk, RoleArtifact
 from codepilot.agents.replies import PYTHON_TOOL, Code, Malformed, Result, read_reply
 from codepilot.agents.roles import ROLES, Role, opening
 from codepilot.agents.stuck import Deed, going_in_circles
 from codepilot.agents.transcript import ACCEPTED, FORMAT_ERROR, Turn, conversation, observation_of, turns_of
+from codepilot.core.breaker import FailedCall, count_failed, tripped
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.decide import over_budget
 from codepilot.core.events import Event, EventDraft, EventType, State, TurnFinished, TurnStarted
@@ -67,11 +69,13 @@ class _Step:
     desk: Desk
     turns: list[Turn] = field(init=False)
     violations: int = field(init=False)
+    failed_calls: tuple[FailedCall, ...] = field(init=False)
     skills_loaded: bool = False
 
     def __post_init__(self) -> None:
         self.turns = list(turns_of(self.desk.history))
         self.violations = self.desk.run.violations
+        self.failed_calls = self.desk.run.failed_calls
 
     @property
     def capability(self) -> Capability:
@@ -108,9 +112,12 @@ class _Step:
             raise CodePilotError(spent.kind, spent.message, budget="turns_per_step", used=len(self.turns), limit=limit)
 
     def _take_turn(self, messages: tuple[Message, ...]) -> None:
+        require_room(self.model, messages, self.role.max_tokens)
         reply = self.model.reply(
             messages, temperature=self.role.temperature, max_tokens=self.role.max_tokens, tools=(PYTHON,)
         )
+        if reply.degraded is not None:
+            self._record(EventType.DEPENDENCY_DEGRADED, reply.degraded)
         if reply.stop_reason == "refusal":
             raise CodePilotError(FailureKind.MODEL_REFUSED, f"{self.model.name} refused: {reply.text[:500]}")
         meant = self._checked(read_reply(reply))
@@ -125,6 +132,7 @@ class _Step:
                 observed = {"status": FORMAT_ERROR, "message": message}
                 finished = TurnFinished(turn=turn.number, observation=observed)
         self.turns[-1] = replace(turn, observation=self._finish(finished))
+        self._stop_if_broken(finished)
 
     def _finish(self, finished: TurnFinished) -> JsonObject:
         """What the agent reads: the observation, with what the engine found wrong in the tree the action left."""
@@ -133,6 +141,15 @@ class _Step:
         found = observation.get("violations")
         self.violations += len(found) if isinstance(found, list) else 0
         return observation
+
+    def _stop_if_broken(self, finished: TurnFinished) -> None:
+        """What this turn's calls came to may be for the whole run to mend, or for nobody."""
+        step_id = self.desk.run.step_id
+        self.failed_calls = count_failed(self.failed_calls, finished, step_id)
+        if (broken := tripped(self.failed_calls, finished, step_id)) is not None:
+            raise CodePilotError(broken.kind, broken.message, broken.next_action, **broken.details)
+        if self.role.state is not State.MAP_REPO:
+            require_tools(self.desk.run.repo_map, finished)
 
     def _start(self, reply: Reply, meant: Code | Result | Malformed, request: tuple[str, ...]) -> Turn:
         """Record what is about to be done, with all that a replay needs."""

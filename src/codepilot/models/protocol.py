@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Protocol
 from pydantic import AfterValidator
 
 from codepilot.core.contract import Contract, JsonObject, canonical_json
-from codepilot.core.events import Usage
+from codepilot.core.events import DependencyDegraded, Usage
 
 
 def _sound(text: str) -> str:
@@ -56,6 +56,8 @@ class Reply(Contract):
     tool_calls: tuple[ToolCall, ...] = ()
     usage: Usage = Usage(turns=1)
     stop_reason: Literal["end", "tool_use", "length", "refusal"] = "end"
+    degraded: DependencyDegraded | None = None
+    """Why this is not the reply of the model that was asked."""
 
 
 class Model(Protocol):
@@ -63,6 +65,11 @@ class Model(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def context_tokens(self) -> int | None:
+        """How much it takes in at once, its reply included, if that is known."""
+        ...
 
     def reply(
         self, messages: Sequence[Message], *, temperature: float, max_tokens: int, tools: Sequence[Tool] = ()

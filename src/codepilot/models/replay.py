@@ -22,6 +22,7 @@ class ReplayModel:
 
     def __init__(self, exchanges: Iterable[Exchange], name: str = "replay") -> None:
         self.name = name
+        self.context_tokens = None
         self._exchanges = tuple(exchanges)
         self._turn = 0
 

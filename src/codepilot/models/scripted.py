@@ -13,8 +13,9 @@ Script = Iterable[str | Reply] | Callable[[Sequence[Message]], str | Reply]
 class ScriptedModel:
     """Replies from a list in order, or from a function of the conversation so far."""
 
-    def __init__(self, script: Script, name: str = "scripted") -> None:
+    def __init__(self, script: Script, name: str = "scripted", context_tokens: int | None = None) -> None:
         self.name = name
+        self.context_tokens = context_tokens
         self.requests: list[tuple[Message, ...]] = []
         self._answer = script if callable(script) else _one_after_another(tuple(script))
 

@@ -19,6 +19,7 @@ def _inputs(desk: Desk) -> Sections:
         "Failing tests": sections.failing_tests(desk),
         "Changes that did not hold": sections.attempts(desk),
         "Result of the last change": sections.last_result(desk),
+        "Failures so far": sections.failures(desk),
         "Reflection on it": sections.written(desk.run.reflection),
         "The review asked for": sections.objections(desk),
     }

@@ -15,7 +15,7 @@ def _inputs(desk: Desk) -> Sections:
         "Repository": sections.written(desk.run.repo_map),
         "Failing tests": sections.failing_tests(desk),
         "Failures so far": sections.failures(desk),
-        "Changes that did not hold": sections.attempts(desk),
+        "Changes that did not hold, and what came of them": sections.red_cycles(desk),
         "Last reflection": sections.written(desk.run.reflection),
     }
 

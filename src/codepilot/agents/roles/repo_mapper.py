@@ -10,7 +10,12 @@ from codepilot.core.events import State
 
 
 def _inputs(desk: Desk) -> Sections:
-    return {"Project": sections.project(desk), "Failing tests": "\n".join(desk.baseline.red[:20])}
+    return {
+        "Project": sections.project(desk),
+        "Failing tests": "\n".join(desk.baseline.red[:20]),
+        "Failures so far": sections.failures(desk),
+        "The map so far": sections.written(desk.run.repo_map),
+    }
 
 
 REPO_MAPPER = Role(

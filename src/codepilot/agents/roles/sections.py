@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from codepilot.agents.protocol import Desk
 from codepilot.agents.transcript import bounded
+from codepilot.core.artifacts import TestResult
 from codepilot.core.contract import Contract
+from codepilot.core.events import PatchProposed, TestsJudged
 
 MAX_SECTION = 12_000
 MAX_TRACE = 3_000
 MAX_TESTS = 5
+MAX_CYCLES = 8
 
 
 def constraints(desk: Desk) -> str:
@@ -49,7 +52,30 @@ def last_result(desk: Desk) -> str:
             lines.append(f"{title}: {', '.join(tests[:20])}")
     for error in result.errors[:MAX_TESTS]:
         lines.append(f"\n{error.test}\n{error.error_type}: {error.message}\n{bounded(error.traceback, MAX_TRACE)}")
+    if not result.passed:
+        lines.append(_log_tail(result))
     return "\n".join(lines)
+
+
+def red_cycles(desk: Desk) -> str:
+    """Every change that the gates did not hold for, with the tests that failed and the end of their log."""
+    parts: list[str] = []
+    diff = ""
+    for event in desk.earlier:
+        match event.data:
+            case PatchProposed(patch=patch):
+                diff = patch.diff
+            case TestsJudged(result=result) if not result.passed:
+                failing = dict.fromkeys((*result.failed_tests_after, *result.regressions))
+                told = [f"## Change {len(parts) + 1}", bounded(diff, MAX_SECTION // 3)]
+                told += [f"failing: {', '.join(list(failing)[:20])}", _log_tail(result)]
+                parts.append("\n".join(told))
+    return "\n\n".join(parts[-MAX_CYCLES:])
+
+
+def _log_tail(result: TestResult) -> str:
+    tail = result.log_tail.strip()
+    return f"the end of the log:\n{tail[-MAX_TRACE:]}" if tail else ""
 
 
 def attempts(desk: Desk) -> str:

@@ -1,0 +1,39 @@
+"""A model with another one behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from codepilot.core.events import DependencyDegraded
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.models.protocol import Message, Model, Reply, Tool
+
+AWAY = frozenset({FailureKind.MODEL_OVERLOADED, FailureKind.MODEL_TIMEOUT})
+"""Failures that another model may not have at the same moment."""
+
+
+class FallbackModel:
+    """Asks a second model whenever the first cannot be had; such a reply tells of it."""
+
+    def __init__(self, first: Model, second: Model) -> None:
+        self._first = first
+        self._second = second
+        self.name = first.name
+
+    @property
+    def context_tokens(self) -> int | None:
+        known = [each for each in (self._first.context_tokens, self._second.context_tokens) if each is not None]
+        return min(known, default=None)
+
+    def reply(
+        self, messages: Sequence[Message], *, temperature: float, max_tokens: int, tools: Sequence[Tool] = ()
+    ) -> Reply:
+        try:
+            return self._first.reply(messages, temperature=temperature, max_tokens=max_tokens, tools=tools)
+        except CodePilotError as error:
+            if error.kind not in AWAY:
+                raise
+            consequence = f"{self._second.name} replies in place of {self._first.name}"
+            degraded = DependencyDegraded(dependency="model", consequence=consequence, failure=error.failure)
+        reply = self._second.reply(messages, temperature=temperature, max_tokens=max_tokens, tools=tools)
+        return reply.model_copy(update={"degraded": degraded})
