@@ -147,7 +147,8 @@ class Torture:
     # how it must be afterwards ------------------------------------------------------------------------
 
     def _judge(self, house: House, expected: Run) -> None:
-        assert house.store.check_all() == {}
+        problems = house.store.check_all()
+        assert not problems, problems
         assert expected.proposal is not None
         for run_id in self.submitted:
             run, events = house.store.load(run_id), house.store.events(run_id)
@@ -155,7 +156,7 @@ class Torture:
             assert run.proposal is not None
             assert run.proposal.patch.diff == expected.proposal.patch.diff
             kinds = Counter(event.type for event in events)
-            assert {once: kinds[once] for once in ONCE} == dict.fromkeys(ONCE, 1)
+            assert {once: kinds[once] for once in ONCE} == dict.fromkeys(ONCE, 1), (run_id, kinds)
             started = [(event.step_id, event.data.fence) for event in events if isinstance(event.data, StepStarted)]
             assert started == sorted(set(started)), "each start of a step has a fence of its own, and they rise"
             self.told.starts_of_steps += len(started)
@@ -170,11 +171,12 @@ class Torture:
 
     def _look_for_remains(self) -> None:
         for number in range(WORKERS):
-            assert left_in(self.site.root / f"machine-{number}") == []
+            left = left_in(self.site.root / f"machine-{number}")
+            assert not left, left
         deadline = time.monotonic() + 5  # what a process that was just killed had, its janitor is still about to remove
         while (left := self._remains()) and time.monotonic() < deadline:
             time.sleep(0.1)
-        assert left == []
+        assert not left, left
 
     def _remains(self) -> list[str]:
         marker = str(self.site.root)

@@ -47,7 +47,10 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    project = tmp_path / "shapes"
+    return make_checkout(tmp_path / "shapes")
+
+
+def make_checkout(project: Path) -> Path:
     project.mkdir()
     (project / "shapes.py").write_text(CODE, encoding="utf-8")
     (project / "test_shapes.py").write_text(TESTS, encoding="utf-8")

@@ -4,36 +4,75 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from codepilot.core.contract import Contract
 from codepilot.core.decide import decide_resume
-from codepilot.core.events import WAITING, Event, EventDraft, EventType, RunForked
+from codepilot.core.events import WAITING, Event, EventDraft, EventType, RunForked, WorkspaceCreated
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.run import replay
+from codepilot.core.run import Run, replay
+
+_HALFWAY = frozenset({EventType.STEP_SUCCEEDED, EventType.STEP_SKIPPED, EventType.STEP_FAILED, EventType.BUDGET_WARNED})
+"""What is recorded together with what follows from it."""
+_REQUESTS = frozenset({EventType.PAUSE_REQUESTED, EventType.CANCEL_REQUESTED})
+"""What was asked of the old run is not asked of the new one."""
 
 
-def fork(events: Sequence[Event], at: int, run_id: str) -> list[EventDraft]:
-    """The first events of run `run_id`: those of another run up to `at`, and where they are from."""
-    taken = [event for event in events if event.seq <= at]
-    if not 2 <= at <= len(events):
+def taken_over(events: Sequence[Event], at: int) -> list[Event]:
+    """The events that a fork at `at` begins with: whole decisions, and no bundle, which is the old run's own."""
+    if not 1 <= at <= len(events):
         raise _refusal(f"There is no event {at} to begin from: the run has {len(events)}.")
+    if replay(events[:at]).terminal:
+        last = max(event.seq for event in events[:at] if event.type is EventType.RUN_FINISHED) - 1
+        raise _refusal(
+            f"Nothing is left to do after event {at}: the run had ended. Event {last} is the last to fork at."
+        )
+    end = at
+    while end < len(events) and (events[end - 1].type in _HALFWAY or _waits_for_step(events[:end], events[end])):
+        end += 1
+    taken = list(events[:end])
+    if taken[-1].type is EventType.RUN_FINISHED:
+        taken.pop()
+        while taken[-1].type in _HALFWAY:
+            taken.pop()
+    bundle = next((place for place, event in enumerate(taken) if event.type is EventType.BUNDLE_WRITTEN), len(taken))
+    return [event for event in taken[:bundle] if event.type not in _REQUESTS]
+
+
+def fork(taken: Sequence[Event], run_id: str) -> list[EventDraft]:
+    """The first events of run `run_id`: those taken over from another run, and where they are from."""
     past = replay(taken)
-    if past.terminal or past.cancel_requested or past.step_id is None:
-        raise _refusal(f"Nothing is left to do after event {at}: the run had ended, or was being ended.")
-    old, new = past.run_id.removeprefix("r-"), run_id.removeprefix("r-")
+    old, new = (f"s-{one.removeprefix('r-')}-" for one in (past.run_id, run_id))
     drafts = [
         EventDraft(
             type=event.type,
-            data=event.data,
-            step_id=event.step_id.replace(old, new) if event.step_id else None,
+            data=_renamed(event.data, past.run_id, run_id),
+            step_id=event.step_id.replace(old, new, 1) if event.step_id else None,
             attempt=event.attempt,
             artifacts=event.artifacts,
         )
         for event in taken
     ]
-    step_id = past.step_id.replace(old, new)
-    said = RunForked(run_id=past.run_id, seq=at)
-    drafts.append(EventDraft(type=EventType.RUN_FORKED, data=said, step_id=step_id, attempt=past.attempt))
-    waits = past.state in WAITING or past.pause_requested
-    return [*drafts, *(draft.model_copy(update={"step_id": step_id}) for draft in decide_resume(past) if waits)]
+    said = RunForked(run_id=past.run_id, seq=taken[-1].seq)
+    follows = [EventDraft(type=EventType.RUN_FORKED, data=said), *_woken(past)]
+    step_id = (past.step_id or "").replace(old, new, 1)
+    return [*drafts, *(one.model_copy(update={"step_id": step_id, "attempt": past.attempt}) for one in follows)]
+
+
+def _waits_for_step(taken: Sequence[Event], following: Event) -> bool:
+    """Whether a step was to be queued next: at the very beginning, and where a run that had ended was reopened."""
+    begun = any(event.type is EventType.STEP_QUEUED for event in taken)
+    reopened = taken[-1].type is EventType.RUN_RESUMED and following.type is EventType.STEP_QUEUED
+    return not begun or reopened
+
+
+def _woken(past: Run) -> list[EventDraft]:
+    return decide_resume(past) if past.state in WAITING else []
+
+
+def _renamed(data: Contract, old: str, new: str) -> Contract:
+    """A workspace is its run's own."""
+    if isinstance(data, WorkspaceCreated):
+        return WorkspaceCreated(workspace=data.workspace.replace(old, new), path=data.path.replace(old, new))
+    return data
 
 
 def _refusal(message: str) -> CodePilotError:

@@ -2,51 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 
 from codepilot.core.artifacts import ArtifactType
-from codepilot.core.events import EventDraft, EventType, SnapshotKept, SnapshotTaken
-from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.fork import fork
+from codepilot.core.events import Event, EventDraft, EventType, PatchProposed, SnapshotKept, SnapshotTaken
+from codepilot.core.fork import fork, taken_over
 from codepilot.core.run import Run, replay
+from codepilot.engine.base import fetch_base, open_objects
+from codepilot.engine.carry import read_snapshot
 from codepilot.engine.house import House
-from codepilot.engine.plane import open_plane
+from codepilot.engine.workplace import workplaces
 from codepilot.store import new_id
 
 
 def fork_run(house: House, run_id: str, at: int | None) -> Run:
-    """A new run that has the events of another one up to `at`, the last at which it was at work by default."""
+    """A new run that has the events of another one up to `at`, the last at which it was at work by default.
+
+    Where the files of a turn are gone, it begins with the turn's step.
+    """
     events = house.store.events(run_id)
-    place = at if at is not None else _last_at_work(house, run_id)
+    taken = taken_over(events, at if at is not None else _last_at_work(house, run_id))
+    past = replay(taken)
+    kept = _keep(house, past, {snapshot for snapshot in _needed(taken, past) if not _known(taken, snapshot)})
+    if (turn := _turn(taken, past)) is not None and turn not in kept and not _known(taken, turn):
+        begun = max(event.seq for event in taken if event.type is EventType.STEP_QUEUED)
+        taken = [event for event in taken if event.seq <= begun]
     forked = new_id("r-")
-    drafts = fork(events, place, forked)
-    needed = {event.data.snapshot for event in events[:place] if isinstance(event.data, SnapshotTaken)}
-    drafts += _kept_snapshots(house, replay(events[:place]), needed - _kept(drafts))
-    house.store.create_run(forked, drafts)
+    house.store.create_run(forked, [*fork(taken, forked), *kept.values()])
     return house.store.load(forked)
 
 
 def _last_at_work(house: House, run_id: str) -> int:
     run = house.store.load(run_id)
-    return run.last_seq - 1 if run.terminal else run.last_seq
+    if not run.terminal:
+        return run.last_seq
+    return max(event.seq for event in house.store.events(run_id) if event.type is EventType.RUN_FINISHED) - 1
 
 
-def _kept(drafts: list[EventDraft]) -> set[str]:
-    return {draft.data.snapshot for draft in drafts if isinstance(draft.data, SnapshotKept)}
+def _needed(taken: Sequence[Event], past: Run) -> set[str]:
+    """The snapshots that a worker may have to start from."""
+    wanted = (past.base_snapshot, past.proposal.snapshot if past.proposal else None, _turn(taken, past))
+    return {snapshot for snapshot in wanted if snapshot is not None}
 
 
-def _kept_snapshots(house: House, run: Run, snapshots: set[str]) -> list[EventDraft]:
-    """Keep the snapshots that only the old run's workspace has, as far as it is still there."""
-    kept = []
-    with closing(open_plane(run.task, house.home)) as executor:
-        for snapshot in sorted(snapshots):
-            try:
-                stream = executor.export_snapshot(run.run_id, snapshot)
-                ref = house.artifacts.put_stream(stream, ArtifactType.SNAPSHOT)
-            except CodePilotError as error:
-                if error.kind is not FailureKind.PATH_NOT_FOUND:
-                    raise
-                continue
-            data = SnapshotKept(snapshot=snapshot, kept=ref)
-            kept.append(EventDraft(type=EventType.SNAPSHOT_KEPT, data=data, artifacts=(ref,)))
+def _turn(taken: Sequence[Event], past: Run) -> str | None:
+    """The snapshot of the last turn of the step that is open, if it began with any."""
+    turns = [
+        event.data.snapshot
+        for event in taken
+        if isinstance(event.data, SnapshotTaken) and (event.step_id, event.attempt) == (past.step_id, past.attempt)
+    ]
+    return turns[-1] if turns and past.baseline is not None else None
+
+
+def _known(taken: Sequence[Event], snapshot: str) -> bool:
+    """Whether it can be had from what the events name."""
+    kinds = (SnapshotKept, PatchProposed)
+    return any(event.data.snapshot == snapshot for event in taken if isinstance(event.data, kinds))
+
+
+def _keep(house: House, past: Run, snapshots: set[str]) -> dict[str, EventDraft]:
+    """Keep those of the snapshots that the old run's workspaces here still have."""
+    kept: dict[str, EventDraft] = {}
+    if past.base is None:
+        return kept
+    with closing(open_objects(house.home, past.base.repo_id)) as objects:
+        fetch_base(house, past.base, objects)
+        for name in workplaces(house.home, past.run_id):
+            for snapshot in sorted(snapshots - kept.keys()):
+                chunks = read_snapshot(house.home.workspaces / name, objects, snapshot)
+                if chunks is not None:
+                    ref = house.artifacts.put_stream(chunks, ArtifactType.SNAPSHOT)
+                    data = SnapshotKept(snapshot=snapshot, kept=ref)
+                    kept[snapshot] = EventDraft(type=EventType.SNAPSHOT_KEPT, data=data, artifacts=(ref,))
     return kept
