@@ -135,7 +135,7 @@ class Site:
         return "two" if "CODEPILOT_STORE" in self.environ_more else "one"
 
     def environ(self, home: str) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
         mine = {"CODEPILOT_HOME": str(self.root / home), "CODEPILOT_PROJECT_RUNNER": "unittest", "COLUMNS": "200"}
         return {**kept, **mine, **self.environ_more}
 

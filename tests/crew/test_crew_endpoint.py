@@ -7,8 +7,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from crew_kit import Site, ended, wait_for
+from crew_kit import Site, ended, has, starters, wait_for
 
+from codepilot.core.events import EventType
 from servers import PostgresServer, postgres_server
 
 SEED = {
@@ -64,14 +65,19 @@ def _outlive(site: Site, server: PostgresServer, shop: Path) -> None:
     code, text = worker.get("/healthz")
     facts = json.loads(text)
     assert (code, facts["store"], facts["busy"], facts["concurrency"]) == (200, "answers", 0, 1)
+    run_id = site.submit(shop)
+    with site.house() as house:
+        wait_for(has(house, run_id, EventType.SNAPSHOT_TAKEN))
     server.stop()
     wait_for(lambda: worker.get("/healthz")[0] == 503, 10)
-    assert json.loads(worker.get("/healthz")[1])["store"] == "away"
+    facts = json.loads(worker.get("/healthz")[1])
+    assert (facts["store"], facts["busy"]) == ("away", 0), "it cannot report on its step and leaves it"
     server.start()
     wait_for(lambda: worker.get("/healthz")[0] == 200, 10)
     with site.house() as house:
-        run, _ = ended(house, site.submit(shop))
-        assert run.verdict == "confirmed"
+        run, events = ended(house, run_id)
+    assert run.verdict == "confirmed", "the step that nobody had was given back, and taken again"
+    assert set(starters(events)) == {worker.name}
     server.stop()
     worker.signal(signal.SIGTERM)
     assert worker.wait(15) == 0, "a worker may leave while the store is away"

@@ -205,6 +205,7 @@ def make_torture(
 def main(seconds: float, seed: int) -> None:
     """Round after round of eight runs, until the time is over."""
     until = time.monotonic() + seconds
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="torture-") as folder:
         root = Path(folder)
         with postgres_server(root / "pg") as postgres, s3_server(root / "s3") as s3:
