@@ -1,6 +1,7 @@
-"""What CodePilot's execution plane costs, beside others, measured in one run.
+"""What CodePilot costs, beside others, measured in one run each: its execution plane, and its durable engine.
 
-`python -m benchmarks.execution --write docs/benchmarks.md` runs everything and writes the tables; `--quick` takes
-under a minute. Every measured thing runs in a process of its own (`drivers/`), which does its own timing; `execution`
-takes them in turns, round after round, so that whatever else the machine does hits all alike.
+`python -m benchmarks.execution --write docs/benchmarks.md` and
+`python -m benchmarks.engine --write docs/benchmarks-engine.md` run everything and write the tables; `--size quick` has
+less to say. Every measured thing runs in a process of its own (`drivers/`), which does its own timing; all take turns,
+round after round, so that whatever else the machine does hits all alike.
 """

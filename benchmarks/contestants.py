@@ -122,12 +122,12 @@ class Driver:
             self._process.kill()
             self._process.wait()
             self._errors.seek(0)
-            raise Failed(_last_error(self._errors.read().decode(errors="replace")))
+            raise Failed(last_error(self._errors.read().decode(errors="replace")))
         reply: dict[str, Any] = json.loads(line)
         return reply
 
 
-def _last_error(said: str) -> str:
+def last_error(said: str) -> str:
     """The line of a traceback that names the exception; its message may go on for many more."""
     lines = said.strip().splitlines() or ["it did not answer"]
     named = [line for line in lines if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Failed|TIMEOUT|EOF)\b", line)]

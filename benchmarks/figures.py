@@ -61,6 +61,23 @@ class Goal:
         return [self.what, f"< {self.below_ms:g}", said, "yes" if self.met else "**no**"]
 
 
+@dataclass(frozen=True)
+class Least:
+    """A figure that was promised to be at least so much, and what was measured."""
+
+    what: str
+    at_least: float
+    measured: float | None
+
+    @property
+    def met(self) -> bool:
+        return self.measured is not None and self.measured >= self.at_least
+
+    def row(self) -> list[str]:
+        said = "not measured" if self.measured is None else shown(self.measured)
+        return [self.what, f"≥ {self.at_least:g}", said, "yes" if self.met else "**no**"]
+
+
 def shown(value: float) -> str:
     """Three significant digits, no exponents."""
     if value >= 100:

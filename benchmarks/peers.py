@@ -10,6 +10,9 @@ import venv
 from pathlib import Path
 
 PINNED = {"smolagents": "1.26.0", "swe-rex": "1.4.0"}
+ENGINES = {"dbos": "3.3.0", "procrastinate": "3.10.0"}
+_BESIDE = {"procrastinate": ["psycopg[binary]==3.3.8"]}
+"""What a package needs and does not ask for by itself."""
 _INSTALL_SEC = 600
 
 
@@ -23,12 +26,13 @@ def default_directory() -> Path:
 
 def interpreter(package: str, directory: Path) -> Path:
     """A Python that has the package, installing it first if need be."""
-    wanted = f"{package}=={PINNED[package]}"
+    wanted = f"{package}=={({**PINNED, **ENGINES})[package]}"
     home = directory / f"{wanted}-py{sys.version_info[0]}.{sys.version_info[1]}"
     python, done = home / "bin" / "python", home / "installed"
     if not done.exists():
         venv.create(home, clear=True, with_pip=True)
         command = [os.fspath(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wanted]
+        command += _BESIDE.get(package, [])
         print(f"installing {wanted} …", file=sys.stderr)
         try:
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=_INSTALL_SEC)

@@ -25,3 +25,25 @@ class Size:
 FULL = Size(5, 3, 200, 0.5, 200, (2_000, 20_000), 25_000, 7, 25)
 QUICK = Size(2, 1, 50, 0.1, 20, (2_000,), 5_000, 3, 5)
 TINY = Size(1, 1, 2, 0.1, 6, (80,), 200, 1, 1, synced=False)
+
+
+@dataclass(frozen=True)
+class EngineSize:
+    """How much is measured of durable engines."""
+
+    rounds: int
+    runs: int
+    """How many runs are worked off for one figure."""
+    floor_seconds: float
+    starts: int
+    """How many runs are enqueued one by one, to see when each is started."""
+    takeovers: int
+    patience_seconds: float
+    """How long a dead worker's step is waited for."""
+    shapes: tuple[tuple[int, int], ...] = ((1, 1), (1, 8), (4, 1), (4, 8))
+    """How many processes work, and on how many runs each at a time."""
+
+
+ENGINE_FULL = EngineSize(3, 240, 3.0, 60, 5, 30.0)
+ENGINE_QUICK = EngineSize(1, 40, 1.0, 8, 1, 10.0)
+ENGINE_TINY = EngineSize(1, 4, 0.1, 2, 1, 10.0, ((1, 1), (2, 1)))

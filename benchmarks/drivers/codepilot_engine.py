@@ -1,0 +1,72 @@
+"""CodePilot: its worker as `codepilot worker` runs it, with steps that do nothing.
+
+A run has seven states when all goes well; PLAN is tried twice, so that it has eight steps.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from benchmarks.drivers.lines import Engine, Role, Talk, serve
+from codepilot.core.decide import Failed, Outcome, Succeeded, start
+from codepilot.core.events import Event, RunFinished, State
+from codepilot.core.failures import Failure, FailureKind
+from codepilot.core.task import Goal, TaskSpec
+from codepilot.engine import Crew, House, Worker
+from codepilot.engine.steps import STEPS
+from codepilot.engine.work import Work
+from codepilot.store import new_id
+
+_AGAIN = Failed(Failure(kind=FailureKind.TOOL_FAILED, message="The first try does not count."))
+
+
+class CodePilot:
+    def __init__(self, role: Role, talk: Talk) -> None:
+        self._role, self._talk = role, talk
+        self._house = House.open({"CODEPILOT_HOME": str(Path.cwd() / "home")}, role.url)
+        for state in STEPS:
+            STEPS[state] = self._step
+        worker = Worker(self._house, listen=self._hear)
+        self._crew = Crew(self._house, worker, concurrency=role.concurrency)
+        self._thread = threading.Thread(target=self._run)
+        self._working = threading.Event()
+
+    def enqueue(self) -> None:
+        task = TaskSpec(task_id=new_id("t-"), goal=Goal(natural="Nothing"), repo="/nowhere", sandbox_level="none")
+        run_id = new_id("r-")
+        self._house.store.create_run(run_id, start(task, run_id))
+
+    def work(self) -> None:
+        self._thread.start()
+        self._working.wait()
+
+    def stop(self) -> None:
+        if self._working.is_set():
+            self._crew.stop(hurry=True)
+            self._thread.join()
+        self._house.close()
+
+    def _run(self) -> None:
+        self._crew.run(self._working.set)
+
+    def _step(self, work: Work) -> Outcome:
+        if work.run.state is State.INIT:
+            self._role.started(self._talk)
+        return _AGAIN if work.run.state is State.PLAN and work.claim.attempt == 1 else Succeeded()
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event.data, RunFinished):
+            if event.data.state is not State.DONE:
+                raise RuntimeError(f"the run ended as {event.data}")
+            self._role.finished(self._talk)
+
+
+def _make(role: Role, talk: Talk) -> Engine:
+    return CodePilot(role, talk)
+
+
+if __name__ == "__main__":
+    os.environ["CODEPILOT_HOME"] = str(Path.cwd() / "home")
+    serve(_make, "")
