@@ -234,7 +234,7 @@ def processes_of(marker: str) -> list[str]:
 
 def left_in(home: Path) -> list[str]:
     """What a home must not have when all its runs have ended."""
-    unwanted = ("workspaces/*", "locks/*.workplace", "bundles/.*", "repos/*.tmp", "repos/**/tmp_*")
+    unwanted = ("workspaces/*", "locks/*.workplace", "bundles/.*")
     return sorted(str(path) for pattern in unwanted for path in home.glob(pattern))
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import TaskKind
-from codepilot.engine import Request, make_task
+from codepilot.engine import House, Request, cancel, make_task, submit
+from codepilot.engine.garbage import sweep
 from codepilot.engine.settings import load_settings, make_budget
 from codepilot.engine.site import _within
+from codepilot.engine.workplace import Workplace
 
 
 @pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "link/secret", "a/../../secret"])
@@ -55,3 +58,31 @@ def test_a_url_with_a_secret_is_refused_before_anything_is_kept(url: str) -> Non
     with pytest.raises(CodePilotError, match="password"):
         make_task(Request(repo=url), {})
     assert make_task(Request(repo="ssh://git@host/x.git"), {}).repo == "ssh://git@host/x.git"
+
+
+@pytest.mark.parametrize("run_id", ["../../etc", "r-", "r-A", "r-a.2", "r-a-base", "x-1", "r-a/b"])
+def test_an_id_that_could_be_a_path_or_another_runs_workspace_is_refused(
+    house: House, checkout: Path, run_id: str
+) -> None:
+    with pytest.raises(CodePilotError, match="cannot be the id"):
+        submit(house, make_task(Request(repo=str(checkout)), {}), run_id)
+    assert house.store.history() == []
+
+
+def test_a_sweep_removes_what_is_over_and_leaves_what_is_in_use(house: House, checkout: Path) -> None:
+    run = submit(house, make_task(Request(repo=str(checkout)), {}), "r-over")
+    cancel(house, run.run_id)
+    used = Workplace.take(house.home, run.run_id)
+    for name in (used.name, f"{run.run_id}.2", f"{run.run_id}.2-proof"):
+        (house.home.workspaces / name / "tree").mkdir(parents=True)
+    Workplace.take(house.home, run.run_id).close()
+    half_made = house.home.repos / "x.tmp"
+    half_made.mkdir()
+    sweep(house)
+    assert [path.name for path in house.home.workspaces.iterdir()] == [used.name]
+    assert half_made.exists()
+    used.close()
+    os.utime(half_made, (0, 0))
+    sweep(house)
+    assert list(house.home.workspaces.iterdir()) == list(house.home.locks.glob("*.workplace")) == []
+    assert not half_made.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.engine.close import remove_workspaces, worth_keeping
@@ -11,6 +12,9 @@ from codepilot.engine.workplace import lock_files, remove_workplaces, run_of
 from codepilot.store import StepStatus
 from codepilot.telemetry import now_us
 from codepilot.workspace import remove_workspace
+
+HALF_MADE_SEC = 3600.0
+"""Nobody is still busy for so long with what takes seconds to make."""
 
 
 def collect(house: House, days: float) -> list[str]:
@@ -33,12 +37,18 @@ def collect(house: House, days: float) -> list[str]:
 
 
 def sweep(house: House) -> None:
-    """Remove the workspaces here of runs that ended elsewhere, or while another process had one in use."""
+    """Remove the workspaces here of runs that ended elsewhere, or while another process had one in use; and what
+    processes that were killed left half made."""
     for run_id in _here(house):
         with contextlib.suppress(CodePilotError):
             run = house.store.load(run_id)
             if run.terminal and not worth_keeping(run):
                 remove_workspaces(run, house.home)
+    for pattern in ("*.git/tmp_index_*", "*.tmp"):
+        for path in house.home.repos.glob(pattern):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - path.lstat().st_mtime > HALF_MADE_SEC:
+                    remove_workspace(path)
 
 
 def _here(house: House) -> set[str]:

@@ -48,6 +48,12 @@ def submit(house: House, task: TaskSpec, run_id: str | None = None) -> Run:
     Where workers on other machines may take it, a checkout of this one is pinned now: only we can see it.
     """
     run_id = run_id or new_id("r-")
+    if not re.fullmatch(r"r-[a-z0-9][a-z0-9-]{0,60}", run_id) or run_id.endswith(("-base", "-proof")):
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"{run_id!r} cannot be the id of a run.",
+            next_action="Use r- and small letters, digits and hyphens, for example r-ci-4711.",
+        )
     drafts = start(task, run_id)
     if house.shared and not is_url(task.repo):
         base = carry_base(house, pin(task, house.home))
