@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from codepilot.agents import CodeActAgent
 from codepilot.core.events import Event, EventType, State
+from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import Policy
 from codepilot.core.run import Run
 from codepilot.engine import House, Request, Worker, make_task, submit
@@ -81,6 +82,19 @@ def replaced(old: str, new: str) -> str:
 
 
 RIGHT = replaced("width + height", "width * height")
+
+
+def until(*replies: str, before: Mapping[int, Callable[[], None]] | None = None, **model: int) -> ScriptedModel:
+    """A model that says this and no more: the run ends there. Before some replies something may happen."""
+    said = iter(enumerate(replies))
+
+    def reply(messages: object) -> str:
+        for number, text in said:
+            (before or {}).get(number, lambda: None)()
+            return text
+        raise CodePilotError(FailureKind.MODEL_REFUSED, "there is no more to be seen")
+
+    return ScriptedModel(reply, **model)
 
 
 def drive(

@@ -131,16 +131,17 @@ class _Step:
             case Malformed(message):
                 observed = {"status": FORMAT_ERROR, "message": message}
                 finished = TurnFinished(turn=turn.number, observation=observed)
-        self.turns[-1] = replace(turn, observation=self._finish(finished))
-        self._stop_if_broken(finished)
+        recorded = self._finish(finished)
+        self.turns[-1] = replace(turn, observation=recorded.observation)
+        self._stop_if_broken(recorded)
 
-    def _finish(self, finished: TurnFinished) -> JsonObject:
-        """What the agent reads: the observation, with what the engine found wrong in the tree the action left."""
+    def _finish(self, finished: TurnFinished) -> TurnFinished:
+        """The turn as it is on record: with the tree it left, and what the engine found wrong in that."""
         recorded = self._record(EventType.TURN_FINISHED, finished).data
-        observation = recorded.observation if isinstance(recorded, TurnFinished) else finished.observation
-        found = observation.get("violations")
+        turn = recorded if isinstance(recorded, TurnFinished) else finished
+        found = turn.observation.get("violations")
         self.violations += len(found) if isinstance(found, list) else 0
-        return observation
+        return turn
 
     def _stop_if_broken(self, finished: TurnFinished) -> None:
         """What this turn's calls came to may be for the whole run to mend, or for nobody."""

@@ -154,7 +154,7 @@ class Work:
             kept = SnapshotTaken(snapshot=taken.snapshot, tree=taken.tree)
             recorded = self.append(
                 [
-                    self.draft(draft.type, _told(draft.data, blocked), draft.artifacts),
+                    self.draft(draft.type, _told(draft.data, taken.tree, blocked), draft.artifacts),
                     *(self.draft(EventType.GUARDRAIL_BLOCKED, one) for one in blocked),
                     self.draft(EventType.SNAPSHOT_TAKEN, kept),
                     *keep_snapshot(self, taken.snapshot),
@@ -176,8 +176,9 @@ class Work:
         )
 
 
-def _told(turn: TurnFinished, blocked: Sequence[GuardrailBlocked]) -> TurnFinished:
-    """The turn with what it left in the tree that may not be there: the agent reads it with its observation."""
+def _told(turn: TurnFinished, tree: str, blocked: Sequence[GuardrailBlocked]) -> TurnFinished:
+    """The turn with the tree it left, and what may not be in it: the agent reads that with its observation."""
+    turn = turn.model_copy(update={"tree": tree})
     if not blocked:
         return turn
     found: list[JsonValue] = [f"{one.attempt} may not be there ({one.rule}): remove it" for one in blocked]

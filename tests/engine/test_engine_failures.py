@@ -1,0 +1,153 @@
+"""Every class of failure in the work itself, provoked for real: what the agent is told, and where the run goes next.
+
+Forbidden actions are in `test_engine_policy`, what fails around a run in `test_engine_surroundings`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from engine_kit import DONE, MAP, PLAN, RIGHT, code, drive, replaced, result, states, until
+
+from codepilot.agents import CodeActAgent
+from codepilot.core.breaker import SAME_CALL_LIMIT
+from codepilot.core.events import EventType, State
+from codepilot.core.failures import FailureKind
+from codepilot.engine import House, Worker, resume
+
+THOUGHT = result(root_cause="it does not multiply", fix_hypothesis="multiply")
+STALE = (
+    "--- a/shapes.py\n+++ b/shapes.py\n@@ -1,2 +1,2 @@\n def area(width, height):\n"
+    "-    return width / height\n+    return width * height\n"
+)
+MISTAKES = {
+    "patch_conflict": (f"apply_patch({STALE!r})", ("PatchError", "return width + height")),
+    "compile_error": (
+        "write_file('other.py', 'def area(:')\nprint(run_command(['python', '-m', 'py_compile', 'other.py']))\n"
+        "import os\nos.remove('other.py')",
+        ("SyntaxError", "exit code 1"),
+    ),
+    "hallucinated_path": ("read_file('src/geometry/shapes.py')", ("src/geometry/shapes.py", "shapes.py")),
+    "missing_dependency": ("import a_module_that_nobody_has", ("ModuleNotFoundError",)),
+    "tool_missing": ("print(run_command(['./gradlew', 'test']))", ("exit code 127",)),
+    "out_of_memory": ("much = bytearray(3 << 30)\nmuch[:] = b'x' * len(much)", ("emory",)),
+    "timeout": ("import time\ntime.sleep(100)", ("timeout",)),
+}
+
+
+def test_what_goes_wrong_within_an_action_is_shown_to_the_agent_who_mends_it(house: House, checkout: Path) -> None:
+    actions = [code(action) for action, _ in MISTAKES.values()]
+    model = until(MAP, PLAN, *actions, RIGHT, DONE)
+    run, events = drive(house, checkout, model, budget={"command_sec": 4})
+    for number, (name, (_, shown)) in enumerate(MISTAKES.items()):
+        told = model.requests[3 + number][-1].content
+        for part in shown:
+            assert part in told, (name, part, told)
+    assert run.test_result is not None
+    assert run.test_result.passed
+    assert states(events)[:6] == [State.INIT, State.MAP_REPO, State.PLAN, State.IMPLEMENT, State.TEST, State.REVIEW]
+    assert run.spent.iterations == 1
+
+
+def test_two_red_cycles_bring_the_whole_history_to_the_planner(house: House, checkout: Path) -> None:
+    first, second = replaced("width + height", "width - height"), replaced("width + height", "width // height")
+    model = until(MAP, PLAN, first, DONE, THOUGHT, second, DONE, THOUGHT)
+    run, events = drive(house, checkout, model)
+    cycle = [State.IMPLEMENT, State.TEST, State.REFLECT]
+    assert states(events)[:10] == [State.INIT, State.MAP_REPO, State.PLAN, *cycle, *cycle, State.PLAN]
+    again = model.requests[5][1].content
+    for part in (
+        "width - height",
+        "test_area",
+        "AssertionError: -1 != 12",
+        "the end of the log:",
+        "it does not multiply",
+    ):
+        assert part in again, "a change that did not hold goes back to the implementer with its log"
+    planned = model.requests[8][1].content
+    assert "You find the cause" in model.requests[8][0].content
+    for part in ("+    return width - height", "+    return width // height", "test_area", "it does not multiply"):
+        assert part in planned
+    for tail in ("-1 != 12", "0 != 12"):
+        assert tail in planned, "each cycle's log is there"
+    assert planned.count("the end of the log:") == 2
+    assert run.spent.iterations == 2
+
+
+def test_code_that_does_not_load_is_red_and_reflected_on(house: House, checkout: Path) -> None:
+    broken = code("write_file('shapes.py', 'def area(:\\n')")
+    model = until(MAP, PLAN, broken, DONE, THOUGHT)
+    _, events = drive(house, checkout, model)
+    assert states(events)[3:7] == [State.IMPLEMENT, State.TEST, State.REFLECT, State.IMPLEMENT]
+    assert "SyntaxError" in model.requests[4][1].content
+
+
+def test_a_suite_that_takes_too_long_is_narrowed_to_what_can_be_run(house: House, checkout: Path) -> None:
+    slow = (
+        "import time, unittest\nclass SlowTest(unittest.TestCase):\n    def test_it(self):\n        time.sleep(100)\n"
+    )
+    (checkout / "test_zzz.py").write_text(slow, encoding="utf-8")
+    model = until(MAP, PLAN, RIGHT, DONE)
+    named = "test_shapes.ShapesTest.test_area"
+    run, events = drive(house, checkout, model, tests=(named,), budget={"command_sec": 4})
+    assert run.baseline is not None
+    assert (run.baseline.suite, run.baseline.targets) == ("partial", (named,))
+    assert run.test_result is not None
+    assert run.test_result.passed
+    assert run.test_result.summary.passed == 2, "the named test and the one that had ended by then"
+    assert State.REVIEW in states(events)
+
+
+def test_a_tool_of_the_map_that_is_missing_has_the_repository_mapped_again(house: House, checkout: Path) -> None:
+    wrong = result(build_system="gradle", test_cmd=["./gradlew", "test"])
+    build = code("print(run_command(['./gradlew', 'test']))")
+    model = until(wrong, PLAN, build, MAP)
+    run, events = drive(house, checkout, model)
+    road = [State.MAP_REPO, State.PLAN, State.IMPLEMENT, State.MAP_REPO, State.PLAN]
+    assert states(events)[1:6] == road
+    assert run.failures[0].kind is FailureKind.TOOL_MISSING
+    assert "./gradlew, which the map of the repository names, is not installed" in model.requests[3][1].content
+    assert run.repo_map is not None
+    assert run.repo_map.build_system == "python"
+
+
+def test_a_conversation_that_grows_too_long_is_a_spent_budget(house: House, checkout: Path) -> None:
+    talk = [code(f"print('{number}' * 7900)") for number in range(8)]
+    model = until(MAP, PLAN, *talk, context_tokens=20_000)
+    run, _ = drive(house, checkout, model)
+    assert run.failure is not None
+    assert (run.state, run.failure.kind) == (State.ABORTED, FailureKind.BUDGET_EXCEEDED)
+    assert run.failure.details["budget"] == "context_tokens"
+    assert 2 < run.spent.turns < 10, "the last request was not sent"
+    resume(house, run.run_id)
+    fresh = until(RIGHT, context_tokens=20_000)
+    Worker(house, agent_for=lambda task: CodeActAgent(fresh)).drive(run.run_id)
+    assert [len(request) for request in fresh.requests[:2]] == [2, 4], "the conversation begins anew"
+
+
+def test_the_same_call_that_fails_in_step_after_step_ends_the_run(house: House, checkout: Path) -> None:
+    """Not in a row, not within one step: only the run as a whole can see that it leads nowhere."""
+    wrong = replaced("width + height", "width - height")
+    look = code("try:\n    read_file('geometry.py')\nexcept Exception as error:\n    print(type(error))")
+    life = [look, code("print(list_files())"), look, wrong, DONE, THOUGHT]
+    model = until(MAP, PLAN, *life, *life, PLAN, *life)
+    run, events = drive(house, checkout, model)
+    assert run.failure is not None
+    assert (run.state, run.failure.kind) == (State.FAILED, FailureKind.REPEATED_FAILURE)
+    assert run.failure.details["skill"] == "read_file"
+    assert run.failure.details["times"] == SAME_CALL_LIMIT
+    assert "geometry.py" in run.failure.message
+    assert run.spent.iterations == 3
+    assert events[-1].type is EventType.RUN_FINISHED
+
+
+@pytest.mark.parametrize("changing", [True, False])
+def test_a_command_that_says_no_may_be_asked_again_after_a_change(house: House, checkout: Path, changing: bool) -> None:
+    ask = "print(run_command(['python', '-m', 'unittest', '-q']).exit_code)"
+    between = "write_file('notes.txt', 'NUMBER')" if changing else "print(NUMBER)"
+    actions = [code(f"{between.replace('NUMBER', str(number))}\n{ask}") for number in range(SAME_CALL_LIMIT)]
+    run, _ = drive(house, checkout, until(MAP, PLAN, *actions))
+    assert run.failure is not None
+    ended = FailureKind.MODEL_REFUSED if changing else FailureKind.REPEATED_FAILURE
+    assert (run.failure.kind, run.spent.turns) == (ended, 2 + SAME_CALL_LIMIT)
