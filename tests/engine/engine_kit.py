@@ -15,7 +15,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import Policy
 from codepilot.core.run import Run
 from codepilot.engine import House, Request, Worker, make_task, submit
-from codepilot.models import ReplayModel, ScriptedModel
+from codepilot.models import ReplayModel, Reply, ScriptedModel
 
 CODE = """def area(width, height):
     return width + height
@@ -84,11 +84,11 @@ def replaced(old: str, new: str) -> str:
 RIGHT = replaced("width + height", "width * height")
 
 
-def until(*replies: str, before: Mapping[int, Callable[[], None]] | None = None, **model: int) -> ScriptedModel:
+def until(*replies: str | Reply, before: Mapping[int, Callable[[], None]] | None = None, **model: int) -> ScriptedModel:
     """A model that says this and no more: the run ends there. Before some replies something may happen."""
     said = iter(enumerate(replies))
 
-    def reply(messages: object) -> str:
+    def reply(messages: object) -> str | Reply:
         for number, text in said:
             (before or {}).get(number, lambda: None)()
             return text

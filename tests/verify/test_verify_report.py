@@ -21,7 +21,7 @@ from codepilot.core.events import (
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.run import Run, Spent
 from codepilot.core.task import FollowUp, Goal, TaskOrigin, TaskSpec
-from codepilot.verify import exit_code, exit_code_of, report, report_json, write_record
+from codepilot.verify import Report, exit_code, exit_code_of, report, report_json, write_record
 
 KEYS = [
     "schema_version",
@@ -45,6 +45,7 @@ KEYS = [
     "cost_usd",
     "duration_sec",
     "next_steps",
+    "iterations_detail",
 ]
 
 TASK = TaskSpec(task_id="t-1", goal=Goal(natural="mend it"), repo="/somewhere")
@@ -74,6 +75,11 @@ def done() -> Run:
         proof=ProofRecorded(ok=True, verdict="plausible", confidence=0.8, after=TestSummary(passed=4), suite="full"),
         spent=Spent(iterations=2, turns=5, tokens=7, cost_usd=0.5, wall_us=1_500_000),
     )
+
+
+def test_a_document_of_an_earlier_version_can_be_read() -> None:
+    earlier = {name: value for name, value in report_json(report(done())).items() if name != "iterations_detail"}
+    assert Report.model_validate(earlier) == report(done())
 
 
 def test_the_document_has_exactly_the_documented_keys() -> None:

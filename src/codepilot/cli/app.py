@@ -109,7 +109,9 @@ def show(run_id: RunArg, as_json: JsonFlag = False) -> None:
             from codepilot.cli.screens import run_screen
             from codepilot.engine import patch_of
 
-            run_screen(console(), found, patch_of(house, found))
+            several = found.spent.iterations > 1
+            figures = house.store.iterations(found.run_id).iterations if several else ()
+            run_screen(console(), found, patch_of(house, found), figures)
 
 
 @app.command()

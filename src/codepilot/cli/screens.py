@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from codepilot.core.failures import Failure
 from codepilot.core.run import Run
 from codepilot.core.task import TaskSpec
 from codepilot.store import Home, RunRow
+from codepilot.telemetry import IterationFigures
 
 COLOURS = {
     State.DONE: "green",
@@ -114,7 +116,7 @@ def history_table(rows: list[RunRow]) -> RenderableType:
     return table
 
 
-def run_screen(console: Console, run: Run, patch: bytes) -> None:
+def run_screen(console: Console, run: Run, patch: bytes, figures: Sequence[IterationFigures] = ()) -> None:
     """`codepilot show`: one run at a glance."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
@@ -131,7 +133,22 @@ def run_screen(console: Console, run: Run, patch: bytes) -> None:
     if run.sandbox_level:
         table.add_row("sandbox", run.sandbox_level)
     console.print(Panel(table, title=run.run_id, title_align="left"))
+    if figures:
+        console.print(iterations_table(figures))
     ending(console, run, patch)
+
+
+def iterations_table(figures: Sequence[IterationFigures]) -> RenderableType:
+    """What each iteration took and gave; 0 is what led to the first."""
+    table = Table(title="iterations", title_justify="left", title_style="dim", show_edge=False, pad_edge=False)
+    for name in ("", "seconds", "turns", "tokens", "files", "pass", "fail"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("what went wrong", overflow="ellipsis", no_wrap=True, ratio=1)
+    for one in figures:
+        numbers = (one.number, f"{one.duration_sec:.1f}", one.turns, one.tokens, len(one.files))
+        tests = ("" if count is None else str(count) for count in (one.tests_passed, one.tests_failed))
+        table.add_row(*map(str, numbers), *tests, escape(plain(one.errors[-1] if one.errors else "")))
+    return table
 
 
 def when(us: int) -> str:

@@ -12,7 +12,7 @@ from codepilot.engine.house import House
 from codepilot.engine.plane import remover
 from codepilot.engine.workplace import remove_workplaces
 from codepilot.store import Home
-from codepilot.telemetry import RunLog
+from codepilot.telemetry import RunLog, figures
 from codepilot.verify import Report, report, write_record
 
 
@@ -66,6 +66,7 @@ def report_run(run: Run, events: list[Event], home: Home) -> Report:
         workspace=str(workspace) if workspace.exists() else None,
         log=str(log) if log.exists() else None,
         next_steps=[event.data.follow_up for event in events if isinstance(event.data, FollowUpProposed)],
+        iterations_detail=told.iterations if (told := figures(events)) else (),
     )
 
 

@@ -1,7 +1,7 @@
 """What can be seen of a run: its log, its timeline, its transcript, and the clock they share."""
 
 from codepilot.telemetry.clock import now_us, rfc3339
-from codepilot.telemetry.figures import Figures, figures
+from codepilot.telemetry.figures import Figures, IterationFigures, figures
 from codepilot.telemetry.metrics import METRICS, Metrics
 from codepilot.telemetry.redact import Redactor, redact
 from codepilot.telemetry.runlog import RunLog
@@ -11,6 +11,7 @@ from codepilot.telemetry.transcript import transcript
 __all__ = [
     "METRICS",
     "Figures",
+    "IterationFigures",
     "Metrics",
     "Redactor",
     "RunLog",

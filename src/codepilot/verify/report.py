@@ -11,6 +11,7 @@ from codepilot.core.events import State, Verdict
 from codepilot.core.failures import Failure, FailureKind, Origin
 from codepilot.core.run import Run
 from codepilot.core.task import FollowUp
+from codepilot.telemetry import IterationFigures
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -52,6 +53,8 @@ class Report(Contract):
     cost_usd: float
     duration_sec: float
     next_steps: tuple[FollowUp, ...] = ()
+    iterations_detail: tuple[IterationFigures, ...] = ()
+    """What each iteration took and gave; number 0 is what leads to the first."""
 
 
 def report(
@@ -62,6 +65,7 @@ def report(
     workspace: str | None = None,
     log: str | None = None,
     next_steps: Sequence[FollowUp] = (),
+    iterations_detail: Sequence[IterationFigures] = (),
     status: State | None = None,
 ) -> Report:
     """How `run` stands. `status` and `bundle` say what will hold once the bundle being written is in its place."""
@@ -88,6 +92,7 @@ def report(
         cost_usd=run.spent.cost_usd,
         duration_sec=round(run.spent.wall_us / 1e6, 3),
         next_steps=tuple(next_steps),
+        iterations_detail=tuple(iterations_detail),
     )
 
 

@@ -1,0 +1,48 @@
+"""What each iteration of a run took and gave is there to be asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from engine_kit import DONE, MAP, PLAN, RIGHT, drive, replaced, result, until
+
+from codepilot.core.events import Usage
+from codepilot.engine import House
+from codepilot.models import Reply
+
+
+def show(house: House, *arguments: str) -> str:
+    environ = {**os.environ, "CODEPILOT_HOME": str(house.home.path), "COLUMNS": "160"}
+    command = [sys.executable, "-m", "codepilot", "show", *arguments]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout
+
+
+def test_show_tells_each_iteration(house: House, checkout: Path) -> None:
+    wrong = replaced("width + height", "width - height")
+    thought = result(root_cause="it subtracts", fix_hypothesis="multiply")
+    costly = Reply(text=DONE, usage=Usage(turns=1, tokens=700, cost_usd=0.25))
+    run, _ = drive(house, checkout, until(MAP, PLAN, wrong, costly, thought, RIGHT, DONE))
+    found = json.loads(show(house, run.run_id, "--json"))
+    before, first, second = found["iterations_detail"]
+    assert found["iterations"] == 2
+    assert [one["number"] for one in (before, first, second)] == [0, 1, 2]
+    assert [stay["state"] for stay in before["states"]] == ["INIT", "MAP_REPO", "PLAN"]
+    assert [stay["state"] for stay in first["states"]] == ["IMPLEMENT", "TEST", "REFLECT"]
+    assert (first["tokens"], first["cost_usd"], second["tokens"]) == (700, 0.25, 0)
+    assert first["files"] == second["files"] == ["shapes.py"]
+    assert (first["tests_failed"], first["pass_rate"]) == (1, 0.0)
+    assert (second["tests_failed"], second["pass_rate"]) == (0, 1.0)
+    assert "test_area" in first["errors"][0]
+    for one in found["iterations_detail"]:
+        assert one["duration_sec"] > 0
+    assert abs(sum(one["duration_sec"] for one in found["iterations_detail"]) - found["duration_sec"]) < 0.1
+
+    lines = show(house, run.run_id).splitlines()
+    table = next(number for number, line in enumerate(lines) if line.startswith("iterations"))
+    assert "seconds" in lines[table + 1]
+    assert [line.split()[0] for line in lines[table + 3 : table + 6]] == ["0", "1", "2"]
+    assert "700" in lines[table + 4]
