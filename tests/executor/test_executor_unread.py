@@ -32,7 +32,7 @@ def test_what_nobody_reads_ends_with_its_workspace(strict, request_for, how):
         client.create(request_for())
         snapshot = client.snapshot(NAME).snapshot
         until_full(start(client))
-        {"delete": client.delete, "release": client.release}.get(how, lambda name: client.restore(name, snapshot))(NAME)
+        getattr(client, how)(*((NAME, snapshot) if how == "restore" else (NAME,)))
     client.create(request_for())
     for process in [start(client, "cat"), start(client, "cat")]:
         process.kill()
