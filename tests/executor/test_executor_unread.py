@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from conftest import NAME
 
 from codepilot.executor import StartProcess
 
+NAME = "r-1"
 PATIENCE_SEC = 20.0
 MUCH = "exec head -c 3000000 /dev/zero"
 """More than is held for a reader, so that it is never written to its end."""
