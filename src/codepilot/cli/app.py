@@ -149,7 +149,8 @@ def history(
         elif rows:
             from codepilot.cli.screens import history_table
 
-            _console().print(history_table(rows))
+            console = _console()
+            console.print(history_table(console.width, rows))
         else:
             typer.echo("No runs yet. Try: codepilot demo")
 
@@ -342,16 +343,19 @@ def _console() -> Console:
 def _start(request: Request, *, apply: bool = False, accept_plausible: bool = False, as_json: bool = False) -> None:
     """Say what will run, where and how confined; then record the run and drive it."""
     from codepilot.cli.screens import opening
-    from codepilot.engine import level_of, make_task, submit
+    from codepilot.cli.signals import early_interrupts
+    from codepilot.engine import executor_url, level_of, make_task, submit
     from codepilot.store import Home, new_id
 
     task, run_id = make_task(request, os.environ), new_id("r-")
-    if not as_json:
-        home = Home.default(os.environ)
-        _console().print(opening(task, run_id, home, level_of(task, home)))
-    with _house() as house:
-        found = submit(house, task, run_id)
-        _finish(house, found, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
+    with early_interrupts(run_id) as recorded:
+        if not as_json:
+            home = Home.default(os.environ)
+            _console().print(opening(task, run_id, home, level_of(task, home), executor_url(os.environ)))
+        with _house() as house:
+            found = submit(house, task, run_id)
+            recorded.set()
+            _finish(house, found, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
 
 
 def _finish(

@@ -60,7 +60,7 @@ def serve(serving: Serving, environ: Mapping[str, str]) -> None:
         raise CodePilotError(
             FailureKind.ENVIRONMENT_MISSING,
             f"The executor's service needs {error.name}, which is not installed.",
-            "pip install 'codepilot[service]'",
+            "Install it into the same environment: pip install fastapi uvicorn",
         ) from error
     settings = _settings(serving, environ)
     credentials = [Credential(**vars(one)) for one in load_settings(None, environ).network.credentials]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from codepilot.engine.control import cancel, request_pause, resume
     from codepilot.engine.garbage import collect
     from codepilot.engine.house import House
-    from codepilot.engine.plane import level_of, open_executor
+    from codepilot.engine.plane import executor_url, level_of, open_executor
     from codepilot.engine.reprove import Checking, verify_again
     from codepilot.engine.settings import load_settings
     from codepilot.engine.task import Request, make_task, parse_budget, submit
@@ -27,6 +27,7 @@ _HOMES = {
     "apply_run": "apply",
     "cancel": "control",
     "collect": "garbage",
+    "executor_url": "plane",
     "level_of": "plane",
     "load_settings": "settings",
     "make_task": "task",
@@ -48,6 +49,7 @@ __all__ = [
     "apply_run",
     "cancel",
     "collect",
+    "executor_url",
     "level_of",
     "load_settings",
     "make_task",

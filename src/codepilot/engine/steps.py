@@ -6,6 +6,7 @@ snapshot and finds earlier results among the run's events.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import closing
 from typing import TypeVar
@@ -33,7 +34,7 @@ from codepilot.core.plan import Plan
 from codepilot.core.run import Failed, Outcome, Red, Refused, Skipped, Succeeded
 from codepilot.core.task import TaskSpec
 from codepilot.engine.finalize import finalize
-from codepilot.engine.plane import seen_at
+from codepilot.engine.plane import executor_url, seen_at
 from codepilot.engine.site import Site, find_project, keep_baseline, open_objects, pin
 from codepilot.engine.work import Work
 from codepilot.executor import DiffResult
@@ -55,8 +56,9 @@ def initialise(work: Work) -> Outcome:
         return Succeeded(f"{len(done.targets)} failing test(s) to repair")
     if work.run.base is None:
         work.record(EventType.BASE_PINNED, pin(task, work.home))
-    if work.run.sandbox_level != work.executor.level:
-        work.record(EventType.SANDBOX_CHOSEN, SandboxChosen(level=work.executor.level))
+    chosen = SandboxChosen(level=work.executor.level, executor=executor_url(os.environ))
+    if (work.run.sandbox_level, work.run.executor) != (chosen.level, chosen.executor):
+        work.record(EventType.SANDBOX_CHOSEN, chosen)
     if work.recorded(NetworkAllowed) is None:
         work.append([work.draft(EventType.NETWORK_ALLOWED, scope) for scope in _network(task)])
     project = _project(work)

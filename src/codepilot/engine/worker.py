@@ -16,6 +16,7 @@ from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Failed, Outcome, Paused, Run, cancelled, decide, decide_start, evolve
 from codepilot.core.task import TaskSpec
 from codepilot.engine.close import close_run, open_log
+from codepilot.engine.plane import check_place
 from codepilot.engine.site import KeptSite
 from codepilot.engine.steps import STEPS
 from codepilot.engine.watch import StopRequested, Watch
@@ -95,6 +96,7 @@ class Worker:
     def _perform(self, run: Run, claim: Claim, kept: KeptSite, publish: Callable[[Sequence[Event]], None]) -> Outcome:
         with Watch(self._store, run, kept.interrupt, pause_interrupts=run.state not in AGENT_STATES) as watch:
             try:
+                check_place(run)
                 kept.executor(run.task)
                 agent = self._agent_for(run.task)
                 stores = (self._store, self._artifacts, self._home)

@@ -228,7 +228,7 @@ class Http:
         return CodePilotError(
             FailureKind.EXECUTOR_LOST,
             f"the executor at {self.url} cannot be used: {why}",
-            advice or "Check that `codepilot executor` runs there, then `codepilot resume`.",
+            advice or "Check that `codepilot executor` runs there, then try again.",
             url=self.url,
             request_id=request_id,
         )
