@@ -223,7 +223,7 @@ def cancel(run_id: RunArg) -> None:
 
 @app.command()
 def verify(
-    bundle: Annotated[Path, typer.Argument(help="A bundle's directory.")],
+    bundle: Annotated[str, typer.Argument(metavar="BUNDLE", help="A bundle's directory, or a run that has one.")],
     repo: Annotated[Path | None, typer.Option(help="Where the base commit is, if not where it was.")] = None,
     python: Annotated[str | None, typer.Option(metavar="PATH", help="The project's interpreter.")] = None,
     unsafe_no_sandbox: Annotated[bool, typer.Option("--unsafe-no-sandbox", help="Run code unconfined.")] = False,
@@ -234,7 +234,8 @@ def verify(
 
     checking = Checking(repo=repo, python=python, unsafe_no_sandbox=unsafe_no_sandbox)
     with _house() as house:
-        proof = verify_again(house, bundle, checking, os.environ)
+        where = Path(bundle) if Path(bundle).exists() else house.home.bundles / house.store.find(bundle)
+        proof = verify_again(house, where, checking, os.environ)
         if as_json:
             typer.echo(proof.model_dump_json())
         elif proof.ok:
@@ -379,7 +380,7 @@ def _finish(
     if as_json:
         _print_json(house, found, refused)
     else:
-        ending(console, found, patch_of(house, found))
+        ending(console, found, patch_of(house, found), applied=applied is not None)
     if applied is not None and not as_json:
         _say_applied(applied.checkout, applied.files)
     if refused is not None and not as_json:

@@ -52,14 +52,15 @@ def opening(task: TaskSpec, run_id: str, home: Home, level: str, executor: str |
     return Panel(table, title=f"codepilot · {run_id}", title_align="left", border_style="cyan")
 
 
-def ending(console: Console, run: Run, patch: bytes) -> None:
+def ending(console: Console, run: Run, patch: bytes, *, applied: bool) -> None:
     """The diff, before and after, the verdict, the bundle, and what to do next."""
     if run.state is State.DONE:
         console.print(Syntax(printable(patch), "diff", background_color="default", word_wrap=True))
         console.print(before_and_after(run))
         console.print(_verdict(run))
         console.print(Text.assemble(("bundle   ", "dim"), str(run.bundle)), soft_wrap=True)
-        console.print(Text.assemble(("apply    ", "dim"), (apply_command(run), "bold")), soft_wrap=True)
+        if not applied:
+            console.print(Text.assemble(("apply    ", "dim"), (apply_command(run), "bold")), soft_wrap=True)
         return
     if run.state is State.PAUSED:
         console.print(f"[yellow]Paused.[/] Go on with: [bold]codepilot resume {run.run_id}[/]", soft_wrap=True)
@@ -146,7 +147,7 @@ def run_screen(console: Console, run: Run, patch: bytes) -> None:
     if run.task.hosts:
         table.add_row("network", Text(", ".join(run.task.hosts)))
     console.print(Panel(table, title=run.run_id, title_align="left"))
-    ending(console, run, patch)
+    ending(console, run, patch, applied=False)
 
 
 def when(us: int) -> str:
