@@ -87,6 +87,7 @@ class LocalExecutor:
             carried = {spec.target: Path(spec.source) for spec in request.carried}
             try:
                 created = place.workspace.create(request.tree, carried)
+                place.laid_down(created)
             finally:
                 self._forget_unmade(request.workspace, place)
             if self._durable:
@@ -258,6 +259,7 @@ class LocalExecutor:
             return None
         place = self._places[workspace] = self._make(CreateWorkspace.model_validate_json(kept))
         place.reopened()
+        place.laid_down(created=False)
         return place
 
     def _forget_unmade(self, workspace: str, place: Place) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from weakref import WeakSet
 
@@ -15,7 +15,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor.network import Network
 from codepilot.executor.protocol import CreateWorkspace, WorkspaceInfo
 from codepilot.executor.recall import Answers
-from codepilot.sandbox import Answer, Kernel, Limits, Mount, Process, Sandbox, View
+from codepilot.sandbox import Answer, Held, Kernel, Limits, Mount, Process, Sandbox, View
 from codepilot.workspace import ObjectStore, Workspace
 
 _ASK_AGAIN_SEC = 0.05
@@ -55,6 +55,7 @@ class Place:
         self._reopened = False
         self.network = network or Network(self.workspace.path / "network", sandbox.level)
         self._former: WeakSet[Kernel] = WeakSet()
+        self._held: Held | None = None
 
     @property
     def inside(self) -> Path:
@@ -80,6 +81,12 @@ class Place:
                 self.network.withdraw()
                 self.request = request
 
+    def laid_down(self, created: bool) -> None:
+        """The workspace is there, just made or as an earlier process left it: from now on its growth is counted."""
+        if created or self._held is None:
+            with suppress(FileNotFoundError):  # half removed
+                self._held = Held(self.workspace.made_at, known=created)
+
     def view(self, env: Mapping[str, str] | None = None, cwd: str = ".") -> View:
         return View(
             workspace=Mount(self.workspace.tree_path, self.inside, writable=True),
@@ -87,6 +94,7 @@ class Place:
             cwd=self.inside / _relative(cwd),
             env={**self.request.env, **(env or {})},
             proxy=self.network.way(self.request.hosts),
+            held=self._held,
         )
 
     def kernel(self) -> Kernel:
