@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cli_kit import Command, Repo
 
+from codepilot.cli.signals import early_interrupts
 from codepilot.core.events import EventType
 
 
@@ -37,6 +38,18 @@ ONCE = (
     EventType.BUNDLE_WRITTEN,
     EventType.RUN_FINISHED,
 )
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_an_interrupt_before_the_work_begins_says_what_is(recorded: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, early_interrupts("r-x") as known:
+        if recorded:
+            known.set()
+        raise KeyboardInterrupt
+    assert ended.value.code == 130
+    told = capsys.readouterr().err
+    assert ("codepilot resume r-x" in told) is recorded
+    assert ("Nothing was begun" in told) is not recorded
 
 
 @pytest.mark.parametrize("delay", [0.9, 2.0, 3.5, 5.5])

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from codepilot.cli.progress import Progress, advance
-from codepilot.cli.screens import failure, printable
+from codepilot.cli.screens import failure, history_table, printable
 from codepilot.cli.text import plain, plain_lines
 from codepilot.core.events import Event, EventType, State, StepFailed, StepQueued
 from codepilot.core.failures import Failure, FailureKind
+from codepilot.store import RunRow
 
 EVIL = "test[\x1b]0;owned\x07\x1b[2J\x9b31m\u202e]"
 
@@ -42,3 +43,15 @@ def test_failures_steps_and_diffs_are_shown_harmless() -> None:
 @pytest.mark.parametrize("patch", [b"", b"\xff\xfe", b"diff --git a/x b/x\nindex 1..2\n+a\r\n"])
 def test_a_diff_of_any_bytes_can_be_shown(patch: bytes) -> None:
     assert "index 1" not in printable(patch)
+
+
+def test_a_list_keeps_its_columns_on_a_narrow_terminal():
+    rows = [
+        RunRow("r-01m7g0dheq2rma773sga", State.DONE, "confirmed", "A long task " * 9, "/x", 0, 0, None),
+        RunRow("r-01m7g0dheq2rma773sgb", State.FAILED, None, "short", "/x", 0, 0, FailureKind.SANDBOX_UNAVAILABLE),
+    ]
+    console = Console(width=90, file=io.StringIO())
+    console.print(history_table(console.width, rows))
+    shown = console.file.getvalue()
+    for word in ("r-01m7g0dheq2rma773sga", "DONE", "confirmed", "FAILED", "sandbox_unavailable", "A long"):
+        assert word in shown

@@ -135,7 +135,7 @@ def greeting() -> object:
 
 def ask_for(port: int) -> str:
     return code(
-        "import os, subprocess, sys\nos.environ.pop('NO_PROXY', 0); os.environ.pop('no_proxy', 0)\n"
+        "import subprocess, sys\n"
         f"src = 'import urllib.request as r; print(r.urlopen(\"http://localhost:{port}\", timeout=5).read())'\n"
         "out = subprocess.run([sys.executable, '-c', src], capture_output=True, text=True)\n"
         "print(out.stdout[-500:], out.stderr[-500:])"
@@ -156,7 +156,7 @@ def test_only_hosts_that_were_opened_are_reached(house: House, checkout: Path, g
 
 def test_a_host_that_was_refused_is_told_once(house: House, checkout: Path, greeting: int) -> None:
     ask = ask_for(greeting)
-    hosts = ("pypi.org",)
+    hosts = ("localhost:1",)
     run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, ask, ask, RIGHT, DONE, APPROVE]), hosts=hosts)
     assert run.state is State.DONE
     refused = [event.data for event in events if isinstance(event.data, NetworkRefused)]

@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, drive
 
+from codepilot.agents import Agent, CodeActAgent
 from codepilot.core.events import State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import Policy
-from codepilot.engine import House, open_executor
+from codepilot.core.task import TaskSpec
+from codepilot.engine import House, Worker, open_executor, request_pause, resume
 from codepilot.engine.plane import least_elsewhere
 from codepilot.models import ScriptedModel
 from codepilot.sandbox import Least, Wanted
@@ -73,6 +75,33 @@ def test_a_service_that_is_away_says_so(house: House, checkout: Path, monkeypatc
     monkeypatch.setenv("CODEPILOT_EXECUTOR_URL", "http://127.0.0.1:9")
     run, _ = drive(house, checkout, ScriptedModel([]))
     assert (run.state, run.failure and run.failure.kind) == (State.FAILED, FailureKind.EXECUTOR_LOST)
+
+
+def test_a_run_goes_on_where_its_workspace_is(
+    service: Service, house: House, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pausing(messages: object) -> str:
+        request_pause(house, house.store.find("last"))
+        return MAP
+
+    run, _ = drive(house, checkout, ScriptedModel(pausing))
+    assert (run.state, run.executor) == (State.PAUSED, service.url)
+    monkeypatch.delenv("CODEPILOT_EXECUTOR_URL")
+    resume(house, run.run_id)
+    ended = Worker(house, agent_for=_nobody).drive(run.run_id)
+    assert (ended.state, ended.failure and ended.failure.kind) == (State.FAILED, FailureKind.EXECUTOR_LOST)
+    assert ended.failure is not None
+    assert service.url in ended.failure.message
+    assert f"CODEPILOT_EXECUTOR_URL={service.url}" in ended.failure.next_action
+    monkeypatch.setenv("CODEPILOT_EXECUTOR_URL", service.url)
+    resume(house, run.run_id)
+    agent = CodeActAgent(ScriptedModel([PLAN, RIGHT, DONE, APPROVE]))
+    ended = Worker(house, agent_for=lambda task: agent).drive(run.run_id)
+    assert ended.state is State.DONE
+
+
+def _nobody(task: TaskSpec) -> Agent:
+    raise AssertionError("the run is not worked on")
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,25 @@ def test_a_repository_spends_no_more_however_it_writes_it(files: tuple[Path, Pat
     assert load(files, own=own, repo="[budget]\ntokens = 10").budget["tokens"] == 10
 
 
+def test_a_repository_may_raise_only_what_its_reader_has_not_set(files: tuple[Path, Path]) -> None:
+    budget = load(files, own="[budget]\nwall_sec = 30", repo="[budget]\nwall_sec = 900\ncommand_sec = 900").budget
+    assert (budget["wall_sec"], budget["command_sec"]) == (30, 900)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[policy]\nviolatons = 1", "there is no setting policy.violatons; did you mean violations?"),
+        ("[polcy]\nviolations = 1", "there is no setting polcy; did you mean policy?"),
+        ("sandbox = 1", "[sandbox] must be a section"),
+    ],
+)
+def test_a_mistake_is_told_in_plain_words(files: tuple[Path, Path], text: str, said: str) -> None:
+    with pytest.raises(CodePilotError) as refused:
+        load(files, own=text)
+    assert said in refused.value.failure.message
+
+
 def test_both_spellings_of_a_name_mean_the_same(files: tuple[Path, Path]) -> None:
     settings = load(files, own='[policy]\nleastLevel = "landlock"', repo='[policy]\ngeneratedCode = "low"')
     assert (settings.policy.least_level, settings.policy.generated_code) == ("landlock", "low")

@@ -32,11 +32,11 @@ def test_later_layers_win_and_unknown_keys_are_named(tmp_path: Path) -> None:
     (home / "codepilot").mkdir(parents=True)
     repo.mkdir()
     (home / "codepilot" / "codepilot.toml").write_text("[budget]\nwall_sec = 1\niterations = 2\n", encoding="utf-8")
-    (repo / "codepilot.toml").write_text("[budget]\nwall_sec = 3\n", encoding="utf-8")
+    (repo / "codepilot.toml").write_text("[budget]\nwall_sec = 0.5\n", encoding="utf-8")
     environ = {"XDG_CONFIG_HOME": str(home), "CODEPILOT_BUDGET_COMMAND_SEC": "7"}
     settings = load_settings(repo, environ)
     budget = make_budget(TaskKind.BUGFIX, settings.budget, {"tokens": 5})
-    assert (budget.wall_sec, budget.iterations, budget.command_sec, budget.tokens) == (3, 2, 7, 5)
+    assert (budget.wall_sec, budget.iterations, budget.command_sec, budget.tokens) == (0.5, 2, 7, 5)
     with pytest.raises(CodePilotError, match="wall"):
         make_budget(TaskKind.BUGFIX, {"wall": 3})
 

@@ -166,3 +166,17 @@ def strict(tmp_path: Path) -> Iterator[Callable[..., Service]]:
     yield begin_one
     for one in begun:
         one.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Callable[..., Service]]:
+    """Starts `codepilot executor` with options, each in a home of its own."""
+    begun: list[Service] = []
+
+    def begin_one(*options: str) -> Service:
+        begun.append(begin_command(tmp_path / f"served-{len(begun)}", *options))
+        return begun[-1]
+
+    yield begin_one
+    for one in begun:
+        assert one.end() == 0

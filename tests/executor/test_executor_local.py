@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from weakref import WeakSet
 
 import pytest
 
 from codepilot.executor import LocalExecutor, RunCode, RunCommand, StartProcess
+from codepilot.sandbox import Kernel
 from codepilot.workspace import ObjectStore
 
 NAME = "r-1"
@@ -148,3 +151,38 @@ def test_who_is_interrupted_by_a_delete_is_told_so(tmp_path, sandbox, request_fo
             assert told.result().status == "interrupted"
         assert not tree.parent.exists()
     executor.close()
+
+
+def test_kernels_that_were_replaced_are_let_go(local, request_for):
+    place = local._place(NAME)
+    known: WeakSet[Kernel] = WeakSet()
+    for number in range(4):
+        local.create(request_for(env={"N": str(number)}))
+        assert local.run_code(code("import os; os.environ['N']")).value == repr(str(number))
+        known.add(place.kernel())
+    gc.collect()
+    assert len(known) == 1
+
+
+def test_an_action_that_waited_for_a_replaced_kernel_leaves_none_running(local, request_for):
+    place = local._place(NAME)
+    held = place.kernel()
+    local.create(request_for(env={"N": "1"}))
+    assert held is not place.kernel()
+    held.run("1")
+    assert held.running
+    place.used(held)
+    assert not held.running
+    local.run_code(code("1"))
+    assert place.kernel().running
+
+
+def test_a_skill_on_this_side_is_told_whose_call_it_is(tmp_path, sandbox, request_for):
+    asked = []
+    executor = LocalExecutor(tmp_path / "w", sandbox, answer=lambda *call: asked.append(call))
+    executor.create(request_for())
+    try:
+        assert executor.run_code(code("import codepilot_kernel\ncodepilot_kernel.ask('x', {'a': 1})")).status == "ok"
+    finally:
+        executor.close()
+    assert asked == [("x", {"a": 1}, NAME)]

@@ -229,6 +229,28 @@ def test_credentials_are_added_and_requests_told_of(
         executor.close()
 
 
+def test_a_service_adds_the_credentials_of_its_own_configuration(
+    tmp_path: Path, request_for: Request, host: str, monkeypatch: pytest.MonkeyPatch, served: Any
+) -> None:
+    level("bubblewrap")
+    config = tmp_path / "config" / "codepilot" / "codepilot.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(
+        f'[[network.credentials]]\nhost = "{host}"\nheader = "X-Key"\nenvironment = "TEST_KEY"\ntls = false\n'
+    )
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(config.parent.parent))
+    monkeypatch.setenv("TEST_KEY", "hidden-from-code")
+    service = served("--allow-host", host)
+    client = service.client()
+    client.create(request_for(host))
+    script = fetch(host) + "\nimport os\nprint('hidden-' + 'from-code' in str(os.environ), 'TEST_KEY' in os.environ)"
+    assert client.run_code(RunCode(workspace=NAME, code=script)).stdout == "hello\nFalse False\n"
+    assert Web.tokens[-1] == "hidden-from-code"
+    assert "hidden-from-code" not in service.log.read_text()
+    client.delete(NAME)
+    client.close()
+
+
 @pytest.mark.parametrize("name", ["landlock", "none"])
 def test_hosts_are_refused_where_a_proxy_could_be_walked_around(
     name: str, home: Path, request_for: Request, host: str

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from conftest import NAME
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import CodeResult, LocalExecutor, RunCode
 from codepilot.executor.recall import Answers
 
+NAME = "r-1"
 ASKED = RunCode(workspace=NAME, code="1", idempotency_key="k")
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import http.server
 import os
 import shutil
+import signal
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +22,8 @@ from typing import Any
 import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.sandbox import Completed, Credential, Kernel, Limits, Proxy, Sandbox, View
+from codepilot.sandbox import Completed, Credential, Kernel, Limits, Proxy, Sandbox, View, bridge
+from codepilot.sandbox.waiting import readable
 
 LIMITS = Limits(wall_sec=60)
 SECRET = "s3cr3t-token-value"
@@ -328,3 +334,22 @@ def test_a_proxy_beside_the_hosts_network_or_one_that_is_gone_is_refused(
     with pytest.raises(CodePilotError) as caught:
         bubblewrap.run(("/bin/true",), replace(view, proxy=proxy.path), LIMITS)
     assert caught.value.kind is FailureKind.SANDBOX_UNAVAILABLE
+
+
+def test_the_carrier_holds_nothing_that_was_open(tmp_path: Path) -> None:
+    """However large its number; the command has ended, so that whoever still holds it is the carrier."""
+    read, write = os.pipe()
+    high = fcntl.fcntl(write, fcntl.F_DUPFD, 1500)
+    os.close(write)
+    socket_path = os.fspath(tmp_path / "none")
+    argv = [sys.executable, bridge.__file__, "0", socket_path, "/bin/true"]
+    try:
+        subprocess.run(argv, pass_fds=[high], check=True, timeout=20)
+        os.close(high)
+        assert readable([read], 20) == [read] and os.read(read, 1) == b""
+    finally:
+        os.close(read)
+        for found in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                if socket_path.encode() in found.read_bytes().split(b"\0"):
+                    os.kill(int(found.parent.name), signal.SIGKILL)

@@ -250,14 +250,18 @@ def test_a_guardian_that_is_killed_takes_its_tree_with_it(landlock, view, marked
 
 def test_a_launcher_that_is_killed_is_told_as_such(sandbox, view):
     said: list[Completed] = []
-    stay = ["/bin/sh", "-c", "echo begun; exec sleep 600"]
-    before = set(marked_launchers(os.getpid()))
+    mark = f"600.{secrets.randbelow(10**9):09}"
+    stay = ["/bin/sh", "-c", f"echo begun; exec sleep {mark}"]
+
+    def launchers() -> list[int]:
+        sleep = b"sleep\0%s\0" % mark.encode()
+        mine = marked_launchers(os.getpid())
+        return [pid for pid in mine if any(command(below) == sleep for below in usage.descendants(pid))]
+
     runner = threading.Thread(target=lambda: said.append(sandbox.run(stay, view, Limits(wall_sec=600))))
     runner.start()
-    assert until(lambda: any(command(pid).startswith(b"sleep\0") for pid in usage.descendants(os.getpid())))
-    for pid in set(marked_launchers(os.getpid())) - before:
-        if b"janitor" not in command(pid):
-            os.kill(pid, signal.SIGKILL)
+    assert until(lambda: len(launchers()) == 1, 60)
+    os.kill(launchers()[0], signal.SIGKILL)
     runner.join(30)
     assert [(done.status, done.exit_code, done.stdout) for done in said] == [("error", 137, b"begun\n")]
 

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Capability
 from codepilot.skills import Registry, SkillPolicy, Target, basic_skills
+from codepilot.skills.calling import MAX_OVERDUE
 
 LOCAL = SkillPolicy(target=Target.LOCAL)
 
@@ -86,3 +89,23 @@ def test_a_skill_that_needs_a_network_is_not_there_without_one_and_is_tried_once
     assert "fetch" not in registry.offline()
     assert "fetch(" not in registry.offline().documentation(Capability.FULL_SHELL)
     assert next(iter(registry)).policy.tries == 1
+
+
+def test_calls_that_never_end_are_held_against_whoever_made_them() -> None:
+    registry, go = Registry(), threading.Event()
+
+    @registry.skill(SkillPolicy(target=Target.LOCAL, timeout_sec=0.02))
+    def hangs(long: bool) -> bool:
+        """Waits to be let go."""
+        return go.wait(60) if long else True
+
+    answer = registry.answer(Capability.READ_ONLY)
+    try:
+        for _ in range(MAX_OVERDUE):
+            with pytest.raises(CodePilotError, match="took longer"):
+                answer("hangs", {"long": True}, "one")
+        with pytest.raises(CodePilotError, match="earlier calls still run"):
+            answer("hangs", {"long": False}, "one")
+        assert answer("hangs", {"long": False}, "another") is True
+    finally:
+        go.set()

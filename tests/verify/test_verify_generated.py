@@ -170,6 +170,8 @@ def answered(stdout: bytes, status: str = "ok") -> Scan:
         b'{"found": [["9.py", "B1", "t", "LOW", "x", 1]], "unread": []}',
         b'{"found": [["0.py", "B1", "t", "WILD", "x", 1]], "unread": []}',
         b'{"found": [["0.py", "B1", "t", "LOW", "x", "one"]], "unread": []}',
+        b'{"found": [["0.py", "B1", "t", "LOW", "x", Infinity]], "unread": []}',
+        b'{"found": [["0.py", "B1", "t", "LOW", "x", NaN]], "unread": []}',
         b'{"found": [["0.py"]], "unread": []}',
         b'{"found": 3, "unread": []}',
         b"[" * 100_000,

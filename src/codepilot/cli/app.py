@@ -128,7 +128,8 @@ def history(
         elif rows:
             from codepilot.cli.screens import history_table
 
-            console().print(history_table(rows))
+            screen = console()
+            screen.print(history_table(screen.width, rows))
         else:
             typer.echo("No runs yet. Try: codepilot demo")
 
@@ -201,7 +202,7 @@ def cancel(run_id: RunArg) -> None:
 
 @app.command()
 def verify(
-    bundle: Annotated[Path, typer.Argument(help="A bundle's directory.")],
+    bundle: Annotated[str, typer.Argument(metavar="BUNDLE", help="A bundle's directory, or a run that has one.")],
     repo: Annotated[Path | None, typer.Option(help="Where the base commit is, if not where it was.")] = None,
     python: Annotated[str | None, typer.Option(metavar="PATH", help="The project's interpreter.")] = None,
     unsafe_no_sandbox: Annotated[bool, typer.Option("--unsafe-no-sandbox", help="Run code unconfined.")] = False,
@@ -212,7 +213,8 @@ def verify(
 
     checking = Checking(repo=repo, python=python, unsafe_no_sandbox=unsafe_no_sandbox)
     with open_house() as house:
-        proof = verify_again(house, bundle, checking, os.environ)
+        where = Path(bundle) if Path(bundle).exists() else house.home.bundles / house.store.find(bundle)
+        proof = verify_again(house, where, checking, os.environ)
         if as_json:
             typer.echo(proof.model_dump_json())
         elif proof.ok:
@@ -265,16 +267,19 @@ def doctor(as_json: JsonFlag = False) -> None:
 def _start(request: Request, *, apply: bool = False, accept_plausible: bool = False, as_json: bool = False) -> None:
     """Say what will run, where and how confined; then record the run and drive it."""
     from codepilot.cli.screens import opening
-    from codepilot.engine import level_of, make_task, submit
+    from codepilot.cli.signals import early_interrupts
+    from codepilot.engine import executor_url, level_of, make_task, submit
     from codepilot.store import Home, new_id
 
     task, run_id = make_task(request, os.environ), new_id("r-")
-    if not as_json:
-        home = Home.default(os.environ)
-        console().print(opening(task, run_id, home, level_of(task, home)))
-    with open_house() as house:
-        found = submit(house, task, run_id)
-        _finish(house, found, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
+    with early_interrupts(run_id) as recorded:
+        if not as_json:
+            home = Home.default(os.environ)
+            console().print(opening(task, run_id, home, level_of(task, home), executor_url(os.environ)))
+        with open_house() as house:
+            found = submit(house, task, run_id)
+            recorded.set()
+            _finish(house, found, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
 
 
 def _finish(
@@ -298,7 +303,7 @@ def _finish(
     if as_json:
         _print_json(house, found, refused)
     else:
-        ending(screen, found, patch_of(house, found))
+        ending(screen, found, patch_of(house, found), applied=applied is not None)
     if applied is not None and not as_json:
         _say_applied(applied.checkout, applied.files)
     if refused is not None and not as_json:

@@ -98,7 +98,7 @@ def _limits(level: Level) -> Finding:
     found = enforcement()
     root_alone = os.geteuid() == 0 and level is Level.LANDLOCK and "pids" not in found.controllers
     advice = "Run as an ordinary user: as root, without control groups, only the watchdog bounds forks at this level."
-    return Finding("limits", not root_alone, str(found), advice, needed=False)
+    return Finding("limits", not root_alone, str(found), advice if root_alone else "", needed=False)
 
 
 def _home(environ: Mapping[str, str]) -> Finding:

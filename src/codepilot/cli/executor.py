@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 import typer
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.sandbox import Level, choose
+from codepilot.engine import load_settings
+from codepilot.sandbox import Credential, Level, choose
 
 if TYPE_CHECKING:
     from codepilot.executor import LocalExecutor
@@ -59,9 +60,10 @@ def serve(serving: Serving, environ: Mapping[str, str]) -> None:
         raise CodePilotError(
             FailureKind.ENVIRONMENT_MISSING,
             f"The executor's service needs {error.name}, which is not installed.",
-            "pip install 'codepilot[service]'",
+            "Install it into the same environment: pip install fastapi uvicorn",
         ) from error
     settings = _settings(serving, environ)
+    credentials = [Credential(**vars(one)) for one in load_settings(None, environ).network.credentials]
     sandbox = choose(serving.level)
 
     def open_executor(workspaces: Path) -> LocalExecutor:
@@ -76,6 +78,7 @@ def serve(serving: Serving, environ: Mapping[str, str]) -> None:
             durable=True,
             answer=answer_calls(Capability.READ_ONLY),
             count=count_calls,
+            credentials=credentials,
         )
 
     run_service(settings, open_executor, lambda url: _say(url, sandbox.level, serving))

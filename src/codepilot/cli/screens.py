@@ -34,7 +34,12 @@ COLOURS = {
 }
 
 
-def opening(task: TaskSpec, run_id: str, home: Home, level: str) -> RenderableType:
+def sandbox_row(level: str, executor: str | None) -> Text:
+    where = f" at {executor}" if executor else ""
+    return Text(f"{level}{where}", "red" if level == "none" else "green")
+
+
+def opening(task: TaskSpec, run_id: str, home: Home, level: str, executor: str | None) -> RenderableType:
     """What will run, where, at which sandbox level."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
@@ -42,19 +47,22 @@ def opening(task: TaskSpec, run_id: str, home: Home, level: str) -> RenderableTy
     table.add_row("task", Text(plain(task.goal.natural)))
     table.add_row("repository", Text(task.repo + (f" at {task.ref}" if task.ref else " as it is now")))
     table.add_row("agent", Text(task.agent))
-    table.add_row("sandbox", Text(level, "red" if level == "none" else "green"))
+    table.add_row("sandbox", sandbox_row(level, executor))
+    if task.hosts:
+        table.add_row("network", Text(", ".join(task.hosts)))
     table.add_row("kept in", Text(str(home.path)))
     return Panel(table, title=f"codepilot · {run_id}", title_align="left", border_style="cyan")
 
 
-def ending(console: Console, run: Run, patch: bytes) -> None:
+def ending(console: Console, run: Run, patch: bytes, *, applied: bool) -> None:
     """The diff, before and after, the verdict, the bundle, and what to do next."""
     if run.state is State.DONE:
         console.print(Syntax(printable(patch), "diff", background_color="default", word_wrap=True))
         console.print(before_and_after(run))
         console.print(_verdict(run))
         console.print(Text.assemble(("bundle   ", "dim"), str(run.bundle)), soft_wrap=True)
-        console.print(Text.assemble(("apply    ", "dim"), (apply_command(run), "bold")), soft_wrap=True)
+        if not applied:
+            console.print(Text.assemble(("apply    ", "dim"), (apply_command(run), "bold")), soft_wrap=True)
         return
     if run.state is State.PAUSED:
         console.print(f"[yellow]Paused.[/] Go on with: [bold]codepilot resume {run.run_id}[/]", soft_wrap=True)
@@ -102,17 +110,23 @@ def before_and_after(run: Run) -> RenderableType:
     return table
 
 
-def history_table(rows: list[RunRow]) -> RenderableType:
+def history_table(width: int, rows: list[RunRow]) -> RenderableType:
+    """The task gets what the other columns leave: they are what a list is read for."""
     table = Table(show_edge=False, pad_edge=False)
-    table.add_column("run", no_wrap=True, min_width=22)
-    table.add_column("when", no_wrap=True, min_width=19)
-    table.add_column("state", no_wrap=True, min_width=7)
-    table.add_column("verdict", no_wrap=True, min_width=9)
-    table.add_column("task", overflow="ellipsis", no_wrap=True, ratio=1)
-    for row in rows:
+    worth = [row.verdict or row.failure_kind or "" for row in rows]
+    fixed = {
+        "run": 22,
+        "when": 19,
+        "state": max(5, *(len(row.state) for row in rows)),
+        "verdict": max(7, *map(len, worth)),
+    }
+    for name, columns in fixed.items():
+        table.add_column(name, no_wrap=True, width=columns)
+    left = max(10, width - sum(fixed.values()) - 3 * len(fixed))
+    table.add_column("task", no_wrap=True, overflow="ellipsis", width=left)
+    for row, verdict in zip(rows, worth, strict=True):
         state = Text(row.state, COLOURS.get(State(row.state), "cyan"))
-        worth = row.verdict or row.failure_kind or ""
-        table.add_row(row.run_id, when(row.created_at), state, worth, escape(plain(row.goal)))
+        table.add_row(row.run_id, when(row.created_at), state, verdict, escape(plain(row.goal)))
     return table
 
 
@@ -131,11 +145,13 @@ def run_screen(console: Console, run: Run, patch: bytes, figures: Sequence[Itera
     spent = run.spent
     table.add_row("spent", f"{spent.iterations} iteration(s), {spent.turns} turn(s), {spent.wall_us / 1e6:.1f} s")
     if run.sandbox_level:
-        table.add_row("sandbox", run.sandbox_level)
+        table.add_row("sandbox", sandbox_row(run.sandbox_level, run.executor))
+    if run.task.hosts:
+        table.add_row("network", Text(", ".join(run.task.hosts)))
     console.print(Panel(table, title=run.run_id, title_align="left"))
     if figures:
         console.print(iterations_table(figures))
-    ending(console, run, patch)
+    ending(console, run, patch, applied=False)
 
 
 def iterations_table(figures: Sequence[IterationFigures]) -> RenderableType:

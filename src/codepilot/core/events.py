@@ -123,8 +123,11 @@ class WorkspaceCreated(Contract):
 
 
 class SandboxChosen(Contract):
+    """`executor` is where the code runs, if not on the worker's own machine."""
+
     level: str
     detail: str = ""
+    executor: str | None = None
 
 
 class BaselineRecorded(Contract):

@@ -91,6 +91,7 @@ class Run(Contract):
     base: BasePinned | None = None
     base_snapshot: str | None = None
     sandbox_level: str | None = None
+    executor: str | None = None
     baseline: BaselineRecorded | None = None
     repo_map: RepoMap | None = None
     plan: Plan | None = None
@@ -150,8 +151,8 @@ def _changes(run: Run, event: Event) -> dict[str, object]:
             return {"failed_calls": count_failed(run.failed_calls, data, event.step_id)}
         case BasePinned():
             return {"base": data}
-        case SandboxChosen(level=level):
-            return {"sandbox_level": level}
+        case SandboxChosen(level=level, executor=executor):
+            return {"sandbox_level": level, "executor": executor}
         case SnapshotTaken(snapshot=snapshot) if run.state is State.INIT:
             return {"base_snapshot": snapshot}
         case BaselineRecorded():

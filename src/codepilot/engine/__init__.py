@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from codepilot.engine.fork import fork_run
     from codepilot.engine.garbage import collect
     from codepilot.engine.house import House
-    from codepilot.engine.plane import level_of, open_executor
+    from codepilot.engine.plane import executor_url, level_of, open_executor
     from codepilot.engine.reprove import Checking, verify_again
     from codepilot.engine.settings import load_settings
     from codepilot.engine.task import Request, make_task, parse_budget, submit
@@ -30,6 +30,7 @@ _HOMES = {
     "apply_run": "apply",
     "cancel": "control",
     "collect": "garbage",
+    "executor_url": "plane",
     "fetch_bundle": "close",
     "fork_run": "fork",
     "level_of": "plane",
@@ -54,6 +55,7 @@ __all__ = [
     "apply_run",
     "cancel",
     "collect",
+    "executor_url",
     "fetch_bundle",
     "fork_run",
     "level_of",

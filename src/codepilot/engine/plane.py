@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from urllib.parse import urlsplit
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import Policy
+from codepilot.core.run import Run
 from codepilot.core.task import Capability, TaskSpec
 from codepilot.engine.settings import TOKEN_VARIABLE, ExecutorSection, load_settings
 from codepilot.executor import CreateWorkspace, Executor, LocalExecutor, NetworkSeen
@@ -95,6 +96,27 @@ def _check_secrecy(section: ExecutorSection, url: str) -> None:
             f"The executor at {split.hostname} would get your code and its token unencrypted.",
             next_action="Put TLS in front of it and name it by https, or set [executor] plain_http = true.",
         )
+
+
+def executor_url(environ: Mapping[str, str]) -> str | None:
+    """Where the configuration lets code run, if not here."""
+    return load_settings(None, environ).executor.url
+
+
+def check_place(run: Run) -> None:
+    """A run goes on where its workspace is."""
+    here = executor_url(os.environ)
+    if run.base_snapshot is None or run.executor == here:
+        return
+    if run.executor is None:
+        message, advice = "this machine", "take [executor] out of the configuration"
+    else:
+        message, advice = f"the executor at {run.executor}", f"set CODEPILOT_EXECUTOR_URL={run.executor}"
+    raise CodePilotError(
+        FailureKind.EXECUTOR_LOST,
+        f"Run {run.run_id} has its workspace on {message}; the configuration names {here or 'none'} now.",
+        next_action=f"To go on, {advice}, then `codepilot resume {run.run_id}`.",
+    )
 
 
 def seen_at(executor: Executor, objects: ObjectStore, workspace: str) -> str:

@@ -6,6 +6,7 @@ executor elsewhere, no more money. `level = "none"` counts only as a flag.
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -156,10 +157,10 @@ def _tightened(
 
 
 def _cheaper(budget: Mapping[str, int | float], so_far: Mapping[str, Any]) -> dict[str, int | float]:
-    """A repository may lower what is spent on a model and what a review lets pass; raising it is for its reader."""
-    limits = {**Budget().model_dump(), **so_far}
-    kept = ("tokens", "cost_usd", "patch_lines")
-    return {key: min(value, limits[key]) if key in kept else value for key, value in budget.items()}
+    """A repository may lower everything, and raise what its reader has not set, but never money or a review's size."""
+    usual = Budget().model_dump(include={"tokens", "cost_usd", "patch_lines"})
+    limits = {**usual, **so_far}
+    return {key: min(value, limits[key]) if key in limits else value for key, value in budget.items()}
 
 
 def _merge(into: dict[str, dict[str, Any]], layer: Mapping[str, Any]) -> None:
@@ -183,4 +184,18 @@ def _validate(merged: Mapping[str, Any], source: str) -> Settings:
 
 def _first_mistake(error: ValidationError) -> str:
     first = error.errors()[0]
-    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"there is no setting {where}{_meant(first['loc'])}"
+    if first["type"] in ("model_type", "model_attributes_type"):
+        return f"[{where}] must be a section"
+    return f"{where}: {first['msg'][:200]}"
+
+
+def _meant(place: tuple[int | str, ...]) -> str:
+    known: Mapping[str, Any] = Settings.model_fields
+    for part in place[:-1]:
+        section = known[str(part)].annotation if str(part) in known else None
+        known = getattr(section, "model_fields", {})
+    close = difflib.get_close_matches(str(place[-1]), list(known), 1)
+    return f"; did you mean {close[0]}?" if close else ""

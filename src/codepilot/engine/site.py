@@ -28,6 +28,7 @@ from codepilot.verify import Baseline
 from codepilot.workspace import ObjectStore
 
 _PROJECT = TypeAdapter(Project)
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Site:
             at=self.base.checkout if self.executor.remaps else None,
             mounts=tuple(MountSpec(source=source, target=target) for source, target in self.project.mounts),
             carried=self._carried(),
-            env=self.project.env,
+            env={**_proxied(self.hosts), **self.project.env},
             kernel_python=self.project.interpreter.executable,
             hosts=self.hosts,
         )
@@ -69,6 +70,15 @@ class Site:
     def close(self) -> None:
         """Let go of the objects; the executor belongs to whoever opened it."""
         self.objects.close()
+
+
+def _proxied(hosts: tuple[str, ...]) -> dict[str, str]:
+    """Clients go to loopback names by themselves, unless one of them is a host that was opened."""
+    opened = {host.partition(":")[0] for host in hosts}
+    if not opened.intersection(LOOPBACK):
+        return {}
+    left = ",".join(name for name in LOOPBACK if name not in opened)
+    return {"NO_PROXY": left, "no_proxy": left}
 
 
 def _within(root: Path, path: str) -> Path:

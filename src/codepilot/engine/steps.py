@@ -6,6 +6,7 @@ snapshot and finds earlier results among the run's events.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import closing
 from typing import TypeVar
@@ -35,7 +36,7 @@ from codepilot.core.task import TaskSpec
 from codepilot.engine.base import carry_base, fetch_base, local_checkout, open_objects, pin
 from codepilot.engine.carry import keep_snapshot, restore_snapshot
 from codepilot.engine.finalize import finalize
-from codepilot.engine.plane import seen_at
+from codepilot.engine.plane import executor_url, seen_at
 from codepilot.engine.site import Site, find_project, keep_baseline
 from codepilot.engine.work import Work
 from codepilot.executor import DiffResult
@@ -58,8 +59,9 @@ def initialise(work: Work) -> Outcome:
     if work.run.base is None:
         base = carry_base(work.house, pin(task, work.home))
         work.record(EventType.BASE_PINNED, base, base.carried)
-    if work.run.sandbox_level != work.executor.level:
-        work.record(EventType.SANDBOX_CHOSEN, SandboxChosen(level=work.executor.level))
+    chosen = SandboxChosen(level=work.executor.level, executor=executor_url(os.environ))
+    if (work.run.sandbox_level, work.run.executor) != (chosen.level, chosen.executor):
+        work.record(EventType.SANDBOX_CHOSEN, chosen)
     if work.recorded(NetworkAllowed) is None:
         work.append([work.draft(EventType.NETWORK_ALLOWED, scope) for scope in _network(task)])
     project = _project(work)

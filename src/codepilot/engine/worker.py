@@ -22,6 +22,7 @@ from codepilot.engine.close import close_run, open_log
 from codepilot.engine.heart import Heart
 from codepilot.engine.house import House
 from codepilot.engine.measures import count
+from codepilot.engine.plane import check_place
 from codepilot.engine.site import KeptSite
 from codepilot.engine.steps import STEPS
 from codepilot.engine.watch import Leaving, StopRequested, Watch
@@ -141,6 +142,8 @@ class Worker:
         interrupting = run.state not in AGENT_STATES
         with Watch(self._store, run, claim, kept.interrupt, self._leaving, pause_interrupts=interrupting) as watch:
             try:
+                if not self._house.shared:
+                    check_place(run)
                 kept.executor(run.task)
                 agent = self._agent_for(run.task)
                 outcome = STEPS[run.state](Work(run, claim, self._house, agent, watch, kept, publish))

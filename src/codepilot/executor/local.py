@@ -13,7 +13,7 @@ from codepilot.executor.errors import UnknownWorkspace
 from codepilot.executor.fields import check_name, check_object
 from codepilot.executor.network import Network, NetworkSeen, check_hosts
 from codepilot.executor.own_python import with_own_python
-from codepilot.executor.place import Place
+from codepilot.executor.place import AnswerFor, Place
 from codepilot.executor.protocol import (
     CodeError,
     CodeResult,
@@ -29,7 +29,7 @@ from codepilot.executor.protocol import (
     WorkspaceInfo,
     making_git,
 )
-from codepilot.sandbox import ActionResult, Answer, Credential, Level, Limits, Process, Sandbox
+from codepilot.sandbox import ActionResult, Credential, Level, Limits, Process, Sandbox
 from codepilot.workspace import ObjectStore, Workspace, shown
 from codepilot.workspace import Violation as Found
 
@@ -40,7 +40,7 @@ class LocalExecutor:
     """See the protocol. `home` holds the workspaces; after a restart `create` attaches to one that is there.
 
     A `durable` executor finds its workspaces again by itself, with the answers it gave. `answer` calls the skills that
-    run on this side for code actions; `count` is told of the calls each action made.
+    run on this side for code actions, told whose they are; `count` is told of the calls each action made.
     `credentials` are added on this side to what code inside asks of their hosts; `seen` is told of every request.
     """
 
@@ -51,7 +51,7 @@ class LocalExecutor:
         limits: Limits | None = None,
         prelude: str = "",
         durable: bool = False,
-        answer: Answer | None = None,
+        answer: AnswerFor | None = None,
         count: Count | None = None,
         credentials: Sequence[Credential] = (),
         seen: NetworkSeen | None = None,
@@ -87,6 +87,7 @@ class LocalExecutor:
             carried = {spec.target: Path(spec.source) for spec in request.carried}
             try:
                 created = place.workspace.create(request.tree, carried)
+                place.laid_down(created)
             finally:
                 self._forget_unmade(request.workspace, place)
             if self._durable:
@@ -102,7 +103,10 @@ class LocalExecutor:
     def _run_code(self, place: Place, request: RunCode) -> CodeResult:
         kernel = place.kernel()
         with place.running():
-            result = _code_result(kernel.run(request.code, request.timeout_sec))
+            try:
+                result = _code_result(kernel.run(request.code, request.timeout_sec))
+            finally:
+                place.used(kernel)
         count_calls(self._count, result.calls)
         return result.model_copy(update={"kernel_restarted": True}) if place.was_reopened() else result
 
@@ -255,6 +259,7 @@ class LocalExecutor:
             return None
         place = self._places[workspace] = self._make(CreateWorkspace.model_validate_json(kept))
         place.reopened()
+        place.laid_down(created=False)
         return place
 
     def _forget_unmade(self, workspace: str, place: Place) -> None:

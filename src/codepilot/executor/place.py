@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
+from weakref import WeakSet
 
+from pydantic import JsonValue
+
+from codepilot.core.contract import JsonObject
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor.network import Network
 from codepilot.executor.protocol import CreateWorkspace, WorkspaceInfo
 from codepilot.executor.recall import Answers
-from codepilot.sandbox import Answer, Kernel, Limits, Mount, Process, Sandbox, View
+from codepilot.sandbox import Answer, Held, Kernel, Limits, Mount, Process, Sandbox, View
 from codepilot.workspace import ObjectStore, Workspace
 
 _ASK_AGAIN_SEC = 0.05
+
+AnswerFor = Callable[[str, JsonObject, str], JsonValue]
+"""Calls a skill that runs on this side, by name and arguments, for code in the workspace of a name."""
 
 
 class Place:
@@ -28,7 +35,7 @@ class Place:
         limits: Limits,
         prelude: str,
         durable: bool = False,
-        answer: Answer | None = None,
+        answer: AnswerFor | None = None,
         network: Network | None = None,
     ) -> None:
         self.request = request
@@ -38,7 +45,7 @@ class Place:
         self._sandbox = sandbox
         self._limits = limits
         self._prelude = prelude
-        self._answer = answer
+        self._answer = _answering(answer, request.workspace) if answer is not None else None
         self._kernel: Kernel | None = None
         self._processes: list[Process] = []
         self._running: set[threading.Event] = set()
@@ -47,7 +54,8 @@ class Place:
         self.answers = Answers(self.workspace.path / "answers.log" if durable else None)
         self._reopened = False
         self.network = network or Network(self.workspace.path / "network", sandbox.level)
-        self._former: list[Kernel] = []
+        self._former: WeakSet[Kernel] = WeakSet()
+        self._held: Held | None = None
 
     @property
     def inside(self) -> Path:
@@ -73,6 +81,12 @@ class Place:
                 self.network.withdraw()
                 self.request = request
 
+    def laid_down(self, created: bool) -> None:
+        """The workspace is there, just made or as an earlier process left it: from now on its growth is counted."""
+        if created or self._held is None:
+            with suppress(FileNotFoundError):  # half removed
+                self._held = Held(self.workspace.made_at, known=created)
+
     def view(self, env: Mapping[str, str] | None = None, cwd: str = ".") -> View:
         return View(
             workspace=Mount(self.workspace.tree_path, self.inside, writable=True),
@@ -80,6 +94,7 @@ class Place:
             cwd=self.inside / _relative(cwd),
             env={**self.request.env, **(env or {})},
             proxy=self.network.way(self.request.hosts),
+            held=self._held,
         )
 
     def kernel(self) -> Kernel:
@@ -95,12 +110,17 @@ class Place:
             kernel.stop(lost=True)
 
     def _retire_kernel(self) -> None:
-        """End the kernel for good; an action that waits for it may start it once more, so it is kept in sight."""
+        """End the kernel for good. An action that holds it may start it once more, so it is in sight for as long."""
         if self._kernel is not None:
             self._reopened = self._reopened or self._kernel.running
-            self._former.append(self._kernel)
+            self._former.add(self._kernel)
             self.stop_kernel()
             self._kernel = None
+
+    def used(self, kernel: Kernel) -> None:
+        """An action is done with a kernel. The last one of a kernel that was retired meanwhile ends it."""
+        if kernel is not self._kernel and not kernel.busy:
+            kernel.stop()
 
     def adopt(self, start: Callable[[], Process]) -> Process:
         """Start a process that ends with the workspace at the latest."""
@@ -141,8 +161,9 @@ class Place:
     def interrupt(self) -> None:
         """Stop the code action and the commands that are running. Processes belong to whoever started them."""
         self._cancel()
-        if self._kernel is not None:
-            self._kernel.interrupt()
+        kernel = self._kernel
+        if kernel is not None:
+            kernel.interrupt()
 
     def end(self) -> None:
         """Nothing runs in the workspace any more when this returns."""
@@ -178,6 +199,10 @@ class Place:
         """Whether that is still to be told; true once."""
         told, self._reopened = self._reopened, False
         return told
+
+
+def _answering(answer: AnswerFor, workspace: str) -> Answer:
+    return lambda skill, arguments: answer(skill, arguments, workspace)
 
 
 def _relative(cwd: str) -> PurePosixPath:

@@ -64,7 +64,7 @@ class Http:
 
     def __init__(self, url: str, token: str | None, sleep: Callable[[float], None] = time.sleep) -> None:
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
             raise CodePilotError(
                 FailureKind.INVALID_SPEC,
                 "the executor's URL must be http://HOST:PORT or https://HOST:PORT",
@@ -228,7 +228,7 @@ class Http:
         return CodePilotError(
             FailureKind.EXECUTOR_LOST,
             f"the executor at {self.url} cannot be used: {why}",
-            advice or "Check that `codepilot executor` runs there, then `codepilot resume`.",
+            advice or "Check that `codepilot executor` runs there, then try again.",
             url=self.url,
             request_id=request_id,
         )

@@ -5,6 +5,7 @@ from codepilot.sandbox.asking import Answer
 from codepilot.sandbox.bridged import no_proxy
 from codepilot.sandbox.cgroup import Enforcement, enforcement
 from codepilot.sandbox.credentials import Credential
+from codepilot.sandbox.held import Held
 from codepilot.sandbox.kernel_client import Kernel
 from codepilot.sandbox.probe import Least, LevelReport, Wanted, choose, probe, weaker
 from codepilot.sandbox.proxy import Bounds, Proxy, Seen
@@ -20,6 +21,7 @@ __all__ = [
     "Completed",
     "Credential",
     "Enforcement",
+    "Held",
     "Kernel",
     "Least",
     "Level",

@@ -66,6 +66,7 @@ class Bubblewrap(Launched):
             group=group,
             cpus=cpus,
             watched=(view.workspace.source,),
+            held=view.held,
             in_memory={"/tmp": _TMP_BYTES, "/dev/shm": _SHM_BYTES},
         )
 

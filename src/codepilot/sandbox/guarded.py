@@ -74,6 +74,7 @@ class Guarded(Launched):
             guarded=True,
             cleanup=lambda: private.remove(temp),
             watched=(view.workspace.source, temp),
+            held=view.held,
             group=group,
         )
 

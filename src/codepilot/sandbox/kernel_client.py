@@ -68,6 +68,11 @@ class Kernel:
     def running(self) -> bool:
         return self._process is not None and self._process.running
 
+    @property
+    def busy(self) -> bool:
+        """Whether an action runs."""
+        return self._busy.locked()
+
     def run(self, code: str, timeout_sec: float = 300.0) -> ActionResult:
         """Run one action; actions of one kernel wait for one another."""
         with self._busy:
@@ -108,7 +113,7 @@ class Kernel:
     def interrupt(self) -> None:
         """Stop the action that is running, or about to, if there is one; the variables stay."""
         process = self._process
-        if self._busy.locked():
+        if self.busy:
             self._interrupted.set()
             if process is not None and self._asking:
                 process.interrupt()

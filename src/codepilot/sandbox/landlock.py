@@ -1,9 +1,9 @@
 """The level for machines without user namespaces: Landlock, a stricter system call filter, limits and a guardian.
 
-Weaker than bubblewrap: paths cannot be remapped, metadata of the user's own files can be changed where the user may,
-and there is no private network, so that not even loopback is left when the network is off, and no proxy can be made
-the only way out: hosts are refused. Of /dev/shm nothing is seen, so named semaphores (multiprocessing's locks) are
-refused. Root keeps its uid and loses every capability.
+Weaker than bubblewrap: paths cannot be remapped, and metadata of files outside can be read, though not changed. There
+is no private network, so that not even loopback is left when the network is off, and no proxy can be made the only
+way out: hosts are refused. Of /dev/shm nothing is seen, so named semaphores (multiprocessing's locks) are refused.
+Root keeps its uid and loses every capability.
 """
 
 from __future__ import annotations

@@ -81,6 +81,7 @@ class SupervisedProcess:
         try:
             killed = self._attend()
         finally:
+            self._watchdog.note()
             self._tree.reap()
             self._read_stderr_to_end()
             self._limit = self._limit or self._tree.breach()

@@ -9,6 +9,8 @@ from pathlib import Path
 from threading import Event
 from typing import BinaryIO, Literal, Protocol
 
+from codepilot.sandbox.held import Held
+
 
 class Level(StrEnum):
     """How strongly code is confined, strongest first."""
@@ -29,7 +31,10 @@ class Mount:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one command may use. A breach kills the whole process tree and is named in the result."""
+    """What one command may use. A breach kills the whole process tree and is named in the result.
+
+    `disk_bytes` is what a workspace may hold beyond what it was made with, where its view says what it holds.
+    """
 
     wall_sec: float = 300.0
     cpus: float = 1.0
@@ -52,6 +57,8 @@ class View:
     """The host's own network. Code inside then reaches whatever the host reaches."""
     proxy: Path | None = None
     """A Unix socket of a host-side proxy, the only way out while `network` is off."""
+    held: Held | None = field(default=None, compare=False)
+    """What the workspace holds already, so that the disk limit is one for all that runs in it."""
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class Watchdog:
         self._tree = tree
         self._limits = limits
         self._deadline = time.monotonic() + limits.wall_sec
-        self._disk = usage.DiskWatch(tree.watched, limits.disk_bytes) if tree.watched else None
+        self._disk = usage.DiskWatch(tree.watched, limits.disk_bytes, tree.held) if tree.watched else None
         self._next_disk = time.monotonic() + DISK_TICK
         self._last: usage.Usage | None = None
         self.changed = True
@@ -82,18 +82,23 @@ class Watchdog:
             return "processes"
         if self._disk is not None and used.processes <= _FEW:
             self._disk.note(self._tree.root)
-        if self._disk is not None and now >= self._next_disk:
+        if self._disk is not None and (now >= self._next_disk or self._disk.urgent):
             self._next_disk = now + DISK_TICK
-            if self._disk.exceeded(self._tree.root):
+            if not self._disk.idle and self._disk.exceeded(self._tree.root):
                 return "disk"
         return None
+
+    def note(self) -> None:
+        """Remember what the tree has written; it is about to be ended."""
+        if self._disk is not None:
+            self._disk.note(self._tree.root)
 
     def at_end(self) -> str | None:
         """The limit that a tree which has ended by itself broke since it was last looked at.
 
         To be asked before the launcher is buried: its remains, where they may be looked at, tell what was written.
         """
-        return "disk" if self._disk is not None and self._disk.exceeded(self._tree.popen.pid) else None
+        return "disk" if self._disk is not None and self._disk.exceeded(self._tree.popen.pid, ended=True) else None
 
 
 def run(launch: Launch, limits: Limits, stdin: bytes = b"", cancel: Event | None = None) -> Completed:
@@ -104,6 +109,7 @@ def run(launch: Launch, limits: Limits, stdin: bytes = b"", cancel: Event | None
     try:
         reason = supervision.watch()
     finally:
+        supervision.note()
         tree.reap()
         supervision.drain()
         supervision.close()
@@ -153,6 +159,9 @@ class _Supervision:
                 if breach := self._watchdog.breach():
                     return breach
                 next_check = time.monotonic() + TICK
+
+    def note(self) -> None:
+        self._watchdog.note()
 
     def _serve(self, name: str) -> None:
         if name == "stdin":

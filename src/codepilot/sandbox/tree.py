@@ -17,6 +17,7 @@ from pathlib import Path
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox import usage
 from codepilot.sandbox.cgroup import Group
+from codepilot.sandbox.held import Held
 from codepilot.sandbox.spawn import spawn
 from codepilot.sandbox.spec import Limits
 from codepilot.sandbox.waiting import readable
@@ -45,6 +46,7 @@ class Launch:
     """The launcher itself is the guardian of the tree and ends it on SIGTERM; otherwise a PID namespace does."""
     cleanup: Callable[[], None] = lambda: None
     watched: tuple[Path, ...] = ()
+    held: Held | None = None
     executable: str | None = None
     """The launcher's program, if its name in `argv` is another."""
     group: Group | None = None
@@ -116,6 +118,10 @@ class Tree:
     @property
     def watched(self) -> tuple[Path, ...]:
         return self._launch.watched
+
+    @property
+    def held(self) -> Held | None:
+        return self._launch.held
 
     def held_by_files(self) -> int:
         """Memory behind the names of files in memory, where no group counts it; what they hold is bounded by size."""

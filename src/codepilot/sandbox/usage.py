@@ -11,9 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from codepilot.sandbox.held import Held
+
 PAGE = os.sysconf("SC_PAGE_SIZE")
 _HAS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 _WALK_SECONDS = 2.0
+_PAUSES = 5
+_LITTLE = 1 << 20
 _BYTES_PER_INODE = 4096
 _MAPPED_BYTES = 4 << 30
 """Page tables are a 512th of what is mapped, at most; below this they do not count."""
@@ -142,50 +146,96 @@ def _parents() -> dict[int, list[int]]:
 
 
 class DiskWatch:
-    """Notices when this tree fills the file system of some directories (one for all) by more than `limit`.
+    """Notices when this tree makes what some directories hold (on one file system) more than `limit`.
 
     Free space and what the tree has written are cheap signs; only then are the files changed since the start summed,
     deleted ones that are still open included, so that others' writes are not blamed on this tree. What the tree has
-    hidden from that counts by what its processes have written, and a place made unreadable counts against it.
+    hidden from that counts by what its processes have written, and a place made unreadable counts against it. `held`
+    is what there was before, of trees that ended and those that run beside; where that is too much already, this tree
+    may do anything but add to it.
     """
 
-    def __init__(self, directories: Sequence[Path], limit: int) -> None:
+    def __init__(self, directories: Sequence[Path], limit: int, held: Held | None = None) -> None:
         self._directories = directories
         self._limit = limit
-        self._started = time.time() - 1
-        self._free, self._inodes = self._space()
-        self._looked_at = 0
-        self._most_dirtied = 0
+        self._most_inodes = max(1, limit // _BYTES_PER_INODE)
+        self._held = held or Held(time.time() - 1)
+        self._free, self._inodes = self._mark = self._space()
+        self._looked_at = self._most_dirtied = self._noted = 0
+        self._told = (0, 0)
+        self._before = (0, 0)
+        self._again = 0.0
+        self._calm = 0
+        """What this tree had written when it was last found in order."""
+        if self._held.over(limit, self._most_inodes):
+            written, made, hidden = self._written(None)
+            self._held.looked(written, made, hidden)
+            self._before = (written, made)
 
     def note(self, root: int) -> None:
         """Remember what a tree has written so far: it may have ended when it is looked at."""
         self._most_dirtied = max(self._most_dirtied, _dirtied(root))
+        self._tell(*self._mark)
 
-    def exceeded(self, root: int) -> bool:
+    @property
+    def idle(self) -> bool:
+        """Whether it was full before, and nothing has come since anybody looked."""
+        return self._before[0] > self._limit and self._most_dirtied == self._looked_at and self._told[0] < _LITTLE
+
+    @property
+    def urgent(self) -> bool:
+        """Whether this tree writes where there may be no room; looking may take a sixth of the time at most."""
+        wrote = self._most_dirtied > self._looked_at
+        return wrote and self._held.over(self._limit, self._most_inodes) and time.monotonic() >= self._again
+
+    def exceeded(self, root: int, ended: bool = False) -> bool:
+        """Whether it is too much. Of a tree that has ended not all that it wrote may be told."""
         free, inodes = self._space()
         self._free, self._inodes = max(self._free, free), max(self._inodes, inodes)  # others have made room
+        self._mark = (max(self._mark[0], free), max(self._mark[1], inodes))
         self.note(root)
+        self._tell(free, inodes)
         dirtied = self._most_dirtied
-        most_inodes = max(1, self._limit // _BYTES_PER_INODE)
-        fell = self._free - free > self._limit or self._inodes - inodes > most_inodes
-        if not fell and dirtied - self._looked_at <= self._limit:
+        fell = self._free - free > self._limit or self._inodes - inodes > self._most_inodes
+        if not fell and not self._held.over(self._limit, self._most_inodes):
+            self._calm = dirtied
             return False
         written, made, hidden = self._written(root)
-        if written > self._limit or made > most_inodes or (fell and (hidden or dirtied > self._limit)):
+        if not ended and dirtied == self._calm and self._held.total:  # writing shows here, and this tree wrote nothing
+            self._before = (max(written, self._before[0]), self._before[1])
+        if self._has_added(written, made, fell, hidden):
+            self._held.forget()
             return True
-        self._looked_at = dirtied
+        self._held.looked(written, made, hidden)
+        self._looked_at = self._calm = dirtied
+        self._mark, self._told = (free, inodes), (0, 0)
         if fell:  # others wrote; look again when as much has gone again
             self._free, self._inodes = free, inodes
         return False
+
+    def _has_added(self, written: int, made: int, fell: bool, hidden: bool) -> bool:
+        """Whether it is too much, and more than there was before this tree."""
+        most = max(self._limit, self._before[0])
+        if written > most or made > max(self._most_inodes, self._before[1]):
+            return True
+        return (fell and (hidden or self._most_dirtied > self._limit)) or (hidden and self._held.written > most)
+
+    def _tell(self, free: int, inodes: int) -> None:
+        """Add what this tree may have added since anybody looked."""
+        size = max(self._told[0], self._mark[0] - free, self._most_dirtied - self._looked_at)
+        entries = max(self._told[1], self._mark[1] - inodes)
+        self._held.grow(size - self._told[0], entries - self._told[1], self._most_dirtied - self._noted)
+        self._told, self._noted = (size, entries), self._most_dirtied
 
     def _space(self) -> tuple[int, int]:
         found = os.statvfs(self._directories[0])
         return found.f_bfree * found.f_frsize, found.f_ffree
 
-    def _written(self, root: int) -> tuple[int, int, bool]:
+    def _written(self, root: int | None) -> tuple[int, int, bool]:
         """Bytes and entries changed since the start, as far as two seconds of looking find them; was any hidden?"""
-        written, made, hidden = _deleted_but_open(root), 0, False
-        deadline = time.monotonic() + _WALK_SECONDS
+        written, made, hidden = _deleted_but_open(root) if root is not None else 0, 0, False
+        begun = time.monotonic()
+        deadline = begun + _WALK_SECONDS
         queue = [os.fspath(directory) for directory in self._directories]
         held: list[int] = []
         while queue and time.monotonic() < deadline:
@@ -201,13 +251,15 @@ class DiskWatch:
                 except OSError as error:
                     hidden = hidden or error.errno != errno.ENOENT
                     continue
-                if found.st_ctime >= self._started:
+                if found.st_ctime > self._held.since:
                     written += found.st_blocks * 512
                     made += 1
                 if entry.is_dir(follow_symlinks=False):
                     queue.append(entry.path)
         for fd in held:
             os.close(fd)
+        ended = time.monotonic()
+        self._again = ended + _PAUSES * (ended - begun)
         return written, made, hidden
 
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 BACKOFF_SEC = 0.2
 MAX_OVERDUE = 8
-"""How many calls may run on after their timeout, unheard, before no more are made."""
+"""How many calls of one caller may run on after their timeout, unheard, before no more are made for it."""
+MAX_OVERDUE_IN_ALL = 64
 DURATIONS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 UNKNOWN = "unknown"
 
@@ -46,7 +47,7 @@ class Caller:
     ) -> None:
         self._sleep = sleep
         self._jitter = jitter
-        self._overdue: set[threading.Thread] = set()
+        self._overdue: dict[threading.Thread, str] = {}
         self._lock = threading.Lock()
         self._calls = metrics.counter(
             "codepilot_skill_calls_total", "Calls of skills by how they ended.", ("skill", "status")
@@ -55,13 +56,13 @@ class Caller:
             "codepilot_skill_duration_seconds", "How long calls of skills took.", ("skill", "target"), DURATIONS
         )
 
-    def call(self, skill: Skill, arguments: JsonObject, capability: Capability) -> Any:
-        """What the skill gives, or a typed failure."""
+    def call(self, skill: Skill, arguments: JsonObject, capability: Capability, asker: str = "") -> Any:
+        """What the skill gives, or a typed failure. Calls that do not end are held against their asker."""
         started = time.perf_counter()
         status: Status = "success"
         try:
             checked = _allowed(skill, arguments, capability)
-            return self._tried(skill, checked)
+            return self._tried(skill, checked, asker)
         except CodePilotError as error:
             status = _STATUS.get(error.kind, "error")
             raise
@@ -80,12 +81,12 @@ class Caller:
                 name = UNKNOWN if target is None else call.skill
                 self.count(name, Target.EXECUTOR, call.status, call.duration_ms / 1000)
 
-    def _tried(self, skill: Skill, arguments: dict[str, Any]) -> Any:
+    def _tried(self, skill: Skill, arguments: dict[str, Any], asker: str) -> Any:
         last = skill.policy.tries
         deadline = time.monotonic() + skill.policy.timeout_sec
         for past in range(last):
             try:
-                return self._run(skill, arguments, deadline)
+                return self._run(skill, arguments, deadline, asker)
             except Exception as error:
                 wait = BACKOFF_SEC * 2**past * (0.5 + self._jitter())
                 if past + 1 == last or not _transient(error) or time.monotonic() + wait >= deadline:
@@ -95,13 +96,15 @@ class Caller:
             self._sleep(wait)
         raise AssertionError("a skill is tried at least once")
 
-    def _run(self, skill: Skill, arguments: dict[str, Any], deadline: float) -> Any:
+    def _run(self, skill: Skill, arguments: dict[str, Any], deadline: float, asker: str) -> Any:
         """The body in a thread, until the deadline. What it gives later is dropped."""
         with self._lock:
-            self._overdue = {thread for thread in self._overdue if thread.is_alive()}
-            full = len(self._overdue) >= MAX_OVERDUE
-        if full:
-            raise _Overdue(f"{MAX_OVERDUE} earlier calls still run; {skill.name} was not started.")
+            self._overdue = {thread: whose for thread, whose in self._overdue.items() if thread.is_alive()}
+            askers = list(self._overdue.values())
+        if askers.count(asker) >= MAX_OVERDUE or len(askers) >= MAX_OVERDUE_IN_ALL:
+            raise _Overdue(
+                f"{askers.count(asker) or len(askers)} earlier calls still run; {skill.name} was not started."
+            )
         given: list[Any] = []
         raised: list[BaseException] = []
 
@@ -121,7 +124,7 @@ class Caller:
         if raised:
             raise RuntimeError(f"it ended itself ({type(raised[0]).__name__})")
         with self._lock:
-            self._overdue.add(thread)
+            self._overdue[thread] = asker
         raise _Overdue(f"{skill.name} took longer than its {skill.policy.timeout_sec:g} s.")
 
 

@@ -17,7 +17,7 @@ from codepilot.core.events import SkillCall
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.task import Capability
 from codepilot.skills.basic import basic_skills
-from codepilot.skills.registry import Registry, Skill
+from codepilot.skills.registry import Answering, Registry, Skill
 
 GROUP = "codepilot.skills"
 
@@ -56,12 +56,12 @@ def _adding(point: EntryPoint) -> Callable[[Registry], None]:
     return add
 
 
-def answer_calls(capability: Capability, network: bool = False) -> Callable[[str, JsonObject], JsonValue]:
+def answer_calls(capability: Capability, network: bool = False) -> Answering:
     """What an executor's `answer` is: calls of LOCAL skills by code inside, held to a task's capability and network."""
 
-    def answer(name: str, arguments: JsonObject) -> JsonValue:
+    def answer(name: str, arguments: JsonObject, asker: str = "") -> JsonValue:
         there = _installed() if network else _installed().offline()
-        return there.answer(capability)(name, arguments)
+        return there.answer(capability)(name, arguments, asker)
 
     return answer
 

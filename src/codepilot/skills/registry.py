@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Protocol, TypeVar, get_type_hints
 
 from pydantic import ConfigDict, JsonValue, TypeAdapter, create_model
 
@@ -102,6 +102,12 @@ class Skill:
             for name, parameter in inspect.signature(self.function).parameters.items()
         }
         return create_model(f"{self.name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
+
+
+class Answering(Protocol):
+    """Calls a LOCAL skill for code inside a workspace, whose name is the asker's."""
+
+    def __call__(self, name: str, arguments: JsonObject, asker: str = "", /) -> JsonValue: ...
 
 
 class Registry:
@@ -195,7 +201,7 @@ class Registry:
         absent = [skill.name for skill in self if skill not in there]
         return prelude(there, absent, {name: value for name, value in facts.items() if value}, prepare)
 
-    def call(self, name: str, arguments: JsonObject, capability: Capability) -> Any:
+    def call(self, name: str, arguments: JsonObject, capability: Capability, asker: str = "") -> Any:
         """Run a LOCAL skill within its policy."""
         skill = self._skills.get(name)
         if skill is None:
@@ -204,13 +210,13 @@ class Registry:
             raise CodePilotError(
                 FailureKind.TOOL_INVALID_ARGS, f"There is no skill {name!r} to call here; use: {known}."
             )
-        return self._caller.call(skill, arguments, capability)
+        return self._caller.call(skill, arguments, capability, asker)
 
-    def answer(self, capability: Capability) -> Callable[[str, JsonObject], JsonValue]:
+    def answer(self, capability: Capability) -> Answering:
         """What answers a kernel's calls of LOCAL skills, as plain data."""
 
-        def answered(name: str, arguments: JsonObject) -> JsonValue:
-            given = self.call(name, arguments, capability)
+        def answered(name: str, arguments: JsonObject, asker: str = "") -> JsonValue:
+            given = self.call(name, arguments, capability, asker)
             plain: JsonValue = self._skills[name].result.dump_python(given, mode="json", by_alias=False)
             return plain
 

@@ -242,7 +242,7 @@ def _server_engine(url: URL, place: str, **pool: Any) -> Engine:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
             f"The store {place} needs a driver that is not installed: {error.name}.",
-            next_action="Install it with `pip install 'codepilot[postgres]'`.",
+            next_action="Install it into the same environment: pip install 'psycopg[binary]'",
         ) from error
 
 

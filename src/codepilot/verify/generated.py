@@ -179,7 +179,7 @@ def _read_report(
             message = str(title if test in QUOTING else text)[:200]
             seen[where].append(_Seen(str(test), _SEVERITIES[severity], message, number, source))
         return seen, {names[name]: str(reason)[:200] for name, reason in report["unread"]}
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         return {}, {where: f"Bandit gave no report ({error})" for where in names.values() if where[0] == "after"}
 
 

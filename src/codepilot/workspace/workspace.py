@@ -81,6 +81,11 @@ class Workspace:
     def exists(self) -> bool:
         return self.tree_path.is_dir()
 
+    @property
+    def made_at(self) -> float:
+        """When it was complete; what was changed later has a later time of change."""
+        return (self.path / "index.json").stat().st_mtime
+
     def create(self, tree: str, carried: Mapping[str, Path] | None = None) -> bool:
         """Lay a tree down; false if it was there already. `carried` adds host files that are no part of the tree.
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import codepilot
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor.wire import CreateRemote
 
@@ -62,5 +63,6 @@ def check_hosts(hosts: Sequence[str], allowed: Sequence[str]) -> None:
 
 
 def _own_prefixes() -> list[Path]:
+    """The interpreter's places, and CodePilot's own source, which an editable install has elsewhere."""
     base = Path(getattr(sys, "_base_executable", "") or sys.executable)
-    return [Path(sys.prefix), Path(sys.base_prefix), base.resolve().parent.parent]
+    return [Path(sys.prefix), Path(sys.base_prefix), base.resolve().parent.parent, Path(codepilot.__file__).parents[1]]

@@ -90,7 +90,7 @@ OPERATIONS = (
         Restore,
         Done,
         "files",
-        _done(lambda plane, request: plane.executor.restore(request.workspace, request.snapshot, request.paths)),
+        _done(Plane.restore),
         ordered=True,
     ),
     Operation(
@@ -125,7 +125,7 @@ OPERATIONS = (
         Named,
         Done,
         "control",
-        _done(lambda plane, request: plane.executor.release(request.workspace)),
+        _done(Plane.release),
         work=False,
     ),
     Operation(
@@ -134,7 +134,7 @@ OPERATIONS = (
         Named,
         Done,
         "control",
-        _done(lambda plane, request: plane.executor.delete(request.workspace)),
+        _done(Plane.delete),
         work=False,
     ),
 )

@@ -27,7 +27,7 @@ from codepilot.executor.service.allowed import check_hosts, check_mounts, check_
 from codepilot.executor.service.gate import Busy
 from codepilot.executor.service.processes import Processes, Served
 from codepilot.executor.service.settings import ServiceSettings
-from codepilot.executor.wire import BaseState, CreateRemote, StartRemote
+from codepilot.executor.wire import BaseState, CreateRemote, Named, Restore, StartRemote
 from codepilot.workspace import ObjectStore, Workspace
 
 _CHUNK = 1 << 20
@@ -104,6 +104,18 @@ class Plane:
     def start_process(self, request: StartRemote) -> Served:
         plain = StartProcess(workspace=request.workspace, argv=request.argv, env=request.env, limits=request.limits)
         return self.processes.start(request, lambda: self.executor.start_process(plain))
+
+    def restore(self, request: Restore) -> None:
+        with self.processes.ending(request.workspace):
+            self.executor.restore(request.workspace, request.snapshot, request.paths)
+
+    def release(self, request: Named) -> None:
+        with self.processes.ending(request.workspace):
+            self.executor.release(request.workspace)
+
+    def delete(self, request: Named) -> None:
+        with self.processes.ending(request.workspace):
+            self.executor.delete(request.workspace)
 
     def base(self, tree: str) -> BaseState:
         return BaseState(tree=tree, present=self._has(tree))

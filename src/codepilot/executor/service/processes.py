@@ -7,7 +7,7 @@ import contextlib
 import io
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -260,6 +260,17 @@ class Processes:
         if known is None or not known.done() or known.exception() is not None:
             raise CodePilotError(FailureKind.PATH_NOT_FOUND, f"there is no process {name} here", process=name)
         return known.result()
+
+    @contextlib.contextmanager
+    def ending(self, workspace: str) -> Iterator[None]:
+        """The block ends what runs in a workspace; nobody waits any longer for a reader of what it said."""
+        with self._lock:
+            known = [one.result() for one in self._known.values() if one.done() and one.exception() is None]
+        here = [served for served in known if served.request.workspace == workspace]
+        yield
+        for served in here:
+            if not served.ended:
+                served.kill()
 
     def running(self) -> int:
         with self._lock:
