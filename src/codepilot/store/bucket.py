@@ -87,7 +87,7 @@ class Bucket:
             raise CodePilotError(
                 FailureKind.INVALID_SPEC,
                 f"The artifact store {place} needs a library that is not installed: {error.name}.",
-                next_action="Install it with `pip install 'codepilot[s3]'`.",
+                next_action="Install it into the same environment: pip install obstore",
             ) from error
 
         settings: dict[str, Any] = {"copy_if_not_exists": "multipart"}
