@@ -44,6 +44,6 @@ class EngineSize:
     """How many processes work, and on how many runs each at a time."""
 
 
-ENGINE_FULL = EngineSize(3, 240, 3.0, 60, 5, 30.0)
+ENGINE_FULL = EngineSize(3, 240, 2.0, 60, 5, 30.0)
 ENGINE_QUICK = EngineSize(1, 40, 1.0, 8, 1, 10.0)
 ENGINE_TINY = EngineSize(1, 4, 0.1, 2, 1, 10.0, ((1, 1), (2, 1)))
