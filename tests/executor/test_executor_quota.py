@@ -108,7 +108,7 @@ def test_an_executor_that_was_started_again_knows_it(tmp_path, sandbox, request_
 
 
 def test_who_writes_where_there_is_no_room_is_soon_ended(local, tmp_path):
-    assert run(local, "head -c 34000000 /dev/urandom > one") == ("limit", "disk")
+    assert run(local, "head -c 48000000 /dev/urandom > one") == ("limit", "disk")
     before = used(tmp_path)
     slow = "for i in 1 2 3 4 5 6 7 8 9; do head -c 3000000 /dev/urandom > f$i; sync f$i; sleep 0.1; done"
     assert run(local, slow) == ("limit", "disk")
