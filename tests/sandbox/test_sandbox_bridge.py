@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import http.server
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -344,6 +345,8 @@ def test_a_proxy_beside_the_hosts_network_or_one_that_is_gone_is_refused(
 
 def test_the_carrier_holds_nothing_that_was_open(tmp_path: Path) -> None:
     """However large its number; the command has ended, so that whoever still holds it is the carrier."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2000)), hard))
     read, write = os.pipe()
     high = fcntl.fcntl(write, fcntl.F_DUPFD, 1500)
     os.close(write)
@@ -355,6 +358,7 @@ def test_the_carrier_holds_nothing_that_was_open(tmp_path: Path) -> None:
         assert readable([read], 20) == [read] and os.read(read, 1) == b""
     finally:
         os.close(read)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for found in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 if socket_path.encode() in found.read_bytes().split(b"\0"):
