@@ -287,13 +287,13 @@ OUTSIDE: tuple[Attack, ...] = (
     attack(
         "win a race between a check and an open",
         LINKS,
-        "import threading, time\nopen('plain', 'w').close()\nstop = time.monotonic() + 0.3\n"
+        "import threading, time\nopen('plain', 'w').close()\nstop = time.monotonic() + 1\n"
         "def swap():\n"
         "    while time.monotonic() < stop:\n"
         '        os.symlink(T["secret"], "s"); os.replace("s", "x"); os.link("plain", "p"); os.replace("p", "x")\n'
         "threading.Thread(target=swap).start()\nerrors = set()\n"
         "while time.monotonic() < stop:\n"
-        "    try: print(read('x').decode())\n"
+        "    try:\n        if got := read('x').decode(): stop = print(got) or 0\n"
         "    except OSError as error: errors.add(errno.errorcode[error.errno])\n"
         "for one in errors: say(one)\n",
         HIDDEN,
