@@ -162,3 +162,24 @@ def test_a_host_that_was_refused_is_told_once(house: House, checkout: Path, gree
     refused = [event.data for event in events if isinstance(event.data, NetworkRefused)]
     assert [one.host for one in refused] == [f"localhost:{greeting}"]
     assert refused[0].why
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_hosts_opened_for_the_tests_are_reached_by_their_command_alone(
+    house: House, checkout: Path, greeting: int, opened: bool
+) -> None:
+    url = f"http://localhost:{greeting}"
+    (checkout / "test_greeting.py").write_text(
+        "import unittest, urllib.request\n\n\nclass GreetingTest(unittest.TestCase):\n    def test_it(self):\n"
+        f"        self.assertEqual(urllib.request.urlopen('{url}', timeout=5).read(), b'good day')\n"
+    )
+    hosts = (f"localhost:{greeting}",) if opened else ()
+    script = ScriptedModel([MAP, PLAN, ask_for(greeting), RIGHT, DONE, APPROVE])
+    run, events = drive(house, checkout, script, test_hosts=hosts, tests=("test_shapes.py::ShapesTest::test_area",))
+    said = " ".join(str(event.data.observation) for event in events if isinstance(event.data, TurnFinished))
+    assert "good day" not in said, "actions of the agent do not reach it"
+    assert run.baseline is not None
+    failing = [name for name in run.baseline.before.failed if "Greeting" in name]
+    assert bool(failing) is not opened
+    allowed = [event.data for event in events if isinstance(event.data, NetworkAllowed)]
+    assert allowed == [NetworkAllowed(scope="command", hosts=hosts, by="person", command=("tests",))] * opened

@@ -30,6 +30,7 @@ def test_a_repository_cannot_open_the_network(files: tuple[Path, Path]) -> None:
     assert load(files, repo='[policy]\nhosts = ["evil.example"]').policy.hosts == ()
     both = load(files, own='[policy]\nhosts = ["pypi.org", "a.org"]', repo='[policy]\nhosts = ["pypi.org", "b.org"]')
     assert both.policy.hosts == ("pypi.org",)
+    assert load(files, repo='[policy]\ntest_hosts = ["evil.example"]').policy.test_hosts == ()
 
 
 def test_a_repository_may_only_be_stricter(files: tuple[Path, Path]) -> None:

@@ -60,6 +60,9 @@ def fix(
     allow_host: Annotated[
         list[str] | None, typer.Option(metavar="HOST", help="Let code inside reach this host; none by default.")
     ] = None,
+    allow_test_host: Annotated[
+        list[str] | None, typer.Option(metavar="HOST", help="Let only the command that runs the tests reach it.")
+    ] = None,
     capability: Annotated[
         str, typer.Option(metavar="LEVEL", help="What the agent may do: read_only … full_shell.")
     ] = "write_and_run_tests",
@@ -79,6 +82,7 @@ def fix(
         budget=parse_budget(tuple(budget or ())),
         unsafe_no_sandbox=unsafe_no_sandbox,
         hosts=tuple(allow_host or ()),
+        test_hosts=tuple(allow_test_host or ()),
         capability=capability,
     )
     _start(request, apply=apply, accept_plausible=accept_plausible, as_json=as_json)

@@ -39,6 +39,11 @@ def sandbox_row(level: str, executor: str | None) -> Text:
     return Text(f"{level}{where}", "red" if level == "none" else "green")
 
 
+def opened(task: TaskSpec) -> str:
+    """The hosts that code of the task may reach."""
+    return ", ".join((*task.hosts, *(f"{host} (tests only)" for host in task.test_hosts)))
+
+
 def opening(task: TaskSpec, run_id: str, home: Home, level: str, executor: str | None) -> RenderableType:
     """What will run, where, at which sandbox level."""
     table = Table.grid(padding=(0, 2))
@@ -48,8 +53,8 @@ def opening(task: TaskSpec, run_id: str, home: Home, level: str, executor: str |
     table.add_row("repository", Text(task.repo + (f" at {task.ref}" if task.ref else " as it is now")))
     table.add_row("agent", Text(task.agent))
     table.add_row("sandbox", sandbox_row(level, executor))
-    if task.hosts:
-        table.add_row("network", Text(", ".join(task.hosts)))
+    if network := opened(task):
+        table.add_row("network", Text(network))
     table.add_row("kept in", Text(str(home.path)))
     return Panel(table, title=f"codepilot · {run_id}", title_align="left", border_style="cyan")
 
@@ -146,8 +151,8 @@ def run_screen(console: Console, run: Run, patch: bytes, figures: Sequence[Itera
     table.add_row("spent", f"{spent.iterations} iteration(s), {spent.turns} turn(s), {spent.wall_us / 1e6:.1f} s")
     if run.sandbox_level:
         table.add_row("sandbox", sandbox_row(run.sandbox_level, run.executor))
-    if run.task.hosts:
-        table.add_row("network", Text(", ".join(run.task.hosts)))
+    if network := opened(run.task):
+        table.add_row("network", Text(network))
     console.print(Panel(table, title=run.run_id, title_align="left"))
     if figures:
         console.print(iterations_table(figures))

@@ -27,8 +27,10 @@ class Policy(Contract):
     """The least severity of a static finding that refuses generated code."""
     hosts: tuple[Host, ...] = ()
     """Hosts that code inside may reach, through a proxy that sees every request. None means no network at all."""
+    test_hosts: tuple[Host, ...] = ()
+    """Hosts that the command which runs the tests may reach as well, and nothing else."""
 
-    @field_validator("hosts", mode="before")
+    @field_validator("hosts", "test_hosts", mode="before")
     @classmethod
     def _listed(cls, value: object) -> object:
         """The environment gives them in one text, separated by commas."""
@@ -48,4 +50,5 @@ def tightened(policy: Policy, wish: Policy) -> Policy:
         imports=max(policy.imports, wish.imports, key=_IMPORTS.index),
         generated_code=max(policy.generated_code, wish.generated_code, key=_SEVERITIES.index),
         hosts=tuple(host for host in policy.hosts if host in wish.hosts),
+        test_hosts=tuple(host for host in policy.test_hosts if host in wish.test_hosts),
     )

@@ -118,6 +118,8 @@ class TaskSpec(Contract):
     policy: Policy = Policy()
     approved_hosts: tuple[Host, ...] = ()
     """Hosts that a person opened for this run, beyond its policy."""
+    approved_test_hosts: tuple[Host, ...] = ()
+    """Those opened for the command that runs the tests alone."""
     evaluation: Evaluation = Evaluation()
     priority: int = Field(default=0, ge=-100, le=100)
     """Runs of a higher one are worked on first."""
@@ -130,6 +132,11 @@ class TaskSpec(Contract):
     def hosts(self) -> tuple[Host, ...]:
         """What code of the task may reach, by its policy or a person's word."""
         return tuple(dict.fromkeys((*self.policy.hosts, *self.approved_hosts)))
+
+    @property
+    def test_hosts(self) -> tuple[Host, ...]:
+        """What the command that runs the tests may reach beyond `hosts`."""
+        return tuple(dict.fromkeys((*self.policy.test_hosts, *self.approved_test_hosts)))
 
     @model_validator(mode="after")
     def _says_something(self) -> TaskSpec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from codepilot.core.events import BasePinned, BundleWritten, ProofRecorded
@@ -46,7 +47,8 @@ def verify_again(house: House, directory: Path, checking: Checking, environ: Map
         closing(open_objects(house.home, base.repo_id)) as objects,
     ):
         root = local_checkout(house.home, base, objects)
-        project = find_project(task, base, root, executor, lambda: seen_at(executor, objects, f"{name}-proof"))
+        inside = partial(seen_at, executor, objects, f"{name}-proof")
+        project = find_project(task, base, root, executor, inside, settings.policy.test_hosts)
         site = Site(executor, objects, base, project, settings.policy.hosts)
 
         def measure(workspace: str) -> Strength | None:

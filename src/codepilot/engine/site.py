@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -94,7 +94,12 @@ def _within(root: Path, path: str) -> Path:
 
 
 def find_project(
-    task: TaskSpec, base: BasePinned, root: Path, executor: Executor, inside: Callable[[], str]
+    task: TaskSpec,
+    base: BasePinned,
+    root: Path,
+    executor: Executor,
+    inside: Callable[[], str],
+    test_hosts: tuple[str, ...],
 ) -> Project:
     """Detect the project on a checkout of the base, as the executor at hand will show it."""
     environ = dict(os.environ)
@@ -102,7 +107,7 @@ def find_project(
     seen_at = base.checkout if base.checkout and executor.remaps else inside()
     project = detect(root, python=task.python, environ=environ, inside=seen_at, settings=settings.project)
     check_level(project, executor.remaps, seen_at)
-    return project
+    return replace(project, hosts=test_hosts, env={**_proxied(test_hosts), **project.env})
 
 
 def keep_baseline(artifacts: Artifacts, project: Project, baseline: Baseline) -> ArtifactRef:

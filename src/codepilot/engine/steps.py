@@ -92,6 +92,8 @@ def _network(task: TaskSpec) -> list[NetworkAllowed]:
     allowed = (
         NetworkAllowed(scope="run", hosts=task.policy.hosts, by="policy"),
         NetworkAllowed(scope="run", hosts=task.approved_hosts, by="person"),
+        NetworkAllowed(scope="command", hosts=task.policy.test_hosts, by="policy", command=("tests",)),
+        NetworkAllowed(scope="command", hosts=task.approved_test_hosts, by="person", command=("tests",)),
     )
     return [one for one in allowed if one.hosts]
 
@@ -101,7 +103,12 @@ def _project(work: Work) -> Project:
         fetch_base(work.house, work.base, objects)
         root = local_checkout(work.home, work.base, objects)
         return find_project(
-            work.run.task, work.base, root, work.executor, lambda: seen_at(work.executor, objects, work.workspace)
+            work.run.task,
+            work.base,
+            root,
+            work.executor,
+            lambda: seen_at(work.executor, objects, work.workspace),
+            work.run.task.test_hosts,
         )
 
 

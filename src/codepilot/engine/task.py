@@ -38,6 +38,7 @@ class Request:
     budget: Mapping[str, Any] = field(default_factory=dict)
     unsafe_no_sandbox: bool = False
     hosts: tuple[str, ...] = ()
+    test_hosts: tuple[str, ...] = ()
     priority: int = 0
     capability: str = Capability.WRITE_AND_RUN_TESTS
 
@@ -86,6 +87,7 @@ def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
         python=absolute(request.python),
         policy=settings.policy,
         approved_hosts=_hosts(request.hosts),
+        approved_test_hosts=_hosts(request.test_hosts),
         priority=request.priority,
         risk_profile=RiskProfile(capability=_capability(request.capability, agent)),
         sandbox_level="none" if request.unsafe_no_sandbox else level,

@@ -57,6 +57,7 @@ def run_tests(
             stdin=header.encode(),
             env=environment(project),
             limits=Limits(wall_sec=timeout_sec, output_bytes=OUTPUT_BYTES),
+            hosts=project.hosts,
         )
     )
     return judge(result, parse(result.stdout, nonce), cmd, timeout_sec)

@@ -88,3 +88,5 @@ class Project:
     root: str
     mounts: tuple[tuple[str, str], ...] = ()
     env: dict[str, str] = field(default_factory=dict)
+    hosts: tuple[str, ...] = ()
+    """What the command that runs the tests may reach, beyond what its workspace may."""
