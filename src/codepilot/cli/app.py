@@ -11,7 +11,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from codepilot.cli import service
-from codepilot.cli.base import JsonFlag, RunArg, app, console, open_house, told_as_json
+from codepilot.cli.base import (
+    AgentOption,
+    BudgetOption,
+    CapabilityOption,
+    HostOption,
+    JsonFlag,
+    PromptOption,
+    PythonOption,
+    RefOption,
+    RepoArg,
+    RunArg,
+    TestHostOption,
+    TestOption,
+    UnsafeFlag,
+    app,
+    console,
+    open_house,
+    told_as_json,
+)
 
 if TYPE_CHECKING:
     from codepilot.core.failures import Failure
@@ -46,27 +64,19 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 @app.command()
 def fix(
-    repo: Annotated[str, typer.Argument(metavar="REPO", help="A checkout or a git URL.")] = ".",
-    test: Annotated[
-        list[str] | None, typer.Option(metavar="TEST_ID", help="A failing test, as its runner names it.")
-    ] = None,
-    prompt: Annotated[str, typer.Option(metavar="TEXT", help="What should be true afterwards.")] = "",
-    ref: Annotated[str | None, typer.Option(metavar="REF", help="Work on this commit only, not the checkout.")] = None,
-    python: Annotated[str | None, typer.Option(metavar="PATH", help="The project's interpreter.")] = None,
-    agent: Annotated[str, typer.Option(metavar="NAME", help="Who works on it.")] = "repair",
-    budget: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="For example wall_sec=600.")] = None,
+    repo: RepoArg = ".",
+    test: TestOption = None,
+    prompt: PromptOption = "",
+    ref: RefOption = None,
+    python: PythonOption = None,
+    agent: AgentOption = "repair",
+    budget: BudgetOption = None,
     apply: Annotated[bool, typer.Option("--apply", help="Write the proved change into the checkout.")] = False,
     accept_plausible: Annotated[bool, typer.Option("--accept-plausible", help="Apply even if only plausible.")] = False,
-    allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="HOST", help="Let code inside reach this host; none by default.")
-    ] = None,
-    allow_test_host: Annotated[
-        list[str] | None, typer.Option(metavar="HOST", help="Let only the command that runs the tests reach it.")
-    ] = None,
-    capability: Annotated[
-        str, typer.Option(metavar="LEVEL", help="What the agent may do: read_only … full_shell.")
-    ] = "write_and_run_tests",
-    unsafe_no_sandbox: Annotated[bool, typer.Option("--unsafe-no-sandbox", help="Run code unconfined.")] = False,
+    allow_host: HostOption = None,
+    allow_test_host: TestHostOption = None,
+    capability: CapabilityOption = "write_and_run_tests",
+    unsafe_no_sandbox: UnsafeFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Repair a failing test and prove the change."""
@@ -208,8 +218,8 @@ def cancel(run_id: RunArg) -> None:
 def verify(
     bundle: Annotated[str, typer.Argument(metavar="BUNDLE", help="A bundle's directory, or a run that has one.")],
     repo: Annotated[Path | None, typer.Option(help="Where the base commit is, if not where it was.")] = None,
-    python: Annotated[str | None, typer.Option(metavar="PATH", help="The project's interpreter.")] = None,
-    unsafe_no_sandbox: Annotated[bool, typer.Option("--unsafe-no-sandbox", help="Run code unconfined.")] = False,
+    python: PythonOption = None,
+    unsafe_no_sandbox: UnsafeFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Prove a bundle again from nothing, and detect any changed byte."""

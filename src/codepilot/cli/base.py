@@ -47,3 +47,23 @@ def console() -> Console:
     from rich.console import Console
 
     return Console()
+
+
+# What a task is made of, for every command that takes one.
+RepoArg = Annotated[str, typer.Argument(metavar="REPO", help="A checkout or a git URL.")]
+TestOption = Annotated[
+    list[str] | None, typer.Option(metavar="TEST_ID", help="A failing test, as its runner names it.")
+]
+PromptOption = Annotated[str, typer.Option(metavar="TEXT", help="What should be true afterwards.")]
+RefOption = Annotated[str | None, typer.Option(metavar="REF", help="Work on this commit only, not the checkout.")]
+PythonOption = Annotated[str | None, typer.Option(metavar="PATH", help="The project's interpreter.")]
+AgentOption = Annotated[str, typer.Option(metavar="NAME", help="Who works on it.")]
+BudgetOption = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="For example wall_sec=600.")]
+HostOption = Annotated[
+    list[str] | None, typer.Option(metavar="HOST", help="Let code inside reach this host; none by default.")
+]
+TestHostOption = Annotated[
+    list[str] | None, typer.Option(metavar="HOST", help="Let only the command that runs the tests reach it.")
+]
+CapabilityOption = Annotated[str, typer.Option(metavar="LEVEL", help="What the agent may do: read_only … full_shell.")]
+UnsafeFlag = Annotated[bool, typer.Option("--unsafe-no-sandbox", help="Run code unconfined.")]

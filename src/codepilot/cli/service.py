@@ -9,7 +9,22 @@ from typing import Annotated
 
 import typer
 
-from codepilot.cli.base import JsonFlag, RunArg, open_house
+from codepilot.cli.base import (
+    AgentOption,
+    BudgetOption,
+    CapabilityOption,
+    HostOption,
+    JsonFlag,
+    PromptOption,
+    PythonOption,
+    RefOption,
+    RepoArg,
+    RunArg,
+    TestHostOption,
+    TestOption,
+    UnsafeFlag,
+    open_house,
+)
 
 StoreOption = Annotated[
     str | None, typer.Option(metavar="URL", help="postgresql://… or a file; else CODEPILOT_STORE, else the home's own.")
@@ -25,15 +40,17 @@ def register(app: typer.Typer) -> None:
 
 
 def submit(
-    repo: Annotated[str, typer.Argument(metavar="REPO", help="A checkout or a git URL.")] = ".",
-    test: Annotated[
-        list[str] | None, typer.Option(metavar="TEST_ID", help="A failing test, as its runner names it.")
-    ] = None,
-    prompt: Annotated[str, typer.Option(metavar="TEXT", help="What should be true afterwards.")] = "",
-    ref: Annotated[str | None, typer.Option(metavar="REF", help="Work on this commit only, not the checkout.")] = None,
-    python: Annotated[str | None, typer.Option(metavar="PATH", help="The project's interpreter.")] = None,
-    agent: Annotated[str, typer.Option(metavar="NAME", help="Who works on it.")] = "repair",
-    budget: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="For example wall_sec=600.")] = None,
+    repo: RepoArg = ".",
+    test: TestOption = None,
+    prompt: PromptOption = "",
+    ref: RefOption = None,
+    python: PythonOption = None,
+    agent: AgentOption = "repair",
+    budget: BudgetOption = None,
+    allow_host: HostOption = None,
+    allow_test_host: TestHostOption = None,
+    capability: CapabilityOption = "write_and_run_tests",
+    unsafe_no_sandbox: UnsafeFlag = False,
     priority: Annotated[int, typer.Option(min=-100, max=100, help="Higher ones are worked on first.")] = 0,
     run_id: Annotated[
         str | None, typer.Option("--run", metavar="ID", help="Submitting again under the same id changes nothing.")
@@ -54,6 +71,10 @@ def submit(
         python=python,
         agent=agent,
         budget=parse_budget(tuple(budget or ())),
+        hosts=tuple(allow_host or ()),
+        test_hosts=tuple(allow_test_host or ()),
+        capability=capability,
+        unsafe_no_sandbox=unsafe_no_sandbox,
         priority=priority,
     )
     with House.open(os.environ, store, artifacts) as house:
