@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +9,9 @@ from pathlib import Path
 import pytest
 from attack_kit import LEVELS, Targets
 
-from codepilot.sandbox import Level, Sandbox, choose, probe
+from codepilot.sandbox import Sandbox
 from codepilot.workspace import remove_workspace
+from levels import level
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -21,14 +21,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    level: Level = request.param
-    report = next(report for report in probe() if report.level == level)
-    if not report.available:
-        message = f"{level} does not work here: {report.reason}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
-    return choose(level.value)
+    return level(request.param.value)
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from codepilot.executor import CreateWorkspace, Executor, LocalExecutor, RemoteExecutor
-from codepilot.sandbox import Sandbox, choose, probe
+from codepilot.sandbox import Sandbox
 from codepilot.workspace import Entry, ObjectStore
+from levels import level
 
 NAME = "r-1"
 TOKEN = "a-token-for-tests-0123456789"
@@ -101,19 +102,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     assert running.end() == 0
 
 
-def sandbox_or_skip(level: str) -> Sandbox:
-    report = next(report for report in probe() if report.level == level)
-    if not report.available:
-        message = f"{level} does not work here: {report.reason}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
-    return choose(report.level.value)
-
-
 @pytest.fixture(params=["bubblewrap", "landlock"])
 def sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    return sandbox_or_skip(request.param)
+    return level(request.param)
 
 
 @pytest.fixture(params=["bubblewrap", "landlock", "http"])
@@ -123,7 +114,7 @@ def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Executo
     if request.param == "http":
         made = request.getfixturevalue("service").client()
     else:
-        made = LocalExecutor(tmp_path / "workspaces", sandbox_or_skip(request.param))
+        made = LocalExecutor(tmp_path / "workspaces", level(request.param))
     yield made
     made.delete(NAME)
     made.close()

@@ -16,22 +16,13 @@ import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import CreateWorkspace, LocalExecutor, RunCode, RunCommand, StartProcess
-from codepilot.sandbox import Credential, Sandbox, choose, probe
+from codepilot.sandbox import Credential
 from codepilot.workspace import ObjectStore
+from levels import level
 
 NAME = "r-1"
 THROUGH = {"NO_PROXY": "", "no_proxy": ""}
 Request = Callable[..., CreateWorkspace]
-
-
-def level(name: str) -> Sandbox:
-    report = next(report for report in probe() if report.level == name)
-    if not report.available:
-        message = f"{name} does not work here: {report.reason}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
-    return choose(name)  # type: ignore[arg-type]
 
 
 class Web(http.server.ThreadingHTTPServer):
@@ -255,7 +246,7 @@ def test_a_service_adds_the_credentials_of_its_own_configuration(
 def test_hosts_are_refused_where_a_proxy_could_be_walked_around(
     name: str, home: Path, request_for: Request, host: str
 ) -> None:
-    executor = LocalExecutor(home, choose("none") if name == "none" else level(name))
+    executor = LocalExecutor(home, level(name))
     try:
         with pytest.raises(CodePilotError, match="cannot make a proxy the only way out") as caught:
             executor.create(request_for(host))

@@ -9,25 +9,17 @@ from pathlib import Path
 from textwrap import dedent
 from typing import cast
 
-import pytest
-
-from codepilot.core.failures import CodePilotError
 from codepilot.executor import CommandResult, Executor, RunCommand
 from codepilot.project import Project, ProjectSettings, SuiteRun, detect, run_tests
-from codepilot.sandbox import Limits, Mount, Sandbox, View, choose
+from codepilot.sandbox import Limits, Mount, Sandbox, View
+from levels import level
 
 BARE_PYTEST = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 ENVIRON = {"PATH": os.environ.get("PATH", os.defpath)}
 
 
 def sandbox(remaps: bool = False) -> Sandbox:
-    try:
-        found = choose("bubblewrap" if remaps else "best")
-    except CodePilotError as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(str(error))
-    return found
+    return level("bubblewrap" if remaps else "best")
 
 
 class CommandRunner:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -11,17 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from codepilot.sandbox import Completed, Limits, Mount, Sandbox, View, choose, probe
-
-
-def level(name: str) -> Sandbox:
-    report = next((report for report in probe() if report.level == name), None)
-    if report is not None and not report.available:
-        message = f"{name} does not work here: {report.reason}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
-    return choose(name)  # type: ignore[arg-type]
+from codepilot.sandbox import Completed, Limits, Mount, Sandbox, View
+from levels import level
 
 
 @pytest.fixture(params=["bubblewrap", "landlock"])
