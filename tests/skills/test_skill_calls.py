@@ -65,7 +65,7 @@ def test_what_may_pass_by_itself_is_tried_again_with_growing_jittered_waits() ->
     ("error", "policy", "kind", "waits"),
     [
         (ConnectionResetError(), {}, FailureKind.TOOL_FAILED, 2),
-        (ConnectionResetError(), {"filesystem_write": True}, FailureKind.TOOL_FAILED, 0),
+        (ConnectionResetError(), {"filesystem_write": True, "needs": "write_with_diff"}, FailureKind.TOOL_FAILED, 0),
         (ConnectionResetError(), {"retries": 2}, FailureKind.TOOL_FAILED, 1),
         (OSError(errno.EAGAIN, "again"), {}, FailureKind.TOOL_FAILED, 2),
         (OSError(errno.ENOENT, "none"), {}, FailureKind.TOOL_FAILED, 0),

@@ -69,7 +69,8 @@ class Bench:
             self.registry.add(skill)
         self.registry.skill(SkillPolicy(timeout_sec=0.2))(bench_bodies.dozes)
         self.registry.skill(SkillPolicy())(bench_bodies.flaky)
-        self.registry.skill(SkillPolicy(filesystem_write=True))(bench_bodies.flaky_write)
+        writes = SkillPolicy(filesystem_write=True, needs=Capability.WRITE_WITH_DIFF)
+        self.registry.skill(writes)(bench_bodies.flaky_write)
 
         @self.registry.skill(SkillPolicy(target=Target.LOCAL, timeout_sec=0.2))
         def waits() -> None:
@@ -187,4 +188,4 @@ def test_every_skill_has_a_whole_manifest_and_policy() -> None:
         assert policy.target is (Target.LOCAL if skill.name in LOOKING else Target.EXECUTOR)
         assert not policy.network
         assert policy.filesystem_write == (skill.name in WRITING | RUNNING)
-        assert 0 < policy.timeout_sec <= 300 and 0 < policy.memory_mb <= 1024
+        assert 0 < policy.timeout_sec <= 300 and policy.memory_mb is None

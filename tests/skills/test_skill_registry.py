@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -109,3 +111,28 @@ def test_calls_that_never_end_are_held_against_whoever_made_them() -> None:
         assert answer("hangs", {"long": False}, "another") is True
     finally:
         go.set()
+
+
+def test_a_policy_that_cannot_be_kept_is_refused():
+    def write(name: str) -> str:
+        """Write something."""
+        return name
+
+    registry = Registry()
+    with pytest.raises(ValueError, match="writes"):
+        registry.skill(SkillPolicy(filesystem_write=True))(write)
+    with pytest.raises(ValueError, match="cannot be bounded"):
+        registry.skill(SkillPolicy(target=Target.LOCAL, memory_mb=10))(write)
+
+
+def test_a_call_is_held_to_its_memory():
+    """In a process of its own: what a process may hold is its own affair."""
+    program = (
+        "from codepilot.skills.calls import called\n"
+        "def fill(size: int) -> int:\n    return len(bytearray(size << 20))\n"
+        "skill = called(fill, 0.0, 1, 64)\nprint(skill(8))\n"
+        "try: skill(256)\nexcept Exception as error: print(error)\n"
+        "print(called(fill)(256))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == [str(8 << 20), "fill needed more than its 64 MiB.", str(256 << 20)]

@@ -28,28 +28,28 @@ def arrive(
     into: dict[str, Any],
     modules: Iterable[tuple[str, str]],
     faces: tuple[str, str],
-    skills: Iterable[tuple[str, str, float, int, int]],
+    skills: Iterable[tuple[str, str, Sequence[float], int]],
     calls: str,
     facts: dict[str, str],
     at_once: Iterable[str],
 ) -> None:
-    """Leave `skills` (module, name, timeout, tries, first line) in a namespace.
+    """Leave `skills` (module, name, how a call is bounded, first line) in a namespace.
 
     `faces` is the module that has the signature and documentation of each skill whose body may wait.
     """
     reads = {name: _placed(name, source, facts) for name, source in (*modules, faces)}
     for name in at_once:
         reads[name]()
-    for module, name, timeout_sec, tries, line in skills:
+    for module, name, bounds, line in skills:
         body = sys.modules[module]
         face = getattr(sys.modules[faces[0]], name, None)
         if face is None:
-            into[name] = sys.modules[calls].called(getattr(body, name), timeout_sec, tries)
+            into[name] = sys.modules[calls].called(getattr(body, name), *bounds)
             continue
         if body.__name__ != faces[0]:
             face.__module__ = module
             face.__code__ = face.__code__.replace(co_filename=_file(module), co_firstlineno=line)
-        into[name] = _shown(face, body, sys.modules[calls], timeout_sec, tries)
+        into[name] = _shown(face, body, sys.modules[calls], bounds)
 
 
 def have_prepared(modules: Sequence[str]) -> None:
@@ -88,9 +88,7 @@ def _placed(name: str, source: str, facts: dict[str, str]) -> Callable[[], None]
     return read
 
 
-def _shown(
-    face: FunctionType, body: ModuleType, calls: ModuleType, timeout_sec: float, tries: int
-) -> Callable[..., Any]:
+def _shown(face: FunctionType, body: ModuleType, calls: ModuleType, bounds: Sequence[float]) -> Callable[..., Any]:
     """The skill as code actions see it, before and after its body is read."""
     ready: Any = None
 
@@ -99,7 +97,7 @@ def _shown(
         if ready is None:
             with _lock:
                 function = getattr(body, face.__name__)
-                ready = calls.called(function, timeout_sec, tries)
+                ready = calls.called(function, *bounds)
             update_wrapper(call, function)
         return ready(*args, **kwargs)
 

@@ -13,7 +13,7 @@ from codepilot.skills.registry import Registry
 READS = SkillPolicy()
 WRITES = SkillPolicy(filesystem_write=True, needs=Capability.WRITE_WITH_DIFF)
 RUNS = SkillPolicy(filesystem_write=True, needs=Capability.WRITE_AND_RUN_TESTS)
-LOOKS = SkillPolicy(target=Target.LOCAL, timeout_sec=10.0, memory_mb=256)
+LOOKS = SkillPolicy(target=Target.LOCAL, timeout_sec=10.0)
 
 
 def basic_skills() -> Registry:

@@ -12,7 +12,8 @@ import signal
 import sys
 import time
 from _thread import get_ident
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
@@ -31,8 +32,10 @@ class SkillTimeout(SkillError):
     """A skill ran longer than it may."""
 
 
-def called(function: Callable[..., Any], timeout_sec: float = 0.0, tries: int = 1) -> Callable[..., Any]:
-    """The function as code actions see it. A timeout of 0 is none."""
+def called(
+    function: Callable[..., Any], timeout_sec: float = 0.0, tries: int = 1, memory_mb: int = 0
+) -> Callable[..., Any]:
+    """The function as code actions see it. A timeout of 0 is none, and 0 MiB are what the sandbox has."""
     name = function.__name__
     note = _note()
     fitting = fitted(function)
@@ -43,7 +46,8 @@ def called(function: Callable[..., Any], timeout_sec: float = 0.0, tries: int = 
         status, said, given, ended = "success", "", {"*": args, **kwargs}, ""
         try:
             given = fitting(args, kwargs)
-            result = _tried(function, given, timeout_sec, tries)
+            with _room(memory_mb, name):
+                result = _tried(function, given, timeout_sec, tries)
             if getattr(result, "timed_out", False):
                 status = ended = "timeout"
             ended = ended or _exit(result)
@@ -99,6 +103,27 @@ def _tried(function: Callable[..., Any], given: dict[str, Any], timeout_sec: flo
         if armed:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, armed[0])
+
+
+@contextmanager
+def _room(memory_mb: int, name: str) -> Iterator[None]:
+    """Let the process, and what it starts meanwhile, hold so much more data than it does now."""
+    if not memory_mb:
+        yield
+        return
+    import resource
+
+    with open("/proc/self/status") as file:  # noqa: PTH123  (pathlib is not loaded for this)
+        held = next(int(line.split()[1]) << 10 for line in file if line.startswith("VmData:"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = held + (memory_mb << 20)
+    resource.setrlimit(resource.RLIMIT_DATA, (most if soft < 0 else min(soft, most), hard))
+    try:
+        yield
+    except MemoryError:
+        raise SkillError("tool_failed", f"{name} needed more than its {memory_mb} MiB.") from None
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def _arm(timeout_sec: float, name: str) -> tuple[Any, ...]:

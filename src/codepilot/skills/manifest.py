@@ -29,8 +29,8 @@ class SkillPolicy(Contract):
     """Whether it needs one; it does not exist for a task that may reach no host."""
     filesystem_write: bool = False
     timeout_sec: float = Field(default=300.0, gt=0, allow_inf_nan=False)
-    memory_mb: int = Field(default=1024, gt=0)
-    """What it may need; the sandbox's own limit is the one that ends it."""
+    memory_mb: int | None = Field(default=None, gt=0)
+    """What a call may add to its process; None leaves it to the sandbox's own limit. Not for LOCAL skills."""
     needs: Capability = Capability.READ_ONLY
     retries: int | None = Field(default=None, ge=1, le=3)
     """How often it is tried when a failure may pass by itself: three times, but once if it may change something."""

@@ -139,7 +139,11 @@ class Registry:
             raise ValueError(f"the skill {skill.name} must have a docstring and types for its arguments and result")
         if any(parameter.kind not in _PLAIN_PARAMETERS for parameter in parameters.values()):
             raise ValueError(f"the skill {skill.name} must name each of its arguments")
+        if skill.policy.filesystem_write and not skill.policy.needs.allows(Capability.WRITE_WITH_DIFF):
+            raise ValueError(f"the skill {skill.name} writes: it must need at least {Capability.WRITE_WITH_DIFF}")
         if skill.policy.target is Target.LOCAL:
+            if skill.policy.memory_mb is not None:
+                raise ValueError(f"the skill {skill.name} runs in the host's process, where memory cannot be bounded")
             _check_defaults(skill, parameters.values())
         else:
             _check_imports(skill)

@@ -94,16 +94,15 @@ def _may_wait(skill: Skill) -> bool:
     return skill.policy.target is Target.LOCAL or skill.function.__module__.startswith(_PACKAGE)
 
 
-def _told(skill: Skill) -> tuple[str, str, float, int, int]:
+def _told(skill: Skill) -> tuple[str, str, tuple[float, int, int], int]:
     """Where a skill's body is and how it is called, as `arrive` takes it."""
     if skill.policy.target is Target.LOCAL:
-        return (_FACES, skill.name, 0.0, 1, 0)
+        return (_FACES, skill.name, (0.0, 1, 0), 0)
     line = skill.function.__code__.co_firstlineno if _may_wait(skill) else 0
     return (
         _shipped_name(skill.function.__module__),
         skill.name,
-        skill.policy.timeout_sec,
-        skill.policy.tries,
+        (skill.policy.timeout_sec, skill.policy.tries, skill.policy.memory_mb or 0),
         line,
     )
 
