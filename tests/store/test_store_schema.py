@@ -6,15 +6,20 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from pydantic import create_model
 from raw_sql import on_postgres, raw_sql
 from sample_runs import new_run, take, turn
 from sqlalchemy import create_engine, inspect
 from sqlalchemy.exc import IntegrityError
 
+from codepilot.core.contract import Contract
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.run import Run
+from codepilot.core.task import TaskSpec
 from codepilot.store import Home, Store
 from codepilot.store.database import Database
 from codepilot.store.migrations import FIRST, MIGRATIONS, Migration, Statement, migrate, schema_version
+from codepilot.store.projection import shape_of
 from codepilot.store.schema import metadata
 
 
@@ -141,3 +146,14 @@ def test_a_view_of_another_version_is_told_anew_from_the_log(place: str, store: 
     store.commit(claim, lambda run: turn(claim, 2))
     assert store.load(run_id).spent.turns == 2
     store.check(run_id)
+
+
+def test_the_shape_of_a_view_tells_of_contracts_within_it():
+    def shape(**fields: tuple[type, object]) -> str:
+        inner = create_model("Inner", __base__=Contract, a=(int, 1), **fields)
+        middle = create_model("Middle", __base__=Contract, inner=(dict[str, tuple[inner, ...]] | None, None))
+        return shape_of(create_model("Outer", __base__=Contract, middle=(middle, ...)))
+
+    assert shape() == shape()
+    assert shape() != shape(b=(int, 2))
+    assert shape_of(Run) != shape_of(TaskSpec)

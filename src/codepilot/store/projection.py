@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from sqlalchemy import Connection
 
-from codepilot.core.contract import canonical_json
+from codepilot.core.contract import Contract, canonical_json
 from codepilot.core.events import Event, EventType, StepQueued, StepStarted
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
@@ -40,8 +40,24 @@ CHANGES_ROWS = frozenset(
 """Events after which more than a run's length and age must be written. The others only add to the log."""
 
 
-VIEW_SHAPE = hashlib.sha256(repr({n: f.annotation for n, f in Run.model_fields.items()}).encode()).hexdigest()[:16]
-"""Changes with the fields of `Run`: a view in another shape is told anew from the log."""
+def shape_of(model: type[Contract]) -> str:
+    """A digest of the fields of a contract and of all contracts within it."""
+    known: dict[str, str] = {}
+
+    def look(kind: object) -> None:
+        if isinstance(kind, type) and issubclass(kind, Contract) and kind.__qualname__ not in known:
+            known[kind.__qualname__] = repr({name: field.annotation for name, field in kind.model_fields.items()})
+            for field in kind.model_fields.values():
+                look(field.annotation)
+        for part in get_args(kind):
+            look(part)
+
+    look(model)
+    return hashlib.sha256(repr(sorted(known.items())).encode()).hexdigest()[:16]
+
+
+VIEW_SHAPE = shape_of(Run)
+"""A view in another shape, which another version of CodePilot wrote, is told anew from the log."""
 
 
 def run_columns(run: Run) -> dict[str, Any]:
