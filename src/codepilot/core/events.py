@@ -154,9 +154,17 @@ class StepStarted(Contract):
 
 
 class Usage(Contract):
+    """What was used. `tokens` is all of them, those that a provider had cached included."""
+
     turns: int = 0
     tokens: int = 0
     cost_usd: float = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    """Those of the input that were read from the provider's cache."""
+    unpriced_tokens: int = 0
+    """Those whose price is not known, and which `cost_usd` therefore leaves out."""
 
 
 class StepSucceeded(Contract):

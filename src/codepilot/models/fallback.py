@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from codepilot.core.events import DependencyDegraded
+from codepilot.core.events import DependencyDegraded, Usage
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.models.protocol import Message, Model, Reply, Tool
+from codepilot.models.protocol import Hear, Message, Model, Reply, Stopped, Tool, never, unheard
 
 AWAY = frozenset({FailureKind.MODEL_OVERLOADED, FailureKind.MODEL_TIMEOUT})
 """Failures that another model may not have at the same moment."""
@@ -26,14 +26,30 @@ class FallbackModel:
         return min(known, default=None)
 
     def reply(
-        self, messages: Sequence[Message], *, temperature: float, max_tokens: int, tools: Sequence[Tool] = ()
+        self,
+        messages: Sequence[Message],
+        *,
+        temperature: float,
+        max_tokens: int,
+        tools: Sequence[Tool] = (),
+        hear: Hear = unheard,
+        stopped: Stopped = never,
     ) -> Reply:
         try:
-            return self._first.reply(messages, temperature=temperature, max_tokens=max_tokens, tools=tools)
+            return self._first.reply(
+                messages, temperature=temperature, max_tokens=max_tokens, tools=tools, hear=hear, stopped=stopped
+            )
         except CodePilotError as error:
             if error.kind not in AWAY:
                 raise
             consequence = f"{self._second.name} replies in place of {self._first.name}"
             degraded = DependencyDegraded(dependency="model", consequence=consequence, failure=error.failure)
-        reply = self._second.reply(messages, temperature=temperature, max_tokens=max_tokens, tools=tools)
+        reply = self._second.reply(
+            messages, temperature=temperature, max_tokens=max_tokens, tools=tools, hear=hear, stopped=stopped
+        )
         return reply.model_copy(update={"degraded": degraded})
+
+    def estimate(self, messages: Sequence[Message], max_tokens: int, tools: Sequence[Tool] = ()) -> Usage:
+        """The dearer of the two: either may come to reply."""
+        both = (model.estimate(messages, max_tokens, tools) for model in (self._first, self._second))
+        return max(both, key=lambda usage: (usage.cost_usd, usage.tokens))

@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal, Protocol
 
 from pydantic import AfterValidator
 
 from codepilot.core.contract import Contract, JsonObject, canonical_json
 from codepilot.core.events import DependencyDegraded, Usage
+from codepilot.core.failures import CodePilotError, FailureKind
+
+Hear = Callable[[str], None]
+Stopped = Callable[[], bool]
 
 
 def _sound(text: str) -> str:
@@ -60,6 +64,15 @@ class Reply(Contract):
     """Why this is not the reply of the model that was asked."""
 
 
+def unheard(piece: str) -> None:
+    """Nobody listens while the model speaks."""
+
+
+def never() -> bool:
+    """Nobody stops the call."""
+    return False
+
+
 class Model(Protocol):
     """A chat model. Raises a typed `model_*` failure when no usable reply can be had."""
 
@@ -72,8 +85,30 @@ class Model(Protocol):
         ...
 
     def reply(
-        self, messages: Sequence[Message], *, temperature: float, max_tokens: int, tools: Sequence[Tool] = ()
-    ) -> Reply: ...
+        self,
+        messages: Sequence[Message],
+        *,
+        temperature: float,
+        max_tokens: int,
+        tools: Sequence[Tool] = (),
+        hear: Hear = unheard,
+        stopped: Stopped = never,
+    ) -> Reply:
+        """One whole reply.
+
+        `hear` gets its text piece by piece while it comes; if a try fails midway, the next one is heard from its
+        beginning. `stopped` is asked several times a second; once it says so, the call is aborted as `cancelled`.
+        """
+        ...
+
+    def estimate(self, messages: Sequence[Message], max_tokens: int, tools: Sequence[Tool] = ()) -> Usage:
+        """The most that asking this can use, told without asking anybody."""
+        ...
+
+
+def cancelled(model: str) -> CodePilotError:
+    """The failure of a call that was stopped before its reply was whole."""
+    return CodePilotError(FailureKind.CANCELLED, f"The call of {model} was stopped before its reply was whole.")
 
 
 _VARYING = re.compile(r"\b\d+(?:\.\d+)? ?(?:ms|s|seconds?)\b|\b0x[0-9a-fA-F]+\b")

@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from codepilot.core.contract import Contract
-from codepilot.core.events import Event, TurnStarted
+from codepilot.core.events import Event, TurnStarted, Usage
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.models.protocol import Message, Reply, Tool, ToolCall, fingerprint
+from codepilot.models.estimate import estimated
+from codepilot.models.protocol import (
+    Hear,
+    Message,
+    Reply,
+    Stopped,
+    Tool,
+    ToolCall,
+    cancelled,
+    fingerprint,
+    never,
+    unheard,
+)
 
 
 class Exchange(Contract):
@@ -27,8 +39,17 @@ class ReplayModel:
         self._turn = 0
 
     def reply(
-        self, messages: Sequence[Message], *, temperature: float, max_tokens: int, tools: Sequence[Tool] = ()
+        self,
+        messages: Sequence[Message],
+        *,
+        temperature: float,
+        max_tokens: int,
+        tools: Sequence[Tool] = (),
+        hear: Hear = unheard,
+        stopped: Stopped = never,
     ) -> Reply:
+        if stopped():
+            raise cancelled(self.name)
         turn = self._turn + 1
         if turn > len(self._exchanges):
             raise _differs(turn, f"the recording ends after {len(self._exchanges)} turns")
@@ -37,7 +58,11 @@ class ReplayModel:
         if difference:
             raise _differs(turn, difference)
         self._turn = turn
+        hear(recorded.reply.text)
         return recorded.reply
+
+    def estimate(self, messages: Sequence[Message], max_tokens: int, tools: Sequence[Tool] = ()) -> Usage:
+        return estimated(messages, max_tokens, tools)
 
 
 def exchanges(events: Iterable[Event]) -> tuple[Exchange, ...]:

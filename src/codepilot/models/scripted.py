@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from codepilot.core.events import Usage
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.models.protocol import Message, Reply, Tool
+from codepilot.models.estimate import estimated
+from codepilot.models.protocol import Hear, Message, Reply, Stopped, Tool, cancelled, never, unheard
 
 Script = Iterable[str | Reply] | Callable[[Sequence[Message]], str | Reply]
 
@@ -20,11 +22,25 @@ class ScriptedModel:
         self._answer = script if callable(script) else _one_after_another(tuple(script))
 
     def reply(
-        self, messages: Sequence[Message], *, temperature: float, max_tokens: int, tools: Sequence[Tool] = ()
+        self,
+        messages: Sequence[Message],
+        *,
+        temperature: float,
+        max_tokens: int,
+        tools: Sequence[Tool] = (),
+        hear: Hear = unheard,
+        stopped: Stopped = never,
     ) -> Reply:
         self.requests.append(tuple(messages))
         said = self._answer(messages)
-        return said if isinstance(said, Reply) else Reply(text=said)
+        if stopped():
+            raise cancelled(self.name)
+        reply = said if isinstance(said, Reply) else Reply(text=said)
+        hear(reply.text)
+        return reply
+
+    def estimate(self, messages: Sequence[Message], max_tokens: int, tools: Sequence[Tool] = ()) -> Usage:
+        return estimated(messages, max_tokens, tools)
 
 
 def _one_after_another(replies: tuple[str | Reply, ...]) -> Callable[[Sequence[Message]], str | Reply]:
