@@ -64,6 +64,10 @@ class EventType(StrEnum):
     NODE_SUCCEEDED = "node_succeeded"
     NODE_FAILED = "node_failed"
     CONTEXT_ITEM_SELECTED = "context_item_selected"
+    CONTEXT_CONDENSED = "context_condensed"
+    MODEL_ASKED = "model_asked"
+    MODEL_SWITCHED = "model_switched"
+    REPAIRS_SOUGHT = "repairs_sought"
     TURN_STARTED = "turn_started"
     TURN_FINISHED = "turn_finished"
     SEARCH_PROGRESSED = "search_progressed"
@@ -193,8 +197,12 @@ class PlanCreated(Contract):
 
 
 class NodeChanged(Contract):
+    """`result` is what a node that succeeded gave back."""
+
     node: str
+    role: str = ""
     note: str = ""
+    result: JsonObject = {}
     failure: Failure | None = None
 
 
@@ -203,6 +211,46 @@ class ContextItemSelected(Contract):
     kind: str
     relevance_score: float
     chosen: bool = True
+
+
+class ContextCondensed(Contract):
+    """From here on the observations of these turns are shown in short: the conversation neared its limit."""
+
+    turns: tuple[int, ...]
+    before: int
+    after: int
+    """Tokens of the request, as they were estimated."""
+
+
+class ModelAsked(Contract):
+    """A request is about to be sent: charged at its estimate until the reply tells what it used."""
+
+    model: str
+    estimate: Usage
+    context_tokens: int | None = None
+
+
+class ModelSwitched(Contract):
+    """Another model goes on with the conversation, because the one before did not get anywhere."""
+
+    model: str
+    to: str
+    reason: str
+
+
+class RepairsSought(Contract):
+    """The model-free engine looked for repairs: because policy has it try first, or because an agent asked it."""
+
+    by: Literal["policy", "agent"]
+    tests: tuple[str, ...]
+    tried: int
+    found: int
+    chosen: bool = False
+    """Whether its best one becomes the change, without a model."""
+    best: str = ""
+    confidence: float = 0.0
+    reason: str = ""
+    seconds: float = 0.0
 
 
 class TurnStarted(Contract):
@@ -432,6 +480,10 @@ DATA: dict[EventType, type[Contract]] = {
     EventType.NODE_SUCCEEDED: NodeChanged,
     EventType.NODE_FAILED: NodeChanged,
     EventType.CONTEXT_ITEM_SELECTED: ContextItemSelected,
+    EventType.CONTEXT_CONDENSED: ContextCondensed,
+    EventType.MODEL_ASKED: ModelAsked,
+    EventType.MODEL_SWITCHED: ModelSwitched,
+    EventType.REPAIRS_SOUGHT: RepairsSought,
     EventType.TURN_STARTED: TurnStarted,
     EventType.TURN_FINISHED: TurnFinished,
     EventType.SEARCH_PROGRESSED: SearchProgressed,

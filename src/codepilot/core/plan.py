@@ -19,10 +19,16 @@ class NodeStatus(StrEnum):
     BLOCKED = "blocked"
 
 
+_OPEN = (NodeStatus.PENDING, NodeStatus.RUNNING)
+
+
 class PlanNode(Contract):
+    """One piece of the work: a role's, or one call of a tool. Without a role it is the Implementer's."""
+
     id: str
     kind: Literal["tool", "agent"] = "agent"
     title: str = ""
+    role: str = ""
     tool: str | None = None
     args: JsonObject = {}
     depends_on: tuple[str, ...] = ()
@@ -78,7 +84,14 @@ def walk_order(nodes: tuple[PlanNode, ...]) -> list[str]:
     return done
 
 
+def with_status(plan: Plan, node_id: str | None, status: NodeStatus) -> Plan:
+    """The plan with one node's status changed, or with every node's."""
+    nodes = (node.model_copy(update={"status": status}) if node_id in (None, node.id) else node for node in plan.nodes)
+    return plan.model_copy(update={"nodes": tuple(nodes)})
+
+
 def ready_nodes(plan: Plan) -> tuple[PlanNode, ...]:
-    """Pending nodes whose dependencies have succeeded or were skipped."""
+    """Nodes to work on whose dependencies have succeeded or were skipped; those already begun come first."""
     finished = {n.id for n in plan.nodes if n.status in (NodeStatus.SUCCEEDED, NodeStatus.SKIPPED)}
-    return tuple(n for n in plan.nodes if n.status is NodeStatus.PENDING and set(n.depends_on) <= finished)
+    found = [n for n in plan.nodes if n.status in _OPEN and set(n.depends_on) <= finished]
+    return tuple(sorted(found, key=lambda node: node.status is not NodeStatus.RUNNING))

@@ -25,6 +25,8 @@ class Policy(Contract):
     """What happens to an action that imports what is on no list: it is told, refused, or neither."""
     generated_code: Severity | Literal["off"] = "high"
     """The least severity of a static finding that refuses generated code."""
+    free_first: bool = False
+    """Whether the model-free engine tries before a model is paid for."""
     hosts: tuple[Host, ...] = ()
     """Hosts that code inside may reach, through a proxy that sees every request. None means no network at all."""
     test_hosts: tuple[Host, ...] = ()
@@ -49,6 +51,7 @@ def tightened(policy: Policy, wish: Policy) -> Policy:
         least_level=max(policy.least_level, wish.least_level, key=_LEVELS.index),
         imports=max(policy.imports, wish.imports, key=_IMPORTS.index),
         generated_code=max(policy.generated_code, wish.generated_code, key=_SEVERITIES.index),
+        free_first=policy.free_first or wish.free_first,
         hosts=tuple(host for host in policy.hosts if host in wish.hosts),
         test_hosts=tuple(host for host in policy.test_hosts if host in wish.test_hosts),
     )

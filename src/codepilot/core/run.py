@@ -15,6 +15,8 @@ from codepilot.core.events import (
     Event,
     EventType,
     GuardrailBlocked,
+    ModelAsked,
+    NodeChanged,
     PatchProposed,
     PlanCreated,
     ProofRecorded,
@@ -38,7 +40,7 @@ from codepilot.core.events import (
     Verdict,
 )
 from codepilot.core.failures import Failure
-from codepilot.core.plan import Plan
+from codepilot.core.plan import NodeStatus, Plan, with_status
 from codepilot.core.task import TaskSpec
 
 BOOKKEEPING = frozenset(
@@ -50,11 +52,19 @@ BOOKKEEPING = frozenset(
         EventType.WORKSPACE_CREATED,
         EventType.SNAPSHOT_KEPT,
         EventType.DEPENDENCY_DEGRADED,
+        EventType.MODEL_ASKED,
         EventType.PAUSE_REQUESTED,
         EventType.CANCEL_REQUESTED,
     }
 )
 """Events that every start of a step records again: they are no progress."""
+
+
+_NODE_STATUS = {
+    EventType.NODE_STARTED: NodeStatus.RUNNING,
+    EventType.NODE_SUCCEEDED: NodeStatus.SUCCEEDED,
+    EventType.NODE_FAILED: NodeStatus.FAILED,
+}
 
 
 class Spent(Contract):
@@ -79,6 +89,8 @@ class Run(Contract):
     attempt: int = 1
     steps_queued: int = 0
     spent: Spent = Spent()
+    asked: Usage | None = None
+    """The estimate of a model's call whose reply is not on record: it is charged already."""
     grants: int = 1
     red_cycles: int = 0
     signatures: tuple[str, ...] = ()
@@ -145,8 +157,12 @@ def _changes(run: Run, event: Event) -> dict[str, object]:
     match data:
         case StepQueued():
             return _on_queued(run, event, data)
+        case ModelAsked(estimate=estimate):
+            return {"spent": _charge(run.spent, _paid(estimate)), "asked": _paid(estimate)}
         case TurnStarted(usage=usage):
-            return {"spent": _charge(run.spent, usage)}
+            return {"spent": _charge(run.spent, usage, run.asked), "asked": None}
+        case NodeChanged() if run.plan is not None:
+            return {"plan": with_status(run.plan, data.node, _NODE_STATUS[event.type])}
         case TurnFinished(calls=calls) if calls:
             return {"failed_calls": count_failed(run.failed_calls, data, event.step_id)}
         case BasePinned():
@@ -226,6 +242,9 @@ def _on_queued(run: Run, event: Event, data: StepQueued) -> dict[str, object]:
         "red_cycles": 0 if data.state is State.PLAN else run.red_cycles,
         "spent": spent,
         "narrowed": data.narrowed,
+        "plan": with_status(run.plan, None, NodeStatus.PENDING)
+        if run.plan is not None and data.state is State.IMPLEMENT
+        else run.plan,
     }
 
 
@@ -243,15 +262,22 @@ def _wait(run: Run, state: State) -> dict[str, object]:
     return {"state": state, "resume_state": run.resume_state if run.state in WAITING else run.state}
 
 
-def _charge(spent: Spent, usage: Usage) -> Spent:
+def _charge(spent: Spent, usage: Usage, instead_of: Usage | None = None) -> Spent:
+    """What a reply used takes the place of what its call was charged."""
+    before = instead_of or Usage()
     return spent.model_copy(
         update={
             "turns": spent.turns + usage.turns,
             "step_turns": spent.step_turns + usage.turns,
-            "tokens": spent.tokens + usage.tokens,
-            "cost_usd": spent.cost_usd + usage.cost_usd,
+            "tokens": spent.tokens + usage.tokens - before.tokens,
+            "cost_usd": max(0.0, round(spent.cost_usd + usage.cost_usd - before.cost_usd, 9)),
         }
     )
+
+
+def _paid(estimate: Usage) -> Usage:
+    """A call is no turn before its reply is there."""
+    return Usage(tokens=estimate.tokens, cost_usd=estimate.cost_usd)
 
 
 def close_step(run: Run, until: int) -> dict[str, object]:
