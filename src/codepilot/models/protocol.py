@@ -18,14 +18,14 @@ Hear = Callable[[str], None]
 Stopped = Callable[[], bool]
 
 
-def _sound(text: str) -> str:
+def sound(text: str) -> str:
     """Half a surrogate pair cannot be stored or sent; a question mark can."""
     return text.encode("utf-8", "replace").decode()
 
 
 def _sound_object(value: JsonObject) -> JsonObject:
-    sound: JsonObject = json.loads(_sound(json.dumps(value, ensure_ascii=False)))
-    return sound
+    stored: JsonObject = json.loads(sound(json.dumps(value, ensure_ascii=False)))
+    return stored
 
 
 class ToolCall(Contract):
@@ -53,13 +53,16 @@ class Tool(Contract):
     parameters: JsonObject
 
 
+StopReason = Literal["end", "tool_use", "length", "refusal"]
+
+
 class Reply(Contract):
     """What the model said, what it cost, and why it stopped."""
 
-    text: Annotated[str, AfterValidator(_sound)] = ""
+    text: Annotated[str, AfterValidator(sound)] = ""
     tool_calls: tuple[ToolCall, ...] = ()
     usage: Usage = Usage(turns=1)
-    stop_reason: Literal["end", "tool_use", "length", "refusal"] = "end"
+    stop_reason: StopReason = "end"
     degraded: DependencyDegraded | None = None
     """Why this is not the reply of the model that was asked."""
 

@@ -1,0 +1,149 @@
+"""Anthropic's models, by the Messages API. What stays the same from turn to turn is cached there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from codepilot.core.events import Usage
+from codepilot.models.protocol import Hear, Message, Reply, StopReason, Tool, ToolCall, sound
+from codepilot.models.sdk import Asked, SdkModel
+
+CACHED = {"type": "ephemeral"}
+CACHED_MESSAGES = 2
+"""How many of the last messages end a cached part: the last for the next turn, the one before for this."""
+_STOPS: dict[str, StopReason] = {
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refusal",
+}
+_COUNTED = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+class AnthropicModel(SdkModel):
+    package = "anthropic"
+
+    def _make_client(self, sdk: Any) -> Any:
+        return sdk.AsyncAnthropic(api_key=self.connection.key, **self.client_options(sdk))
+
+    async def _stream(self, asked: Asked) -> Any:
+        return await self.client.messages.create(**self._request(asked), stream=True)
+
+    def _request(self, asked: Asked) -> dict[str, Any]:
+        system = [message.content for message in asked.messages if message.role == "system"]
+        request: dict[str, Any] = {
+            "model": self.prices.model,
+            "max_tokens": asked.max_tokens,
+            "messages": _messages(asked.messages),
+        }
+        if system:
+            request["system"] = [{"type": "text", "text": sound("\n\n".join(system)), "cache_control": CACHED}]
+        if asked.tools:
+            request["tools"] = [_tool(tool) for tool in asked.tools]
+            request["tool_choice"] = {"type": "auto", "disable_parallel_tool_use": True}
+        if "temperature" not in self.lacks:
+            request["temperature"] = min(asked.temperature, 1.0)
+        return request
+
+    async def _read(self, stream: Any, asked: Asked, hear: Hear) -> Reply:
+        said = _Said()
+        async for event in stream:
+            said.take(event.to_dict(), hear)
+        if not said.whole:
+            raise self.bad_reply("its reply was cut off")
+        return self._reply(said)
+
+    def _reply(self, said: _Said) -> Reply:
+        calls = [block for block in said.blocks.values() if block.get("type") == "tool_use"]
+        stop: StopReason = _STOPS.get(said.stop, "tool_use" if calls else "end")
+        if stop != "tool_use":
+            calls = []  # the last of them may be cut off
+        taken_in = sum(said.counted.get(name, 0) for name in _COUNTED if name != "output_tokens")
+        output = said.counted.get("output_tokens", 0)
+        usage = Usage(
+            turns=1,
+            tokens=taken_in + output,
+            input_tokens=taken_in,
+            output_tokens=output,
+            cached_tokens=said.counted.get("cache_read_input_tokens", 0),
+        )
+        return Reply(
+            text="".join(block["text"] for block in said.blocks.values() if block.get("type") == "text"),
+            tool_calls=tuple(
+                ToolCall(id=call["id"], name=call["name"], arguments=self.arguments(call["name"], call["json"]))
+                for call in calls
+            ),
+            usage=self.prices.priced(usage, said.counted.get("cache_creation_input_tokens", 0)),
+            stop_reason=stop,
+        )
+
+
+@dataclass
+class _Said:
+    """A reply while it comes in."""
+
+    blocks: dict[int, dict[str, Any]] = field(default_factory=dict)
+    counted: dict[str, int] = field(default_factory=dict)
+    stop: str = ""
+    whole: bool = False
+
+    def take(self, event: Mapping[str, Any], hear: Hear) -> None:
+        match event["type"]:
+            case "message_start":
+                self._count(event["message"].get("usage"))
+            case "content_block_start":
+                begun = event["content_block"]
+                self.blocks[event["index"]] = {"text": "", **begun, "json": ""}
+                if begun["type"] == "text" and begun.get("text"):
+                    hear(begun["text"])
+            case "content_block_delta":
+                self._add(self.blocks[event["index"]], event["delta"], hear)
+            case "message_delta":
+                self.stop = event["delta"].get("stop_reason") or self.stop
+                self._count(event.get("usage"))
+            case "message_stop":
+                self.whole = True
+
+    def _add(self, block: dict[str, Any], delta: Mapping[str, Any], hear: Hear) -> None:
+        if delta["type"] == "text_delta":
+            block["text"] += delta["text"]
+            hear(delta["text"])
+        elif delta["type"] == "input_json_delta":
+            block["json"] += delta["partial_json"]
+
+    def _count(self, usage: Mapping[str, Any] | None) -> None:
+        """Counts are cumulative: the last one told holds."""
+        self.counted.update({name: value for name in _COUNTED if isinstance(value := (usage or {}).get(name), int)})
+
+
+def _messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Neighbours of one role are one message there; answers to calls are parts of the user's."""
+    made: list[dict[str, Any]] = []
+    for message in messages:
+        if message.role == "system":
+            continue
+        role = "assistant" if message.role == "assistant" else "user"
+        if made and made[-1]["role"] == role:
+            made[-1]["content"] += _blocks(message)
+        else:
+            made.append({"role": role, "content": _blocks(message)})
+    for message_made in [each for each in made if each["role"] == "user"][-CACHED_MESSAGES:]:
+        message_made["content"][-1]["cache_control"] = CACHED
+    return made
+
+
+def _blocks(message: Message) -> list[dict[str, Any]]:
+    text = sound(message.content)
+    if message.role == "tool":
+        return [{"type": "tool_result", "tool_use_id": message.tool_call_id, "content": text}]
+    calls = [
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments} for call in message.tool_calls
+    ]
+    if text.strip():
+        return [{"type": "text", "text": text.rstrip() if message.role == "assistant" else text}, *calls]
+    return [*calls] if calls else [{"type": "text", "text": "(nothing)"}]
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}

@@ -1,0 +1,179 @@
+"""What a provider's refusal means: which failure it is, whether to ask again, and when."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+
+from codepilot.core.failures import CodePilotError, FailureKind
+
+SHOWN = 500
+_TOO_LONG = re.compile(
+    r"(?i)prompt is too long|context.{0,3}length|context.{0,3}window|maximum context|exceeds?.{0,40}context"
+    r"|too many (?:input )?tokens|input is too long"
+)
+_SPENT = re.compile(r"(?i)insufficient.quota|billing|credit balance|usage.limit|exceeded your current quota")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BUCKETS = ("requests", "tokens", "input-tokens", "output-tokens")
+
+
+class ModelFailure(CodePilotError):
+    """A model's failure. `again` says whether the same question may be answered next time, `wait` when."""
+
+    def __init__(
+        self,
+        kind: FailureKind,
+        message: str,
+        next_action: str = "",
+        *,
+        again: bool = False,
+        wait: float | None = None,
+        **details: object,
+    ) -> None:
+        super().__init__(kind, message, next_action, **details)
+        self.again = again
+        self.wait = wait
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An error as a provider answered it. A `status` of 200 means that it came within a stream."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: object
+
+    @property
+    def error(self) -> Mapping[str, object]:
+        body = self.body if isinstance(self.body, Mapping) else {}
+        inner = body.get("error", body)
+        return inner if isinstance(inner, Mapping) else {"message": inner}
+
+    @property
+    def said(self) -> str:
+        said = self.error.get("message") or self.error.get("detail")
+        return str(said) if said else str(self.body)[:SHOWN] if isinstance(self.body, str) else ""
+
+    @property
+    def names(self) -> str:
+        """What the provider calls it."""
+        return " ".join(str(self.error.get(key) or "") for key in ("type", "code", "param"))
+
+
+def refused(model: str, refusal: Refusal, now: float, clean: Callable[[str], str]) -> ModelFailure:
+    """The failure that a refusal is. `now` is in seconds; `clean` takes secrets out of what the provider said."""
+    kind, again = _kind(refusal)
+    said = clean(refusal.said)[:SHOWN] or f"status {refusal.status}"
+    details: dict[str, object] = {"status": refusal.status, "said": said, "param": str(refusal.error.get("param"))}
+    wait = None
+    if kind is FailureKind.MODEL_QUOTA:
+        reset = reset_at(refusal, now)
+        details["reset_at"] = None if reset is None else round(reset * 1_000_000)
+        wait = None if reset is None else max(0.0, reset - now)
+    elif again:
+        wait = retry_after(refusal.headers, now)
+    message, advice = _TOLD.get(kind, ("{model} did not accept the request: {said}", "Choose another model."))
+    return ModelFailure(kind, message.format(model=model, said=said), advice, again=again, wait=wait, **details)
+
+
+_TOLD = {
+    FailureKind.MODEL_AUTH: ("{model} does not accept the key: {said}", ""),
+    FailureKind.MODEL_QUOTA: ("The quota of {model} is used up: {said}", ""),
+    FailureKind.MODEL_OVERLOADED: ("{model} is overloaded: {said}", ""),
+    FailureKind.MODEL_TIMEOUT: ("{model} took too long: {said}", ""),
+    FailureKind.CONTEXT_EXCEEDED: ("The conversation is too long for {model}: {said}", ""),
+    FailureKind.INVALID_SPEC: ("{model} cannot be found there: {said}", "Name a model that the provider has."),
+}
+
+
+def _kind(refusal: Refusal) -> tuple[FailureKind, bool]:
+    status, names, said = refusal.status, refusal.names, refusal.said
+    if status in (401, 403) or re.search("authentication_error|permission_error|invalid_api_key", names):
+        return FailureKind.MODEL_AUTH, False
+    if status == 402 or _SPENT.search(names) or (status in (400, 429) and _SPENT.search(said)):
+        return FailureKind.MODEL_QUOTA, False
+    if status == 429 or "rate_limit" in names:
+        return FailureKind.MODEL_QUOTA, True
+    if status == 413 or "context_length" in names or (status in (200, 400, 422) and _TOO_LONG.search(said)):
+        return FailureKind.CONTEXT_EXCEEDED, False
+    if status == 404 or "not_found" in names:
+        return FailureKind.INVALID_SPEC, False
+    if status in (408, 409) or "timeout_error" in names:
+        return FailureKind.MODEL_TIMEOUT, True
+    if status >= 500 or re.search("overloaded|api_error|server_error", names) or status == 200:
+        return FailureKind.MODEL_OVERLOADED, True
+    return FailureKind.MODEL_REFUSED, False
+
+
+def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """How many seconds the provider asks to wait: as a number, or as an HTTP date."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = _header(headers, name)
+        if value is None:
+            continue
+        try:
+            return max(0.0, float(value) * unit)
+        except ValueError:
+            moment = _http_date(value)
+            if moment is not None:
+                return max(0.0, moment - now)
+    return None
+
+
+def reset_at(refusal: Refusal, now: float) -> float | None:
+    """When there is quota again, in seconds since 1970, if the provider tells."""
+    body = refusal.error
+    for key, start in (("resets_at", 0.0), ("resets_in_seconds", now)):
+        value = body.get(key)
+        if isinstance(value, (int, float)):
+            return start + value
+    wait = retry_after(refusal.headers, now)
+    if wait is not None:
+        return now + wait
+    resets = [_moment(value, now) for value in _exhausted(refusal.headers)]
+    return max((reset for reset in resets if reset is not None), default=None)
+
+
+def _exhausted(headers: Mapping[str, str]) -> list[str]:
+    """The reset times of the limits of which nothing remains; of all, if none says so."""
+    unified = _header(headers, "anthropic-ratelimit-unified-reset")
+    found: list[tuple[str | None, str]] = [("0", unified)] if unified else []
+    for bucket in _BUCKETS:
+        for left, reset in (
+            (f"anthropic-ratelimit-{bucket}-remaining", f"anthropic-ratelimit-{bucket}-reset"),
+            (f"x-ratelimit-remaining-{bucket}", f"x-ratelimit-reset-{bucket}"),
+        ):
+            value = _header(headers, reset)
+            if value is not None:
+                found.append((_header(headers, left), value))
+    return [value for left, value in found if left == "0"] or [value for _, value in found]
+
+
+def _moment(value: str, now: float) -> float | None:
+    """`6m0s`, RFC 3339, or seconds since 1970."""
+    parts = _DURATION.findall(value)
+    if parts and "".join(number + unit for number, unit in parts) == value:
+        return now + sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    try:
+        return float(value)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(value).timestamp()
+    except ValueError:
+        return None
+
+
+def _http_date(value: str) -> float | None:
+    try:
+        return parsedate_to_datetime(value).timestamp()
+    except (ValueError, TypeError):
+        return None
+
+
+def _header(headers: Mapping[str, str], name: str) -> str | None:
+    return next((value.strip() for key, value in headers.items() if key.lower() == name), None)

@@ -1,0 +1,176 @@
+"""OpenAI's models and those that speak like them, by chat completions: the dialect that most servers understand."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from codepilot.core.events import Usage
+from codepilot.models.estimate import prompt_tokens
+from codepilot.models.failing import ModelFailure
+from codepilot.models.prices import Prices
+from codepilot.models.protocol import Hear, Message, Reply, StopReason, Tool, ToolCall, sound
+from codepilot.models.sdk import Asked, Connection, SdkModel
+from codepilot.models.words import in_words
+
+_STOPS: dict[str, StopReason] = {"length": "length", "content_filter": "refusal"}
+_NO_TOOLS = re.compile(
+    r"(?i)(?=.*(?:support|requires?|enable|unknown|unrecogni|not permitted|not allowed))"
+    r".*(?:\btools?\b|tool.?choice|function.?call)",
+    re.DOTALL,
+)
+_UNKNOWN_FIELDS = ("stream_options", "max_completion_tokens", "max_tokens", "temperature")
+
+
+class OpenAIModel(SdkModel):
+    """`compatible` servers are somebody else's: no key of OpenAI's goes there, and less is expected of them."""
+
+    package = "openai"
+
+    def __init__(self, name: str, prices: Prices, connection: Connection, *, compatible: bool = False) -> None:
+        super().__init__(name, prices, connection)
+        self._compatible = compatible
+        self.lacks.add("max_completion_tokens" if compatible else "max_tokens")
+        if not prices.known.tools:
+            self.lacks.add("tools")
+
+    def _make_client(self, sdk: Any) -> Any:
+        options = self.client_options(sdk)
+        if self._compatible:
+            options |= {"organization": "", "project": ""}
+            if self.connection.key is None:
+                options["default_headers"] = {"Authorization": sdk.Omit()}
+        return sdk.AsyncOpenAI(api_key=self.connection.key or "none", **options)
+
+    def _lacking(self, failure: ModelFailure, asked: Asked) -> str | None:
+        details = failure.failure.details
+        said, status = str(details.get("said")), details.get("status")
+        if asked.tools and status in (400, 404, 422, 500, 501) and _NO_TOOLS.match(said):
+            return "tools"
+        if status not in (400, 422):
+            return None
+        named = [name for name in _UNKNOWN_FIELDS if name == details.get("param")]
+        named += [name for name in _UNKNOWN_FIELDS if re.search(rf"\b{name}\b", said)]
+        lacking = next((name for name in named if name not in self.lacks), None)
+        if lacking in ("max_tokens", "max_completion_tokens"):
+            self.lacks -= {"max_tokens", "max_completion_tokens"}
+        return lacking
+
+    async def _stream(self, asked: Asked) -> Any:
+        return await self.client.chat.completions.create(**self._request(asked), stream=True)
+
+    def _request(self, asked: Asked) -> dict[str, Any]:
+        tools = asked.tools if "tools" not in self.lacks else ()
+        messages = asked.messages if "tools" not in self.lacks else in_words(asked.messages, asked.tools)
+        limit = "max_tokens" if "max_completion_tokens" in self.lacks else "max_completion_tokens"
+        request: dict[str, Any] = {
+            "model": self.prices.model,
+            "messages": [_message(message) for message in messages],
+            limit: asked.max_tokens,
+        }
+        if tools:
+            request["tools"] = [_tool(tool) for tool in tools]
+        if "temperature" not in self.lacks:
+            request["temperature"] = asked.temperature
+        if "stream_options" not in self.lacks:
+            request["stream_options"] = {"include_usage": True}
+        return request
+
+    async def _read(self, stream: Any, asked: Asked, hear: Hear) -> Reply:
+        said = _Said()
+        async for chunk in stream:
+            said.take(chunk.to_dict(), hear)
+        if not said.stop:
+            raise self.bad_reply("its reply was cut off")
+        return self._reply(said, asked)
+
+    def _reply(self, said: _Said, asked: Asked) -> Reply:
+        stop: StopReason = "refusal" if said.refusal else _STOPS.get(said.stop, "tool_use" if said.calls else "end")
+        calls = said.calls if stop == "tool_use" else {}
+        return Reply(
+            text="".join(said.refusal or said.text),
+            tool_calls=tuple(
+                ToolCall(
+                    id=call["id"] or f"call_{place}",
+                    name=call["name"],
+                    arguments=self.arguments(call["name"], call["arguments"]),
+                )
+                for place, call in sorted(calls.items())
+            ),
+            usage=self.prices.priced(_usage(said, asked)),
+            stop_reason=stop,
+        )
+
+
+@dataclass
+class _Said:
+    """A reply while it comes in."""
+
+    text: list[str] = field(default_factory=list)
+    refusal: list[str] = field(default_factory=list)
+    calls: dict[int, dict[str, str]] = field(default_factory=dict)
+    usage: Mapping[str, Any] | None = None
+    stop: str = ""
+
+    def take(self, chunk: Mapping[str, Any], hear: Hear) -> None:
+        self.usage = chunk.get("usage") or self.usage
+        for choice in (chunk.get("choices") or [])[:1]:
+            delta = choice.get("delta") or {}
+            if delta.get("content"):
+                self.text.append(delta["content"])
+                hear(delta["content"])
+            if delta.get("refusal"):
+                self.refusal.append(delta["refusal"])
+            for part in delta.get("tool_calls") or ():
+                self._add(part)
+            self.stop = choice.get("finish_reason") or self.stop
+
+    def _add(self, part: Mapping[str, Any]) -> None:
+        place = part.get("index")
+        call = self.calls.setdefault(
+            len(self.calls) if place is None else place, {"id": "", "name": "", "arguments": ""}
+        )
+        function = part.get("function") or {}
+        arguments = function.get("arguments") or ""
+        call["id"] = part.get("id") or call["id"]
+        call["name"] = function.get("name") or call["name"]
+        call["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
+
+
+def _usage(said: _Said, asked: Asked) -> Usage:
+    """What the server counted; a server that does not count gets the estimate."""
+    counted = said.usage or {}
+    taken_in, output = counted.get("prompt_tokens"), counted.get("completion_tokens")
+    if not isinstance(taken_in, int) or not isinstance(output, int):
+        spoken = "".join((*said.text, *(call["arguments"] for call in said.calls.values())))
+        taken_in = prompt_tokens(asked.messages, asked.tools)
+        output = prompt_tokens([Message(role="assistant", content=spoken)])
+    cached = (counted.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+    return Usage(turns=1, tokens=taken_in + output, input_tokens=taken_in, output_tokens=output, cached_tokens=cached)
+
+
+def _message(message: Message) -> dict[str, Any]:
+    made: dict[str, Any] = {"role": message.role, "content": sound(message.content)}
+    if message.tool_call_id is not None:
+        made["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        made["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": json.dumps(call.arguments)},
+            }
+            for call in message.tool_calls
+        ]
+        made["content"] = made["content"] or None
+    return made
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+    }
