@@ -45,6 +45,33 @@ class RepoMap(Contract):
     test_files: tuple[str, ...] = ()
 
 
+ContextKind = Literal["code", "test", "doc", "config", "memory"]
+
+
+class ContextChoice(Contract):
+    """One piece of context that was weighed, without its text: where it lies, what it is worth, what became of it."""
+
+    id: str
+    source: Literal["repo", "memory"] = "repo"
+    kind: ContextKind
+    label: str
+    """Why such a piece is looked for: `failing test`, `stack frame`, `neighbour`, …"""
+    path: str
+    start: int = Field(ge=1)
+    end: int = Field(ge=1)
+    """First and last line, both included."""
+    relevance_score: float = Field(ge=0.0, le=1.0)
+    tokens: int = Field(ge=0)
+    fate: Literal["chosen", "condensed", "discarded"]
+    reason: str
+
+
+class ContextItem(ContextChoice):
+    """One piece of context as an agent is shown it."""
+
+    text: str
+
+
 class PatchCandidate(Contract):
     """A change on offer: a unified diff against the base, and why it should work."""
 

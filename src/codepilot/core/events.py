@@ -9,6 +9,7 @@ from pydantic import Field, SerializeAsAny, model_validator
 
 from codepilot.core.artifacts import (
     ArtifactRef,
+    ContextChoice,
     PatchCandidate,
     PolicyCheck,
     Reflection,
@@ -64,6 +65,7 @@ class EventType(StrEnum):
     NODE_SUCCEEDED = "node_succeeded"
     NODE_FAILED = "node_failed"
     CONTEXT_ITEM_SELECTED = "context_item_selected"
+    CONTEXT_GATHERED = "context_gathered"
     CONTEXT_CONDENSED = "context_condensed"
     MODEL_ASKED = "model_asked"
     MODEL_SWITCHED = "model_switched"
@@ -247,10 +249,18 @@ class RepairsSought(Contract):
     found: int
     chosen: bool = False
     """Whether its best one becomes the change, without a model."""
-    best: str = ""
+    action: JsonObject = {}
     confidence: float = 0.0
     reason: str = ""
-    seconds: float = 0.0
+
+
+class ContextGathered(Contract):
+    """What was weighed for an agent to see, best first: what it was shown, whole or condensed, and what it was not."""
+
+    recipe: str
+    budget_tokens: int
+    used_tokens: int
+    choices: tuple[ContextChoice, ...]
 
 
 class TurnStarted(Contract):
@@ -480,6 +490,7 @@ DATA: dict[EventType, type[Contract]] = {
     EventType.NODE_SUCCEEDED: NodeChanged,
     EventType.NODE_FAILED: NodeChanged,
     EventType.CONTEXT_ITEM_SELECTED: ContextItemSelected,
+    EventType.CONTEXT_GATHERED: ContextGathered,
     EventType.CONTEXT_CONDENSED: ContextCondensed,
     EventType.MODEL_ASKED: ModelAsked,
     EventType.MODEL_SWITCHED: ModelSwitched,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from codepilot.core.artifacts import ArtifactRef, PatchCandidate, Reflection, RepoMap, Review, TestResult
+from codepilot.core.artifacts import ArtifactRef, ContextItem, PatchCandidate, Reflection, RepoMap, Review, TestResult
 from codepilot.core.contract import Contract
 from codepilot.core.events import DATA, Event
 from codepilot.core.failures import Failure
@@ -14,6 +14,7 @@ from codepilot.core.task import FollowUp, TaskSpec
 
 CONTRACTS: tuple[type[Contract], ...] = (
     ArtifactRef,
+    ContextItem,
     Event,
     Failure,
     FollowUp,
