@@ -1,5 +1,6 @@
-"""Chat models behind one protocol: scripted and replayed ones here, without any SDK."""
+"""Chat models behind one protocol. The SDKs of providers are imported no sooner than a model of theirs is asked."""
 
+from codepilot.models.choose import KEYS, configured_models, make_model, usual_model
 from codepilot.models.estimate import estimated, prompt_tokens
 from codepilot.models.fallback import FallbackModel
 from codepilot.models.protocol import (
@@ -16,25 +17,35 @@ from codepilot.models.protocol import (
     unheard,
 )
 from codepilot.models.replay import Exchange, ReplayModel, exchanges
+from codepilot.models.retry import Retry
 from codepilot.models.scripted import ScriptedModel
+from codepilot.models.settings import KnownModel, ModelSettings, RoleSettings
 
 __all__ = [
+    "KEYS",
     "Exchange",
     "FallbackModel",
     "Hear",
+    "KnownModel",
     "Message",
     "Model",
+    "ModelSettings",
     "ReplayModel",
     "Reply",
+    "Retry",
+    "RoleSettings",
     "ScriptedModel",
     "Stopped",
     "Tool",
     "ToolCall",
     "cancelled",
+    "configured_models",
     "estimated",
     "exchanges",
     "fingerprint",
+    "make_model",
     "never",
     "prompt_tokens",
     "unheard",
+    "usual_model",
 ]

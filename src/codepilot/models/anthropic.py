@@ -10,6 +10,8 @@ from codepilot.core.events import Usage
 from codepilot.models.protocol import Hear, Message, Reply, StopReason, Tool, ToolCall, sound
 from codepilot.models.sdk import Asked, SdkModel
 
+WITH_TEMPERATURE = "2023-06-01"
+"""The API's last version that takes one; the SDK has no argument for it any more, and newer models refuse it."""
 CACHED = {"type": "ephemeral"}
 CACHED_MESSAGES = 2
 """How many of the last messages end a cached part: the last for the next turn, the one before for this."""
@@ -43,7 +45,8 @@ class AnthropicModel(SdkModel):
             request["tools"] = [_tool(tool) for tool in asked.tools]
             request["tool_choice"] = {"type": "auto", "disable_parallel_tool_use": True}
         if "temperature" not in self.lacks:
-            request["temperature"] = min(asked.temperature, 1.0)
+            request["extra_body"] = {"temperature": min(asked.temperature, 1.0)}
+            request["extra_headers"] = {"anthropic-version": WITH_TEMPERATURE}
         return request
 
     async def _read(self, stream: Any, asked: Asked, hear: Hear) -> Reply:

@@ -8,19 +8,23 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.models.connection import Connection
 from codepilot.models.fallback import FallbackModel
 from codepilot.models.files import replayed, scripted
 from codepilot.models.prices import Prices
 from codepilot.models.protocol import Model
 from codepilot.models.retry import Retry
-from codepilot.models.sdk import Connection
 from codepilot.models.settings import KnownModel, ModelSettings
 from codepilot.telemetry.redact import Redactor, redact
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "codepilot.models"
 KEYS = {
@@ -75,6 +79,32 @@ def usual_model(environ: Mapping[str, str], settings: ModelSettings) -> str:
     )
 
 
+@dataclass(frozen=True)
+class Provider:
+    """Whether a provider's models could be asked from here; a key is never told."""
+
+    name: str
+    variable: str
+    key_present: bool
+    sdk_installed: bool
+    url: str | None
+
+
+def configured_models(environ: Mapping[str, str], settings: ModelSettings) -> tuple[Provider, ...]:
+    """What the environment and the configuration give, looked at without importing an SDK."""
+    urls = {"anthropic": settings.anthropic_url, "openai": settings.openai_url}
+    return tuple(
+        Provider(
+            name=name,
+            variable=variable,
+            key_present=bool(environ.get(variable, "").strip()),
+            sdk_installed=find_spec(name.partition("-")[0]) is not None,
+            url=environ.get(URLS.get(name, ""), "").strip() or urls.get(name),
+        )
+        for name, variable in KEYS.items()
+    )
+
+
 def _make(spec: str, environ: Mapping[str, str], settings: ModelSettings, retry: Retry) -> Model:
     kind, colon, name = spec.partition(":")
     known: dict[str, Callable[[Wanted], Model]] = {
@@ -87,6 +117,8 @@ def _make(spec: str, environ: Mapping[str, str], settings: ModelSettings, retry:
     wanted = Wanted(spec, kind, name.strip(), environ, settings, retry)
     if kind in known and wanted.name:
         return known[kind](wanted)
+    from importlib.metadata import entry_points
+
     others = {entry.name: entry for entry in entry_points(group=GROUP)}
     if kind in others and colon:
         return _others(others[kind], wanted)

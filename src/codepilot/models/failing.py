@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from email.utils import parsedate_to_datetime
 
 from codepilot.core.failures import CodePilotError, FailureKind
 
@@ -169,6 +168,8 @@ def _moment(value: str, now: float) -> float | None:
 
 
 def _http_date(value: str) -> float | None:
+    from email.utils import parsedate_to_datetime
+
     try:
         return parsedate_to_datetime(value).timestamp()
     except (ValueError, TypeError):

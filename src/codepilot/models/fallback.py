@@ -6,10 +6,16 @@ from collections.abc import Sequence
 
 from codepilot.core.events import DependencyDegraded, Usage
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.models.failing import ModelFailure
 from codepilot.models.protocol import Hear, Message, Model, Reply, Stopped, Tool, never, unheard
 
-AWAY = frozenset({FailureKind.MODEL_OVERLOADED, FailureKind.MODEL_TIMEOUT})
+AWAY = frozenset({FailureKind.MODEL_OVERLOADED, FailureKind.MODEL_TIMEOUT, FailureKind.MODEL_QUOTA})
 """Failures that another model may not have at the same moment."""
+
+
+def _away(error: CodePilotError) -> bool:
+    """Whether the model cannot be had, or was asked again and again in vain."""
+    return error.kind in AWAY or (isinstance(error, ModelFailure) and error.again)
 
 
 class FallbackModel:
@@ -40,13 +46,18 @@ class FallbackModel:
                 messages, temperature=temperature, max_tokens=max_tokens, tools=tools, hear=hear, stopped=stopped
             )
         except CodePilotError as error:
-            if error.kind not in AWAY:
+            if not _away(error):
                 raise
             consequence = f"{self._second.name} replies in place of {self._first.name}"
             degraded = DependencyDegraded(dependency="model", consequence=consequence, failure=error.failure)
-        reply = self._second.reply(
-            messages, temperature=temperature, max_tokens=max_tokens, tools=tools, hear=hear, stopped=stopped
-        )
+        try:
+            reply = self._second.reply(
+                messages, temperature=temperature, max_tokens=max_tokens, tools=tools, hear=hear, stopped=stopped
+            )
+        except CodePilotError as error:
+            before = {"in_place_of": f"{degraded.failure.kind}: {degraded.failure.message}"}
+            error.failure = error.failure.model_copy(update={"details": {**error.failure.details, **before}})
+            raise
         return reply.model_copy(update={"degraded": degraded})
 
     def estimate(self, messages: Sequence[Message], max_tokens: int, tools: Sequence[Tool] = ()) -> Usage:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from codepilot.core.events import Usage
+from codepilot.models.connection import Connection
 from codepilot.models.estimate import prompt_tokens
 from codepilot.models.failing import ModelFailure
 from codepilot.models.prices import Prices
 from codepilot.models.protocol import Hear, Message, Reply, StopReason, Tool, ToolCall, sound
-from codepilot.models.sdk import Asked, Connection, SdkModel
+from codepilot.models.sdk import Asked, SdkModel
 from codepilot.models.words import in_words
 
 _STOPS: dict[str, StopReason] = {"length": "length", "content_filter": "refusal"}
@@ -38,12 +39,13 @@ class OpenAIModel(SdkModel):
             self.lacks.add("tools")
 
     def _make_client(self, sdk: Any) -> Any:
-        options = self.client_options(sdk)
-        if self._compatible:
-            options |= {"organization": "", "project": ""}
-            if self.connection.key is None:
-                options["default_headers"] = {"Authorization": sdk.Omit()}
-        return sdk.AsyncOpenAI(api_key=self.connection.key or "none", **options)
+        return sdk.AsyncOpenAI(api_key=self.connection.key or "none", **self.client_options(sdk))
+
+    def _headers(self) -> dict[str, Any]:
+        """What the SDK would add from the environment is not for others than OpenAI."""
+        unsent = ["OpenAI-Organization", "OpenAI-Project"] if self._compatible else []
+        unsent += [] if self.connection.key else ["Authorization"]
+        return {name: self.sdk.Omit() for name in unsent}
 
     def _lacking(self, failure: ModelFailure, asked: Asked) -> str | None:
         details = failure.failure.details
@@ -60,7 +62,9 @@ class OpenAIModel(SdkModel):
         return lacking
 
     async def _stream(self, asked: Asked) -> Any:
-        return await self.client.chat.completions.create(**self._request(asked), stream=True)
+        return await self.client.chat.completions.create(
+            **self._request(asked), stream=True, extra_headers=self._headers()
+        )
 
     def _request(self, asked: Asked) -> dict[str, Any]:
         tools = asked.tools if "tools" not in self.lacks else ()

@@ -7,7 +7,7 @@ import importlib
 import json
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,29 +17,13 @@ from codepilot.core.contract import JsonObject
 from codepilot.core.events import Usage
 from codepilot.core.failures import FailureKind
 from codepilot.models.calling import call, loop
+from codepilot.models.connection import Connection
 from codepilot.models.estimate import estimated
 from codepilot.models.failing import SHOWN, ModelFailure, Refusal, refused
 from codepilot.models.prices import Prices
 from codepilot.models.protocol import Hear, Message, Reply, Stopped, Tool, never, unheard
-from codepilot.models.retry import Retry
-from codepilot.telemetry.redact import redact
 
 CONNECT_SEC = 10.0
-_USUAL = Retry()
-
-
-@dataclass(frozen=True)
-class Connection:
-    """How a model is reached. `url` is the SDK's own unless named; `clean` takes secrets out of what is said."""
-
-    key: str | None = None
-    url: str | None = None
-    timeout_sec: float = 300.0
-    retry: Retry = _USUAL
-    clean: Callable[[str], str] = redact
-
-    def __repr__(self) -> str:
-        return f"Connection(url={self.url!r})"
 
 
 @dataclass(frozen=True)
