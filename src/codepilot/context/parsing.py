@@ -1,0 +1,247 @@
+"""The parser's own process: source in on stdin, symbols out on stdout. Standard library and tree-sitter alone.
+
+Source is anybody's, and a parser in C may hang, swell or crash on it: so each file has a bound of processor time, the
+process one of memory, and neither can open a file or start a program once it reads. Whoever started it sees it die.
+Run as a file, without the package around it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import signal
+import struct
+import sys
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+REQUEST = struct.Struct(">12sdI")
+"""Language, seconds of processor time, length of the source that follows."""
+ANSWER = struct.Struct(">I")
+MEMORY = 1 << 30
+
+MAX_SYMBOLS, MAX_NAMES, MAX_LINES, MAX_IMPORTS = 2000, 4000, 8, 500
+MAX_NAME, MAX_SIGNATURE = 120, 200
+
+GRAMMARS = {
+    "python": ("tree_sitter_python", "language"),
+    "java": ("tree_sitter_java", "language"),
+    "javascript": ("tree_sitter_javascript", "language"),
+    "typescript": ("tree_sitter_typescript", "language_typescript"),
+    "tsx": ("tree_sitter_typescript", "language_tsx"),
+}
+
+_JS_FUNCTIONS = "[(arrow_function body: (_) @body) (function_expression body: (_) @body)]"
+_SCRIPT = f"""
+(function_declaration name: (identifier) @name body: (_) @body) @function
+(generator_function_declaration name: (identifier) @name body: (_) @body) @function
+(method_definition name: [(property_identifier) (private_property_identifier)] @name body: (_) @body) @method
+(variable_declarator name: (identifier) @name value: {_JS_FUNCTIONS}) @function
+(assignment_expression left: (member_expression property: (property_identifier) @name) right: {_JS_FUNCTIONS}) @function
+(program (lexical_declaration (variable_declarator name: (identifier) @name) @constant))
+(program (export_statement (lexical_declaration (variable_declarator name: (identifier) @name) @constant)))
+"""
+_TYPED = """
+(class_declaration name: (type_identifier) @name body: (_) @body) @class
+(abstract_class_declaration name: (type_identifier) @name body: (_) @body) @class
+(interface_declaration name: (type_identifier) @name body: (_) @body) @interface
+(enum_declaration name: (identifier) @name body: (_) @body) @enum
+(type_alias_declaration name: (type_identifier) @name) @type
+(method_signature name: (property_identifier) @name) @method
+(abstract_method_signature name: (property_identifier) @name) @method
+(public_field_definition name: (property_identifier) @name value: (arrow_function body: (_) @body)) @method
+(function_signature name: (identifier) @name) @function
+"""
+DEFINITIONS = {
+    "python": """
+(class_definition name: (identifier) @name body: (_) @body) @class
+(function_definition name: (identifier) @name body: (_) @body) @function
+(module (expression_statement (assignment left: (identifier) @name) @constant))
+""",
+    "java": """
+(class_declaration name: (identifier) @name body: (_) @body) @class
+(record_declaration name: (identifier) @name body: (_) @body) @class
+(interface_declaration name: (identifier) @name body: (_) @body) @interface
+(annotation_type_declaration name: (identifier) @name body: (_) @body) @interface
+(enum_declaration name: (identifier) @name body: (_) @body) @enum
+(method_declaration name: (identifier) @name body: (_)? @body) @method
+(constructor_declaration name: (identifier) @name body: (_) @body) @method
+""",
+    "javascript": _SCRIPT + "(class_declaration name: (identifier) @name body: (_) @body) @class",
+    "typescript": _SCRIPT + _TYPED,
+    "tsx": _SCRIPT + _TYPED,
+}
+_SCRIPT_NAMES = "(identifier) @name (shorthand_property_identifier) @name (property_identifier) @member"
+NAMES = {
+    "python": """
+(identifier) @name
+(attribute attribute: (identifier) @member)
+(keyword_argument name: (identifier) @label)
+""",
+    "java": """
+(identifier) @name
+(type_identifier) @name
+(method_invocation name: (identifier) @member)
+(field_access field: (identifier) @member)
+""",
+    "javascript": _SCRIPT_NAMES,
+    "typescript": f"{_SCRIPT_NAMES} (type_identifier) @name",
+    "tsx": f"{_SCRIPT_NAMES} (type_identifier) @name",
+}
+_SCRIPT_IMPORTS = """
+(import_statement source: (string (string_fragment) @module))
+(export_statement source: (string (string_fragment) @module))
+(call_expression function: (import) arguments: (arguments . (string (string_fragment) @module)))
+((call_expression function: (identifier) @_f arguments: (arguments . (string (string_fragment) @module)))
+ (#eq? @_f "require"))
+"""
+IMPORTS = {
+    "python": """
+(import_statement name: (dotted_name) @module)
+(import_statement name: (aliased_import name: (dotted_name) @module))
+(import_from_statement module_name: (_) @module name: (dotted_name) @part)
+(import_from_statement module_name: (_) @module name: (aliased_import name: (dotted_name) @part))
+(import_from_statement module_name: (_) @module (wildcard_import))
+""",
+    "java": "(import_declaration [(scoped_identifier) (identifier)] @module)",
+    "javascript": _SCRIPT_IMPORTS,
+    "typescript": _SCRIPT_IMPORTS,
+    "tsx": _SCRIPT_IMPORTS,
+}
+_KINDS = ("class", "interface", "enum", "type", "method", "function", "constant")
+_HOLDERS = frozenset(("class", "interface", "enum"))
+_SPACE = re.compile(r"\s+")
+_ANNOTATIONS = re.compile(r"(?:@(?!interface)[\w.]+(?:\([^()]*\))?\s*)+")
+
+
+@cache
+def _tools(language: str) -> tuple[Any, Any, Any, Any]:
+    """A language's parser and its three queries."""
+    from tree_sitter import Language, Parser, Query
+
+    module, function = GRAMMARS[language]
+    grammar = Language(getattr(import_module(module), function)())
+    queries = (Query(grammar, texts[language]) for texts in (DEFINITIONS, NAMES, IMPORTS))
+    return Parser(grammar), *queries
+
+
+def parsed(language: str, source: bytes) -> dict[str, Any]:
+    """A file's symbols, the names it uses and what it imports, as plain data."""
+    from tree_sitter import QueryCursor
+
+    parser, definitions, names, imports = _tools(language)
+    root = parser.parse(source).root_node
+    symbols, defined = _symbols(QueryCursor(definitions).matches(root), source)
+    captured = QueryCursor(names).captures(root)
+    return {
+        "symbols": symbols,
+        "references": _references(captured, defined, source),
+        "imports": _imports(QueryCursor(imports).matches(root), source),
+        "lines": source.count(b"\n") + (not source.endswith(b"\n") and bool(source)),
+        "note": "" if len(symbols) < MAX_SYMBOLS else "cut",
+    }
+
+
+def _symbols(matches: Any, source: bytes) -> tuple[list[list[Any]], set[int]]:
+    """Definitions in order, each with the class it lies in; those within functions are nobody else's business."""
+    found: dict[int, tuple[int, int, str, Any, Any, Any]] = {}
+    for _, captures in matches:
+        kind = next(kind for kind in _KINDS if kind in captures)
+        node, name = captures[kind][0], captures["name"][0]
+        body = captures["body"][0] if "body" in captures else None
+        if name.start_byte not in found or kind != "constant":
+            found[name.start_byte] = (node.start_byte, -node.end_byte, kind, node, name, body)
+    rows: list[list[Any]] = []
+    around: list[tuple[int, str, str]] = []
+    for start, end, kind, node, name, body in sorted(found.values(), key=lambda one: one[:2]):
+        while around and around[-1][0] <= start:
+            around.pop()
+        _, outer, parent = around[-1] if around else (0, "", "")
+        told = _text(source, name)[:MAX_NAME]
+        if outer in _HOLDERS or not outer:
+            if kind == "function" and outer == "class":
+                kind = "method"
+            rows.append([kind, told, *_range(node), parent, _signature(source, node, body, kind)])
+        if kind != "constant":
+            around.append((-end, kind, f"{parent}.{told}" if parent else told))
+    return rows[:MAX_SYMBOLS], set(found)
+
+
+def _range(node: Any) -> tuple[int, int]:
+    """First and last line, with decorators and with what a declaration stands in."""
+    outer = node.parent
+    while outer is not None and outer.type in ("decorated_definition", "export_statement", "lexical_declaration"):
+        node, outer = outer, outer.parent
+    return node.start_point[0] + 1, node.end_point[0] + 1
+
+
+def _signature(source: bytes, node: Any, body: Any, kind: str) -> str:
+    end = min(node.end_byte if body is None else body.start_byte, node.start_byte + 4 * MAX_SIGNATURE)
+    text = source[node.start_byte : end].decode("utf-8", "replace")
+    if kind in ("constant", "type"):
+        text = text.partition("\n")[0]
+    told = _SPACE.sub(" ", _ANNOTATIONS.sub("", text)).strip().removesuffix("=>").rstrip(" :{;=")
+    return told if len(told) <= MAX_SIGNATURE else told[: MAX_SIGNATURE - 1] + "…"
+
+
+def _references(captured: Any, defined: set[int], source: bytes) -> dict[str, list[int]]:
+    """The first lines on which each name is used, members as `.name`. Where it is defined is no use of it."""
+    members = {node.start_byte for node in captured.get("member", ())}
+    ignored = defined.union(node.start_byte for node in captured.get("label", ()))
+    nodes = {
+        (n.start_byte, n.end_byte, n.start_point[0]) for kind in ("name", "member") for n in captured.get(kind, ())
+    }
+    places: dict[bytes, list[int]] = {}
+    for start, end, row in sorted(nodes):
+        if not 2 < end - start <= MAX_NAME or start in ignored:
+            continue
+        name = source[start:end]
+        lines = places.setdefault(b"." + name if start in members else name, [])
+        if len(lines) < MAX_LINES and lines[-1:] != [row + 1]:
+            lines.append(row + 1)
+    return {name.decode("utf-8", "replace"): lines for name, lines in list(places.items())[:MAX_NAMES]}
+
+
+def _imports(matches: Any, source: bytes) -> list[str]:
+    """Modules, and for `from a import b` also `a.b`, which may be one."""
+    found: dict[str, None] = {}
+    for _, captures in matches:
+        module = _text(source, captures["module"][0])[:MAX_NAME]
+        found[module] = None
+        for part in captures.get("part", ()):
+            dot = "" if module.endswith(".") else "."
+            found[f"{module}{dot}{_text(source, part)[:MAX_NAME]}"] = None
+        if len(found) >= MAX_IMPORTS:
+            break
+    return list(found)
+
+
+def _text(source: bytes, node: Any) -> str:
+    return source[node.start_byte : node.end_byte].decode("utf-8", "replace")
+
+
+def main(languages: list[str]) -> None:
+    """Answer requests until there are no more."""
+    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+    for language in languages:
+        _tools(language)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    while len(header := stdin.read(REQUEST.size)) == REQUEST.size:
+        language, seconds, length = REQUEST.unpack(header)
+        source = stdin.read(length)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        answer = json.dumps(parsed(language.rstrip(b"\0").decode(), source), separators=(",", ":")).encode()
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        stdout.write(ANSWER.pack(len(answer)) + answer)
+        stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.path[:] = sys.argv[2:]
+    main(sys.argv[1].split(","))
