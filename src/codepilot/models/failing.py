@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -114,12 +115,10 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
         value = _header(headers, name)
         if value is None:
             continue
-        try:
-            return max(0.0, float(value) * unit)
-        except ValueError:
-            moment = _http_date(value)
-            if moment is not None:
-                return max(0.0, moment - now)
+        moment = _number(value)
+        moment = _http_date(value) if moment is None else now + moment * unit
+        if moment is not None:
+            return max(0.0, moment - now)
     return None
 
 
@@ -128,7 +127,7 @@ def reset_at(refusal: Refusal, now: float) -> float | None:
     body = refusal.error
     for key, start in (("resets_at", 0.0), ("resets_in_seconds", now)):
         value = body.get(key)
-        if isinstance(value, (int, float)):
+        if isinstance(value, (int, float)) and math.isfinite(value):
             return start + value
     wait = retry_after(refusal.headers, now)
     if wait is not None:
@@ -157,14 +156,20 @@ def _moment(value: str, now: float) -> float | None:
     parts = _DURATION.findall(value)
     if parts and "".join(number + unit for number, unit in parts) == value:
         return now + sum(float(number) * _SECONDS[unit] for number, unit in parts)
-    try:
-        return float(value)
-    except ValueError:
-        pass
+    if (number := _number(value)) is not None:
+        return number
     try:
         return datetime.fromisoformat(value).timestamp()
     except ValueError:
         return None
+
+
+def _number(value: str) -> float | None:
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _http_date(value: str) -> float | None:

@@ -114,13 +114,13 @@ def cancelled(model: str) -> CodePilotError:
     return CodePilotError(FailureKind.CANCELLED, f"The call of {model} was stopped before its reply was whole.")
 
 
-_VARYING = re.compile(r"\b\d+(?:\.\d+)? ?(?:ms|s|seconds?)\b|\b0x[0-9a-fA-F]+\b")
+_VARYING = re.compile(r"\b\d+(?:\.\d+)? ?(?:ms|s|seconds?)\b|\b0x[0-9a-fA-F]+\b|hash://\w+/[0-9a-f]{64}")
 
 
 def fingerprint(messages: Sequence[Message]) -> tuple[str, ...]:
     """One short digest a message: enough to tell that a request is the recorded one, and where it is not.
 
-    Durations and memory addresses differ between two equal runs and are left out.
+    Durations, memory addresses and names of outputs that hold them differ between two equal runs and are left out.
     """
     return tuple(f"{message.role}:{_digest(message)}" for message in messages)
 

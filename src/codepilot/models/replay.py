@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from codepilot.core.contract import Contract
-from codepilot.core.events import Event, TurnStarted, Usage
+from codepilot.core.events import DependencyDegraded, Event, ModelAsked, TurnStarted, Usage
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.models.estimate import estimated
 from codepilot.models.protocol import (
@@ -23,20 +23,36 @@ from codepilot.models.protocol import (
 
 
 class Exchange(Contract):
-    """One recorded turn: the fingerprint of what was asked, and what was answered."""
+    """One recorded turn: the fingerprint of what was asked, who was to answer at which price, and the answer."""
 
     request: tuple[str, ...]
     reply: Reply
+    asked: ModelAsked | None = None
 
 
 class ReplayModel:
-    """Answers each request as it was answered then; a request that differs is refused."""
+    """Answers each request as it was answered then, under the name of who did; a request that differs is refused.
+
+    It stands for every model of the recording, the ones that others fell back on included.
+    """
 
     def __init__(self, exchanges: Iterable[Exchange], name: str = "replay") -> None:
-        self.name = name
-        self.context_tokens = None
+        self._name = name
         self._exchanges = tuple(exchanges)
         self._turn = 0
+
+    @property
+    def name(self) -> str:
+        return self._asked.model if self._asked else self._name
+
+    @property
+    def context_tokens(self) -> int | None:
+        return self._asked.context_tokens if self._asked else None
+
+    @property
+    def _asked(self) -> ModelAsked | None:
+        """Who answers next."""
+        return self._exchanges[self._turn].asked if self._turn < len(self._exchanges) else None
 
     def reply(
         self,
@@ -62,19 +78,30 @@ class ReplayModel:
         return recorded.reply
 
     def estimate(self, messages: Sequence[Message], max_tokens: int, tools: Sequence[Tool] = ()) -> Usage:
+        """As it was told then, if this is what was asked then."""
+        if self._asked is not None and not _difference(self._exchanges[self._turn].request, messages):
+            return self._asked.estimate
         return estimated(messages, max_tokens, tools)
 
 
 def exchanges(events: Iterable[Event]) -> tuple[Exchange, ...]:
     """The model's side of a recorded run, in order. Turns that no model took are left out."""
     found = []
+    asked: ModelAsked | None = None
+    degraded: DependencyDegraded | None = None
     for event in events:
-        if isinstance(event.data, TurnStarted) and "request" in event.data.action:
-            found.append(_exchange(event.data))
+        match event.data:
+            case ModelAsked():
+                asked, degraded = event.data, None
+            case DependencyDegraded(dependency="model"):
+                degraded = event.data
+            case TurnStarted(action=action) if "request" in action:
+                found.append(_exchange(event.data, asked, degraded))
+                asked = degraded = None
     return tuple(found)
 
 
-def _exchange(turn: TurnStarted) -> Exchange:
+def _exchange(turn: TurnStarted, asked: ModelAsked | None, degraded: DependencyDegraded | None) -> Exchange:
     action = turn.action
     calls = action.get("tool_calls")
     return Exchange.model_validate(
@@ -85,7 +112,9 @@ def _exchange(turn: TurnStarted) -> Exchange:
                 tool_calls=tuple(ToolCall.model_validate(call) for call in calls) if isinstance(calls, list) else (),
                 usage=turn.usage,
                 stop_reason=Reply.model_validate({"stop_reason": action.get("stop_reason", "end")}).stop_reason,
+                degraded=degraded,
             ),
+            "asked": asked,
         }
     )
 

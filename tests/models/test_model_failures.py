@@ -1,0 +1,269 @@
+"""What goes wrong at a provider: asked again, answered by the fallback, or told as one failure without secrets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.models import Message, Model, Reply, Retry, make_model
+from model_server import KEY, Cut, HttpError, ModelServer, Request, Script
+
+NOW = 1_800_000_000.0
+ASKED = (Message(role="system", content="be brief"), Message(role="user", content="fix it"))
+TOO_LONG = "prompt is too long: 250000 tokens > 200000 maximum"
+SMALL = "This model's maximum context length is 8192 tokens."
+BOTH = ("anthropic:claude-sonnet-4-6", "openai:gpt-5.1")
+
+
+@dataclass
+class Clock:
+    """Time that passes only by sleeping."""
+
+    now: float = NOW
+    waits: list[float] = field(default_factory=list)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.waits.append(seconds)
+
+    @property
+    def waited(self) -> float:
+        return round(sum(self.waits), 6)
+
+    def retry(self, chance: float = 0.5) -> Retry:
+        return Retry(now=lambda: self.now, sleep=self.sleep, chance=lambda: chance)
+
+
+def ask(model: Model, **more: Any) -> Reply:
+    return model.reply(ASKED, temperature=0.2, max_tokens=100, **more)
+
+
+def failure(script: Script, spec: str, clock: Clock | None = None, fallback: str | None = None) -> CodePilotError:
+    with ModelServer(script) as server:
+        model = make_model(spec, fallback, environ=server.environ, retry=(clock or Clock()).retry())
+        with pytest.raises(CodePilotError) as caught:
+            ask(model)
+    return caught.value
+
+
+def error(kind: str, message: str, **more: Any) -> dict[str, Any]:
+    return {"type": "error", "error": {"type": kind, "message": message, **more}}
+
+
+@pytest.mark.parametrize("spec", BOTH)
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_key_that_is_not_accepted_is_told_at_once(spec: str, status: int) -> None:
+    found = failure([HttpError(status)], spec)
+    assert found.kind is FailureKind.MODEL_AUTH
+    assert found.failure.details["tries"] == 1
+
+
+@pytest.mark.parametrize("spec", BOTH)
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 529])
+def test_what_may_pass_is_asked_again_later_and_later(spec: str, status: int) -> None:
+    clock = Clock()
+    with ModelServer([HttpError(status), HttpError(status), "at last"]) as server:
+        assert ask(make_model(spec, environ=server.environ, retry=clock.retry())).text == "at last"
+    assert clock.waited == 1.0 + 2.0
+    assert max(clock.waits) <= 0.1
+
+
+def test_waits_spread_by_chance() -> None:
+    waits = []
+    for chance in (0.0, 0.999):
+        clock = Clock()
+        with ModelServer([HttpError(529), "ok"]) as server:
+            ask(make_model(BOTH[0], environ=server.environ, retry=clock.retry(chance)))
+        waits.append(clock.waited)
+    assert waits == [0.5, 1.499]
+
+
+@pytest.mark.parametrize("spec", BOTH)
+@pytest.mark.parametrize(
+    ("headers", "waited"),
+    [
+        ({"Retry-After": "7"}, 7.0),
+        ({"Retry-After": format_datetime(datetime.fromtimestamp(NOW + 9, UTC), usegmt=True)}, 9.0),
+        ({"retry-after-ms": "2500"}, 2.5),
+        ({"Retry-After": "soon"}, 1.0),
+        ({"Retry-After": "-5"}, 1.0),
+        ({"Retry-After": "nan"}, 1.0),
+        ({"Retry-After": "inf"}, 1.0),
+    ],
+)
+def test_a_wish_to_wait_is_honoured(spec: str, headers: dict[str, str], waited: float) -> None:
+    clock = Clock()
+    with ModelServer([HttpError(429, headers=headers), "ok"]) as server:
+        assert ask(make_model(spec, environ=server.environ, retry=clock.retry())).text == "ok"
+    assert clock.waited == waited
+
+
+def test_a_wait_that_is_too_long_is_left_to_whoever_can_park_the_run() -> None:
+    clock = Clock()
+    found = failure([HttpError(429, headers={"Retry-After": "3600"})], BOTH[0], clock)
+    assert found.kind is FailureKind.MODEL_QUOTA
+    assert found.failure.details["reset_at"] == round((NOW + 3600) * 1e6)
+    assert clock.waited == 0
+
+
+def test_waiting_ends_when_it_is_stopped() -> None:
+    clock = Clock()
+    with ModelServer([HttpError(429, headers={"Retry-After": "50"})]) as server:
+        model = make_model(BOTH[0], environ=server.environ, retry=clock.retry())
+        with pytest.raises(CodePilotError) as caught:
+            ask(model, stopped=lambda: clock.now > NOW + 1)
+    assert caught.value.kind is FailureKind.CANCELLED
+    assert clock.waited < 1.3
+
+
+def at(seconds: float) -> str:
+    return datetime.fromtimestamp(NOW + seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+@pytest.mark.parametrize(
+    ("spec", "answer", "reset"),
+    [
+        (
+            BOTH[0],
+            HttpError(
+                429,
+                headers={
+                    "anthropic-ratelimit-requests-remaining": "12",
+                    "anthropic-ratelimit-requests-reset": at(9000),
+                    "anthropic-ratelimit-input-tokens-remaining": "0",
+                    "anthropic-ratelimit-input-tokens-reset": at(900),
+                },
+            ),
+            900,
+        ),
+        (BOTH[0], HttpError(429, headers={"anthropic-ratelimit-unified-reset": str(int(NOW) + 7200)}), 7200),
+        (
+            BOTH[0],
+            HttpError(400, error("invalid_request_error", "Your credit balance is too low")),
+            None,
+        ),
+        (BOTH[0], HttpError(402, error("billing_error", "Pay first")), None),
+        (
+            BOTH[1],
+            HttpError(429, headers={"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0.5s"}),
+            360.5,
+        ),
+        (BOTH[1], HttpError(429, error("insufficient_quota", "Check your plan", code="insufficient_quota")), None),
+        (BOTH[1], HttpError(429, error("usage_limit_reached", "The usage limit", resets_in_seconds=3600)), 3600),
+    ],
+)
+def test_a_spent_quota_tells_when_it_is_there_again(spec: str, answer: HttpError, reset: float | None) -> None:
+    found = failure([answer], spec)
+    assert found.kind is FailureKind.MODEL_QUOTA
+    assert found.failure.details["reset_at"] == (None if reset is None else round((NOW + reset) * 1e6))
+    assert found.failure.details["tries"] == 1
+
+
+@pytest.mark.parametrize("spec", BOTH)
+def test_a_rate_limit_that_lasts_is_a_quota_failure(spec: str) -> None:
+    found = failure([HttpError(429, headers={"Retry-After": "1"})] * 3, spec)
+    assert (found.kind, found.failure.details["tries"]) == (FailureKind.MODEL_QUOTA, 3)
+    assert found.failure.details["reset_at"] > NOW * 1e6
+
+
+@pytest.mark.parametrize(
+    ("spec", "answer", "kind"),
+    [
+        (BOTH[0], HttpError(400, error("invalid_request_error", TOO_LONG)), "context_exceeded"),
+        (BOTH[0], HttpError(413, error("request_too_large", "Request exceeds the maximum size")), "context_exceeded"),
+        (BOTH[1], HttpError(400, error("invalid_request_error", SMALL)), "context_exceeded"),
+        (BOTH[0], HttpError(404, error("not_found_error", "model: claude-nope")), "invalid_spec"),
+        (BOTH[1], HttpError(400, error("invalid_request_error", "Invalid value for 'messages'")), "model_refused"),
+        (BOTH[1], HttpError(400, "<html>Bad gateway configuration</html>"), "model_refused"),
+    ],
+)
+def test_other_refusals_are_told_for_what_they_are_and_not_repeated(spec: str, answer: HttpError, kind: str) -> None:
+    found = failure([answer], spec)
+    assert (found.kind, found.failure.details["tries"]) == (kind, 1)
+
+
+@pytest.mark.parametrize("spec", BOTH)
+@pytest.mark.parametrize("politely", [True, False])
+def test_a_reply_that_is_cut_is_asked_for_again_as_a_whole(spec: str, politely: bool) -> None:
+    heard: list[str] = []
+    with ModelServer([Cut("Half a re", politely), Cut("", politely), "A whole one"]) as server:
+        reply = ask(make_model(spec, environ=server.environ, retry=Clock().retry()), hear=heard.append)
+    assert reply.text == "A whole one"
+    assert "".join(heard) == "Half a reA whole one"
+    found = failure([Cut("Half a re", politely)] * 3, spec)
+    assert (found.kind, found.failure.details["tries"]) == (FailureKind.MODEL_BAD_REPLY, 3)
+
+
+@pytest.mark.parametrize("spec", BOTH)
+def test_nobody_there_is_asked_three_times(spec: str) -> None:
+    with ModelServer([]) as server:
+        environ = server.environ
+    clock = Clock()
+    with pytest.raises(CodePilotError, match="cannot be reached") as caught:
+        ask(make_model(spec, environ=environ, retry=clock.retry()))
+    assert (caught.value.kind, clock.waited) == (FailureKind.MODEL_OVERLOADED, 3.0)
+
+
+def by_api(answers: dict[str, Callable[[], Any]]) -> Callable[[Request], Any]:
+    return lambda request: answers[request.api]()
+
+
+@pytest.mark.parametrize(("spec", "fallback"), [BOTH, BOTH[::-1]])
+@pytest.mark.parametrize("trouble", [HttpError(529), HttpError(429), Cut("Half"), HttpError(402)])
+def test_after_three_tries_the_fallback_replies_and_says_so(spec: str, fallback: str, trouble: Any) -> None:
+    first = spec.partition(":")[0]
+    with ModelServer(lambda request: trouble if request.api == first else "from the other") as server:
+        model = make_model(spec, fallback, environ=server.environ, retry=Clock().retry())
+        reply = ask(model)
+        tries = [request.api for request in server.requests].count(first)
+    assert reply.text == "from the other"
+    assert reply.degraded is not None
+    assert reply.degraded.consequence == f"{fallback} replies in place of {spec}"
+    assert tries == (1 if trouble == HttpError(402) else 3)
+
+
+def test_when_the_fallback_fails_too_both_failures_are_told() -> None:
+    found = failure(
+        by_api({"anthropic": lambda: HttpError(529), "openai": lambda: HttpError(503)}), *BOTH[:1], fallback=BOTH[1]
+    )
+    assert found.kind is FailureKind.MODEL_OVERLOADED
+    assert found.failure.message.startswith(BOTH[1])
+    assert found.failure.details["in_place_of"].startswith("model_overloaded: " + BOTH[0])
+
+
+def test_a_refused_key_is_not_hidden_by_the_fallback() -> None:
+    found = failure(by_api({"anthropic": lambda: HttpError(401), "openai": lambda: "x"}), BOTH[0], fallback=BOTH[1])
+    assert found.kind is FailureKind.MODEL_AUTH
+
+
+def test_the_estimate_with_a_fallback_is_the_dearer_one() -> None:
+    environ = {"ANTHROPIC_API_KEY": KEY, "OPENAI_API_KEY": KEY}
+    cheap, dear = (make_model(spec, environ=environ).estimate(ASKED, 100) for spec in ("openai:gpt-5-nano", BOTH[0]))
+    assert cheap.cost_usd < dear.cost_usd
+    assert make_model("openai:gpt-5-nano", BOTH[0], environ=environ).estimate(ASKED, 100) == dear
+
+
+@pytest.mark.parametrize("spec", BOTH)
+@pytest.mark.parametrize("status", [400, 401, 429, 500])
+def test_a_key_that_a_provider_echoes_goes_nowhere(
+    spec: str, status: int, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    key = "my-unusual-key-without-any-shape"
+    said = f"Incorrect API key provided: {key}. Headers: Authorization: Bearer {key}"
+    with caplog.at_level(logging.DEBUG), ModelServer([HttpError(status, error("error", said))] * 3) as server:
+        environ = {**server.environ, "ANTHROPIC_API_KEY": key, "OPENAI_API_KEY": key}
+        model = make_model(spec, environ=environ, retry=Clock().retry())
+        with pytest.raises(CodePilotError) as caught:
+            ask(model)
+        assert key in str(server.requests[0].headers)
+    shown = [str(caught.value), caught.value.failure.model_dump_json(), repr(model), str(vars(model)), caplog.text]
+    assert not [text for text in (*shown, *capfd.readouterr()) if key in text]
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
