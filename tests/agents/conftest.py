@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import textwrap
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from codepilot.agents import Desk
-from codepilot.core.artifacts import TestSummary
+from codepilot.core.artifacts import ArtifactRef, ArtifactType, TestSummary
 from codepilot.core.events import (
     BaselineRecorded,
     Event,
@@ -80,6 +81,12 @@ class Place:
     events: list[Event] = field(default_factory=list)
     checkpoint: Callable[[], None] = lambda: None
     on_record: Callable[[EventDraft], None] = lambda draft: None
+    kept: dict[str, bytes] = field(default_factory=dict)
+
+    def keep(self, data: bytes) -> ArtifactRef:
+        digest = hashlib.sha256(data).hexdigest()
+        self.kept[digest] = data
+        return ArtifactRef(type=ArtifactType.LOG, sha256=digest, size_bytes=len(data))
 
     def record(self, draft: EventDraft) -> Event:
         self.on_record(draft)
@@ -87,6 +94,7 @@ class Place:
         event = Event(
             type=draft.type,
             data=draft.data,
+            artifacts=draft.artifacts,
             step_id=self.run.step_id,
             attempt=self.run.attempt,
             event_id=f"e-{seq}",
@@ -114,6 +122,8 @@ class Place:
             record=self.record,
             checkpoint=lambda: self.checkpoint(),
             seconds_left=lambda: 60.0,
+            keep=self.keep,
+            fetch=lambda ref: self.kept[ref.sha256],
         )
 
     def of(self, kind: EventType) -> list[Event]:

@@ -66,8 +66,9 @@ def test_every_turn_is_recorded_before_it_is_carried_out(place: Place) -> None:
     seen: list[tuple[EventType, bool]] = []
     place.on_record = lambda draft: seen.append((draft.type, "// 100" in place.text("shop/price.py")))
     CodeActAgent(ScriptedModel([patch_with(RIGHT), DONE])).perform(State.IMPLEMENT, place.sit())
-    started, finished = EventType.TURN_STARTED, EventType.TURN_FINISHED
-    assert seen[1:] == [(started, False), (finished, True), (started, True), (finished, True)]
+    asked, started, finished = EventType.MODEL_ASKED, EventType.TURN_STARTED, EventType.TURN_FINISHED
+    first_turn = [(asked, False), (started, False), (finished, True)]
+    assert seen[1:] == [*first_turn, (asked, True), (started, True), (finished, True)]
     assert place.run.spent.turns == 2
     first = place.of(started)[0].data
     assert first.action["code"].startswith("print(apply_patch(")

@@ -11,13 +11,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from codepilot.core.artifacts import PatchCandidate, Reflection, RepoMap, Review
+from codepilot.core.artifacts import ArtifactRef, PatchCandidate, Reflection, RepoMap, Review
 from codepilot.core.events import Event, EventDraft, State
 from codepilot.core.plan import Plan
 from codepilot.core.run import Run
 from codepilot.core.task import Capability
 from codepilot.executor import Executor
 from codepilot.project import Project, SuiteRun
+
+
+class Abstained(Exception):
+    """The agent has the role and leaves it out this time; its message says why."""
+
 
 RoleArtifact = RepoMap | Plan | PatchCandidate | Reflection | Review
 
@@ -38,6 +43,13 @@ class Desk:
     checkpoint: Callable[[], None]
     """A safe point: raises when the run is paused, cancelled or out of budget."""
     seconds_left: Callable[[], float]
+    keep: Callable[[bytes], ArtifactRef]
+    """Store bytes worth keeping; the event that tells of them is the agent's to record."""
+    fetch: Callable[[ArtifactRef], bytes]
+    stopped: Callable[[], bool] = lambda: False
+    """Whether what is in flight must not be waited for: cancelled, lost, leaving or out of budget."""
+    hear: Callable[[str], None] = lambda piece: None
+    """Gets a model's words while they come."""
     earlier: Sequence[Event] = ()
     """The whole run's events when the step began."""
 

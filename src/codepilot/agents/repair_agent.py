@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import difflib
+import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -45,14 +46,18 @@ class RepairAgent:
     roles = frozenset({State.IMPLEMENT})
     needs = Capability.WRITE_AND_RUN_TESTS
 
-    def __init__(self, workers: int = 1, search: Search = search) -> None:
+    def __init__(self, workers: int = 1, search: Search = search, seconds: float | None = None) -> None:
         self._workers = workers
         self._search = search
+        self._seconds = seconds
 
     def perform(self, role: State, desk: Desk) -> PatchCandidate:
         action = _chosen_before(desk.history)
-        if action is None:
-            action = self._choose(desk)
+        return self.carry_out(self.choose(desk)[0] if action is None else action, desk)
+
+    def carry_out(self, action: JsonObject, desk: Desk) -> PatchCandidate:
+        """Write the winner, as one turn."""
+        if _chosen_before(desk.history) is None:
             _record(desk, EventType.TURN_STARTED, TurnStarted(turn=1, action=action, usage=Usage(turns=1)))
         path, patched = str(action["path"]), base64.b64decode(str(action["patched"]))
         _write(desk, path, patched)
@@ -61,8 +66,8 @@ class RepairAgent:
             _record(desk, EventType.TURN_FINISHED, TurnFinished(turn=1, observation=observation))
         return PatchCandidate.model_validate(action["candidate"])
 
-    def _choose(self, desk: Desk) -> JsonObject:
-        """Search, and put the winner into the action that will be recorded."""
+    def choose(self, desk: Desk) -> tuple[JsonObject, int]:
+        """Search, and put the winner into the action that will be recorded; also how many were tried."""
         attempted = [patch.diff for patch in desk.run.attempted]
         result = self._search(
             SearchRequest(
@@ -71,7 +76,7 @@ class RepairAgent:
                 project=desk.project,
                 targets=desk.run.baseline.targets if desk.run.baseline else desk.baseline.red,
                 baseline=desk.baseline,
-                seconds=max(1.0, desk.seconds_left() * SHARE_OF_TIME),
+                seconds=max(1.0, min(self._seconds or math.inf, desk.seconds_left() * SHARE_OF_TIME)),
                 on_progress=_Reporter(desk),
                 refused=tuple(content for diff in attempted for content in _contents(desk, diff)),
                 state=_last_state(desk),
@@ -91,7 +96,7 @@ class RepairAgent:
             confidence=min(1.0, max(0.0, best.confidence)),
             alternatives=tuple(_diff(other) for other in others),
         )
-        return {
+        action: JsonObject = {
             "tool": "write_file",
             "path": best.path,
             "template": best.template,
@@ -99,6 +104,7 @@ class RepairAgent:
             "diff": _diff(best),
             "candidate": candidate.model_dump(mode="json"),
         }
+        return action, result.tried
 
 
 class _Reporter:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
+from codepilot.core.artifacts import ArtifactRef
 from codepilot.core.contract import JsonObject
-from codepilot.core.events import Event, StepStarted, TurnFinished, TurnStarted
+from codepilot.core.events import ContextCondensed, Event, ModelSwitched, StepStarted, TurnFinished, TurnStarted
 from codepilot.executor import CodeResult
 from codepilot.models import Message, ToolCall
 
@@ -14,12 +15,14 @@ FORMAT_ERROR = "format_error"
 ACCEPTED = "accepted"
 MAX_STREAM = 8_000
 MAX_TRACEBACK = 4_000
+MAX_CONDENSED = 400
 LAST_TURNS = 3
 
 _INTERRUPTED = (
     "This action was interrupted before its result was recorded. Its changes to files were undone: the workspace is"
     " as the action before left it. Kernel variables were lost; the functions are there again."
 )
+_SWITCHED = "[Another model goes on from here, because {why}. Take another way than before.]"
 _RESTARTED = "[The Python process was restarted since: its variables are lost, files are as you left them.]"
 
 
@@ -33,7 +36,10 @@ class Turn:
     code: str | None = None
     result: JsonObject | None = None
     observation: JsonObject | None = None
+    node: str = ""
     restarted_after: bool = False
+    switched_after: str = ""
+    """Why another model goes on from here, if one does."""
 
     @property
     def malformed(self) -> bool:
@@ -42,14 +48,26 @@ class Turn:
     @property
     def observed(self) -> str:
         """The observation as the model reads it."""
-        if self.observation is None:
-            return _INTERRUPTED
-        text = _shown(self.observation)
-        return f"{text}\n{_RESTARTED}" if self.restarted_after else text
+        return self._told(_INTERRUPTED if self.observation is None else _shown(self.observation))
+
+    @property
+    def condensed(self) -> str:
+        """What is left of it once the conversation has grown too long."""
+        if self.observation is None or len(self.observed) <= MAX_CONDENSED:
+            return self.observed
+        brief = ("status", "message", "limit", "error")
+        seen: JsonObject = {name: value for name, value in self.observation.items() if name in brief}
+        kept = bounded(_shown(seen), MAX_CONDENSED)
+        return self._told(f"{kept}\n[condensed; read_output({self.number}) gives it again]")
+
+    def _told(self, text: str) -> str:
+        if self.restarted_after:
+            text = f"{text}\n{_RESTARTED}"
+        return f"{text}\n{_SWITCHED.format(why=self.switched_after)}" if self.switched_after else text
 
 
-def turns_of(history: Sequence[Event]) -> tuple[Turn, ...]:
-    """The turns a step has taken, a crashed worker's included."""
+def turns_of(history: Sequence[Event], node: str = "") -> tuple[Turn, ...]:
+    """The turns that were taken for a node of the plan, or for a step that has none; a crashed worker's included."""
     turns: list[Turn] = []
     for event in history:
         match event.data:
@@ -59,19 +77,29 @@ def turns_of(history: Sequence[Event]) -> tuple[Turn, ...]:
                 turns[-1] = replace(turns[-1], observation=observation)
             case StepStarted() if turns:
                 turns[-1] = replace(turns[-1], restarted_after=True)
+            case ModelSwitched(reason=reason) if turns:
+                turns[-1] = replace(turns[-1], switched_after=reason)
             case _:
                 pass
-    return tuple(turns)
+    return tuple(turn for turn in turns if turn.node == node)
 
 
-def conversation(opening: Sequence[Message], turns: Sequence[Turn], turn_limit: int) -> tuple[Message, ...]:
+def condensed_in(history: Sequence[Event]) -> frozenset[int]:
+    """The turns whose observations are shown in short."""
+    return frozenset(turn for event in history if isinstance(event.data, ContextCondensed) for turn in event.data.turns)
+
+
+def conversation(
+    opening: Sequence[Message], turns: Sequence[Turn], turn_limit: int, condensed: Collection[int] = ()
+) -> tuple[Message, ...]:
     """The messages of the next request: the opening, then each turn's reply and observation."""
     messages = list(opening)
     for turn in turns:
         messages.append(Message(role="assistant", content=turn.reply, tool_calls=turn.tool_calls))
         left = turn_limit - turn.number
         note = f"\n[{left} turn{'' if left == 1 else 's'} left; end with a <result>.]" if left <= LAST_TURNS else ""
-        text = f"Observation:\n{turn.observed}{note}"
+        seen = turn.condensed if turn.number in condensed else turn.observed
+        text = f"Observation:\n{seen}{note}"
         if not turn.tool_calls:
             messages.append(Message(role="user", content=text))
         for place, call in enumerate(turn.tool_calls):
@@ -83,13 +111,8 @@ def conversation(opening: Sequence[Message], turns: Sequence[Turn], turn_limit: 
 def observation_of(result: CodeResult) -> JsonObject:
     """What of a result is kept and shown: bounded, and free of anything that differs between two equal runs."""
     seen: JsonObject = {"status": result.status}
-    for name, text in (("stdout", result.stdout), ("stderr", result.stderr), ("value", result.value or "")):
-        if text:
-            seen[name] = bounded(text, MAX_STREAM)
-    if result.error is not None:
-        seen["error"] = bounded(f"{result.error.type}: {result.error.message}", MAX_TRACEBACK)
-        if result.error.traceback:
-            seen["traceback"] = bounded(result.error.traceback, MAX_TRACEBACK)
+    for name, (text, limit) in _texts(result).items():
+        seen[name] = bounded(text, limit)
     if result.limit:
         seen["limit"] = result.limit
     if result.exit_code is not None:
@@ -97,6 +120,35 @@ def observation_of(result: CodeResult) -> JsonObject:
     if result.kernel_restarted:
         seen["kernel_restarted"] = True
     return seen
+
+
+def too_long(result: CodeResult) -> str:
+    """All that a result holds, as one text, if an observation shows only a part of it; else nothing."""
+    texts = _texts(result)
+    if all(len(text) <= limit for text, limit in texts.values()):
+        return ""
+    return "\n".join(f"{name}:\n{text}" for name, (text, _) in texts.items() if name != "error")
+
+
+def _texts(result: CodeResult) -> dict[str, tuple[str, int]]:
+    """The texts of a result, each with how much of it is shown."""
+    error = result.error
+    texts = {
+        "stdout": (result.stdout, MAX_STREAM),
+        "stderr": (result.stderr, MAX_STREAM),
+        "value": (result.value or "", MAX_STREAM),
+        "error": (f"{error.type}: {error.message}" if error else "", MAX_TRACEBACK),
+        "traceback": (error.traceback if error else "", MAX_TRACEBACK),
+    }
+    return {name: (text, limit) for name, (text, limit) in texts.items() if text}
+
+
+def whole_of(turn: Turn, fetch: Callable[[ArtifactRef], bytes]) -> str:
+    """A turn's output without anything left out, as far as it was kept."""
+    kept = turn.observation.get("whole") if turn.observation else None
+    if not isinstance(kept, dict):
+        return turn.observed
+    return fetch(ArtifactRef.model_validate(kept["artifact"])).decode("utf-8", "replace")
 
 
 def bounded(text: str, limit: int) -> str:
@@ -117,6 +169,7 @@ def _turn(number: int, action: JsonObject) -> Turn:
         tool_calls=tuple(ToolCall.model_validate(call) for call in calls) if isinstance(calls, list) else (),
         code=code if isinstance(code, str) else None,
         result=result if isinstance(result, dict) else None,
+        node=str(action.get("node", "")),
     )
 
 
@@ -129,6 +182,12 @@ def _shown(observation: JsonObject) -> str:
             parts.append(f"{name}:\n{str(observation[name]).rstrip()}")
     if "error" in observation:
         parts.append(str(observation.get("traceback") or observation["error"]).rstrip())
+    if isinstance(kept := observation.get("whole"), dict):
+        ref = ArtifactRef.model_validate(kept["artifact"])
+        parts.append(
+            f"[The whole output ({kept['characters']} characters) is kept as {ref.uri}; "
+            f"read_output({kept['turn']}, offset) gives the part from there.]"
+        )
     for name in ("advice", "violations"):
         told = observation.get(name)
         parts.extend(f"[{name}: {one}]" for one in (told if isinstance(told, list) else ()))

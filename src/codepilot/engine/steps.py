@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TypeVar
 
+from codepilot.agents import Abstained
+from codepilot.core.areas import outside
 from codepilot.core.artifacts import ArtifactType, PatchCandidate, Reflection, RepoMap, Review, TestResult
 from codepilot.core.contract import Contract
 from codepilot.core.decide import Failed, Outcome, Red, Refused, Skipped, Succeeded
@@ -39,9 +41,9 @@ from codepilot.engine.finalize import finalize
 from codepilot.engine.plane import executor_url, seen_at
 from codepilot.engine.site import Site, find_project, keep_baseline
 from codepilot.engine.work import Work
-from codepilot.executor import DiffResult
+from codepilot.executor import DiffResult, Violation
 from codepilot.project import Project
-from codepilot.verify import flagged, review, run_baseline, run_gate, scan_generated
+from codepilot.verify import Baseline, flagged, review, run_baseline, run_gate, scan_generated
 
 GATES = frozenset({"tests_pass", "compiles"})
 """What `evaluation.success` may ask for: the gates of TEST, and the review's syntax check."""
@@ -151,11 +153,13 @@ def _propose(work: Work, offered: PatchCandidate, diff: DiffResult, snapshot: st
             "touched_files": tuple(change.path for change in diff.changes),
         }
     )
-    refused_by = "; ".join(f"{broken.rule} at {broken.path}" for broken in diff.violations)
+    touched = outside(work.run.plan, patch.touched_files)
+    broken = (*diff.violations, *(Violation(rule=rule, path=path) for path, rule in touched.items()))
+    refused_by = "; ".join(f"{one.rule} at {one.path}" for one in broken)
     proposed = PatchProposed(patch=patch, diff=stored, tree=diff.tree, snapshot=snapshot, refused_by=refused_by)
     work.append(
         [
-            *(work.draft(EventType.GUARDRAIL_BLOCKED, blocked) for blocked in work.new_violations(diff.violations)),
+            *(work.draft(EventType.GUARDRAIL_BLOCKED, blocked) for blocked in work.new_violations(broken)),
             *(work.draft(EventType.FILES_FLAGGED, flag) for flag in flagged(diff.changes)),
             *keep_snapshot(work, snapshot),
             work.draft(EventType.PATCH_PROPOSED, proposed, (stored,)),
@@ -214,11 +218,19 @@ def review_change(work: Work) -> Outcome:
     verdict = _check(work, site)
     if State.REVIEW not in work.agent.roles:
         verdict = verdict.model_copy(update={"notes": f"the agent {work.agent.name!r} has no reviewer"})
-    if verdict.verdict == "APPROVE" and State.REVIEW in work.agent.roles:
-        seen = _expect(work.agent.perform(State.REVIEW, work.desk(site, baseline)), Review)
-        verdict = seen.model_copy(update={"policy_checks": verdict.policy_checks, "patch_loc": verdict.patch_loc})
+    elif verdict.verdict == "APPROVE":
+        verdict = _reviewed(work, site, baseline, verdict)
     work.conclude(EventType.REVIEW_RECORDED, ReviewRecorded(review=verdict))
     return _outcome_of_review(verdict)
+
+
+def _reviewed(work: Work, site: Site, baseline: Baseline, checked: Review) -> Review:
+    """The reviewer's judgement; what the checks saw stays as they saw it."""
+    try:
+        seen = _expect(work.agent.perform(State.REVIEW, work.desk(site, baseline)), Review)
+    except Abstained as left_out:
+        return checked.model_copy(update={"notes": str(left_out)})
+    return seen.model_copy(update={"policy_checks": checked.policy_checks, "patch_loc": checked.patch_loc})
 
 
 def _outcome_of_review(verdict: Review) -> Outcome:
@@ -265,7 +277,10 @@ def _by_agent(
     site, baseline = work.settled()
     start = work.run.proposal.snapshot if work.run.proposal else work.run.base_snapshot
     _restore(work, site, _resume_point(work, start))
-    made = _expect(work.agent.perform(role, work.desk(site, baseline)), kind)
+    try:
+        made = _expect(work.agent.perform(role, work.desk(site, baseline)), kind)
+    except Abstained as left_out:
+        return Skipped(str(left_out))
     event_type, data = to_event(made)
     work.record(event_type, data)
     return Succeeded()

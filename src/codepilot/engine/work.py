@@ -10,7 +10,7 @@ from typing import TypeVar
 from pydantic import JsonValue
 
 from codepilot.agents import Agent, Desk
-from codepilot.core.artifacts import ArtifactRef
+from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.contract import Contract
 from codepilot.core.events import (
     BasePinned,
@@ -173,7 +173,15 @@ class Work:
             record=record,
             checkpoint=self.watch.checkpoint,
             seconds_left=self.watch.seconds_left,
+            keep=lambda data: self.artifacts.put(data, ArtifactType.LOG),
+            fetch=self.artifacts.get,
+            stopped=self._must_stop,
         )
+
+    def _must_stop(self) -> bool:
+        """Whether a call in flight is not worth waiting for. A pause waits for it."""
+        watch = self.watch
+        return watch.cancelled or watch.leaving or watch.spent is not None or watch.lost is not None
 
 
 def _told(turn: TurnFinished, tree: str, blocked: Sequence[GuardrailBlocked]) -> TurnFinished:

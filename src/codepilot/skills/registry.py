@@ -181,11 +181,15 @@ class Registry:
             skill for skill in self if capability.allows(skill.policy.needs) and target in (None, skill.policy.target)
         )
 
+    def only(self, names: frozenset[str]) -> Registry:
+        """Those of the skills that are named."""
+        left = Registry(self._caller)
+        left._skills = {name: skill for name, skill in self._skills.items() if name in names}
+        return left
+
     def offline(self) -> Registry:
         """The same without the skills that need a network, for tasks that have none."""
-        left = Registry(self._caller)
-        left._skills = {name: skill for name, skill in self._skills.items() if not skill.policy.network}
-        return left
+        return self.only(frozenset(skill.name for skill in self if not skill.policy.network))
 
     def documentation(self, capability: Capability) -> str:
         """The functions that code actions can call, as prompts show them."""

@@ -15,7 +15,8 @@ def _inputs(desk: Desk) -> Sections:
     return {
         "Constraints": sections.constraints(desk),
         "Repository": sections.written(desk.run.repo_map),
-        "Plan": sections.written(desk.run.plan),
+        "Plan": sections.plan(desk),
+        "Areas": sections.areas(desk),
         "Failing tests": sections.failing_tests(desk),
         "Changes that did not hold": sections.attempts(desk),
         "Result of the last change": sections.last_result(desk),
@@ -30,7 +31,6 @@ def _filled(desk: Desk) -> JsonObject:
 
 
 IMPLEMENTER = Role(
-    state=State.IMPLEMENT,
     name="Implementer",
     purpose="You change the code so that the failing tests pass and nothing else breaks.",
     output=PatchCandidate,
@@ -38,6 +38,7 @@ IMPLEMENTER = Role(
     max_tokens=4096,
     template=Path(__file__).with_suffix(".md"),
     inputs=_inputs,
+    state=State.IMPLEMENT,
     capability=Capability.FULL_SHELL,
     given=("diff", "touched_files", "alternatives"),
     filled=_filled,

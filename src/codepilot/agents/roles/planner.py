@@ -4,7 +4,8 @@ from pathlib import Path
 
 from codepilot.agents.protocol import Desk
 from codepilot.agents.roles import sections
-from codepilot.agents.roles.role import Role, Sections
+from codepilot.agents.roles.role import Names, Role, Sections
+from codepilot.core.contract import Contract
 from codepilot.core.events import State
 from codepilot.core.plan import Plan
 
@@ -20,8 +21,22 @@ def _inputs(desk: Desk) -> Sections:
     }
 
 
+def _check(made: Contract, names: Names) -> list[str]:
+    """What nobody could carry out is told at once, not when it is walked."""
+    wrong = []
+    for node in made.nodes if isinstance(made, Plan) else ():
+        if node.kind == "tool" and node.tool not in names.skills:
+            wrong.append(
+                f"node {node.id}: there is no tool {node.tool!r}; use one of {', '.join(sorted(names.skills))}"
+            )
+        if node.kind == "agent" and node.role and node.role not in names.roles:
+            wrong.append(f"node {node.id}: there is no role {node.role!r}; use one of {', '.join(sorted(names.roles))}")
+    if isinstance(made, Plan) and made.nodes and all(node.kind == "tool" for node in made.nodes):
+        wrong.append("nodes: at least one must be of kind agent")
+    return wrong
+
+
 PLANNER = Role(
-    state=State.PLAN,
     name="Planner",
     purpose="You find the cause of the problem and plan the change.",
     output=Plan,
@@ -29,4 +44,6 @@ PLANNER = Role(
     max_tokens=2048,
     template=Path(__file__).with_suffix(".md"),
     inputs=_inputs,
+    state=State.PLAN,
+    check=_check,
 )

@@ -12,7 +12,7 @@ from codepilot.core.task import Capability
 
 def _inputs(desk: Desk) -> Sections:
     return {
-        "Plan": sections.written(desk.run.plan),
+        "Plan": sections.plan(desk),
         "Failing tests before": sections.failing_tests(desk),
         "The change": sections.proposal(desk),
         "Its result": sections.last_result(desk),
@@ -21,7 +21,6 @@ def _inputs(desk: Desk) -> Sections:
 
 
 REFLECTOR = Role(
-    state=State.REFLECT,
     name="Reflector",
     purpose="You find out why the last change failed.",
     output=Reflection,
@@ -29,6 +28,7 @@ REFLECTOR = Role(
     max_tokens=2048,
     template=Path(__file__).with_suffix(".md"),
     inputs=_inputs,
+    state=State.REFLECT,
     capability=Capability.WRITE_AND_RUN_TESTS,
     given=("similar_failures",),
 )

@@ -19,7 +19,6 @@ def _inputs(desk: Desk) -> Sections:
 
 
 REPO_MAPPER = Role(
-    state=State.MAP_REPO,
     name="RepoMapper",
     purpose="You find out how a repository builds and tests itself and where its parts lie.",
     output=RepoMap,
@@ -27,4 +26,5 @@ REPO_MAPPER = Role(
     max_tokens=2048,
     template=Path(__file__).with_suffix(".md"),
     inputs=_inputs,
+    state=State.MAP_REPO,
 )

@@ -14,7 +14,7 @@ from codepilot.skills import score_patch_quality
 def _inputs(desk: Desk) -> Sections:
     return {
         "Constraints": sections.constraints(desk),
-        "Plan": sections.written(desk.run.plan),
+        "Plan": sections.plan(desk),
         "The change": sections.proposal(desk),
         "Its tests": sections.last_result(desk),
     }
@@ -25,8 +25,12 @@ def _filled(desk: Desk) -> JsonObject:
     return {"patch_loc": quality.added + quality.removed}
 
 
+def _unreadable(why: str) -> JsonObject:
+    """What cannot be read is no approval."""
+    return {"verdict": "REQUEST_CHANGES", "reasons": [f"the reviewer gave no verdict that can be read: {why}"]}
+
+
 REVIEWER = Role(
-    state=State.REVIEW,
     name="Reviewer",
     purpose="You approve a change, or say what must be different.",
     output=Review,
@@ -34,6 +38,8 @@ REVIEWER = Role(
     max_tokens=2048,
     template=Path(__file__).with_suffix(".md"),
     inputs=_inputs,
+    state=State.REVIEW,
     given=("patch_loc", "policy_checks"),
     filled=_filled,
+    unreadable=_unreadable,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from string import Template
@@ -26,10 +26,35 @@ def _nothing(desk: Desk) -> JsonObject:
 
 
 @dataclass(frozen=True)
-class Role:
-    """One way of working. `filled` gives the fields of the output that the platform knows better than a model."""
+class Names:
+    """What a plan may name: the skills there are, and the roles that may have a part of it."""
 
-    state: State
+    skills: frozenset[str] = frozenset()
+    roles: frozenset[str] = frozenset()
+
+
+def _fits(made: Contract, names: Names) -> list[str]:
+    return []
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How a role's model is asked, where it should differ from the role's own word."""
+
+    temperature: float | None = None
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Role:
+    """One way of working, found by its name.
+
+    `state` is the one that it plays; all of IMPLEMENT may have parts of a plan. `skills` names those it has, None for
+    all that its capability allows. `filled` gives the fields of the output that the platform knows better than a
+    model, `check` what is wrong with an output beyond its schema, and `unreadable` the output of a model that gives
+    none that can be read, where that is an answer too.
+    """
+
     name: str
     purpose: str
     output: type[Contract]
@@ -37,9 +62,19 @@ class Role:
     max_tokens: int
     template: Path
     inputs: Callable[[Desk], Sections]
+    state: State = State.IMPLEMENT
     capability: Capability = Capability.READ_ONLY
+    skills: tuple[str, ...] | None = None
     given: tuple[str, ...] = ()
     filled: Callable[[Desk], JsonObject] = _nothing
+    check: Callable[[Contract, Names], list[str]] = _fits
+    unreadable: Callable[[str], JsonObject] | None = None
+
+    def within(self, limits: Limits) -> Role:
+        """The role, asked as someone wants it to be."""
+        temperature = self.temperature if limits.temperature is None else limits.temperature
+        max_tokens = self.max_tokens if limits.max_tokens is None else limits.max_tokens
+        return replace(self, temperature=temperature, max_tokens=max_tokens)
 
     def completed(self, value: JsonObject, desk: Desk) -> JsonObject:
         """The model's object with the platform's fields put in place of whatever the model said about them."""
@@ -59,8 +94,8 @@ class Role:
         return json.dumps(_undecorated(_reachable(schema)), ensure_ascii=False)
 
 
-def opening(role: Role, desk: Desk, tools: str) -> tuple[Message, ...]:
-    """The system message and the task message of a role's conversation."""
+def opening(role: Role, desk: Desk, tools: str, part: Sections | None = None) -> tuple[Message, ...]:
+    """The system message and the task message of a role's conversation; `part` tells of its place in a plan."""
     system = Template(_text(FRAME)).substitute(
         name=role.name,
         purpose=role.purpose,
@@ -68,7 +103,7 @@ def opening(role: Role, desk: Desk, tools: str) -> tuple[Message, ...]:
         tools=tools,
         schema=role.schema(),
     )
-    sections = {"Task": desk.run.task.goal.natural, **role.inputs(desk)}
+    sections = {"Task": desk.run.task.goal.natural, **role.inputs(desk), **(part or {})}
     task = "\n\n".join(f"# {title}\n{text.strip()}" for title, text in sections.items() if text.strip())
     return Message(role="system", content=system), Message(role="user", content=task)
 

@@ -7,6 +7,7 @@ from codepilot.agents.transcript import bounded
 from codepilot.core.artifacts import TestResult
 from codepilot.core.contract import Contract
 from codepilot.core.events import PatchProposed, TestsJudged
+from codepilot.core.plan import NodeStatus, with_status
 
 MAX_SECTION = 12_000
 MAX_TRACE = 3_000
@@ -40,6 +41,12 @@ def failing_tests(desk: Desk) -> str:
 def written(contract: Contract | None) -> str:
     """A contract as JSON, without what is empty."""
     return "" if contract is None else bounded(contract.model_dump_json(exclude_defaults=True, indent=1), MAX_SECTION)
+
+
+def plan(desk: Desk) -> str:
+    """The plan as it was made: how far it was walked is told elsewhere, so that it reads the same in every life."""
+    made = desk.run.plan
+    return "" if made is None else written(with_status(made, None, NodeStatus.PENDING))
 
 
 def last_result(desk: Desk) -> str:
@@ -96,3 +103,26 @@ def objections(desk: Desk) -> str:
     if review is None or review.verdict == "APPROVE":
         return ""
     return "\n".join(f"- {reason}" for reason in review.reasons)
+
+
+def test_places(desk: Desk) -> str:
+    known = desk.run.repo_map.test_files if desk.run.repo_map else ()
+    return "\n".join([project(desk), *known[:50]])
+
+
+def criteria(desk: Desk) -> str:
+    """What the plan wants to hold afterwards, and how it means to keep the bug from coming back."""
+    plan = desk.run.plan
+    if plan is None:
+        return ""
+    lines = [*plan.acceptance_criteria, plan.regression_strategy, plan.testing_strategy]
+    return "\n".join(f"- {line}" for line in lines if line)
+
+
+def areas(desk: Desk) -> str:
+    """Where the plan lets a change be made."""
+    plan = desk.run.plan
+    if plan is None:
+        return ""
+    told = (("may be changed", plan.allowed_areas), ("may not be changed", plan.forbidden_areas))
+    return "\n".join(f"{what}: {', '.join(paths)}" for what, paths in told if paths)

@@ -1,0 +1,108 @@
+"""Carries out one action of a role: checked, run inside, observed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from codepilot.agents.answering import answered, bringing, wanted
+from codepilot.agents.checking import advice_of, check_code, refused_action
+from codepilot.agents.forbidden import forbidden
+from codepilot.agents.seat import Seat
+from codepilot.agents.transcript import Turn, observation_of, too_long
+from codepilot.core.artifacts import ArtifactRef
+from codepilot.core.contract import JsonObject
+from codepilot.core.events import DependencyDegraded, EventType, TurnFinished
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.task import Capability
+from codepilot.executor import CodeResult, RunCode
+from codepilot.skills import Registry
+
+PRELUDE_SEC = 30.0
+
+
+@dataclass
+class Hands:
+    """What a role may do, and the kernel it does it in."""
+
+    seat: Seat
+    registry: Registry
+    capability: Capability
+    loaded: bool = False
+    restarted: bool = False
+
+    def run(self, code: str, number: int, turns: Sequence[Turn]) -> tuple[TurnFinished, tuple[ArtifactRef, ...]]:
+        """Run an action, or refuse it; what it gave, and where the whole of that is kept."""
+        seat, run = self.seat, self.seat.run
+        found = check_code(code, seat.desk, self.capability)
+        if refused := refused_action(found):
+            observation, blocked = refused
+            seat.violations += 1
+            seat.record(EventType.GUARDRAIL_BLOCKED, blocked)
+            return TurnFinished(turn=number, observation=observation), ()
+        self._bring_answers(code, turns)
+        self._load_skills()
+        result = self._run_code(
+            code,
+            max(1.0, min(run.task.budget.command_sec, seat.desk.seconds_left())),
+            f"{run.run_id}/{run.step_id}/{run.attempt}/{number}",
+        )
+        self.loaded = result.status in ("ok", "error") and not result.kernel_restarted
+        for blocked in forbidden(result):
+            seat.violations += 1
+            seat.record(EventType.GUARDRAIL_BLOCKED, blocked)
+        observation, kept = self._observed(result, number)
+        if advice := advice_of(found):
+            observation["advice"] = [*advice]
+        calls = self.registry.known(result.calls)
+        return TurnFinished(turn=number, observation=observation, tree=result.tree, calls=calls), kept
+
+    def _observed(self, result: CodeResult, number: int) -> tuple[JsonObject, tuple[ArtifactRef, ...]]:
+        """What is shown of a result; the whole of it is kept if that is not all."""
+        observation = observation_of(result)
+        if self.restarted:
+            observation["kernel_restarted"] = True
+            self.restarted = False
+        if not (whole := too_long(result)):
+            return observation, ()
+        try:
+            ref = self.seat.desk.keep(whole.encode("utf-8", "backslashreplace"))
+        except CodePilotError as error:
+            if error.kind is not FailureKind.ARTIFACT_STORE_UNAVAILABLE:
+                raise
+            consequence = f"of the output of turn {number} only the shown part is kept"
+            degraded = DependencyDegraded(dependency="artifacts", consequence=consequence, failure=error.failure)
+            self.seat.record(EventType.DEPENDENCY_DEGRADED, degraded)
+            return observation, ()
+        artifact: JsonObject = ref.model_dump(mode="json")
+        observation["whole"] = {"artifact": artifact, "characters": len(whole), "turn": number}
+        return observation, (ref,)
+
+    def _bring_answers(self, code: str, turns: Sequence[Turn]) -> None:
+        """What the action will ask of the host is there when it runs."""
+        for key in wanted(code):
+            if key[0] not in self.registry:
+                continue
+            answer = answered(key, self.seat, turns)
+            if key[0] == "find_repairs":  # the search put the files back, and ended what ran beside them
+                self.restarted, self.loaded = self.seat.acted, False
+            for source in bringing(key, answer):
+                self._run_code(source, PRELUDE_SEC, "")
+
+    def _load_skills(self) -> None:
+        """Give the kernel the role's functions; the first time in a step, also what a workspace needs once."""
+        if self.loaded:
+            return
+        project = self.seat.desk.project
+        fresh = not self.seat.acted and self.capability.allows(Capability.WRITE_WITH_DIFF)
+        prelude = self.registry.prelude(self.capability, project.interpreter.executable, project.runner, prepare=fresh)
+        loaded = self._run_code(prelude, PRELUDE_SEC, "")
+        if loaded.status != "ok":
+            said = loaded.error.message if loaded.error else loaded.stderr[-500:]
+            raise CodePilotError(FailureKind.EXECUTOR_LOST, f"The skills could not be loaded ({loaded.status}): {said}")
+        self.loaded = self.seat.acted = True
+
+    def _run_code(self, code: str, timeout_sec: float, key: str) -> CodeResult:
+        desk = self.seat.desk
+        request = RunCode(workspace=desk.workspace, code=code, timeout_sec=timeout_sec, idempotency_key=key)
+        return desk.executor.run_code(request)

@@ -1,0 +1,109 @@
+"""Fix before you pay: where policy says so, the model-free engine tries before a model is asked for anything.
+
+It looks in the first step that a model would play. A repair that would count as confirmed becomes the change, and
+nobody is paid; otherwise the models go on as if it had not been there.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+
+from codepilot.agents.protocol import Abstained, Desk
+from codepilot.agents.repair_agent import RepairAgent
+from codepilot.core.artifacts import PatchCandidate
+from codepilot.core.contract import JsonObject
+from codepilot.core.events import EventDraft, EventType, PatchProposed, RepairsSought, State, TestsJudged
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.task import Capability, TaskKind
+from codepilot.repair import measure_strength
+from codepilot.verify import worth
+
+MOST_SEC = 120.0
+SHARE_OF_TIME = 0.25
+STRENGTH_SEC = 20.0
+_FOUND = "the model-free engine found a repair; no model is asked"
+
+
+def free_repair(role: State, desk: Desk) -> PatchCandidate | None:
+    """The change that needs no model, in IMPLEMENT; in other roles, whether they are left out because of it."""
+    task = desk.run.task
+    python = desk.project.runner in ("pytest", "unittest")
+    able = task.risk_profile.capability.allows(Capability.WRITE_AND_RUN_TESTS)
+    if not (task.policy.free_first and task.kind is TaskKind.BUGFIX and python and able):
+        return None
+    sought = _sought((*desk.earlier, *desk.history))
+    if sought is None:
+        sought = _seek(desk)
+    if not sought.chosen or _turned_down(desk):
+        return None
+    if role is State.IMPLEMENT:
+        return RepairAgent().carry_out(sought.action, desk)
+    raise Abstained(_FOUND)
+
+
+def _sought(events: Iterable[object]) -> RepairsSought | None:
+    found = (getattr(event, "data", None) for event in events)
+    return next((data for data in found if isinstance(data, RepairsSought) and data.by == "policy"), None)
+
+
+def _turned_down(desk: Desk) -> bool:
+    """Whether the repair was proposed and did not hold: from then on it is the models' turn."""
+    proposed = False
+    for event in desk.earlier:
+        if isinstance(event.data, PatchProposed):
+            proposed = True
+        if proposed and event.type is EventType.STEP_FAILED:
+            return True
+        if proposed and isinstance(event.data, TestsJudged) and not event.data.result.passed:
+            return True
+    return False
+
+
+def _seek(desk: Desk) -> RepairsSought:
+    targets = desk.run.baseline.targets if desk.run.baseline else desk.baseline.red
+    try:
+        seconds = min(MOST_SEC, desk.seconds_left() * SHARE_OF_TIME)
+        action, tried = RepairAgent(seconds=seconds).choose(desk)
+        confidence, (verdict, reason) = _appraised(action, targets, desk)
+        sought = RepairsSought(
+            by="policy",
+            tests=targets,
+            tried=tried,
+            found=1,
+            chosen=verdict == "confirmed",
+            action=action,
+            confidence=confidence,
+            reason=reason,
+        )
+    except CodePilotError as error:
+        if error.kind not in (
+            FailureKind.STUCK,
+            FailureKind.BUDGET_EXCEEDED,
+            FailureKind.FLAKY_TEST,
+            FailureKind.TEST_NOT_FOUND,
+        ):
+            raise
+        sought = RepairsSought(by="policy", tests=targets, tried=0, found=0, reason=error.failure.message)
+    step, attempt = desk.run.step_id, desk.run.attempt
+    desk.record(EventDraft(type=EventType.REPAIRS_SOUGHT, data=sought, step_id=step, attempt=attempt))
+    return sought
+
+
+def _appraised(action: JsonObject, targets: tuple[str, ...], desk: Desk) -> tuple[float, tuple[str, str]]:
+    """What the proof will say of the repair, as far as that can be told before it."""
+    path, patched = str(action["path"]), base64.b64decode(str(action["patched"]))
+    strength = measure_strength(
+        desk.executor,
+        desk.workspace,
+        desk.project,
+        (path,),
+        targets,
+        seconds=min(STRENGTH_SEC, desk.seconds_left() / 4),
+        patched={path: patched},
+        originals={path: desk.executor.read_file(desk.workspace, path)},
+    )
+    confidence = PatchCandidate.model_validate(action["candidate"]).confidence
+    suite = desk.run.baseline.suite if desk.run.baseline else "none"
+    value = worth(strength, suite, targets, (), confidence)
+    return confidence, (value.verdict, value.reason)

@@ -1,0 +1,71 @@
+"""The model-free engine in the service of other agents: as a function they call, and as the one that tries first."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from codepilot.agents.seat import Seat
+from codepilot.core.events import EventType, RepairsSought
+from codepilot.core.failures import CodePilotError, Origin
+from codepilot.repair import Candidate, SearchRequest, search
+
+MOST_SEC = 60.0
+MOST = 20
+
+
+def repairs(seat: Seat, tests: tuple[str, ...] | None, limit: int) -> list[dict[str, Any]] | ValueError:
+    """Candidates as an action gets them, best first; what the search cannot do is an error it reads."""
+    desk = seat.desk
+    targets = tests or (desk.run.baseline.targets if desk.run.baseline else desk.baseline.red)
+    try:
+        result = search(
+            SearchRequest(
+                executor=desk.executor,
+                workspace=desk.workspace,
+                project=desk.project,
+                targets=targets,
+                baseline=desk.baseline,
+                seconds=max(1.0, min(MOST_SEC, desk.seconds_left() / 2)),
+                on_progress=lambda progress: desk.checkpoint(),
+            )
+        )
+    except CodePilotError as error:
+        if error.failure.handling.origin is Origin.PLATFORM:
+            raise
+        seat.record(
+            EventType.REPAIRS_SOUGHT,
+            RepairsSought(by="agent", tests=targets, tried=0, found=0, reason=error.failure.message),
+        )
+        return ValueError(error.failure.message)
+    offered = result.candidates[: max(0, min(limit, MOST))]
+    sought = RepairsSought(
+        by="agent",
+        tests=targets,
+        tried=result.tried,
+        found=len(result.candidates),
+        confidence=offered[0].confidence if offered else 0.0,
+        reason=result.reason,
+    )
+    seat.record(EventType.REPAIRS_SOUGHT, sought)
+    return [told(candidate) for candidate in offered]
+
+
+def told(candidate: Candidate) -> dict[str, Any]:
+    """A candidate as plain data."""
+    return {
+        "path": candidate.path,
+        "diff": diff_of(candidate),
+        "rationale": candidate.rationale,
+        "confidence": candidate.confidence,
+    }
+
+
+def diff_of(candidate: Candidate) -> str:
+    before, after = (_lines(content) for content in (candidate.original, candidate.patched))
+    return "".join(difflib.unified_diff(before, after, f"a/{candidate.path}", f"b/{candidate.path}"))
+
+
+def _lines(content: bytes) -> list[str]:
+    *whole, rest = content.decode("utf-8", "backslashreplace").split("\n")
+    return [f"{line}\n" for line in whole] + ([f"{rest}\n\\ No newline at end of file\n"] if rest else [])

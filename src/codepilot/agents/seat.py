@@ -1,0 +1,54 @@
+"""What all conversations of one step share: the run as its events leave it, and how many turns were taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from codepilot.agents.protocol import Desk
+from codepilot.core.artifacts import ArtifactRef
+from codepilot.core.breaker import FailedCall
+from codepilot.core.contract import Contract
+from codepilot.core.events import Event, EventDraft, EventType, TurnFinished, TurnStarted
+from codepilot.core.run import Run, evolve
+
+
+@dataclass
+class Seat:
+    """An agent at its desk."""
+
+    desk: Desk
+    run: Run = field(init=False)
+    turns: int = field(init=False)
+    violations: int = field(init=False)
+    failed_calls: tuple[FailedCall, ...] = field(init=False)
+    acted: bool = field(init=False)
+    """Whether code of this step has run, in this life or an earlier one."""
+
+    def __post_init__(self) -> None:
+        started = [event.data for event in self.desk.history if isinstance(event.data, TurnStarted)]
+        self.run = self.desk.run
+        self.turns = len(started)
+        self.violations = self.run.violations
+        self.failed_calls = self.run.failed_calls
+        self.acted = any(turn.action.get("code") is not None for turn in started)
+
+    def record(self, kind: EventType, data: Contract, artifacts: tuple[ArtifactRef, ...] = ()) -> Event:
+        """Append an event of this step."""
+        draft = EventDraft(
+            type=kind, data=data, step_id=self.run.step_id, attempt=self.run.attempt, artifacts=artifacts
+        )
+        event = self.desk.record(draft)
+        self.run = evolve(self.run, event)
+        return event
+
+    def start_turn(self, turn: TurnStarted) -> None:
+        self.turns = turn.turn
+        self.record(EventType.TURN_STARTED, turn)
+
+    def finish_turn(self, turn: TurnFinished, artifacts: tuple[ArtifactRef, ...] = ()) -> TurnFinished:
+        """The turn as it is on record: with the tree it left, and what the engine found wrong in that."""
+        recorded = self.record(EventType.TURN_FINISHED, turn, artifacts).data
+        turn = recorded if isinstance(recorded, TurnFinished) else turn
+        found = turn.observation.get("violations")
+        self.violations += len(found) if isinstance(found, list) else 0
+        return turn

@@ -1,0 +1,114 @@
+"""Walks a plan: node after node as their dependencies allow, each by a role or as one call of a tool.
+
+What is done is on record, so that a walk which was interrupted goes on with the node it was at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from codepilot.agents.acting import Hands
+from codepilot.agents.roles import Role, Sections
+from codepilot.agents.seat import Seat
+from codepilot.agents.transcript import Turn, bounded, turns_of
+from codepilot.core.artifacts import PatchCandidate
+from codepilot.core.contract import Contract, JsonObject, canonical_json
+from codepilot.core.events import EventType, NodeChanged, TurnStarted, Usage
+from codepilot.core.failures import CodePilotError, FailureKind, Origin
+from codepilot.core.plan import NodeStatus, PlanNode, ready_nodes
+
+MAX_NOTE = 2_000
+
+Talk = Callable[[Role, str, Sections], Contract]
+"""Let a role work on a node, told of its part: what it gives back."""
+
+
+@dataclass
+class Walk:
+    """One way through the plan of a run."""
+
+    seat: Seat
+    roles: Mapping[str, Role]
+    """By name; the one without a name is everybody's who has none."""
+    talk: Talk
+    hands: Callable[[], Hands]
+    """What carries out the tools."""
+    done: list[NodeChanged] = field(init=False)
+
+    def __post_init__(self) -> None:
+        history = self.seat.desk.history
+        self.done = [
+            event.data
+            for event in history
+            if event.type is EventType.NODE_SUCCEEDED and isinstance(event.data, NodeChanged)
+        ]
+
+    def candidate(self) -> PatchCandidate:
+        """Work on every node, and tell of all that was done as one change."""
+        while (plan := self.seat.run.plan) is not None and (ready := ready_nodes(plan)):
+            self._do(ready[0])
+        offered = [PatchCandidate.model_validate(node.result) for node in self.done if self._offers(node)]
+        rationale = "\n".join(one.rationale for one in offered) or "\n".join(node.note for node in self.done)
+        confidence = min((one.confidence for one in offered if one.confidence), default=0.0)
+        return PatchCandidate(diff="", touched_files=(), rationale=rationale, confidence=confidence)
+
+    def _offers(self, done: NodeChanged) -> bool:
+        role = self.roles.get(done.role)
+        return role is not None and role.output is PatchCandidate
+
+    def _do(self, node: PlanNode) -> None:
+        role = None if node.kind == "tool" else self.roles.get(node.role)
+        named = NodeChanged(node=node.id, role=role.name if role else node.tool or node.role, note=node.title)
+        if node.status is NodeStatus.PENDING:
+            self.seat.record(EventType.NODE_STARTED, named)
+        try:
+            done = self._call(node, named) if role is None else self._by(role, node, named)
+        except CodePilotError as error:
+            if error.failure.handling.origin is Origin.WORK:
+                failed = named.model_copy(update={"failure": error.failure})
+                self.seat.record(EventType.NODE_FAILED, failed)
+            raise
+        self.seat.record(EventType.NODE_SUCCEEDED, done)
+        self.done.append(done)
+
+    def _by(self, role: Role, node: PlanNode, named: NodeChanged) -> NodeChanged:
+        made = self.talk(role, node.id, self._part(node))
+        result: JsonObject = made.model_dump(mode="json")
+        told = result.get("rationale")
+        note = told if isinstance(told, str) else canonical_json(result)
+        return named.model_copy(update={"note": bounded(note, MAX_NOTE), "result": result})
+
+    def _part(self, node: PlanNode) -> Sections:
+        """What a role is told of its place in the plan."""
+        plan = self.seat.run.plan
+        if plan is None or len(plan.nodes) < 2:
+            return {}
+        titles = {each.id: each.title or each.tool or each.id for each in plan.nodes}
+        done = "\n".join(f"- {titles[one.node]} ({one.role}): {one.note}" for one in self.done)
+        return {"Done so far": done, "Your part of the plan": f"{node.id}: {titles[node.id]}"}
+
+    def _call(self, node: PlanNode, named: NodeChanged) -> NodeChanged:
+        """Run a tool's node as the skill that it names; an error there is the node's failure."""
+        hands = self.hands()
+        if node.kind != "tool" or node.tool not in hands.registry:
+            wrong = f"Nobody here can do node {node.id} of the plan ({node.tool or node.role})."
+            raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, wrong)
+        past = turns_of(self.seat.desk.history, node.id)
+        observed = past[-1].observation if past else None
+        shown = past[-1].observed if past else ""
+        if observed is None:
+            observed, shown = self._run(node, hands)
+        if observed.get("status") != "ok":
+            raise CodePilotError(FailureKind.TOOL_FAILED, f"Node {node.id} of the plan failed: {bounded(shown, 500)}")
+        return named.model_copy(update={"note": bounded(shown, MAX_NOTE), "result": {"status": "ok"}})
+
+    def _run(self, node: PlanNode, hands: Hands) -> tuple[JsonObject, str]:
+        number = self.seat.turns + 1
+        code = f"import json\n{node.tool}(**json.loads({json.dumps(node.args)!r}))"
+        action: JsonObject = {"tool": node.tool, "args": node.args, "code": code, "node": node.id}
+        self.seat.start_turn(TurnStarted(turn=number, action=action, usage=Usage(turns=1)))
+        finished, kept = hands.run(code, number, ())
+        recorded = self.seat.finish_turn(finished, kept)
+        return recorded.observation, Turn(number, "", observation=recorded.observation).observed
