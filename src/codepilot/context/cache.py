@@ -25,13 +25,7 @@ _CHUNK = 500
 _TABLE = """CREATE TABLE IF NOT EXISTS parsed (
     key TEXT PRIMARY KEY, sum INTEGER NOT NULL, payload BLOB NOT NULL
 ) WITHOUT ROWID"""
-_PACKAGES = (
-    "tree-sitter",
-    "tree-sitter-python",
-    "tree-sitter-java",
-    "tree-sitter-javascript",
-    "tree-sitter-typescript",
-)
+_PACKAGES = ("tree-sitter", *(f"tree-sitter-{name}" for name in ("python", "java", "javascript", "typescript")))
 
 
 @cache

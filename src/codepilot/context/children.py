@@ -40,7 +40,8 @@ def parse_all(
 ) -> tuple[Answers, set[str], set[str]]:
     """Payloads by key, the keys of files that no parser survived, and of those that were not come to in time.
 
-    `languages` are those of the jobs; `deadline` is on the monotonic clock. The jobs are asked for one by one, in the caller's thread.
+    `languages` are those of the jobs; `deadline` is on the monotonic clock. The jobs are asked for one by one, in the
+    caller's thread.
     """
     answers: Answers = {}
     fatal: set[str] = set()

@@ -123,8 +123,8 @@ def _tools(language: str) -> tuple[Any, Any, Any, Any]:
 
     module, function = GRAMMARS[language]
     grammar = Language(getattr(import_module(module), function)())
-    queries = (Query(grammar, texts[language]) for texts in (DEFINITIONS, NAMES, IMPORTS))
-    return Parser(grammar), *queries
+    definitions, names, imports = (Query(grammar, texts[language]) for texts in (DEFINITIONS, NAMES, IMPORTS))
+    return Parser(grammar), definitions, names, imports
 
 
 def parsed(language: str, source: bytes) -> dict[str, Any]:
@@ -190,11 +190,9 @@ def _references(captured: Any, defined: set[int], source: bytes) -> dict[str, li
     """The first lines on which each name is used, members as `.name`. Where it is defined is no use of it."""
     members = {node.start_byte for node in captured.get("member", ())}
     ignored = defined.union(node.start_byte for node in captured.get("label", ()))
-    nodes = {
-        (n.start_byte, n.end_byte, n.start_point[0]) for kind in ("name", "member") for n in captured.get(kind, ())
-    }
+    used = (node for kind in ("name", "member") for node in captured.get(kind, ()))
     places: dict[bytes, list[int]] = {}
-    for start, end, row in sorted(nodes):
+    for start, end, row in sorted({(node.start_byte, node.end_byte, node.start_point[0]) for node in used}):
         if not 2 < end - start <= MAX_NAME or start in ignored:
             continue
         name = source[start:end]

@@ -57,8 +57,8 @@ def map_repository(
 ) -> RepositoryMap:
     """The map of a tree given as content hashes by path. Nothing in the files can make it fail.
 
-    `read` is called for what the cache does not hold, in this thread. Within `seconds` all is parsed, or what is left is
-    noted as late and parsed next time.
+    `read` is called for what the cache does not hold, in this thread. What is not parsed within `seconds` is noted as
+    late and parsed next time.
     """
     deadline = time.monotonic() + seconds
     languages = {path: language for path in sorted(files) if (language := language_of(path))}

@@ -22,21 +22,8 @@ _LANGUAGES = {
     ".tsx": "tsx",
 }
 _DOCS = frozenset((".md", ".rst", ".txt", ".adoc"))
-VENDORED = frozenset(
-    (
-        "node_modules",
-        ".git",
-        ".venv",
-        "venv",
-        "vendor",
-        "dist",
-        "build",
-        "target",
-        "__pycache__",
-        ".tox",
-        "site-packages",
-    )
-)
+VENDORED = frozenset(("node_modules", "site-packages", ".venv", "venv", "vendor", "third_party", "dist", "__pycache__"))
+"""Folders of others' code and of what is made from sources."""
 _TEST_FOLDERS = frozenset(("test", "tests", "__tests__", "spec", "specs", "testing"))
 
 

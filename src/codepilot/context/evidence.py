@@ -1,0 +1,177 @@
+"""What a task tells of where to look: its failing tests, their traces, files already touched, and its own words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from codepilot.context.linking import Links
+from codepilot.context.repository import RepositoryMap
+from codepilot.context.symbols import Symbol
+
+MAX_TRACE, MAX_TASK, MAX_FRAMES = 64_000, 20_000, 40
+
+_FOREIGN = ("site-packages/", "dist-packages/", "node_modules/", "/lib/python", "<frozen", "node:internal")
+_OUTWARD = (
+    re.compile(r"\bat (?P<owner>[\w.$]{1,300})\.[\w$<>]{1,200}\((?P<path>[\w$]{1,200}\.java):(?P<line>\d{1,7})\)"),
+    re.compile(r"(?P<path>[^\s():\"']{1,300}\.java):\[?(?P<line>\d{1,7})"),
+    re.compile(r"(?P<path>[^\s():\"']{1,300}\.[cm]?[jt]sx?)[:(](?P<line>\d{1,7})[:,]\d{1,7}"),
+)
+"""Frames that a trace tells from the place of the failure outwards."""
+_INWARD = (
+    re.compile(r"File \"(?P<path>[^\"\n]{1,400})\", line (?P<line>\d{1,7})"),
+    re.compile(r"^(?P<path>[^\s:][^:\n]{0,300}\.pyi?):(?P<line>\d{1,7}):", re.MULTILINE),
+)
+"""Frames that a trace tells inwards: the last is where it failed."""
+_PATH = re.compile(r"[\w@][\w@./\\-]{1,300}\.\w{1,8}")
+_WORD = re.compile(r"[A-Za-z_$][\w$]{2,119}")
+_CALLED = re.compile(r"([A-Za-z_$][\w$]{2,119})\(|`([A-Za-z_$][\w$]{2,119})[`(.]")
+_TEST_PARTS = re.compile(r"::|#| > | \u203a ")
+_PARAMETERS = re.compile(r"\[.*\]$|\(.*\)$")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a task before anyone has looked at the code."""
+
+    failing_tests: tuple[str, ...] = ()
+    traces: tuple[str, ...] = ()
+    touched: tuple[str, ...] = ()
+    task: str = ""
+
+
+class Place(NamedTuple):
+    """A line of a file, or with line 0 the file as such; `symbol` is what it lies in."""
+
+    path: str
+    line: int = 0
+    symbol: Symbol | None = None
+    title: str = ""
+    """For a test that is no symbol: the words it is called by."""
+
+
+@dataclass(frozen=True)
+class Clues:
+    """Evidence, read against the map."""
+
+    repository: RepositoryMap
+    evidence: Evidence
+    links: Links = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "links", Links(self.repository.hashes))
+
+    @cached_property
+    def tests(self) -> tuple[Place, ...]:
+        """Where the failing tests are written."""
+        found = (self._test(test) for test in self.evidence.failing_tests)
+        return tuple(dict.fromkeys(place for place in found if place is not None))
+
+    @cached_property
+    def frames(self) -> tuple[Place, ...]:
+        """Where the traces went through this repository, the place of the failure first."""
+        found = (place for trace in self.evidence.traces for place in self._frames(trace[-MAX_TRACE:]))
+        return tuple(dict.fromkeys(found))[:MAX_FRAMES]
+
+    @cached_property
+    def touched(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(path for path in self.evidence.touched if path in self.repository.hashes))
+
+    @cached_property
+    def named_paths(self) -> tuple[str, ...]:
+        """Files that the task's text names."""
+        found = (self.path_of(match[0]) for match in _PATH.finditer(self.evidence.task[:MAX_TASK]))
+        return tuple(dict.fromkeys(path for path in found if path))
+
+    @cached_property
+    def named_symbols(self) -> tuple[Place, ...]:
+        """Symbols that the task's text names, in words that are not everybody's."""
+        task = self.evidence.task[:MAX_TASK]
+        marked = {name for match in _CALLED.finditer(task) for name in match.groups() if name}
+        found: list[Place] = []
+        for name in dict.fromkeys(_WORD.findall(task)):
+            homes = self.repository.definitions.get(name, ())
+            telling = name in marked or ("_" in name.strip("_") or not (name.islower() or name.istitle()))
+            if homes and (telling or (name.istitle() and len(name) > 4)) and len(homes) <= 6:
+                found.extend(Place(path, symbol.line, symbol) for path, symbol in homes)
+        return tuple(found)
+
+    @property
+    def words(self) -> frozenset[str]:
+        return frozenset(word.lower() for word in _WORD.findall(self.evidence.task[:MAX_TASK]))
+
+    def path_of(self, told: str) -> str | None:
+        """The file that a path means, wherever the tree was when it was told: its longest known ending."""
+        if any(part in told for part in _FOREIGN):
+            return None
+        parts = told.replace("\\", "/").removeprefix("file://").removeprefix("./").split("/")
+        for start in range(len(parts)):
+            if (path := "/".join(parts[start:])) in self.repository.hashes:
+                return path
+        return None
+
+    def symbol_at(self, path: str, line: int) -> Symbol | None:
+        """The innermost function or class around a line."""
+        return innermost(self.repository.files[path].symbols if path in self.repository.files else (), line)
+
+    def _frames(self, trace: str) -> Iterator[Place]:
+        outward = [place for pattern in _OUTWARD for place in self._places(pattern, trace)]
+        inward = [place for pattern in _INWARD for place in self._places(pattern, trace)]
+        return iter([*outward, *reversed(inward)])
+
+    def _places(self, pattern: re.Pattern[str], trace: str) -> Iterator[Place]:
+        for match in pattern.finditer(trace):
+            told = match.groupdict()
+            path = self.path_of(told["path"]) if "owner" not in told else self._class(told["owner"], told["path"])
+            if path is not None:
+                line = int(told["line"])
+                yield Place(path, line, self.symbol_at(path, line))
+
+    def _class(self, owner: str, file: str) -> str | None:
+        dotted = owner.partition("$")[0]
+        found = self.links.named("java", dotted)
+        return next((path for path in found if path.endswith(file)), None)
+
+    def _test(self, test: str) -> Place | None:
+        """The place of a test by its id: `path::Class::name[…]`, `module.Class.name`, `a.B#name`, `path > words`."""
+        told = _PARAMETERS.sub("", test.strip())
+        head, *rest = [part for part in _TEST_PARTS.split(told) if part] or [""]
+        path = self.path_of(head)
+        if path is None:
+            path, more = self._dotted(head)
+            rest = [*more, *rest]
+        if path is None:
+            return None
+        symbols = self.repository.files[path].symbols if path in self.repository.files else ()
+        wanted = [part for part in rest if part]
+        found = _matching(symbols, wanted)
+        if found is None:
+            return Place(path, title=wanted[-1] if wanted else "")
+        return Place(path, found.line, found)
+
+    def _dotted(self, name: str) -> tuple[str | None, list[str]]:
+        """The file of the longest beginning of a dotted name that is one, and what follows it."""
+        parts = name.split(".")
+        for end in range(len(parts), 0, -1):
+            for family in ("python", "java"):
+                if found := self.links.named(family, ".".join(parts[:end])):
+                    return found[0], parts[end:]
+        return None, []
+
+
+def innermost(symbols: Sequence[Symbol], line: int) -> Symbol | None:
+    around = [symbol for symbol in symbols if symbol.line <= line <= symbol.end and symbol.kind != "constant"]
+    return min(around, key=lambda symbol: (symbol.end - symbol.line, symbol.line), default=None)
+
+
+def _matching(symbols: Sequence[Symbol], names: Sequence[str]) -> Symbol | None:
+    """The symbol with the last of the names, in the class that the one before it names if there is such."""
+    if not names:
+        return None
+    named = [symbol for symbol in symbols if symbol.name == names[-1]]
+    owner = names[-2] if len(names) > 1 else ""
+    within = [symbol for symbol in named if symbol.parent.rpartition(".")[2] == owner]
+    return next(iter(within or named), None)

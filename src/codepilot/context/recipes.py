@@ -1,0 +1,277 @@
+"""What is worth looking at for each kind of task: where pieces of context come from, and what each is worth."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from codepilot.context.evidence import Clues, Place
+from codepilot.context.excerpts import Texts
+from codepilot.context.ranking import Focus, Graph, Ranks, rank
+from codepilot.context.repository import RepositoryMap
+from codepilot.context.source import is_doc, is_test
+from codepilot.core.artifacts import ContextKind
+from codepilot.core.task import TaskKind
+
+END = 1 << 30
+"""The last line of a whole file, whichever it is."""
+AROUND = 12
+NEIGHBOURS, SIMILAR, DOCS, CALLERS = 12, 4, 3, 5
+
+_CONFIGS = (
+    *("codepilot.toml", "pyproject.toml", "setup.cfg", "pytest.ini", "tox.ini", "package.json", "tsconfig.json"),
+    *("pom.xml", "build.gradle", "build.gradle.kts", ".editorconfig"),
+)
+_CONVENTIONS = ("CONTRIBUTING.md", "AGENTS.md", "CLAUDE.md", "STYLE.md", "docs/CONTRIBUTING.md")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A piece that may be shown. `marks` are the lines that matter most in it."""
+
+    label: str
+    path: str
+    start: int
+    end: int
+    score: float
+    reason: str
+    marks: tuple[int, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        return self.end == END
+
+    @property
+    def kind(self) -> ContextKind:
+        name = posixpath.basename(self.path)
+        if name in _CONFIGS:
+            return "config"
+        if is_doc(self.path):
+            return "doc"
+        return "test" if is_test(self.path) else "code"
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything a recipe may look at."""
+
+    repository: RepositoryMap
+    clues: Clues
+    texts: Texts
+    graph: Graph
+
+    @cached_property
+    def focus(self) -> Focus:
+        return focus_of(self.clues)
+
+    @cached_property
+    def ranks(self) -> Ranks:
+        return rank(self.repository, self.graph, self.focus)
+
+
+Source = Callable[[View], Iterable[Candidate]]
+
+
+def focus_of(clues: Clues) -> Focus:
+    """Where the ranking leans: failing tests and the frames of their traces most, then what is touched and named."""
+    weights: dict[str, float] = {}
+    for paths, weight in (
+        ([place.path for place in clues.tests], 3.0),
+        ([place.path for place in clues.frames], 3.0),
+        (clues.touched, 2.0),
+        (clues.named_paths, 2.0),
+        ([place.path for place in clues.named_symbols], 1.0),
+    ):
+        for path in dict.fromkeys(paths):
+            weights[path] = weights.get(path, 0.0) + weight
+    places = (*clues.named_symbols, *clues.frames)
+    return Focus(weights, frozenset(place.symbol.name for place in places if place.symbol is not None))
+
+
+def failing_tests(view: View) -> Iterator[Candidate]:
+    """Each failing test's own source, and what its file imports."""
+    for place in view.clues.tests:
+        if place.symbol is not None:
+            yield _at(place, "failing test", 1.0, f"{place.symbol.qualified} fails")
+        elif line := _titled(view, place):
+            yield _around(place.path, line, "failing test", 1.0, f"{place.title} fails", 2, 3 * AROUND)
+        else:
+            yield Candidate("failing test", place.path, 1, END, 0.97, "holds a failing test")
+    for path in dict.fromkeys(place.path for place in view.clues.tests):
+        if end := _head(view, path):
+            yield Candidate("failing test", path, 1, end, 0.72, "what the failing test's file begins with")
+
+
+def stack_frames(view: View) -> Iterator[Candidate]:
+    """The functions that the traces went through, the innermost first."""
+    for depth, place in enumerate(view.clues.frames):
+        score = max(0.6, 0.96 - 0.03 * depth)
+        where = "the failure came from here" if not depth else f"{depth} frames from the failure"
+        if place.symbol is not None:
+            yield _at(place, "stack frame", score, f"line {place.line}: {where}", (place.line,))
+        else:
+            yield _around(place.path, place.line, "stack frame", score, where)
+
+
+def touched_files(view: View) -> Iterator[Candidate]:
+    for path in view.clues.touched:
+        yield Candidate("touched file", path, 1, END, 0.85, "was changed already")
+
+
+def named_files(view: View) -> Iterator[Candidate]:
+    """Files and symbols that the task's own words name."""
+    for path in view.clues.named_paths:
+        yield Candidate("named", path, 1, END, 0.88, "the task names this file")
+    for place in view.clues.named_symbols:
+        if place.symbol is not None:
+            yield _at(place, "named", 0.8, f"the task names {place.symbol.name}")
+
+
+def neighbours(view: View) -> Iterator[Candidate]:
+    """The symbols nearest by reference to what the task is about."""
+    if not view.focus.paths:
+        return
+    ranks = sorted(view.ranks.symbols.items(), key=lambda one: (-one[1], one[0]))
+    best = ranks[0][1] if ranks else 0.0
+    shown = 0
+    for (path, name), value in ranks:
+        if shown == NEIGHBOURS or not best:
+            break
+        for symbol in view.repository.files[path].symbols:
+            if symbol.name == name and symbol.kind != "constant":
+                score = round(0.45 + 0.25 * value / best, 4)
+                yield _at(Place(path, symbol.line, symbol), "neighbour", score, "close by reference")
+                shown += 1
+                break
+
+
+def callers(view: View) -> Iterator[Candidate]:
+    """Who uses the functions that failed: a change to them must hold there too."""
+    failed = dict.fromkeys(place.symbol.name for place in view.clues.frames[:3] if place.symbol is not None)
+    names = [name for name in failed if not name.startswith("test")]
+    shown = 0
+    for name in names:
+        for path, file in sorted(view.repository.files.items()):
+            for line in (*file.references.get(name, ()), *file.references.get(f".{name}", ())):
+                symbol = view.clues.symbol_at(path, line)
+                if symbol is not None and symbol.name != name and shown < CALLERS:
+                    shown += 1
+                    yield _at(Place(path, line, symbol), "caller", 0.42, f"uses {name}", (line,))
+
+
+def similar_files(view: View) -> Iterator[Candidate]:
+    """Files whose names share words with the task, and those beside the files it names."""
+    words = view.clues.words
+    beside = {posixpath.dirname(path) for path in (*view.clues.named_paths, *view.clues.touched)}
+    scored = []
+    for path in view.repository.files:
+        stem = posixpath.basename(path).rpartition(".")[0].lower()
+        shared = words.intersection(part for part in stem.replace("-", "_").split("_") if len(part) > 2)
+        near = posixpath.dirname(path) in beside
+        if shared or near:
+            scored.append((-(len(shared) * 2 + near), -view.ranks.files.get(path, 0.0), path, shared))
+    for value, _, path, shared in sorted(scored)[:SIMILAR]:
+        why = f"its name has {', '.join(sorted(shared))}" if shared else "lies beside a file of the task"
+        yield Candidate("similar file", path, 1, END, round(min(0.6, 0.44 - value * 0.04), 4), why)
+
+
+def documentation(view: View) -> Iterator[Candidate]:
+    """Documents that speak of what the task speaks of, then the README."""
+    names = {name.lower() for name in view.focus.names} | {w for w in view.clues.words if len(w) > 4}
+    names |= {posixpath.basename(path).rpartition(".")[0].lower() for path in view.focus.paths}
+    docs = sorted((path for path in view.repository.hashes if is_doc(path)), key=lambda path: (path.count("/"), path))
+    told = []
+    for path in docs[:40]:
+        text = "\n".join(view.texts.lines(path)).lower()
+        hits = sum(1 for name in names if name in text)
+        if hits:
+            told.append((-hits, path))
+    for hits, path in sorted(told)[:DOCS]:
+        yield Candidate(
+            "documentation", path, 1, END, round(min(0.4, 0.26 - hits * 0.02), 4), "speaks of the same things"
+        )
+    for path in docs:
+        if posixpath.basename(path).upper().startswith("README") and "/" not in path:
+            yield Candidate("documentation", path, 1, END, 0.25, "what the project says of itself")
+
+
+def conventions(view: View) -> Iterator[Candidate]:
+    """How this project is written and built."""
+    for place, name in enumerate((*_CONVENTIONS, *_CONFIGS)):
+        if name in view.repository.hashes:
+            yield Candidate(
+                "convention", name, 1, END, round(0.38 - place * 0.005, 4), "how this project is built and kept"
+            )
+
+
+def examples(view: View) -> Iterator[Candidate]:
+    """The most important source file and test of the project, to be written like."""
+    ranked = sorted(view.ranks.files, key=lambda path: (-view.ranks.files[path], path))
+    for wanted in (False, True):
+        path = next((p for p in ranked if is_test(p) is wanted and view.repository.files[p].symbols), None)
+        if path is not None:
+            yield Candidate("example", path, 1, END, 0.3, "how a test is written here" if wanted else "central here")
+
+
+_NEW = (
+    named_files,
+    touched_files,
+    failing_tests,
+    stack_frames,
+    similar_files,
+    neighbours,
+    conventions,
+    examples,
+    documentation,
+)
+RECIPES: Mapping[TaskKind, tuple[Source, ...]] = {
+    TaskKind.BUGFIX: (failing_tests, stack_frames, touched_files, named_files, neighbours, callers, documentation),
+    TaskKind.CHANGE: (
+        named_files,
+        touched_files,
+        failing_tests,
+        stack_frames,
+        neighbours,
+        callers,
+        similar_files,
+        conventions,
+        documentation,
+    ),
+    TaskKind.BUILD: _NEW,
+    TaskKind.SCAFFOLD: _NEW,
+}
+
+
+def candidates(kind: TaskKind, view: View) -> list[Candidate]:
+    """Everything that a recipe finds, best first."""
+    found = [one for source in RECIPES[kind] for one in source(view) if one.path in view.repository.hashes]
+    return sorted(found, key=lambda one: (-one.score, one.path, one.start, one.end, one.label))
+
+
+def _at(place: Place, label: str, score: float, reason: str, marks: tuple[int, ...] = ()) -> Candidate:
+    if place.symbol is None:
+        return _around(place.path, place.line, label, score, reason)
+    return Candidate(
+        label, place.path, place.symbol.line, max(place.symbol.line, place.symbol.end), score, reason, marks
+    )
+
+
+def _around(
+    path: str, line: int, label: str, score: float, reason: str, before: int = AROUND, after: int = AROUND
+) -> Candidate:
+    return Candidate(label, path, max(1, line - before), max(1, line + after), score, reason, (max(1, line),))
+
+
+def _titled(view: View, place: Place) -> int:
+    """The line on which a test is given its title; 0 if there is none."""
+    lines = view.texts.lines(place.path) if place.title else ()
+    return next((number for number, line in enumerate(lines, 1) if place.title in line), 0)
+
+
+def _head(view: View, path: str) -> int:
+    """The last line before the first symbol, within reason; what stands there is imports and set-up."""
+    file = view.repository.files.get(path)
+    first = min((symbol.line for symbol in file.symbols), default=0) if file is not None else 0
+    return min(first - 1, 40) if first > 1 else 0
