@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from codepilot.project import PLUGIN_DIR
 
 Load = Callable[..., dict[str, Any]]
 
@@ -94,91 +97,60 @@ def test_names_are_a_list(load: Load) -> None:
         load()["run_tests"]("tests/test_one.py")
 
 
-@pytest.mark.parametrize(
-    ("build", "wrapper", "report", "named"),
-    [
-        ("pom.xml", "mvnw", "target/surefire-reports/TEST-org.FooTest.xml", "-Dtest=FooTest#wrong"),
-        ("build.gradle.kts", "gradlew", "app/build/test-results/test/TEST-org.FooTest.xml", "--tests FooTest.wrong"),
-    ],
-)
-def test_builds_are_told_by_the_reports_they_write(
-    load: Load, build: str, wrapper: str, report: str, named: str
-) -> None:
-    Path(build).touch()
-    old = Path("target/surefire-reports/TEST-old.xml")
-    old.parent.mkdir(parents=True)
-    old.write_text("<testsuite><testcase name='old'/></testsuite>")
-    os.utime(old, (1, 1))
-    cases = '<testcase name="right" classname="org.FooTest"/><testcase name="wrong" classname="org.FooTest">'
-    cases += '<failure message="expected 1"/></testcase>'
-    Path(wrapper).write_text(
-        f'#!/bin/sh\necho "$@"\nmkdir -p {Path(report).parent}\n'
-        f"echo '<testsuite>{cases}</testsuite>' > {report}\necho '<broken' > {Path(report).parent}/TEST-b.xml\nexit 1\n"
-    )
-    Path(wrapper).chmod(0o755)
-    done = load(runner="")["run_tests"](["FooTest#wrong"])
-    assert (done.exit_code, done.passed) == (1, 1)
-    assert [str(one) for one in done.failed] == ["org.FooTest#wrong: expected 1"]
-    assert named in done.tail
-    assert "[TEST-b.xml cannot be read: " in done.tail
-
-
 RERUN = Path(__file__).parent / "reports"
 
 
-def maven(exit_code: int, *reports: str) -> None:
+def maven(monkeypatch: pytest.MonkeyPatch, exit_code: int, *reports: str) -> None:
     """A build that leaves reports as Surefire 3.2 wrote them, nested classes and second tries included."""
     Path("pom.xml").touch()
     target = Path("target/surefire-reports")
     copies = "\n".join(f"cp '{RERUN / name}' {target}/TEST-{name}" for name in reports)
-    Path("mvnw").write_text(
-        f'#!/bin/sh\nmkdir -p {target}\n{copies}\nprintf "\\033[1m%s\\033[m" "$*"\nexit {exit_code}\n'
+    Path("mvn").write_text(
+        f'#!/bin/sh\nmkdir -p {target}\n{copies}\nprintf "\\033[1m%s\\033[m\\n" "$*"\nexit {exit_code}\n'
     )
-    Path("mvnw").chmod(0o755)
+    Path("mvn").chmod(0o755)
+    driver = [sys.executable, str(PLUGIN_DIR / "codepilot_maven.py"), str(Path("mvn").absolute()), "/repository"]
+    monkeypatch.setenv("CODEPILOT_TESTS", json.dumps(driver))
 
 
-def test_tests_that_were_run_again_are_told_once(load: Load) -> None:
-    maven(1, "surefire_inner.xml", "surefire_outer.xml")
+def test_a_build_is_told_by_the_driver_that_judges_it(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    maven(monkeypatch, 0, "surefire_inner.xml", "surefire_outer.xml")
     done = load(runner="maven")["run_tests"]()
     names = [one.test.rpartition("#")[2] for one in done.failed]
     assert (sorted(names), [one.test for one in done.errors]) == (
         ["deep", "each(int)[2]", "shaky", "wrong"],
         ["org.shop.PriceTest#breaks"],
     )
-    assert (done.passed, done.skipped) == (3, 1)
-    assert done.tail == "-B -o test"
+    assert (done.ok, done.passed, done.skipped) == (False, 3, 1)
+    assert "FAILED org.shop.PriceTest#wrong" in str(done)
+    assert not Path("target").exists()
 
 
-def test_a_build_that_is_content_with_the_second_try_is_ok(load: Load) -> None:
-    maven(0, "surefire_outer.xml")
-    report = RERUN / "surefire_outer.xml"
-    first = report.read_text().partition("<testcase")[0]
-    shaky = '<testcase name="shaky" classname="org.shop.PriceTest">'
-    Path("again.xml").write_text(
-        f"{first}{shaky}<failure message='once'/></testcase>{shaky}</testcase></testsuite>", encoding="utf-8"
-    )
-    Path("mvnw").write_text("#!/bin/sh\nmkdir -p target/surefire-reports\ncp again.xml target/surefire-reports/\n")
-    done = load(runner="maven")["run_tests"]()
-    assert (done.ok, done.passed, done.failed) == (True, 1, [])
-
-
-def test_names_from_a_report_can_be_given_back(load: Load) -> None:
-    maven(1, "surefire_inner.xml")
+def test_names_from_a_report_can_be_given_back(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    maven(monkeypatch, 0, "surefire_inner.xml")
     run_tests = load(runner="maven")["run_tests"]
     names = [one.test for one in run_tests().failed]
-    told = run_tests(names).tail
-    methods = ("PriceTest#each", "PriceTest#shaky", "PriceTest#wrong", "PriceTest$Inner#deep")
-    assert f"-Dtest={','.join(f'org.shop.{method}' for method in methods)} " in told
-    assert "-Dsurefire.failIfNoSpecifiedTests=false" in told
+    again = run_tests([name for name in names if "each" in name or "deep" in name])
+    assert sorted(one.test.rpartition(".")[2] for one in again.failed) == [
+        "PriceTest#each(int)[2]",
+        "PriceTest$Inner#deep",
+    ]
+    assert "-Dtest=" in again.tail
+    assert "org.shop.PriceTest#each" in again.tail
 
 
-def test_a_build_that_ran_nothing_is_not_ok_whatever_an_earlier_one_left(load: Load) -> None:
-    maven(0, "surefire_outer.xml")
+def test_a_build_that_ran_nothing_is_not_ok(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    maven(monkeypatch, 0)
     run_tests = load(runner="maven")["run_tests"]
-    run_tests()
-    Path("mvnw").write_text("#!/bin/sh\nexit 0\n")
     done = run_tests(["PriceTest#no_such_test"])
-    assert (done.ok, str(done)) == (False, "\nno tests ran [exit code 0]")
+    assert (done.ok, [str(one) for one in done.errors]) == (False, ["PriceTest#no_such_test: there is no such test"])
+    assert not run_tests().ok
+
+
+def test_a_build_without_its_driver_says_so(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CODEPILOT_TESTS", raising=False)
+    with pytest.raises(RuntimeError, match="CODEPILOT_TESTS is not set"):
+        load(runner="npm")["run_tests"]()
 
 
 def test_a_unittest_run_without_tests_is_not_ok(load: Load) -> None:

@@ -130,6 +130,8 @@ class TestResult(Contract):
     summary: TestSummary = TestSummary()
     suite: Literal["full", "partial", "none"] = "none"
     signature: str = ""
+    new_warnings: tuple[str, ...] = ()
+    """What the project's compiler warned of and did not before the change."""
 
 
 class PolicyCheck(Contract):

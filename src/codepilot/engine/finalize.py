@@ -95,7 +95,9 @@ def _prove(work: Work, site: Site, baseline: Baseline, proposal: PatchProposed) 
 def strength_of(
     site: Site, workspace: str, tree: str, targets: Sequence[str], seconds: float = STRENGTH_SEC
 ) -> Strength | None:
-    """How much the tests would notice of a wrong change to the functions that were touched."""
+    """How much the tests would notice of a wrong change to the functions that were touched, where they are Python."""
+    if not site.project.is_python:
+        return None
     changed = {path: before for path, before, after in site.objects.changes(site.base.tree, tree) if after}
     originals = {path: site.objects.read_blob(entry.oid) for path, entry in changed.items() if entry}
     paths = tuple(changed)

@@ -104,7 +104,7 @@ def _project(work: Work) -> Project:
     with closing(open_objects(work.home, work.base.repo_id)) as objects:
         fetch_base(work.house, work.base, objects)
         root = local_checkout(work.home, work.base, objects)
-        return find_project(
+        project = find_project(
             work.run.task,
             work.base,
             root,
@@ -112,6 +112,13 @@ def _project(work: Work) -> Project:
             lambda: seen_at(work.executor, objects, work.workspace),
             work.run.task.test_hosts,
         )
+    if work.agent.name == "repair" and not project.is_python:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"The embedded repair agent repairs Python alone, and this project's tests run by {project.runner}.",
+            next_action="Use --agent codeact with a model.",
+        )
+    return project
 
 
 def map_repo(work: Work) -> Outcome:

@@ -1,9 +1,10 @@
 """The target project: its runner, its environment, and what its tests say."""
 
+from codepilot.project.build import PLUGIN_DIR
 from codepilot.project.detect import check_level, detect
 from codepilot.project.interpreter import find_interpreter
 from codepilot.project.repo_map import map_repo
-from codepilot.project.run import PLUGIN_DIR, command, environment, run_tests
+from codepilot.project.run import command, environment, run_tests
 from codepilot.project.settings import ProjectSettings
 from codepilot.project.suite import Interpreter, Project, SuiteRun, SuiteStatus, TestCase
 from codepilot.project.summary import suite_from_json, suite_to_json, summarise

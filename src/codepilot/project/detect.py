@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import configparser
+import json
 import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.project.boundary import is_within
+from codepilot.project.build import PLUGIN_DIR, Build, Checkout
+from codepilot.project.gradle import Gradle
 from codepilot.project.interpreter import OWN, find_interpreter
-from codepilot.project.run import PLUGIN_DIR
+from codepilot.project.maven import Maven
+from codepilot.project.npm import Npm
 from codepilot.project.settings import ProjectSettings
-from codepilot.project.suite import Interpreter, Project
+from codepilot.project.suite import Interpreter, Project, RunnerName
+
+BUILDS: tuple[Build, ...] = (Maven(), Gradle(), Npm())
+PYTHON_PROJECT = ("pyproject.toml", "setup.py", "setup.cfg", "pytest.ini", "tox.ini", "requirements.txt")
+"""A checkout that has one of these at its top is a Python project, whatever else it builds."""
 
 MAX_FILES = 100_000
 MAX_READ = 400
@@ -59,11 +66,14 @@ def detect(
     """How to test the project at `root`, whose workspace code will see at `inside`."""
     settings = settings or ProjectSettings()
     root = root.absolute()
+    build = _build(root, settings.runner)
+    if build is not None:
+        return _built(build, Checkout(root, inside, environ), python, settings)
     tests = survey(root)
     if not tests.any and settings.runner == "auto":
         raise CodePilotError(
             FailureKind.NO_TEST_RUNNER,
-            f"No pytest or unittest suite was found in {root}.",
+            f"No pytest or unittest suite was found in {root}, nor a project of Maven, Gradle or npm with tests.",
             next_action="Add a test (tests/test_*.py), or set [project] runner in codepilot.toml.",
         )
     interpreter = find_interpreter(root, python=python, configured=settings.python, environ=environ)
@@ -76,8 +86,42 @@ def detect(
     )
 
 
+def _build(root: Path, wanted: str) -> Build | None:
+    """The build system that the user names; else the first that is found, unless Python's own files are there."""
+    if wanted != "auto":
+        return next((build for build in BUILDS if build.name == wanted), None)
+    if any((root / name).is_file() for name in PYTHON_PROJECT) and survey(root).any:
+        return None
+    return next((build for build in BUILDS if build.found(root)), None)
+
+
+def _built(build: Build, checkout: Checkout, python: str | None, settings: ProjectSettings) -> Project:
+    needs = build.needs(checkout)
+    environ = {name: value for name, value in checkout.environ.items() if name != "VIRTUAL_ENV"}
+    interpreter = find_interpreter(checkout.root, python=python, configured=settings.python, environ=environ)
+    driver = [interpreter.executable, str(PLUGIN_DIR / needs.driver[0]), *needs.driver[1:]]
+    own = {"CODEPILOT_TESTS": json.dumps(driver), "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}
+    return Project(
+        runner=build.name,
+        interpreter=interpreter,
+        root=checkout.inside,
+        mounts=tuple(dict.fromkeys((*_mounts(interpreter), *needs.mounts))),
+        env={**own, **needs.env, **settings.env},
+        driver=needs.driver,
+        remedy=needs.remedy,
+    )
+
+
 def check_level(project: Project, remaps: bool, inside: str) -> None:
-    """Refuse an editable install of the project itself where the workspace cannot stand in its place."""
+    """Refuse what must stand in the checkout's place where paths cannot be remapped: the project's own install."""
+    placed = [target for source, target in project.mounts if source != target]
+    if placed and not remaps:
+        raise CodePilotError(
+            FailureKind.ENVIRONMENT_MISSING,
+            f"The project's packages must be seen at {placed[0]}, and this sandbox level cannot put them there.",
+            next_action="Install bubblewrap (see `codepilot doctor`).",
+            paths=placed,
+        )
     stray = [path for path in project.interpreter.editable if not is_within(Path(path), Path(inside))]
     if remaps or not stray:
         return
@@ -154,7 +198,7 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _choose(tests: Tests, interpreter: Interpreter, settings: ProjectSettings) -> Literal["pytest", "unittest"]:
+def _choose(tests: Tests, interpreter: Interpreter, settings: ProjectSettings) -> RunnerName:
     if settings.runner == "unittest":
         return "unittest"
     if interpreter.has_pytest:

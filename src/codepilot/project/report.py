@@ -16,6 +16,7 @@ MAX_TESTS = 200_000
 MAX_ID = 2_100
 MAX_TEXT = 16_000
 MAX_NOTES = 20
+MAX_WARNINGS = 500
 
 _RANK = {TestStatus.PASSED: 0, TestStatus.SKIPPED: 1, TestStatus.ERROR: 2, TestStatus.FAILED: 2}
 
@@ -45,6 +46,7 @@ class Report:
     running: str | None = None
     end_code: int | None = None
     notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def ended(self) -> bool:
@@ -115,6 +117,9 @@ def _take(report: Report, frame: dict[str, Any]) -> None:
             _take_test(report, frame)
         case "collect_error":
             _take_collect_error(report, frame)
+        case "warning":
+            if len(report.warnings) < MAX_WARNINGS and (text := _text(frame, "text", MAX_TEXT)):
+                report.warnings.append(text)
         case "startup" | "internal":
             report.startup = report.startup or _trouble(frame)
         case "end":

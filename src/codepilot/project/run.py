@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Sequence
-from pathlib import Path
 
 from codepilot.core.artifacts import TestStatus
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import CommandResult, Executor, RunCommand
+from codepilot.project.build import PLUGIN_DIR
 from codepilot.project.report import Report, parse
 from codepilot.project.suite import Project, SuiteRun, SuiteStatus
 from codepilot.sandbox import Limits
 
-PLUGIN_DIR = Path(__file__).resolve().parent / "plugin"
 OUTPUT_BYTES = 64 << 20
 LOG_TAIL = 16_000
 ARGV_BYTES = 100_000
@@ -66,6 +65,8 @@ def run_tests(
 def command(project: Project, tests: Sequence[str] = ()) -> tuple[str, ...]:
     """The command line. The exact ids travel on standard input; pytest is told only where to look."""
     python = project.interpreter.executable
+    if project.driver:
+        return (python, str(PLUGIN_DIR / project.driver[0]), *project.driver[1:])
     if project.runner == "unittest":
         return (python, *_UNITTEST)
     places = list(dict.fromkeys(name.partition("::")[0] for name in tests))
@@ -77,6 +78,8 @@ def command(project: Project, tests: Sequence[str] = ()) -> tuple[str, ...]:
 def environment(project: Project) -> dict[str, str]:
     """The project's own variables, with the reporting plugin importable."""
     env = dict(project.env)
+    if project.driver:
+        return env
     rest = env.get("PYTHONPATH")
     env["PYTHONPATH"] = f"{PLUGIN_DIR}:{rest}" if rest else str(PLUGIN_DIR)
     return env
@@ -89,7 +92,7 @@ def judge(result: CommandResult, report: Report, cmd: tuple[str, ...], timeout_s
     return SuiteRun(
         status=status,
         cases=report.cases,
-        collected=tuple(report.collected),
+        collected=_collected(report, status),
         cmd=cmd,
         exit_code=result.exit_code,
         duration_sec=result.duration_ms / 1000.0,
@@ -99,7 +102,14 @@ def judge(result: CommandResult, report: Report, cmd: tuple[str, ...], timeout_s
         not_found=tuple(report.missing),
         limit=result.limit,
         resolved=report.resolved,
+        warnings=tuple(report.warnings),
     )
+
+
+def _collected(report: Report, status: SuiteStatus) -> tuple[str, ...]:
+    """A test that a limit stopped is known by running, where nothing was collected beforehand."""
+    stopped = report.running if status in ("timeout", "limit") else None
+    return tuple(dict.fromkeys([*report.collected, *([stopped] if stopped else [])]))
 
 
 def _ending(result: CommandResult, report: Report, timeout_sec: float) -> tuple[SuiteStatus, str]:

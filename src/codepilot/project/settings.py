@@ -12,6 +12,6 @@ class ProjectSettings(Contract):
     """Everything has a working default; `python` yields to the `--python` flag."""
 
     python: str | None = None
-    runner: Literal["auto", "pytest", "unittest"] = "auto"
+    runner: Literal["auto", "pytest", "unittest", "maven", "gradle", "npm"] = "auto"
     carry: tuple[str, ...] = ()
     env: Mapping[str, str] = {}

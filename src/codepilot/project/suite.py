@@ -8,6 +8,7 @@ from typing import Literal
 
 from codepilot.core.artifacts import TestStatus
 
+RunnerName = Literal["pytest", "unittest", "maven", "gradle", "npm"]
 SuiteStatus = Literal["finished", "timeout", "limit", "cannot_start", "not_found", "no_tests", "interrupted"]
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{4,}")
@@ -53,6 +54,8 @@ class SuiteRun:
     limit: str | None = None
     resolved: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """For every test that was asked for, the collected ids it stands for."""
+    warnings: tuple[str, ...] = ()
+    """What a compiler warned of, each with its file and without its line."""
 
     def having(self, *statuses: TestStatus) -> tuple[str, ...]:
         return tuple(name for name, case in self.cases.items() if case.status in statuses)
@@ -81,12 +84,23 @@ class Interpreter:
 
 @dataclass(frozen=True)
 class Project:
-    """How to test a project: its runner, its interpreter, and what the sandbox must show of the host."""
+    """How to test a project: its runner, its interpreter, and what the sandbox must show of the host.
 
-    runner: Literal["pytest", "unittest"]
+    Where the project is no Python one, the interpreter runs the driver of its build system and an agent's code.
+    """
+
+    runner: RunnerName
     interpreter: Interpreter
     root: str
     mounts: tuple[tuple[str, str], ...] = ()
     env: dict[str, str] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
     """What the command that runs the tests may reach, beyond what its workspace may."""
+    driver: tuple[str, ...] = ()
+    """The build system's driver in the plugin directory, with its arguments; none for Python's own runners."""
+    remedy: str = ""
+    """How a person brings what is missing of the dependencies."""
+
+    @property
+    def is_python(self) -> bool:
+        return self.runner in ("pytest", "unittest")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 
 from codepilot.core.task import Capability
+from codepilot.project.plugin import codepilot_reports
 from codepilot.skills import inside, local, repository, running, searching, suites
 from codepilot.skills.manifest import SkillPolicy, Target
 from codepilot.skills.registry import Registry
@@ -28,7 +29,8 @@ def basic_skills() -> Registry:
     )
     for policy, functions in policies:
         for function in functions:
-            registry.skill(policy)(function)
+            ships = (codepilot_reports,) if function is suites.run_tests else ()
+            registry.skill(policy, ships=ships)(function)
     return registry
 
 

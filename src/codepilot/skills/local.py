@@ -8,7 +8,7 @@ from typing import Literal, cast
 from codepilot.core.artifacts import PolicyCheck
 from codepilot.core.contract import Contract
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.skills.reports import BadReport, read_report
+from codepilot.project.plugin.codepilot_reports import BadReport, read_report
 
 MAX_REPORT = 16 << 20
 

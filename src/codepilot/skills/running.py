@@ -103,7 +103,11 @@ def _program(name: str) -> list[str]:
 
 
 def execute(
-    argv: Sequence[str], timeout: float, env: dict[str, str] | None = None, limit: int = MAX_OUTPUT
+    argv: Sequence[str],
+    timeout: float,
+    env: dict[str, str] | None = None,
+    limit: int = MAX_OUTPUT,
+    stdin: bytes = b"",
 ) -> CommandOutcome:
     """Run a program; at its timeout it ends with all that it started."""
     if not 0 < timeout < MAX_SEC:
@@ -113,7 +117,7 @@ def execute(
             argv,
             cwd=ROOT,
             env={**os.environ, **QUIET, **(env or {})},
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
@@ -124,7 +128,7 @@ def execute(
         return CommandOutcome(126, "", f"{argv[0]}: not executable")
     code: int | None
     try:
-        out, err = process.communicate(timeout=timeout)
+        out, err = process.communicate(stdin or None, timeout=timeout)
         code = process.returncode
     except subprocess.TimeoutExpired:
         _end(process)

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from codepilot.skills.registry import Skill
 
 _PACKAGE = f"{__name__.rpartition('.')[0]}."
+_OURS = f"{__name__.partition('.')[0]}."
 
 
 def prelude(skills: Sequence[Skill], absent: Sequence[str], facts: dict[str, str], prepare: bool) -> str:
     """Source that leaves `skills` in the namespace it runs in, and none of `absent`.
 
-    Modules of this package are read inside when a skill of theirs is first called; those of others at once, because
+    Modules of CodePilot are read inside when a skill of theirs is first called; those of others at once, because
     what they do when they are read is not ours to put off.
     """
     modules = {module.__name__: module for module in needed(calls)}
@@ -43,7 +44,7 @@ def prelude(skills: Sequence[Skill], absent: Sequence[str], facts: dict[str, str
         skills=[_told(skill) for skill in skills],
         calls=_shipped_name(calls.__name__),
         facts=facts,
-        at_once=[_shipped_name(name) for name in modules if not name.startswith(_PACKAGE)],
+        at_once=[_shipped_name(name) for name in modules if not name.startswith(_OURS)],
         absent=list(absent),
         prepare=[_shipped_name(name) for name, module in modules.items() if prepare and hasattr(module, "prepare")],
     )

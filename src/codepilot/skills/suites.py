@@ -10,22 +10,23 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from codepilot.skills.places import ROOT, walk
-from codepilot.skills.reports import BadReport, Case, read_report
+from codepilot.project.plugin.codepilot_reports import BadReport, Case, read_report
 from codepilot.skills.running import CommandOutcome, execute
+
+if TYPE_CHECKING:
+    from typing import Any
 
 PYTHON = sys.executable
 RUNNER = ""
 
-LENIENT = ("-DfailIfNoTests=false", "-Dsurefire.failIfNoSpecifiedTests=false")
-"""Modules without the named tests do not fail the build; that none ran at all is seen in the reports."""
-_PARAMETERS = re.compile(r"[(\[{].*", re.DOTALL)
-"""What reports add to the name of a method that is run with several arguments."""
+DRIVER = "CODEPILOT_TESTS"
+"""The variable that has the command of the project's build system, where it is no Python project."""
 
 MAX_TAIL = 4_000
 MAX_SHOWN = 20
-MAX_REPORTS = 2_000
+MAX_FRAMES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -80,10 +81,11 @@ def run_tests(tests: list[str] | None = None, timeout: float = 300.0) -> TestsOu
     The result has passed, failed and errors (each with test, message, detail), skipped, exit_code, tail and ok.
     """
     named = _named(tests)
-    runner = RUNNER or _runner()
-    if runner == "unittest":
+    if RUNNER not in ("", "pytest", "unittest"):
+        return _driven(RUNNER, named, timeout)
+    if RUNNER == "unittest":
         return _unittest(execute([PYTHON, "-m", "unittest", *named], timeout))
-    return _built(runner, named, timeout) if runner in ("maven", "gradle") else _pytest(named, timeout)
+    return _pytest(named, timeout)
 
 
 def _named(tests: object) -> list[str]:
@@ -93,13 +95,6 @@ def _named(tests: object) -> list[str]:
         return [os.fsdecode(one) for one in tests]
     like = tests.split() if isinstance(tests, str) and tests.strip() else ["tests/test_a.py::test_b"]
     raise ValueError(f"run_tests takes a list of names, like {json.dumps(like)}, or nothing for all.")
-
-
-def _runner() -> str:
-    for name, runner in (("pom.xml", "maven"), ("build.gradle", "gradle"), ("build.gradle.kts", "gradle")):
-        if (ROOT / name).is_file():
-            return runner
-    return "pytest"
 
 
 def _pytest(tests: Sequence[str], timeout: float) -> TestsOutcome:
@@ -114,47 +109,50 @@ def _pytest(tests: Sequence[str], timeout: float) -> TestsOutcome:
     return _outcome(done, cases, unread)
 
 
-def _built(runner: str, tests: Sequence[str], timeout: float) -> TestsOutcome:
-    """Maven or Gradle, without network; their reports are the files they wrote meanwhile."""
-    wrapper = ROOT / ("mvnw" if runner == "maven" else "gradlew")
-    program = str(wrapper) if os.access(wrapper, os.X_OK) else "mvn" if runner == "maven" else "gradle"
-    methods = list(dict.fromkeys(_PARAMETERS.sub("", test) for test in tests))
-    if runner == "maven":
-        argv = [program, "-B", "-o", "test", *([f"-Dtest={','.join(methods)}", *LENIENT] if methods else [])]
-    else:
-        chosen = [part for test in methods for part in ("--tests", test.replace("#", "."))]
-        argv = [program, "--offline", "--no-daemon", "--console=plain", "test", *chosen]
-    before = dict(_reports())
-    done = execute(argv, timeout)
-    cases, unread = _read([file for file, state in _reports() if before.get(file) != state][:MAX_REPORTS])
-    return _outcome(done, _settled(cases, done.exit_code == 0), unread)
+def _driven(runner: str, tests: Sequence[str], timeout: float) -> TestsOutcome:
+    """The build system's driver, the same that judges the change: it tells of each test as a frame."""
+    argv = json.loads(os.environ.get(DRIVER, "[]"))
+    if not argv:
+        raise RuntimeError(f"The command that runs the tests with {runner} is not known here: {DRIVER} is not set.")
+    nonce = os.urandom(16).hex()
+    header = json.dumps({"nonce": nonce, "tests": list(tests)}) + "\n"
+    done = execute(argv, timeout, limit=MAX_FRAMES, stdin=header.encode())
+    found: dict[str, dict[str, FailedTest]] = {"passed": {}, "failed": {}, "error": {}, "skipped": {}}
+    for frame in _frames(done.stdout, nonce):
+        outcome = _outcome_of(frame)
+        if outcome:
+            told = str(frame.get("message") or frame.get("error_type") or "")
+            test = str(frame.get("id") or runner)
+            found[outcome][test] = FailedTest(test, told, str(frame.get("traceback") or told)[-MAX_TAIL:])
+        for name in frame.get("ids", []) if frame.get("event") == "missing" else []:
+            found["error"][name] = FailedTest(name, "there is no such test")
+    code = None if done.timed_out else done.exit_code
+    said = _tail(CommandOutcome(code, "", done.stderr))
+    failed, errors = [*found["failed"].values()], [*found["error"].values()]
+    if code == 0 and (failed or errors):
+        code = 1
+    return TestsOutcome(code, len(found["passed"]), failed, errors, len(found["skipped"]), said)
 
 
-def _settled(cases: Sequence[Case], green: bool) -> list[Case]:
-    """Each failure once. Tests that were run again are told each time; if the build was content, so are we."""
-    passed = {case.test for case in cases if case.status == "passed"} if green else set()
-    told: dict[tuple[str, str, str], Case] = {}
-    kept = []
-    for case in cases:
-        bad = case.status in ("failed", "error")
-        if not bad or (case.test not in passed and told.setdefault(_failure(case), case) is case):
-            kept.append(case)
-    return kept
+def _frames(output: str, nonce: str) -> Iterator[dict[str, Any]]:
+    prefix = f"@codepilot:{nonce} "
+    for line in output.splitlines():
+        if line.startswith(prefix):
+            try:
+                frame = json.loads(line[len(prefix) :])
+            except ValueError:
+                continue
+            if isinstance(frame, dict):
+                yield frame
 
 
-def _failure(case: Case) -> tuple[str, str, str]:
-    return case.test, case.status, case.message
-
-
-def _reports() -> Iterator[tuple[Path, tuple[int, ...]]]:
-    """The reports that are there, each with what changes when it is written again."""
-    for file in walk(ROOT):
-        parts = file.parts
-        if file.suffix != ".xml" or not {"surefire-reports", "failsafe-reports", "test-results"} & set(parts):
-            continue
-        if not file.is_symlink() and file.is_file():
-            seen = file.stat()
-            yield file, (seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino, seen.st_size)
+def _outcome_of(frame: dict[str, Any]) -> str:
+    if frame.get("event") in ("collect_error", "startup"):
+        return "error"
+    if frame.get("event") != "test":
+        return ""
+    outcome = str(frame.get("outcome"))
+    return "error" if outcome == "failed" and frame.get("phase") != "call" else outcome
 
 
 def _read(reports: Sequence[Path]) -> tuple[list[Case], str]:

@@ -207,6 +207,8 @@ def _require_start(run: SuiteRun, bench: _Bench, named: Sequence[str]) -> None:
 
 
 def _cannot_start(run: SuiteRun, project: Project) -> CodePilotError:
+    if not project.is_python:
+        return _build_cannot_start(run, project)
     python = project.interpreter.executable
     if run.missing_module is None:
         last = run.message or (run.log_tail.strip().splitlines() or ["it said nothing"])[-1]
@@ -227,12 +229,30 @@ def _cannot_start(run: SuiteRun, project: Project) -> CodePilotError:
     )
 
 
+def _build_cannot_start(run: SuiteRun, project: Project) -> CodePilotError:
+    if run.missing_module is not None:
+        return CodePilotError(
+            FailureKind.ENVIRONMENT_MISSING,
+            f"The project needs {run.missing_module}, which is not there, and tests run without a network.",
+            project.remedy,
+            missing_module=run.missing_module,
+        )
+    last = run.message or (run.log_tail.strip().splitlines() or ["it said nothing"])[-1]
+    return CodePilotError(
+        FailureKind.SUITE_CANNOT_START,
+        f"The suite cannot start: {last}",
+        f"Make the project's tests start by {project.runner} alone, then try again.",
+        log_tail=run.log_tail[-2000:],
+    )
+
+
 def _not_found(bench: _Bench, missing: Sequence[str]) -> CodePilotError:
     """Name the tests that come closest, looking in the named file first."""
     name = missing[0]
     known: tuple[str, ...] = ()
-    if "::" in name:
-        known = bench.run((name.split("::")[0],)).collected
+    place = name.split("::")[0].split("#")[0]
+    if place != name:
+        known = bench.run((place,)).collected
     known = known or bench.suite().collected
     near = difflib.get_close_matches(name, known, n=CLOSE_MATCHES, cutoff=0.5)
     advice = f"Did you mean {' or '.join(near)}?" if near else ""

@@ -7,6 +7,7 @@ for a run in which nothing broke, and a test that disappeared or is skipped is n
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -24,6 +25,9 @@ RED = (TestStatus.FAILED, TestStatus.ERROR)
 CUT_SHORT = ("timeout", "limit", "interrupted")
 MAX_ERRORS = 20
 MAX_TRACEBACK = 4_000
+
+MARKS = ("::", "[", ".", "/", "#", "$", " > ")
+"""What follows the name of a directory, file, class, group or method in the ids of the tests within."""
 
 SuiteKind = Literal["full", "partial", "none"]
 
@@ -67,7 +71,7 @@ def selects(target: str, test: str) -> bool:
     name = target.removeprefix("./").rstrip("/")
     if name in ("", "."):
         return True
-    return test == name or any(test.startswith(name + mark) for mark in ("::", "[", ".", "/"))
+    return test == name or any(test.startswith(name + mark) for mark in MARKS)
 
 
 def named_cases(run: SuiteRun, target: str) -> list[TestCase]:
@@ -281,7 +285,13 @@ def judge(
         summary=summary(last, dict.fromkeys((*comparison.flaky, *wavering))),
         suite=suite_kind(before, after),
         signature="" if passed else signature(cases) or "nothing-judged",
+        new_warnings=_new_warnings(before, after),
     )
+
+
+def _new_warnings(before: SuiteRun, after: SuiteRun | None) -> tuple[str, ...]:
+    """What the compiler warns of more often than it did before the change."""
+    return tuple((Counter(after.warnings) - Counter(before.warnings)).elements()) if after is not None else ()
 
 
 def _culprit(test: str, runs: Sequence[SuiteRun]) -> TestCase:
@@ -292,9 +302,20 @@ def _culprit(test: str, runs: Sequence[SuiteRun]) -> TestCase:
         return replace(red[0], test=test)
     if any(case.status is TestStatus.SKIPPED for case in ends):
         return TestCase(test, TestStatus.SKIPPED, "Skipped", "it is skipped now and was not before")
+    broken = next((run for run in runs if run.status == "cannot_start"), None)
+    if broken is not None:
+        return _unloadable(test, broken)
     if any(run.status in CUT_SHORT for run in runs):
         return TestCase(test, TestStatus.ERROR, "Unfinished", "the run was stopped before this test had ended")
     return TestCase(test, TestStatus.ERROR, "Lost", "it is not collected any more")
+
+
+def _unloadable(test: str, run: SuiteRun) -> TestCase:
+    """A test that did not run because code could not be compiled or loaded: what the compiler said is why."""
+    cause = next((case for case in run.cases.values() if case.status is TestStatus.ERROR), None)
+    if cause is None:
+        return TestCase(test, TestStatus.ERROR, "CannotStart", run.message)
+    return TestCase(test, TestStatus.ERROR, cause.error_type, f"{cause.test}: {cause.message}", cause.traceback)
 
 
 def _error(case: TestCase) -> TestError:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 MAX_BYTES = 64 << 20
 MAX_DEPTH = 64
 MAX_CASES = 200_000
+MAX_KIND = 200
 MAX_MESSAGE = 2_000
 MAX_DETAIL = 20_000
 MAX_DETAILS = 8 << 20
@@ -27,7 +28,7 @@ class BadReport(Exception):
 
 @dataclass
 class Case:
-    """One test as its report tells it. `place` is its file, when that is told."""
+    """One test as its report tells it. `place` is its file, when that is told, `kind` the type of what it threw."""
 
     name: str
     group: str = ""
@@ -37,6 +38,7 @@ class Case:
     detail: str = ""
     seconds: float = 0.0
     flaky: bool = False
+    kind: str = ""
 
     @property
     def test(self) -> str:
@@ -80,6 +82,7 @@ class _Reading:
         case.flaky = case.flaky or name.startswith("flaky")
         if name in BAD and case.status in ("passed", "skipped"):
             case.status = BAD[name]
+            case.kind = given.get("type", "")[:MAX_KIND]
             case.message = (given.get("message") or given.get("type") or "")[:MAX_MESSAGE]
             self.taking, self.text, self.length = True, [], 0
 

@@ -1,0 +1,101 @@
+"""What a build system has to say of itself, so that its tests can be run, judged and proved like any others.
+
+A build system is one file here (how it is found and what it needs) and one driver in `plugin/`, which runs inside,
+starts the tool and reports each test as frames; all that follows reads frames and knows no build system.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.project.boundary import SYSTEM, Boundary, is_within, points_into
+from codepilot.project.suite import RunnerName
+
+PLUGIN_DIR = Path(__file__).resolve().parent / "plugin"
+SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
+MAX_READ = 1 << 20
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What running the tests takes: the driver with its arguments, what must be seen inside, the environment."""
+
+    driver: tuple[str, ...]
+    mounts: tuple[tuple[str, str], ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    remedy: str = ""
+    """How a person brings what is missing of the dependencies."""
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A project as it lies on the host, where code inside will see it, and the user's environment."""
+
+    root: Path
+    inside: str
+    environ: Mapping[str, str]
+
+    @property
+    def boundary(self) -> Boundary:
+        return Boundary.around(self.root, self.environ)
+
+    @property
+    def home(self) -> Path | None:
+        return next(iter(self.boundary.homes), None)
+
+    def program(self, name: str) -> Path | None:
+        """A program on the user's PATH. One in the repository is none: only tools of the machine are shown inside."""
+        folders = [one for one in self.environ.get("PATH", os.defpath).split(os.pathsep) if one.startswith(os.sep)]
+        found = [shutil.which(name, path=folder) for folder in folders]
+        return next((Path(one) for one in found if one and not points_into(Path(one), self.root)), None)
+
+
+class Build(Protocol):
+    """One build system."""
+
+    @property
+    def name(self) -> RunnerName: ...
+
+    def found(self, root: Path) -> bool:
+        """Whether a checkout is one of its projects."""
+
+    def needs(self, checkout: Checkout) -> Needs:
+        """What running the project takes; what the machine lacks is refused with the way to get it."""
+
+
+def missing(message: str, remedy: str, **details: str) -> CodePilotError:
+    return CodePilotError(FailureKind.ENVIRONMENT_MISSING, message, next_action=remedy, **details)
+
+
+def shown(checkout: Checkout, *places: Path) -> tuple[tuple[str, str], ...]:
+    """Host directories for the sandbox, by each spelling; none that it shows anyway, none that holds too much."""
+    spellings = dict.fromkeys(one for place in places for one in (place, place.resolve()))
+    wanted = [one for one in spellings if one.exists() and not any(is_within(one, system) for system in SYSTEM)]
+    return tuple((str(one), str(one)) for one in wanted if not checkout.boundary.holds_too_much(one))
+
+
+def installation(program: Path) -> tuple[Path, ...]:
+    """The directories that a program belongs to, where its link lies and where it leads: `bin`'s parent."""
+    homes = [one.parent.parent if one.parent.name == "bin" else one.parent for one in (program, program.resolve())]
+    return tuple(home for home in dict.fromkeys(homes) if home not in (Path("/"), Path("/usr"), Path("/usr/local")))
+
+
+def search_path(*programs: Path) -> str:
+    return ":".join(dict.fromkeys([*(str(program.parent) for program in programs), *SYSTEM_PATH]))
+
+
+def read_text(path: Path) -> str:
+    """The head of a regular file; nothing for what is missing, special or unreadable."""
+    try:
+        if not path.is_file():
+            return ""
+        with path.open("rb") as file:
+            return file.read(MAX_READ).decode("utf-8-sig", "replace")
+    except OSError:
+        return ""
