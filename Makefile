@@ -1,4 +1,4 @@
-.PHONY: demo test torture bench check lint requirements schemas clean
+.PHONY: demo test torture bench check lint requirements schemas snapshots clean
 
 PYTHONS := .venv/bin
 PIN := uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
@@ -33,6 +33,10 @@ torture:  ## Kill, freeze and starve workers for SECONDS, and prove that it chan
 schemas:  ## Write the contracts' JSON Schemas to docs/schemas
 	@scripts/setup
 	$(PYTHONS)/python scripts/export_schemas.py
+
+snapshots:  ## Write the roles' prompts again as they are now (tests/agents/snapshots)
+	@scripts/setup
+	RENEW_SNAPSHOTS=1 $(PYTHONS)/python -m pytest tests/agents/test_agent_prompts.py
 
 requirements:  ## Pin the dependency set again (needs uv)
 	$(PIN) --all-extras --group dev pyproject.toml -o requirements.txt

@@ -16,6 +16,7 @@ from codepilot.agents import Desk
 from codepilot.core.artifacts import ArtifactRef, ArtifactType, TestSummary
 from codepilot.core.events import (
     BaselineRecorded,
+    BasePinned,
     Event,
     EventDraft,
     EventType,
@@ -190,7 +191,8 @@ def place(checkout: Checkout, tmp_path: Path) -> Iterator[Place]:
     try:
         task = TaskSpec(task_id="t-1", goal=Goal(natural="The discount is wrong."), repo="shop", tests=(TARGET,))
         recorded = BaselineRecorded(targets=(TARGET,), signature="s", before=TestSummary(), suite="full")
-        run = Run(run_id="r-1", task=task, state=State.IMPLEMENT, step_id="s-1", baseline=recorded)
+        base = BasePinned(repo_id="shop", commit="c", commit_tree=checkout.tree, tree=checkout.tree)
+        run = Run(run_id="r-1", task=task, state=State.IMPLEMENT, step_id="s-1", base=base, baseline=recorded)
         clean = executor.snapshot(WORKSPACE).snapshot
         yield Place(executor, WORKSPACE, project, checkout.baseline, checkout.tree, clean, run)
     finally:

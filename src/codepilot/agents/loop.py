@@ -111,7 +111,7 @@ class Conversation:
             return False
         bad = hopeless.kind is FailureKind.MODEL_BAD_REPLY
         reason = "its replies could not be used" if bad else hopeless.message.partition(": ")[2].rstrip(".")
-        switched = ModelSwitched(model=self.models[0].name, to=self.models[1].name, reason=reason)
+        switched = ModelSwitched(model=self.seat.asked, to=self.models[1].name, reason=reason)
         self.seat.record(EventType.MODEL_SWITCHED, switched)
         self.turns[-1] = replace(self.turns[-1], switched_after=reason)
         return True

@@ -8,7 +8,7 @@ from codepilot.agents.protocol import Desk
 from codepilot.core.artifacts import ArtifactRef
 from codepilot.core.breaker import FailedCall
 from codepilot.core.contract import Contract
-from codepilot.core.events import Event, EventDraft, EventType, TurnFinished, TurnStarted
+from codepilot.core.events import Event, EventDraft, EventType, ModelAsked, TurnFinished, TurnStarted
 from codepilot.core.run import Run, evolve
 
 
@@ -21,6 +21,8 @@ class Seat:
     turns: int = field(init=False)
     violations: int = field(init=False)
     failed_calls: tuple[FailedCall, ...] = field(init=False)
+    asked: str = field(init=False)
+    """The model that was asked last."""
     acted: bool = field(init=False)
     """Whether code of this step has run, in this life or an earlier one."""
 
@@ -30,6 +32,8 @@ class Seat:
         self.turns = len(started)
         self.violations = self.run.violations
         self.failed_calls = self.run.failed_calls
+        models = [event.data.model for event in self.desk.history if isinstance(event.data, ModelAsked)]
+        self.asked = models[-1] if models else ""
         self.acted = any(turn.action.get("code") is not None for turn in started)
 
     def record(self, kind: EventType, data: Contract, artifacts: tuple[ArtifactRef, ...] = ()) -> Event:
@@ -39,6 +43,7 @@ class Seat:
         )
         event = self.desk.record(draft)
         self.run = evolve(self.run, event)
+        self.asked = data.model if isinstance(data, ModelAsked) else self.asked
         return event
 
     def start_turn(self, turn: TurnStarted) -> None:

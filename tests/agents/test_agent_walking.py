@@ -1,0 +1,228 @@
+"""Plans are walked node by node, by roles and tools, within their areas; what is done is done once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from codepilot.agents import CodeActAgent
+from codepilot.core.artifacts import PatchCandidate
+from codepilot.core.events import EventDraft, EventType, State
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.plan import Plan, PlanNode
+from codepilot.models import ScriptedModel
+
+if TYPE_CHECKING:
+    from conftest import Place
+
+FIX = "text = read_file('shop/price.py')\nwrite_file('shop/price.py', text.replace('// 10', '// 100'))"
+BODY = "from shop.price import total\n\n\ndef test_half():\n    assert total([10], 50) == 5\n"
+TEST = f"create_file('tests/test_percent.py', {BODY!r})"
+FIXED = '<result>{"rationale": "A percentage is a hundredth.", "confidence": 0.9}</result>'
+WRITTEN = '<result>{"tests": ["tests/test_percent.py::test_half"], "rationale": "half of ten"}</result>'
+
+
+def act(code: str) -> str:
+    return f"```python\n{code}\n```"
+
+
+def planned(place: Place, *nodes: PlanNode, **more: tuple[str, ...]) -> None:
+    place.run = place.run.model_copy(update={"plan": Plan(nodes=nodes, **more)})  # type: ignore[arg-type]
+
+
+IMPLEMENT = PlanNode(id="fix", title="divide by a hundred")
+TESTS = PlanNode(id="tests", title="a regression test", role="TestWriter", depends_on=("fix",))
+
+
+def walked(place: Place) -> list[tuple[EventType, str, str]]:
+    kinds = (EventType.NODE_STARTED, EventType.NODE_SUCCEEDED, EventType.NODE_FAILED)
+    return [(e.type, e.data.node, e.data.role) for e in place.events if e.type in kinds]  # type: ignore[attr-defined]
+
+
+def test_each_node_is_done_by_its_role_in_a_conversation_of_its_own(place: Place) -> None:
+    planned(place, TESTS, IMPLEMENT)
+    model = ScriptedModel([act(FIX), FIXED, act(TEST), WRITTEN])
+    patch = CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    assert isinstance(patch, PatchCandidate)
+    assert (patch.rationale, patch.confidence) == ("A percentage is a hundredth.", 0.9)
+    assert place.passes()
+    assert [len(request) for request in model.requests] == [2, 4, 2, 4]
+    assert "You are the Implementer" in model.requests[0][0].content
+    system, task = model.requests[2]
+    assert "You are the TestWriter" in system.content
+    assert "divide by a hundred (Implementer): A percentage is a hundredth." in task.content
+    assert "tests: a regression test" in task.content
+    assert walked(place) == [
+        (EventType.NODE_STARTED, "fix", "Implementer"),
+        (EventType.NODE_SUCCEEDED, "fix", "Implementer"),
+        (EventType.NODE_STARTED, "tests", "TestWriter"),
+        (EventType.NODE_SUCCEEDED, "tests", "TestWriter"),
+    ]
+    assert [event.data.turn for event in place.of(EventType.TURN_STARTED)] == [1, 2, 3, 4]  # type: ignore[attr-defined]
+
+
+class Crash(Exception):
+    """Stands for a killed worker."""
+
+
+@pytest.mark.parametrize("kind", [EventType.NODE_STARTED, EventType.TURN_STARTED, EventType.TURN_FINISHED])
+def test_a_walk_goes_on_with_the_node_it_was_at(place: Place, kind: EventType) -> None:
+    planned(place, IMPLEMENT, TESTS)
+    number = {EventType.NODE_STARTED: 2, EventType.TURN_STARTED: 4, EventType.TURN_FINISHED: 2}[kind]
+    replies = [act(FIX), FIXED, act(TEST), WRITTEN]
+    seen = 0
+
+    def on_record(draft: EventDraft) -> None:
+        nonlocal seen
+        seen += draft.type is kind
+        if seen == number:
+            raise Crash
+
+    place.on_record = on_record
+    with pytest.raises(Crash):
+        CodeActAgent(ScriptedModel(replies)).perform(State.IMPLEMENT, place.sit())
+    place.on_record = lambda draft: None
+    left = {
+        EventType.NODE_STARTED: replies[2:],
+        EventType.TURN_STARTED: replies[3:],
+        EventType.TURN_FINISHED: replies[2:],
+    }
+    model = ScriptedModel(left[kind])
+    patch = CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    assert isinstance(patch, PatchCandidate)
+    assert patch.rationale == "A percentage is a hundredth."
+    assert place.passes()
+    succeeded = [node for what, node, _ in walked(place) if what is EventType.NODE_SUCCEEDED]
+    assert succeeded == ["fix", "tests"]
+
+
+def test_a_tools_node_is_one_call_of_a_skill(place: Place) -> None:
+    look = PlanNode(id="look", kind="tool", tool="read_file", args={"path": "shop/price.py"})
+    planned(place, look, PlanNode(id="fix", title="mend it", depends_on=("look",)))
+    model = ScriptedModel([act(FIX), FIXED])
+    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    assert "amount * discount // 10" in model.requests[0][1].content
+    first = place.of(EventType.TURN_STARTED)[0].data.action  # type: ignore[attr-defined]
+    assert (first["tool"], first["args"]) == ("read_file", {"path": "shop/price.py"})
+
+
+def test_a_tool_that_fails_is_the_nodes_failure(place: Place) -> None:
+    planned(place, PlanNode(id="look", kind="tool", tool="read_file", args={"path": "absent.py"}), IMPLEMENT)
+    with pytest.raises(CodePilotError, match=r"Node look of the plan failed") as caught:
+        CodeActAgent(ScriptedModel([])).perform(State.IMPLEMENT, place.sit())
+    assert caught.value.kind is FailureKind.TOOL_FAILED
+    failed = place.of(EventType.NODE_FAILED)[0].data
+    assert failed.failure.message == caught.value.failure.message  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("plan", "wrong"),
+    [
+        (
+            {"nodes": [{"id": "a", "role": "Poet"}]},
+            "node a: there is no role 'Poet'; use one of Implementer, TestWriter",
+        ),
+        ({"nodes": [{"id": "a", "kind": "tool", "tool": "sing"}, {"id": "b"}]}, "node a: there is no tool 'sing'"),
+        ({"nodes": [{"id": "a", "kind": "tool", "tool": "git_diff"}]}, "at least one must be of kind agent"),
+    ],
+)
+def test_a_plan_that_nobody_could_carry_out_is_answered(place: Place, plan: dict[str, object], wrong: str) -> None:
+    model = ScriptedModel([f"<result>{json.dumps(plan)}</result>", '<result>{"nodes": [{"id": "a"}]}</result>'])
+    made = CodeActAgent(model).perform(State.PLAN, place.sit(State.PLAN))
+    assert isinstance(made, Plan)
+    assert wrong in model.requests[1][-1].content
+
+
+def test_a_change_outside_the_plans_areas_goes_back_to_the_agent(place: Place) -> None:
+    planned(place, IMPLEMENT, allowed_areas=("shop/",), forbidden_areas=("shop/__init__.py",))
+    astray = "write_file('shop/__init__.py', 'x = 1')\ncreate_file('notes.txt', 'hello')"
+    undo = "import os\nwrite_file('shop/__init__.py', '')\nos.remove('notes.txt')"
+    model = ScriptedModel([act(FIX), act(astray), FIXED, act(undo), FIXED])
+    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    said = model.requests[3][-1].content
+    assert "- notes.txt (plan.allowed_areas)" in said
+    assert "- shop/__init__.py (plan.forbidden_areas)" in said
+    (blocked,) = place.of(EventType.GUARDRAIL_BLOCKED)
+    assert blocked.data.paths == ("notes.txt", "shop/__init__.py")  # type: ignore[attr-defined]
+    assert "notes.txt" not in place.patch()
+
+
+def test_the_third_change_outside_the_areas_ends_the_run(place: Place) -> None:
+    planned(place, IMPLEMENT, allowed_areas=("docs/",))
+    with pytest.raises(CodePilotError, match="3 forbidden actions") as caught:
+        CodeActAgent(ScriptedModel([act(FIX), FIXED, FIXED, FIXED])).perform(State.IMPLEMENT, place.sit())
+    assert caught.value.kind is FailureKind.POLICY_VIOLATION
+
+
+ROLE_OF_OTHERS = """
+from pathlib import Path
+
+from codepilot.agents import Role
+from codepilot.core.contract import Contract
+from codepilot.core.task import Capability
+
+
+class Documented(Contract):
+    pages: tuple[str, ...]
+
+
+DOCUMENTER = Role(
+    name="Documenter",
+    purpose="You write down what changed.",
+    output=Documented,
+    temperature=0.7,
+    max_tokens=512,
+    template=Path(__file__).with_name("guidance.md"),
+    inputs=lambda desk: {"Change": "see git_diff()"},
+    capability=Capability.WRITE_WITH_DIFF,
+    skills=("read_file", "write_file"),
+)
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package of others that adds a role through its entry point."""
+    site = tmp_path / "site"
+    about = site / "documenting-1.0.dist-info"
+    about.mkdir(parents=True)
+    (site / "documenting.py").write_text(ROLE_OF_OTHERS, encoding="utf-8")
+    (site / "guidance.md").write_text("Keep it to one line.\n", encoding="utf-8")
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: documenting\nVersion: 1.0\n", encoding="utf-8")
+    (about / "entry_points.txt").write_text("[codepilot.roles]\ndocs = documenting:DOCUMENTER\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.delitem(sys.modules, "documenting", raising=False)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_role_from_another_package_has_a_part_of_the_plan_and_nothing_else_knows_it(place: Place) -> None:
+    asked: list[tuple[float, int]] = []
+
+    class Noting(ScriptedModel):
+        def reply(self, *args: object, **more: object) -> object:  # type: ignore[override]
+            asked.append((more["temperature"], more["max_tokens"]))  # type: ignore[arg-type]
+            return super().reply(*args, **more)  # type: ignore[arg-type]
+
+    planned(place, IMPLEMENT, PlanNode(id="docs", role="Documenter", depends_on=("fix",)))
+    page = act("write_file('CHANGES.md', 'Discounts are percentages.')")
+    model = Noting([act(FIX), FIXED, page, '<result>{"pages": ["CHANGES.md"]}</result>'])
+    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    assert "Discounts are percentages." in place.patch()
+    assert asked == [(0.2, 4096), (0.2, 4096), (0.7, 512), (0.7, 512)]
+    system = model.requests[2][0].content
+    assert "Keep it to one line." in system
+    assert "write_file(" in system
+    assert "apply_patch(" not in system
+    done = place.of(EventType.NODE_SUCCEEDED)[1].data
+    assert done.result == {"pages": ["CHANGES.md"]}  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("installed")
+def test_planners_are_told_of_the_roles_there_are(place: Place) -> None:
+    model = ScriptedModel(['<result>{"nodes": [{"id": "a", "role": "Documenter"}]}</result>'])
+    CodeActAgent(model).perform(State.PLAN, place.sit(State.PLAN))
+    assert "Documenter: You write down what changed." in model.requests[0][1].content

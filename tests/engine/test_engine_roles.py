@@ -1,0 +1,282 @@
+"""Chat models in their roles, through the real engine and sandbox: what they get wrong, and how they come back."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, code, make_checkout, replaced, result, states, until
+
+from codepilot.agents import CodeActAgent
+from codepilot.core.events import Event, EventType, State, Usage
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.policy import Policy
+from codepilot.core.run import Run
+from codepilot.engine import House, Request, Worker, cancel, make_task, resume, submit
+from codepilot.models import Message, Model, ReplayModel, Reply, ScriptedModel, exchanges
+
+WRONG = replaced("width + height", "width - height")
+LOOKS = "run_tests(['test_shapes.py'])"
+THOUGHT = result(root_cause="it subtracts now", fix_hypothesis="multiply")
+
+
+def drive(
+    house: House,
+    checkout: Path,
+    model: Model,
+    fallback: Model | None = None,
+    policy: Policy | None = None,
+    **asked: object,
+) -> tuple[Run, list[Event]]:
+    agent = CodeActAgent(model, fallback=fallback)
+    task = make_task(Request(repo=str(checkout), **asked), {})  # type: ignore[arg-type]
+    run = submit(house, task.model_copy(update={"policy": policy or task.policy}))
+    ended = Worker(house, agent_for=lambda task: agent).drive(run.run_id)
+    house.store.check(run.run_id)
+    return ended, house.store.events(run.run_id)
+
+
+def of(events: Sequence[Event], kind: EventType) -> list[Event]:
+    return [event for event in events if event.type is kind]
+
+
+def said(messages: Sequence[Message]) -> str:
+    return messages[-1].content
+
+
+def test_a_model_reads_its_error_and_mends_its_own_patch(house: House, checkout: Path) -> None:
+    model = ScriptedModel([MAP, PLAN, WRONG, code(LOOKS), RIGHT.replace("+", "-", 1), code(LOOKS), DONE, APPROVE])
+    run, events = drive(house, checkout, model)
+    assert (run.state, run.spent.iterations) == (State.DONE, 1)
+    assert "AssertionError: -1 != 12" in said(model.requests[4])
+    assert "2 passed" in said(model.requests[6])
+    assert run.proposal is not None
+    assert "+    return width * height" in run.proposal.patch.diff
+    assert [event.data.node for event in of(events, EventType.NODE_SUCCEEDED)] == ["one"]
+
+
+def test_two_red_cycles_lead_back_to_a_plan_that_knows_both(house: House, checkout: Path) -> None:
+    other = replaced("width + height", "width // height")
+    script = [MAP, PLAN, WRONG, DONE, THOUGHT, other, DONE, THOUGHT, PLAN, RIGHT, DONE, APPROVE]
+    model = ScriptedModel(script)
+    run, events = drive(house, checkout, model)
+    assert (run.state, run.spent.iterations) == (State.DONE, 3)
+    assert states(events).count(State.PLAN) == 2
+    replanned = model.requests[8][1].content
+    assert "+    return width - height" in replanned
+    assert "+    return width // height" in replanned
+
+
+def test_what_the_review_asks_for_reaches_the_implementer(house: House, checkout: Path) -> None:
+    refusal = result(verdict="REQUEST_CHANGES", reasons=["call the parameters by name"])
+    better = replaced("return width + height", "return width * height  # both in the same unit")
+    model = ScriptedModel([MAP, PLAN, RIGHT, DONE, refusal, better, DONE, APPROVE])
+    run, _ = drive(house, checkout, model)
+    assert run.state is State.DONE
+    assert "call the parameters by name" in model.requests[5][1].content
+    assert run.proposal is not None
+    assert "same unit" in run.proposal.patch.diff
+
+
+def test_a_verdict_that_cannot_be_read_is_a_refusal_and_no_failure(house: House, checkout: Path) -> None:
+    mumbling = ["Looks fine to me.", "<result>APPROVE</result>", '<result>{"verdict": "OK"}</result>']
+    model = ScriptedModel([MAP, PLAN, RIGHT, DONE, *mumbling, RIGHT, DONE, APPROVE])
+    run, events = drive(house, checkout, model)
+    assert run.state is State.DONE
+    first, second = (event.data.review for event in of(events, EventType.REVIEW_RECORDED))
+    assert first.verdict == "REQUEST_CHANGES"
+    assert "no verdict that can be read" in first.reasons[0]
+    assert [check.ok for check in first.policy_checks] == [True] * len(second.policy_checks)
+
+
+def test_no_reviewer_can_overrule_the_checks(house: House, checkout: Path) -> None:
+    debug = code(
+        "text = read_file('shapes.py')\n"
+        "write_file('shapes.py', text.replace('return width + height', 'print(width)\\n    return width * height', 1))"
+    )
+    model = ScriptedModel([MAP, PLAN, debug, DONE, RIGHT, DONE, APPROVE])
+    run, events = drive(house, checkout, model)
+    assert run.state is State.DONE
+    refused = of(events, EventType.REVIEW_RECORDED)[0].data.review
+    assert refused.verdict == "REQUEST_CHANGES"
+    assert "no_debug_left" in refused.reasons[0]
+    assert "no_debug_left" in model.requests[4][1].content
+
+
+def paid(text: str, tokens: int, cost: float) -> Reply:
+    return Reply(text=text, usage=Usage(turns=1, tokens=tokens, cost_usd=cost))
+
+
+@pytest.mark.parametrize(
+    ("budget", "name"),
+    [({"tokens": 7_000}, "tokens"), ({"turns_per_step": 1}, "turns_per_step"), ({"turns": 3}, "turns")],
+)
+def test_a_spent_budget_ends_the_run_and_is_granted_again(
+    house: House, checkout: Path, budget: dict[str, float], name: str
+) -> None:
+    script = [paid(text, 700, 0.01) for text in (MAP, PLAN, RIGHT, DONE, APPROVE, RIGHT, DONE, APPROVE)]
+    model = ScriptedModel(script)
+    run, _ = drive(house, checkout, model, budget=budget)
+    assert (run.state, run.failure and run.failure.kind) == (State.ABORTED, FailureKind.BUDGET_EXCEEDED)
+    assert run.failure is not None
+    assert run.failure.details["budget"] == name
+    if name == "tokens":
+        assert run.spent.tokens < 7_000, "the call that would have exceeded it was not made"
+    resume(house, run.run_id)
+    assert house.store.load(run.run_id).grants == 2
+
+
+class Priced(ScriptedModel):
+    """A model that is dear, and says so before it is asked."""
+
+    def estimate(self, messages: Sequence[Message], max_tokens: int, tools: object = ()) -> Usage:
+        return Usage(turns=1, tokens=100, cost_usd=0.4)
+
+
+def test_money_is_kept_back_before_the_call_that_would_spend_it(house: House, checkout: Path) -> None:
+    model = Priced([paid(MAP, 50, 0.2), paid(PLAN, 50, 0.2), paid(RIGHT, 50, 0.2)])
+    run, events = drive(house, checkout, model, budget={"cost_usd": 0.9})
+    assert run.failure is not None
+    assert run.failure.kind is FailureKind.BUDGET_EXCEEDED
+    assert "was not made" in run.failure.message
+    assert (len(model.requests), round(run.spent.cost_usd, 2)) == (3, 0.6)
+    assert [event.data.estimate.cost_usd for event in of(events, EventType.MODEL_ASKED)] == [0.4] * 3
+
+
+def test_a_call_whose_reply_is_not_on_record_is_charged_its_estimate(house: House, checkout: Path) -> None:
+    class PowerCut(BaseException):
+        """The process is gone in the middle of the call."""
+
+    def dies(messages: Sequence[Message]) -> str:
+        raise PowerCut
+
+    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    with pytest.raises(PowerCut):
+        Worker(house, agent_for=lambda task: CodeActAgent(ScriptedModel(dies))).drive(run.run_id)
+    asked = of(house.store.events(run.run_id), EventType.MODEL_ASKED)[0].data
+    assert house.store.load(run.run_id).spent.tokens == asked.estimate.tokens > 0
+    agent = CodeActAgent(ScriptedModel([paid(text, 10, 0) for text in (MAP, PLAN, RIGHT, DONE, APPROVE)]))
+    ended = Worker(house, agent_for=lambda task: agent).drive(run.run_id)
+    assert ended.state is State.DONE
+    assert ended.spent.tokens == asked.estimate.tokens + 50
+
+
+def test_an_observation_of_200_000_tokens_is_shown_in_part_and_kept_whole(house: House, checkout: Path) -> None:
+    shout = code("for number in range(100_000):\n    print('line', number)")
+    page = code("print(read_output(1, 500_000, 60))")
+    model = ScriptedModel([shout, page, MAP, PLAN, RIGHT, DONE, APPROVE], context_tokens=30_000)
+    run, events = drive(house, checkout, model)
+    assert run.state is State.DONE
+    shown = said(model.requests[1])
+    assert len(shown) < 10_000
+    kept = of(events, EventType.TURN_FINISHED)[0]
+    assert kept.artifacts[0].uri in shown
+    whole = house.artifacts.get(kept.artifacts[0]).decode()
+    assert "line 99999" in whole
+    assert whole[500_000:500_060] in said(model.requests[2])
+
+
+def test_a_conversation_that_grows_too_long_is_condensed_first(house: House, checkout: Path) -> None:
+    talk = [code(f"print('{letter}' * 7_000)") for letter in "abcdef"]
+    model = ScriptedModel([MAP, PLAN, *talk, RIGHT, DONE, APPROVE], context_tokens=13_000)
+    run, events = drive(house, checkout, model, budget={"turns_per_step": 20})
+    assert run.state is State.DONE
+    condensed = of(events, EventType.CONTEXT_CONDENSED)
+    assert condensed
+    assert condensed[0].data.turns[0] == 1
+    assert condensed[0].data.after < condensed[0].data.before
+    last = "\n".join(message.content for message in model.requests[8])
+    assert "aaaa" not in last
+    assert "[condensed; read_output(1) gives it again]" in last
+    assert "ffff" in last
+
+
+def test_a_stuck_step_goes_on_with_the_other_model(house: House, checkout: Path) -> None:
+    first = ScriptedModel([MAP, PLAN, *[code("1 / 0")] * 3, APPROVE], name="first")
+    other = ScriptedModel([RIGHT, DONE], name="second")
+    run, events = drive(house, checkout, first, fallback=other)
+    assert run.state is State.DONE
+    (switched,) = of(events, EventType.MODEL_SWITCHED)
+    assert (switched.data.model, switched.data.to) == ("first", "second")
+    assert "ZeroDivisionError" in switched.data.reason
+    assert "Another model goes on from here" in said(other.requests[0])
+
+
+def test_a_switch_of_models_survives_a_crash_and_happens_once(house: House, checkout: Path) -> None:
+    class PowerCut(BaseException):
+        """The process is gone."""
+
+    def dies(messages: Sequence[Message]) -> str:
+        raise PowerCut
+
+    first = ScriptedModel([MAP, PLAN, "hm", "hm", "hm"], name="first")
+    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    agent = CodeActAgent(first, fallback=ScriptedModel(dies, name="second"))
+    with pytest.raises(PowerCut):
+        Worker(house, agent_for=lambda task: agent).drive(run.run_id)
+    second = ScriptedModel([*["hm"] * 3], name="second")
+    agent = CodeActAgent(until(), fallback=second)
+    ended = Worker(house, agent_for=lambda task: agent).drive(run.run_id)
+    events = house.store.events(run.run_id)
+    assert len(of(events, EventType.MODEL_SWITCHED)) == 1
+    assert len(second.requests) == 3
+    failed = of(events, EventType.STEP_FAILED)[0].data.failure
+    assert failed.kind is FailureKind.MODEL_BAD_REPLY
+    assert ended.state is State.FAILED
+
+
+def normalised(events: Sequence[Event], run: Run, home: Path) -> list[str]:
+    """The events without times, identities and places."""
+    lines = []
+    for event in events:
+        text = event.model_dump_json(exclude={"event_id", "run_id", "at"})
+        text = text.replace(run.run_id.removeprefix("r-"), "ID").replace(run.task.task_id, "TASK")
+        text = text.replace(str(home), "HOME")
+        text = re.sub(r'"worker":"[^"]*"', '"worker":"w"', text)
+        text = re.sub(r'"(duration_ms|duration_sec|confidence)":[\d.e-]+', r'"\1":0', text)
+        text = re.sub(r'"snapshot":"[0-9a-f]{64}"', '"snapshot":"with times"', text)
+        text = re.sub(r"in \d+\.\d+s", "in 0s", text)
+        text = re.sub(r'hash://[^"\\ ;]+|"(sha256|size_bytes)":("[0-9a-f]+"|\d+)', "HASH", text)
+        lines.append(text)
+    return lines
+
+
+def test_a_recorded_run_replays_to_the_same_events_in_another_home(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout = make_checkout(tmp_path / "shapes")
+    talk = [code(f"print('{letter}' * 7_000)") for letter in "abcdef"]
+    replies = [MAP, PLAN, *talk, *[code("1 / 0")] * 3, APPROVE]
+    first = ScriptedModel(replies, name="first", context_tokens=13_000)
+    second = ScriptedModel([code("print('x' * 50_000)"), RIGHT, DONE], name="second", context_tokens=60_000)
+    run, events = drive(house, checkout, first, fallback=second, budget={"turns_per_step": 30})
+    assert run.state is State.DONE
+    wanted = {EventType.CONTEXT_CONDENSED, EventType.MODEL_SWITCHED, EventType.MODEL_ASKED, EventType.NODE_SUCCEEDED}
+    assert wanted <= {event.type for event in events}
+    with House.open({"CODEPILOT_HOME": str(tmp_path / "elsewhere")}) as other:
+        model = ReplayModel(exchanges(events))
+        again, replayed = drive(other, checkout, model, fallback=model, budget={"turns_per_step": 30})
+        assert again.state is State.DONE
+        assert normalised(replayed, again, tmp_path / "elsewhere") == normalised(events, run, tmp_path / "home")
+
+
+def test_cancelling_does_not_wait_for_the_models_reply(house: House, checkout: Path) -> None:
+    heard: list[bool] = []
+
+    class Slow(ScriptedModel):
+        def reply(self, messages: Sequence[Message], *, stopped: Callable[[], bool], **more: object) -> Reply:  # type: ignore[override]
+            cancel(house, run.run_id)
+            while not stopped():
+                time.sleep(0.01)
+            heard.append(True)
+            raise CodePilotError(FailureKind.CANCELLED, "stopped")
+
+    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    ended = Worker(house, agent_for=lambda task: CodeActAgent(Slow([]))).drive(run.run_id)
+    assert heard == [True]
+    assert ended.state is State.ABORTED
+    assert ended.failure is not None
+    assert ended.failure.kind is FailureKind.CANCELLED
