@@ -208,13 +208,15 @@ def test_wall_time_counts_open_steps_only_and_survives_a_dead_worker() -> None:
 def test_a_worker_that_dies_ten_times_without_progress_is_stopped() -> None:
     log = Log()
     for _ in range(CRASH_LIMIT):
-        assert decide_start(log.now) is None
         log.started()
+        assert decide_start(log.now) is None
         log.record(EventType.SANDBOX_CHOSEN, SandboxChosen(level="bubblewrap"))
         log.record(EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot="s", tree="t"))
+    log.started()
     refusal = decide_start(log.now)
     assert refusal is not None
     assert refusal.kind is FailureKind.CRASH_LOOP
+    assert f"died {CRASH_LIMIT} times" in refusal.message
 
 
 def test_pause_and_resume_return_to_the_same_state_and_step() -> None:

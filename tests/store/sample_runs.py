@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codepilot.core.contract import Contract
 from codepilot.core.decide import Succeeded, decide, start
-from codepilot.core.events import EventDraft, EventType, StepStarted, TurnFinished, TurnStarted, Usage
+from codepilot.core.events import EventDraft, EventType, TurnFinished, TurnStarted, Usage
 from codepilot.core.run import Run
 from codepilot.core.task import Goal, TaskSpec
 from codepilot.store import Claim, Store, new_id
@@ -24,10 +24,6 @@ def draft(claim: Claim, kind: EventType, data: Contract) -> EventDraft:
     return EventDraft(type=kind, data=data, step_id=claim.step_id, attempt=claim.attempt)
 
 
-def started(claim: Claim) -> EventDraft:
-    return draft(claim, EventType.STEP_STARTED, StepStarted(worker=claim.worker, fence=claim.fence))
-
-
 def turn(claim: Claim, number: int, text: str = "fine") -> list[EventDraft]:
     usage = Usage(turns=1, tokens=10, cost_usd=0.001)
     return [
@@ -37,9 +33,9 @@ def turn(claim: Claim, number: int, text: str = "fine") -> list[EventDraft]:
 
 
 def take(store: Store, worker: str = "w-one", run_id: str | None = None) -> Claim:
-    claim = store.claim(worker, run_id)
-    assert claim is not None
-    return claim
+    start = store.start(worker, run_id)
+    assert start is not None
+    return start.claim
 
 
 def succeed(run: Run) -> list[EventDraft]:

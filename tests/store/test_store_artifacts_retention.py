@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from artifact_kit import Kept, Shifted, kept_files, kept_objects
-from sample_runs import new_run, started, take
+from sample_runs import new_run, take
 
 from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.decide import decide_cancel
@@ -45,7 +45,7 @@ def name(store: Store, ref: ArtifactRef, ended: bool = True) -> str:
         attempt=claim.attempt,
         artifacts=(ref,),
     )
-    store.append(claim, [started(claim), stored])
+    store.append(claim, [stored])
     if ended:
         store.control(run_id, decide_cancel)
     return run_id

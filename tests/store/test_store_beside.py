@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from raw_sql import raw_sql
-from sample_runs import draft, new_run, started, succeed, take, turn
+from sample_runs import draft, new_run, succeed, take, turn
 
 from codepilot.core.artifacts import ArtifactRef, ArtifactType, PatchCandidate, TestResult, TestSummary
 from codepilot.core.decide import Paused, Red, decide
@@ -37,7 +37,6 @@ def decided(claim: Claim, name: str, decision: str) -> object:
 
 
 def lay_out(store: Store, claim: Claim) -> None:
-    store.append(claim, [started(claim)])
     store.append(claim, [draft(claim, EventType.BASE_PINNED, PINNED)])
     store.append(claim, [draft(claim, EventType.WORKSPACE_CREATED, WorkspaceCreated(workspace="w-1", path="/x"))])
     store.append(claim, [draft(claim, EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot="s-1", tree="t" * 40))])
@@ -88,7 +87,7 @@ def test_an_approval_is_asked_once_and_answered_once(store: Store) -> None:
         assert refused.value.kind is FailureKind.INVALID_SPEC
     with pytest.raises(CodePilotError):
         store.append(claim, [asked(claim, "a-1")])
-    assert len(store.events(run_id)) == 5
+    assert len(store.events(run_id)) == 6
     store.check(run_id)
 
 
@@ -145,7 +144,8 @@ def test_a_lie_is_found_and_written_anew_from_the_log(place: str, store: Store, 
     assert store.load(run_id) == before
     assert {row.goal for row in store.history()} == {before.task.goal.natural}
     store.reclaim(wait=True)
-    heir = store.claim("w-two", run_id) or claim
+    begun = store.start("w-two", run_id)
+    heir = begun.claim if begun else claim
     assert heir == claim or heir.fence > claim.fence, "a claim from before cannot come back"
     store.commit(heir, succeed)
     store.check(run_id)
@@ -189,17 +189,17 @@ def test_the_figures_of_every_iteration_are_told(store: Store) -> None:
     ref = ArtifactRef(type=ArtifactType.LOG, sha256="ab" * 32, size_bytes=5)
     for _ in range(3):
         claim = take(store)
-        store.append(claim, [started(claim), *turn(claim, 1)])
+        store.append(claim, [*turn(claim, 1)])
         store.commit(claim, succeed)
     for number, failed in enumerate([("t::a", "t::b"), ()]):
         claim = take(store)
         patch = PatchCandidate(diff="", touched_files=(f"f{number}.py", "same.py"), rationale="")
         proposed = PatchProposed(patch=patch, diff=ref, tree="t", snapshot="s")
-        store.append(claim, [started(claim), *turn(claim, 1), draft(claim, EventType.PATCH_PROPOSED, proposed)])
+        store.append(claim, [*turn(claim, 1), draft(claim, EventType.PATCH_PROPOSED, proposed)])
         store.commit(claim, succeed)
         claim = take(store)
         judged = red(8, failed)
-        store.append(claim, [started(claim), draft(claim, EventType.TESTS_JUDGED, TestsJudged(result=judged))])
+        store.append(claim, [draft(claim, EventType.TESTS_JUDGED, TestsJudged(result=judged))])
         if failed:
             store.commit(claim, lambda run, judged=judged: decide(run, Red(judged), now=run.updated_at))
             store.commit(take(store), succeed)

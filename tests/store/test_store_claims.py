@@ -6,20 +6,20 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sample_runs import draft, new_run, started, succeed, take, turn
+from sample_runs import draft, new_run, succeed, take, turn
 
 from codepilot.core.decide import Failed, Paused, decide, decide_cancel, decide_resume
 from codepilot.core.events import EventType, Requested, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Run
-from codepilot.store import Claim, LostLease, StepStatus, Store
+from codepilot.store import Claim, LostLease, Requests, StepStatus, Store
 
 
 def test_a_pending_step_has_one_claimer(store: Store) -> None:
     run_id = new_run(store)
     first = take(store, "w-one")
     assert (first.run_id, first.state, first.fence, first.attempt) == (run_id, State.INIT, 1, 1)
-    assert store.claim("w-two") is None
+    assert store.start("w-two") is None
     assert store.steps(run_id)[0].worker == "w-one"
 
 
@@ -27,8 +27,8 @@ def test_claims_raced_by_threads_and_stores_are_given_once_each(open_store: Call
     store, other = open_store(), open_store()
     runs = {new_run(store) for _ in range(12)}
     with ThreadPoolExecutor(4) as pool:
-        claims = list(pool.map(lambda n: (store, other)[n % 2].claim(f"w-{n % 4}"), range(16)))
-    given = [claim.run_id for claim in claims if claim is not None]
+        starts = list(pool.map(lambda n: (store, other)[n % 2].start(f"w-{n % 4}"), range(16)))
+    given = [start.claim.run_id for start in starts if start is not None]
     assert sorted(given) == sorted(runs)
 
 
@@ -36,7 +36,7 @@ def test_the_oldest_step_comes_first_and_a_run_can_be_named(store: Store) -> Non
     old, new = new_run(store), new_run(store)
     assert take(store, run_id=new).run_id == new
     assert take(store).run_id == old
-    assert store.claim("w-one", "r-none") is None
+    assert store.start("w-one", "r-none") is None
 
 
 @pytest.mark.parametrize("change", ["fence", "worker", "attempt", "step_id"])
@@ -74,10 +74,9 @@ def test_a_step_is_finished_once(store: Store) -> None:
 def test_pausing_gives_the_step_back_and_outdates_the_claim(store: Store) -> None:
     run_id = new_run(store)
     claim = take(store)
-    store.append(claim, [started(claim)])
     store.commit(claim, lambda run: decide(run, Paused("asked"), now=run.updated_at))
     assert store.load(run_id).state is State.PAUSED
-    assert store.claim("w-two") is None, "a run that waits has nothing to do"
+    assert store.start("w-two") is None, "a run that waits has nothing to do"
     with pytest.raises(LostLease):
         store.append(claim, turn(claim, 1))
     store.control(run_id, decide_resume)
@@ -93,7 +92,7 @@ def test_a_blocked_run_tries_its_step_again_after_resume(store: Store) -> None:
     no_key = Failure(kind=FailureKind.MODEL_AUTH, message="no key")
     store.commit(claim, lambda run: decide(run, Failed(no_key), now=run.updated_at))
     assert store.load(run_id).state is State.BLOCKED
-    assert store.claim("w-one") is None
+    assert store.start("w-one") is None
     assert store.history()[0].failure_kind is FailureKind.MODEL_AUTH
     store.control(run_id, decide_resume)
     assert take(store).step_id == claim.step_id
@@ -105,16 +104,16 @@ def test_requests_from_outside_are_seen_and_cancelling_closes_the_step(open_stor
     store, outside = open_store(), open_store()
     run_id = new_run(store)
     claim = take(store)
-    assert store.requested(run_id) == (False, False)
+    assert store.queue.standing("w-one") == {claim: Requests(pause=False, cancel=False)}
     outside.control(run_id, lambda _: [draft(claim, EventType.PAUSE_REQUESTED, Requested())])
-    assert store.requested(run_id) == (True, False)
+    assert store.queue.standing("w-one") == {claim: Requests(pause=True, cancel=False)}
     outside.control(run_id, lambda _: [draft(claim, EventType.CANCEL_REQUESTED, Requested())])
-    assert store.requested(run_id) == (True, True)
+    assert store.queue.standing("w-one") == {claim: Requests(pause=True, cancel=True)}
     outside.control(run_id, decide_cancel)
     assert [step.status for step in store.steps(run_id)] == [StepStatus.CANCELLED]
     with pytest.raises(LostLease):
         store.commit(claim, succeed)
-    assert store.requested(run_id) == (False, False)
+    assert store.queue.standing("w-one") == {}
     store.check(run_id)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from other_process import python
-from sample_runs import new_run, started, succeed, take, turn
+from sample_runs import new_run, succeed, take, turn
 
 from codepilot.core.decide import start
 from codepilot.core.events import EventDraft, State
@@ -44,7 +44,7 @@ def test_a_bad_event_among_good_ones_takes_them_all_back(store: Store) -> None:
     drafts = [*turn(claim, 1), *succeed(ended), succeed(ended)[0]]
     with pytest.raises(CodePilotError):
         store.commit(claim, lambda _: drafts)
-    assert len(store.events(run_id)) == 2
+    assert len(store.events(run_id)) == 3
     store.check(run_id)
 
 
@@ -55,7 +55,7 @@ def test_creating_a_run_again_returns_what_exists(store: Store) -> None:
     store.append(claim, turn(claim, 1))
     again = store.create_run(run_id, start(store.load(run_id).task, run_id))
     assert again[: len(first)] == first
-    assert len(again) == len(first) + 2
+    assert len(again) == len(first) + 3
     assert len(store.steps(run_id)) == 1
 
 
@@ -72,8 +72,8 @@ def test_killed_in_the_middle_of_writing_nothing_is_torn(place: str, home: Home,
     program = """
 while True:
     run_id = new_run(store)
-    while (claim := store.claim("w-killed", run_id)) is not None:
-        store.append(claim, [started(claim)])
+    while (start := store.start("w-killed", run_id)) is not None:
+        claim = start.claim
         store.append(claim, turn(claim, 1, "x" * 3000))
         seq = store.commit(claim, succeed)[-1].seq
         os.write(1, f"{run_id} {seq}\\n".encode())
@@ -97,8 +97,8 @@ while True:
     open_runs = [row.run_id for row in store.history(10_000) if row.state is not State.DONE]
     store.reclaim(wait=True)
     for run_id in open_runs:
-        while (claim := store.claim("w-heir", run_id)) is not None:
-            store.commit(claim, succeed)
+        while (start := store.start("w-heir", run_id)) is not None:
+            store.commit(start.claim, succeed, start.run)
         assert store.load(run_id).state is State.DONE
         store.check(run_id)
 
@@ -121,7 +121,7 @@ print(run_id, flush=True)
     outputs = [process.communicate(timeout=60)[0].decode().strip() for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0, 0]
     for run_id in outputs:
-        assert len(store.events(run_id)) == 2 + 80 + 2
+        assert len(store.events(run_id)) == 2 + 1 + 80 + 2
         store.check(run_id)
     requests = [event.data.model_dump()["by"] for event in store.events(shared, after=2)]
     assert sorted(requests) == sorted(f"w-{n} {number}" for n in range(4) for number in range(0, 40, 5))
@@ -132,7 +132,6 @@ def test_a_killed_worker_is_seen_dead_and_its_step_reclaimed(place: str, home: H
     run_id = new_run(store)
     program = """
 claim = take(store, "w-doomed")
-store.append(claim, [started(claim)])
 print("ready", flush=True)
 time.sleep(600)
 """
@@ -141,7 +140,7 @@ time.sleep(600)
     assert process.stdout.readline() == b"ready\n"
     assert store.worker_alive("w-doomed")
     assert store.reclaim() == []
-    assert store.claim("w-heir") is None
+    assert store.start("w-heir") is None
     process.kill()
     process.wait()
     process.stdout.close()
@@ -153,7 +152,6 @@ time.sleep(600)
     heir = take(store, "w-heir")
     assert heir.fence == 3
     assert heir.attempt == 1, "losing a worker is not a failed attempt"
-    store.append(heir, [started(heir)])
     store.check(run_id)
 
 
@@ -222,7 +220,6 @@ def test_a_long_step_is_loaded_from_its_view_and_survives_reopening(open_store: 
     store = open_store()
     run_id = new_run(store)
     claim = take(store)
-    store.append(claim, [started(claim)])
     for number in range(150):
         store.append(claim, turn(claim, number))
         if number % 37 == 0:

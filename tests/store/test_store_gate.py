@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from sample_runs import draft, new_run, started, take, turn
+from sample_runs import draft, new_run, take, turn
 
 from codepilot.core.events import EventType, Requested
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -87,7 +87,6 @@ def test_a_server_that_is_not_there_is_named_and_its_password_is_not_told() -> N
 def test_a_worker_a_watcher_and_a_reader_share_a_store(store: Store) -> None:
     run_id = new_run(store)
     claim = take(store)
-    store.append(claim, [started(claim)])
     done = threading.Event()
 
     def work() -> None:
@@ -98,7 +97,7 @@ def test_a_worker_a_watcher_and_a_reader_share_a_store(store: Store) -> None:
     def watch() -> int:
         seen = 0
         while not done.is_set():
-            store.requested(run_id)
+            store.queue.standing(claim.worker)
             seen = max(seen, store.load(run_id).last_seq)
             events = store.events(run_id)
             assert [event.seq for event in events] == list(range(1, len(events) + 1))

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from other_process import end, heard, python, tell
 from raw_sql import on_postgres, raw_sql
-from sample_runs import draft, new_run, started, succeed, take, turn
+from sample_runs import draft, new_run, succeed, take, turn
 
 from codepilot.core.decide import decide_cancel
 from codepilot.core.events import EventDraft, EventType, Requested, State
@@ -36,7 +36,6 @@ def test_a_frozen_worker_loses_its_step_and_comes_back_without_it(
     program = """
 store = Store.open(place, locks=home.locks, lease=Lease(beat_sec=0.1, stale_sec=0.8))
 claim = take(store, "w-frozen")
-store.append(claim, [started(claim)])
 def beat():
     while True:
         store.beat("w-frozen")
@@ -189,7 +188,7 @@ def test_who_stops_within_a_transaction_does_not_hold_up_the_run(postgres: Postg
         other.control(run_id, lambda _: [draft(claim, EventType.PAUSE_REQUESTED, Requested())])
         assert time.monotonic() - began < 0.9
         assert len(writing.result()) == 2
-    assert asked == [2, 3], "it was decided anew, with the request in sight"
+    assert asked == [3, 4], "it was decided anew, with the request in sight"
     store.check(run_id)
     store.close()
     other.close()
@@ -220,20 +219,20 @@ def work(name):
     while time.monotonic() < until:
         for _ in range(3):
             store.control(chance.choice(runs), ask)
-        claim = store.claim(name, most_running=chance.choice([None, 3]))
-        if claim is None:
+        start = store.start(name, most_running=chance.choice([None, 3]))
+        if start is None:
             store.reclaim()
             continue
         try:
-            store.append(claim, [started(claim)])
-            while claim is not None:
+            while start is not None:
+                claim = start.claim
                 store.append(claim, turn(claim, 1))
                 if chance.random() < 0.2:
                     store.give_back(claim)
                     break
                 if chance.random() < 0.2:
                     store.control(claim.run_id, lambda run: [draft(claim, EventType.PAUSE_REQUESTED, Requested())])
-                _, claim = store.commit_and_claim(claim, succeed)
+                _, start = store.commit_and_start(claim, succeed, chance.choice([None, start.run]))
         except LostLease:
             pass
 threads = [threading.Thread(target=work, args=(f"w-{seed}-{n}",)) for n in range(3)]
@@ -271,12 +270,12 @@ def test_a_cancelled_run_is_claimed_by_nobody(open_store: Callable[[], Store]) -
     store, other = open_store(), open_store()
     runs = [new_run(store) for _ in range(20)]
     with ThreadPoolExecutor(4) as pool:
-        claims = pool.map(lambda run_id: other.claim("w-one", run_id), runs)
+        starts = pool.map(lambda run_id: other.start("w-one", run_id), runs)
         list(pool.map(lambda run_id: store.control(run_id, decide_cancel), runs))
-        for claim in claims:
-            if claim is not None:
+        for begun in starts:
+            if begun is not None:
                 with pytest.raises(LostLease):
-                    other.commit(claim, succeed)
+                    other.commit(begun.claim, succeed, begun.run)
     for run_id in runs:
         assert [step.status for step in store.steps(run_id)] == [StepStatus.CANCELLED]
         store.check(run_id)
@@ -289,10 +288,9 @@ def test_no_more_than_the_most_are_at_work(open_store: Callable[[], Store]) -> N
     order = list(range(12))
     random.Random(7).shuffle(order)
     with ThreadPoolExecutor(6) as pool:
-        claims = list(pool.map(lambda n: stores[n % 3].claim(f"w-{n}", most_running=5), order))
-    given = [claim for claim in claims if claim is not None]
+        starts = list(pool.map(lambda n: stores[n % 3].start(f"w-{n}", most_running=5), order))
+    given = [start.claim for start in starts if start is not None]
     assert len(given) == 5
     assert stores[0].queue.running() == 5
     assert stores[0].queue.depth() == 7
-    stores[0].append(given[0], [started(given[0])])
     stores[0].control(given[0].run_id, lambda _: [draft(given[0], EventType.PAUSE_REQUESTED, Requested())])

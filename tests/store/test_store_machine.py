@@ -15,7 +15,7 @@ from faulty_disk import Fuse, fail_by
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from sample_runs import draft, started, task, turn
+from sample_runs import draft, task, turn
 
 from codepilot.core.artifacts import TestResult
 from codepilot.core.decide import Failed, Outcome, Paused, Red, Succeeded, decide, decide_cancel, decide_resume, start
@@ -94,18 +94,16 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.claim is None and self.runs)
     @rule(data=st.data())
     def take(self, data: st.DataObject) -> None:
-        claim = self.attempt(data.draw(self.faults), lambda: self.store.claim(WORKER))
+        begun = self.attempt(data.draw(self.faults), lambda: self.store.start(WORKER))
         held = [step for run_id in self.runs for step in self.store.steps(run_id) if step.status is StepStatus.RUNNING]
         assert len(held) <= 1
-        if claim is None and held:
+        if begun is None and held:
             self.store.release_worker(WORKER)
             self.store.register_worker("w-other")
             assert self.store.reclaim(wait=True) == [held[0].step_id]
             self.store.register_worker(WORKER)
-            claim = self.store.claim(WORKER)
-        if claim is not None:
-            self.store.append(claim, [started(claim)])
-        self.claim = claim
+            begun = self.store.start(WORKER)
+        self.claim = begun.claim if begun else None
 
     @precondition(lambda self: self.claim is not None)
     @rule(data=st.data(), many=st.booleans())
@@ -130,7 +128,8 @@ class StoreMachine(RuleBasedStateMachine):
 
         def write() -> Claim | None:
             if go_on:
-                return self.store.commit_and_claim(claim, decided)[1]
+                following = self.store.commit_and_start(claim, decided)[1]
+                return following.claim if following else None
             self.store.commit(claim, decided)
             return None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_runs import draft, new_run, started, take, turn
+from sample_runs import draft, new_run, take, turn
 
 from codepilot.core.artifacts import ArtifactRef, ArtifactType, TestResult
 from codepilot.core.decide import (
@@ -73,17 +73,19 @@ def test_rows_and_view_are_what_the_log_tells(shared: Store, path: list[Outcome 
     run = shared.load(run_id)
     row = next(row for row in shared.history(100_000) if row.run_id == run_id)
     assert (row.state, row.verdict, row.updated_at) == (run.state, run.verdict, run.updated_at)
-    assert shared.requested(run_id) == (run.pause_requested, run.cancel_requested)
     waiting_or_over = run.terminal or run.state in (State.PAUSED, State.BLOCKED)
-    assert (shared.claim("w-one", run_id) is None) == waiting_or_over
+    assert (shared.start("w-one", run_id) is None) == waiting_or_over
 
 
 def walk(store: Store, run_id: str, move: Outcome | str) -> None:
-    claim = store.claim("w-one", run_id)
-    if claim is None:
+    start = store.start("w-one", run_id)
+    if start is None:
         store.control(run_id, decide_resume)
         return
-    store.append(claim, [started(claim)])
+    claim = start.claim
+    asked = store.queue.standing("w-one")[claim]
+    assert (asked.pause, asked.cancel) == (start.run.pause_requested, start.run.cancel_requested)
+    assert start.run == store.load(run_id)
     match move:
         case "turns":
             store.append(claim, turn(claim, 1))
@@ -121,8 +123,8 @@ def test_an_event_is_read_back_as_it_was_written(store: Store) -> None:
     drafts = [item.model_copy(update={"artifacts": (ref, ref)}) for item in turn(claim, 1, odd)]
     finished = drafts[1].model_copy(update={"data": drafts[1].data.model_copy(update={"observation": observation})})
     written = store.append(claim, [drafts[0], finished])
-    assert store.events(run_id, after=2) == written
-    assert [event.event_id for event in written] == [f"e-{run_id[2:]}-000003", f"e-{run_id[2:]}-000004"]
+    assert store.events(run_id, after=3) == written
+    assert [event.event_id for event in written] == [f"e-{run_id[2:]}-000004", f"e-{run_id[2:]}-000005"]
     with store._database.read() as connection:
         kept = connection.execute(artifact_rows.select()).all()
     assert [(row.seq, row.sha256) for row in kept] == [(3, ref.sha256), (4, ref.sha256)]

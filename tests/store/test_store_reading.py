@@ -13,7 +13,7 @@ from codepilot.store import Store
 
 
 def test_an_unknown_run_says_where_to_look(store: Store) -> None:
-    for read in (store.load, store.requested, store.check, store.find):
+    for read in (store.load, store.check, store.find):
         with pytest.raises(CodePilotError, match="r-none") as refused:
             read("r-none")
         assert refused.value.kind is FailureKind.INVALID_SPEC
@@ -54,10 +54,10 @@ def test_events_are_paged_and_chosen_by_step(store: Store) -> None:
     second = take(store)
     store.append(second, turn(second, 1))
     every = store.events(run_id)
-    assert [event.seq for event in every] == list(range(1, 9))
+    assert [event.seq for event in every] == list(range(1, 11))
     assert store.events(run_id, after=3, limit=2) == every[3:5]
     assert store.events(run_id, step_id=second.step_id) == [e for e in every if e.step_id == second.step_id]
-    assert store.events(run_id, after=6, step_id=second.step_id) == every[6:]
+    assert store.events(run_id, after=7, step_id=second.step_id) == every[7:]
     assert store.events(run_id, step_id="s-none") == []
     assert store.events("r-none") == []
     assert [step.state for step in store.steps(run_id)] == [State.INIT, State.MAP_REPO]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cutting_proxy import CuttingProxy, Moment
-from sample_runs import draft, new_run, started, succeed, take, task, turn
+from sample_runs import draft, new_run, succeed, take, task, turn
 
 from codepilot.core.decide import start
 from codepilot.core.events import EventType, Requested, State
@@ -60,8 +60,7 @@ def test_a_step_is_claimed_once(store: Store, proxy: CuttingProxy, moment: Momen
     first = take(store)
     assert proxy.cuts == 1
     assert {first.run_id, take(store).run_id} == runs
-    assert store.claim("w-one") is None
-    store.append(first, [started(first)])
+    assert store.start("w-one") is None
 
 
 @both
@@ -71,8 +70,8 @@ def test_events_are_appended_once(store: Store, proxy: CuttingProxy, moment: Mom
     proxy.cut(moment)
     added = store.append(claim, turn(claim, 1))
     assert proxy.cuts == 1
-    assert store.events(run_id, after=2) == added
-    assert [event.seq for event in store.append(claim, turn(claim, 1))] == [5, 6], "the same again is meant"
+    assert store.events(run_id, after=3) == added
+    assert [event.seq for event in store.append(claim, turn(claim, 1))] == [6, 7], "the same again is meant"
     store.check(run_id)
 
 
@@ -83,7 +82,7 @@ def test_a_step_ends_once(store: Store, proxy: CuttingProxy, moment: Moment) -> 
     proxy.cut(moment)
     added = store.commit(claim, succeed)
     assert proxy.cuts == 1
-    assert store.events(run_id, after=2) == added
+    assert store.events(run_id, after=3) == added
     assert [step.status for step in store.steps(run_id)] == [StepStatus.SUCCEEDED, StepStatus.PENDING]
     with pytest.raises(LostLease):
         store.commit(claim, succeed)
@@ -95,12 +94,12 @@ def test_a_step_ends_and_the_next_is_held(store: Store, proxy: CuttingProxy, mom
     run_id = new_run(store)
     claim = take(store)
     proxy.cut(moment)
-    added, following = store.commit_and_claim(claim, succeed)
+    added, following = store.commit_and_start(claim, succeed)
     assert proxy.cuts == 1
-    assert store.events(run_id, after=2) == added
     assert following is not None
-    store.append(following, [started(following)])
-    store.commit(following, succeed)
+    assert store.events(run_id, after=3) == [*added, *following.events]
+    assert following.run == store.load(run_id)
+    store.commit(following.claim, succeed, following.run)
     assert store.load(run_id).state is State.PLAN
     store.check(run_id)
 
@@ -112,7 +111,7 @@ def test_a_request_is_recorded_once(store: Store, proxy: CuttingProxy, moment: M
     proxy.cut(moment)
     store.control(run_id, lambda _: [draft(claim, EventType.PAUSE_REQUESTED, Requested())])
     assert proxy.cuts == 1
-    assert [event.type for event in store.events(run_id, after=2)] == [EventType.PAUSE_REQUESTED]
+    assert [event.type for event in store.events(run_id, after=3)] == [EventType.PAUSE_REQUESTED]
 
 
 @both
@@ -135,7 +134,7 @@ def test_what_is_lost_twice_is_said_and_may_be_asked_again(store: Store, proxy: 
         store.commit(claim, succeed)
     assert lost.value.kind is FailureKind.STORE_UNAVAILABLE
     assert lost.value.failure.advice
-    assert len(store.events(run_id)) == 2
+    assert len(store.events(run_id)) == 3
     store.commit(claim, succeed)
     store.check(run_id)
 
@@ -147,12 +146,12 @@ def test_every_reading_survives_a_restart(postgres: PostgresServer, monkeypatch:
     claim = take(store)
     asked: list[Callable[[], object]] = [
         lambda: store.append(claim, turn(claim, 1)),
-        lambda: store.load(run_id).last_seq == 4,
+        lambda: store.load(run_id).last_seq == 5,
         lambda: store.events(run_id),
         lambda: store.history(),
         lambda: store.find("last"),
         lambda: store.steps(run_id),
-        lambda: store.requested(run_id),
+        lambda: store.queue.standing("w-one"),
         lambda: store.queue.running(),
         lambda: store.worker_alive("w-one"),
     ]

@@ -35,6 +35,7 @@ MAX_ATTEMPTS = 2
 RED_CYCLES_BEFORE_REPLAN = 2
 SAME_FAILURE_LIMIT = 3
 CRASH_LIMIT = 10
+COMPILER_ERRORS = frozenset({"CompilationError", "SyntaxError", "IndentationError", "TabError"})
 BUILD_WARNING_ITERATION = 12
 RESUMABLE = frozenset(
     kind
@@ -142,11 +143,12 @@ def decide(run: Run, outcome: Outcome, now: int) -> list[EventDraft]:
 
 
 def decide_start(run: Run) -> Failure | None:
-    """Why the open step may not be started again, if it may not."""
-    if run.idle_starts >= CRASH_LIMIT:
+    """Why the step that was just started may not go on, if it may not."""
+    crashes = run.idle_starts - 1
+    if crashes >= CRASH_LIMIT:
         return Failure(
             kind=FailureKind.CRASH_LOOP,
-            message=f"The worker died {run.idle_starts} times in {run.state} without recording anything new.",
+            message=f"The worker died {crashes} times in {run.state} without recording anything new.",
         )
     return exhausted(run)
 
@@ -213,7 +215,7 @@ def _advance(run: Run) -> list[EventDraft]:
 
 def _after_red(run: Run, result: TestResult) -> list[EventDraft]:
     failure = Failure(
-        kind=FailureKind.TESTS_FAILED,
+        kind=FailureKind.COMPILE_ERROR if _uncompiled(result) else FailureKind.TESTS_FAILED,
         message=_red_message(result),
         details={"failed": list(result.failed_tests_after), "regressions": list(result.regressions)},
     )
@@ -229,7 +231,14 @@ def _after_red(run: Run, result: TestResult) -> list[EventDraft]:
     return [ended, *_enter(run, State.REFLECT, failure.message)]
 
 
+def _uncompiled(result: TestResult) -> bool:
+    """Whether the tests failed because the code is none: the compiler's words are all there is to go by."""
+    return bool(result.errors) and all(error.error_type in COMPILER_ERRORS for error in result.errors)
+
+
 def _red_message(result: TestResult) -> str:
+    if _uncompiled(result):
+        return f"The change does not compile: {result.errors[0].message[:1000]}"
     if result.regressions:
         return f"{len(result.regressions)} test(s) that passed before now fail: {', '.join(result.regressions[:3])}"
     if result.failed_tests_after:

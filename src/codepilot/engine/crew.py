@@ -17,7 +17,7 @@ from codepilot.engine.garbage import sweep
 from codepilot.engine.heart import Heart
 from codepilot.engine.house import House
 from codepilot.engine.worker import Worker
-from codepilot.store import Claim
+from codepilot.store import Start
 from codepilot.store.bell import Bell
 from codepilot.telemetry import METRICS
 
@@ -93,17 +93,17 @@ class Crew:
     def _look(self, bell: Bell) -> None:
         """Take one step, or sleep until there may be one."""
         try:
-            claim = None
+            start = None
             if self.busy < self._concurrency:
-                claim = self._house.store.claim(self._worker.name, most_running=self._most_running)
-            if claim is None:
+                start = self._house.store.start(self._worker.name, most_running=self._most_running)
+            if start is None:
                 self._rest(bell)
                 return
         except CodePilotError as error:
             _log.warning("the store does not answer: %s", error)
             self._stopping.wait(AWAY_SEC)
             return
-        hand = threading.Thread(target=self._work, args=(claim, bell), name=f"hand-{claim.run_id}", daemon=True)
+        hand = threading.Thread(target=self._work, args=(start, bell), name=f"hand-{start.run.run_id}", daemon=True)
         self._hands.add(hand)
         hand.start()
 
@@ -114,14 +114,14 @@ class Crew:
         else:
             bell.wait(POLL_SEC if not self._until_idle else IDLE_SEC)
 
-    def _work(self, claim: Claim, bell: Bell) -> None:
+    def _work(self, start: Start, bell: Bell) -> None:
         """A step that cannot be reported on goes back: the heart sees that nobody has it in hand any more."""
         try:
-            self._worker.work_on(claim)
+            self._worker.work_on(start)
         except CodePilotError as error:
-            _log.warning("left to others: %s", error, extra={"run_id": claim.run_id})
+            _log.warning("left to others: %s", error, extra={"run_id": start.run.run_id})
         except Exception:  # noqa: BLE001 - one run's defect must not take the others' worker along
-            _log.exception("left to others", extra={"run_id": claim.run_id})
+            _log.exception("left to others", extra={"run_id": start.run.run_id})
         finally:
             self._hands.discard(threading.current_thread())
             bell.poke()

@@ -1,18 +1,23 @@
-"""Watches a step from the side: requests from other processes, and budgets that run out while it works."""
+"""Watches steps from the side: requests from other processes, and budgets that run out while they work."""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from codepilot.core.decide import exhausted, over_budget
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Run
-from codepilot.store import Claim, LostLease, Store
+from codepilot.store import Claim, LostLease, Requests, Store
 from codepilot.telemetry import now_us
 
 POLL_SEC = 0.25
+IDLE_ROUNDS = 20
+"""How often the watcher looks in vain for something to watch before its thread ends."""
+
+_log = logging.getLogger(__name__)
 
 
 class StopRequested(Exception):
@@ -24,7 +29,7 @@ class Leaving(Exception):
 
 
 class Watch:
-    """Polls for pause, cancel and spent budgets while a step is open, and interrupts what is in flight.
+    """What is known of one open step: whether it must stop, and why.
 
     A pause lets an agent's action finish; a cancel, a spent budget and a lost claim do not. Whatever is started after
     that is interrupted as well, so that a step which goes on regardless comes to its end. A store that is away stops
@@ -42,31 +47,17 @@ class Watch:
         pause_interrupts: bool,
     ) -> None:
         self._store = store
-        self._run = run
-        self._claim = claim
+        self.run = run
+        """The run as the step's events leave it: budgets are counted on it."""
+        self.claim = claim
         self._interrupt = interrupt
+        self._interrupting: threading.Thread | None = None
         self._leaving = leaving
         self._pause_interrupts = pause_interrupts
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._poll, name=f"watch-{run.run_id}", daemon=True)
         self.lost: LostLease | None = None
         self.paused = False
         self.cancelled = False
         self.spent: Failure | None = None
-
-    def __enter__(self) -> Watch:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def follow(self, run: Run) -> None:
-        """Budgets are counted on the run as its events leave it."""
-        self._run = run
 
     @property
     def leaving(self) -> bool:
@@ -76,9 +67,15 @@ class Watch:
     def stopped(self) -> bool:
         return self.paused or self.cancelled or self.leaving or self.spent is not None
 
+    @property
+    def urgent(self) -> bool:
+        """Whether what is in flight must not be waited for."""
+        return self.cancelled or self.leaving or self.spent is not None or self.lost is not None
+
     def checkpoint(self) -> None:
         """A safe point: raises if the step must stop here."""
-        self._look()
+        if (standing := _standing(self._store, self.claim.worker)) is not None:
+            self.look(standing)
         if self.lost is not None:
             raise self.lost
         if self.stopped:
@@ -86,31 +83,89 @@ class Watch:
 
     def seconds_left(self) -> float:
         """What remains of the step's and the run's wall clock, whichever is less."""
-        budget = self._run.task.budget
+        budget = self.run.task.budget
         open_sec = self._open_sec()
-        run_left = budget.wall_sec * self._run.grants - self._run.spent.wall_us / 1e6 - open_sec
+        run_left = budget.wall_sec * self.run.grants - self.run.spent.wall_us / 1e6 - open_sec
         return max(0.0, min(run_left, budget.step_wall_sec - open_sec))
 
-    def _poll(self) -> None:
-        while not self._done.wait(POLL_SEC):
-            self._look()
-            urgent = self.cancelled or self.leaving or self.spent is not None or self.lost is not None
-            if urgent or (self.paused and self._pause_interrupts):
-                self._interrupt()
-
-    def _look(self) -> None:
+    def look(self, standing: Mapping[Claim, Requests]) -> None:
+        """Learn from what the store says of its worker's steps."""
         self.spent = self.spent or self._over()
-        try:
-            self.paused, self.cancelled = self._store.requested(self._run.run_id)
-            if self.lost is None and not self._store.queue.holds(self._claim):
-                self.lost = LostLease(self._claim)
-        except CodePilotError as error:
-            if error.kind is not FailureKind.STORE_UNAVAILABLE:
-                raise
+        asked = standing.get(self.claim)
+        if asked is None:
+            self.lost = self.lost or LostLease(self.claim)
+        else:
+            self.paused, self.cancelled = asked.pause, asked.cancel
+
+    def stop_if_told(self) -> None:
+        """Interrupt what is in flight where it must not be waited for; others are not held up by that."""
+        busy = self._interrupting is not None and self._interrupting.is_alive()
+        if not busy and (self.urgent or (self.paused and self._pause_interrupts)):
+            self._interrupting = threading.Thread(target=self._interrupt, name="interrupt", daemon=True)
+            self._interrupting.start()
 
     def _over(self) -> Failure | None:
-        limit, used = self._run.task.budget.step_wall_sec, self._open_sec()
-        return exhausted(self._run, now_us()) or (over_budget("step_wall_sec", used, limit) if used >= limit else None)
+        limit, used = self.run.task.budget.step_wall_sec, self._open_sec()
+        return exhausted(self.run, now_us()) or (over_budget("step_wall_sec", used, limit) if used >= limit else None)
 
     def _open_sec(self) -> float:
-        return (now_us() - (self._run.step_open_since or now_us())) / 1e6
+        return (now_us() - (self.run.step_open_since or now_us())) / 1e6
+
+
+class Watcher:
+    """Looks after all open steps of one worker, in one thread that is there while there are any."""
+
+    def __init__(self, store: Store, worker: str) -> None:
+        self._store = store
+        self._worker = worker
+        self._watches: list[Watch] = []
+        self._guard = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def over(self, watch: Watch) -> Iterator[None]:
+        with self._guard:
+            self._watches.append(watch)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._poll, name=f"watch-{self._worker}", daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._watches.remove(watch)
+
+    def _poll(self) -> None:
+        idle = 0
+        pause = threading.Event()
+        while idle < IDLE_ROUNDS:
+            pause.wait(POLL_SEC)
+            with self._guard:
+                watches = list(self._watches)
+                idle = 0 if watches else idle + 1
+                if idle == IDLE_ROUNDS:
+                    self._thread = None
+            if watches:
+                self._look_after(watches)
+
+    def _look_after(self, watches: list[Watch]) -> None:
+        """Those that were open before the store was asked."""
+        try:
+            standing = _standing(self._store, self._worker)
+        except Exception:  # noqa: BLE001 - a defect here must not leave every step unwatched
+            _log.exception("the steps of %s could not be looked at", self._worker)
+            standing = None
+        for watch in watches:
+            if standing is not None:
+                watch.look(standing)
+            watch.stop_if_told()
+
+
+def _standing(store: Store, worker: str) -> Mapping[Claim, Requests] | None:
+    """What the store says; nothing if it is away."""
+    try:
+        return store.queue.standing(worker)
+    except CodePilotError as error:
+        if error.kind is not FailureKind.STORE_UNAVAILABLE:
+            raise
+        return None

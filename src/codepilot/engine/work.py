@@ -91,7 +91,7 @@ class Work:
         events = self.store.append(self.claim, [*drafts, *refused])
         for event in events:
             self.run = evolve(self.run, event)
-        self.watch.follow(self.run)
+        self.watch.run = self.run
         self.publish(events)
         return events
 

@@ -12,11 +12,11 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from codepilot.agents import Agent, make_agent
+from codepilot.agents import Agent
 from codepilot.core.decide import Failed, Outcome, Paused, cancelled, decide, decide_start
-from codepilot.core.events import TERMINAL, WAITING, Event, EventDraft, EventType, State, StepStarted
+from codepilot.core.events import TERMINAL, WAITING, Event, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
-from codepilot.core.run import Run, evolve
+from codepilot.core.run import Run
 from codepilot.core.task import TaskSpec
 from codepilot.engine.close import close_run, open_log
 from codepilot.engine.heart import Heart
@@ -24,10 +24,11 @@ from codepilot.engine.house import House
 from codepilot.engine.measures import count
 from codepilot.engine.plane import check_place
 from codepilot.engine.site import KeptSite
+from codepilot.engine.staffing import agent_of
 from codepilot.engine.steps import STEPS
-from codepilot.engine.watch import Leaving, StopRequested, Watch
+from codepilot.engine.watch import Leaving, StopRequested, Watch, Watcher
 from codepilot.engine.work import Work
-from codepilot.store import Claim, LostLease, new_id
+from codepilot.store import Claim, LostLease, Start, new_id
 from codepilot.telemetry import RunLog, now_us
 
 _log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class Worker:
         self,
         house: House,
         listen: Callable[[Event], None] = lambda event: None,
-        agent_for: Callable[[TaskSpec], Agent] = lambda task: make_agent(task.agent),
+        agent_for: Callable[[TaskSpec], Agent] = agent_of,
     ) -> None:
         self.name = new_id("w-")
         self._house = house
@@ -53,6 +54,7 @@ class Worker:
         self._settling = threading.Event()
         self._leaving = threading.Event()
         self._in_hand: dict[int, Claim] = {}
+        self._watcher = Watcher(house.store, self.name)
 
     def in_hand(self) -> set[Claim]:
         """What is worked on here at this moment."""
@@ -62,9 +64,9 @@ class Worker:
         """Work on one run for as long as it has a step to do, then leave it in order."""
         with Heart(self._store, self.name, self.in_hand):
             self._store.reclaim(run_id, wait=True)
-            claim = self._store.claim(self.name, run_id)
-            if claim is not None:
-                self.work_on(claim)
+            start = self._store.start(self.name, run_id)
+            if start is not None:
+                self.work_on(start)
             run = self._store.load(run_id)
             if run.state not in TERMINAL | WAITING:
                 raise CodePilotError(
@@ -75,16 +77,16 @@ class Worker:
             close_run(run, self._house)
             return run
 
-    def work_on(self, claim: Claim) -> None:
+    def work_on(self, start: Start) -> None:
         """Do the step, and those of the same run that follow it, until the run ends or waits or another needs us."""
-        run_id = claim.run_id
-        following: Claim | None = claim
+        run_id = start.claim.run_id
+        following: Start | None = start
         me = threading.get_ident()
-        self._in_hand[me] = claim
+        self._in_hand[me] = start.claim
         try:
             with closing(_LateLog(self._house, run_id)) as log, closing(KeptSite(self._house)) as kept:
                 while following is not None:
-                    self._in_hand[me] = following
+                    self._in_hand[me] = following.claim
                     following = self._step(following, log, kept)
         finally:
             del self._in_hand[me]
@@ -101,8 +103,8 @@ class Worker:
         self._settling.set()
         self._leaving.set()
 
-    def _step(self, claim: Claim, log: _LateLog, kept: KeptSite) -> Claim | None:
-        run = self._store.load(claim.run_id)
+    def _step(self, start: Start, log: _LateLog, kept: KeptSite) -> Start | None:
+        claim, run = start.claim, start.run
 
         def publish(events: Sequence[Event]) -> None:
             log.write(events)
@@ -110,24 +112,18 @@ class Worker:
             for event in events:
                 self._listen(event)
 
-        may_not = decide_start(run)
-        started = EventDraft(
-            type=EventType.STEP_STARTED,
-            data=StepStarted(worker=self.name, fence=claim.fence),
-            step_id=claim.step_id,
-            attempt=claim.attempt,
-        )
         following = None
         try:
-            events = self._store.append(claim, [started])
-            publish(events)
-            run = evolve(run, events[-1])
-            outcome = Failed(may_not) if may_not else self._perform(run, claim, kept, publish)
-            if self._settling.is_set():
-                events = self._store.commit(claim, lambda current: decide(current, outcome, now_us()))
+            publish(start.events)
+            if (may_not := decide_start(run)) is not None:
+                outcome: Outcome = Failed(may_not)
             else:
-                events, following = self._store.commit_and_claim(
-                    claim, lambda current: decide(current, outcome, now_us())
+                outcome, run = self._perform(run, claim, kept, publish)
+            if self._settling.is_set():
+                events = self._store.commit(claim, lambda current: decide(current, outcome, now_us()), run)
+            else:
+                events, following = self._store.commit_and_start(
+                    claim, lambda current: decide(current, outcome, now_us()), run
                 )
             publish(events)
         except LostLease as lost:
@@ -138,9 +134,13 @@ class Worker:
             self._store.give_back(claim)
         return following
 
-    def _perform(self, run: Run, claim: Claim, kept: KeptSite, publish: Callable[[Sequence[Event]], None]) -> Outcome:
+    def _perform(
+        self, run: Run, claim: Claim, kept: KeptSite, publish: Callable[[Sequence[Event]], None]
+    ) -> tuple[Outcome, Run]:
+        """How the step ended, and the run as it left it."""
         interrupting = run.state not in AGENT_STATES
-        with Watch(self._store, run, claim, kept.interrupt, self._leaving, pause_interrupts=interrupting) as watch:
+        watch = Watch(self._store, run, claim, kept.interrupt, self._leaving, pause_interrupts=interrupting)
+        with self._watcher.over(watch):
             try:
                 if not self._house.shared:
                     check_place(run)
@@ -159,7 +159,7 @@ class Worker:
                 outcome = _stopped(watch) if watch.stopped else Failed(_defect(error))
         if watch.lost is not None:
             raise watch.lost
-        return outcome
+        return outcome, watch.run
 
 
 class _LateLog:

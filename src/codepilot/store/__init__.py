@@ -11,7 +11,7 @@ from codepilot.store.files import FileArtifacts
 from codepilot.store.home import Home
 from codepilot.store.ids import new_id
 from codepilot.store.retention import Pruned, prune
-from codepilot.store.rows import Claim, LostLease, RunRow, StepRow, StepStatus
+from codepilot.store.rows import Claim, LostLease, Requests, RunRow, Start, StepRow, StepStatus
 
 if TYPE_CHECKING:
     from codepilot.store.store import Store
@@ -34,7 +34,9 @@ __all__ = [
     "Home",
     "LostLease",
     "Pruned",
+    "Requests",
     "RunRow",
+    "Start",
     "StepRow",
     "StepStatus",
     "Store",

@@ -42,10 +42,15 @@ LETS_GO = frozenset(
 NO_WORKSPACE: Mapping[str, str | None] = {"workspace": None, "base_commit": None, "snapshot": None, "held_by": None}
 
 
-def project_beside(connection: Connection, events: Sequence[Event]) -> list[tuple[Sent, Event]]:
+def project_beside(
+    connection: Connection, events: Sequence[Event], held_by: str | None = None
+) -> list[tuple[Sent, Event]]:
     """Write what the events say of these rows; what must have touched one row each."""
     expected = []
-    for column, value in workspace_changes(events).items():
+    changes = workspace_changes(events)
+    if held_by is not None and changes.get("held_by") == held_by:
+        del changes["held_by"]
+    for column, value in changes.items():
         SET_WORKSPACE[column].send(connection, {"in_run": events[0].run_id, "new_value": value})
     for event in events:
         if isinstance(event.data, ApprovalRequested):

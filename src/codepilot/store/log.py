@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from sqlalchemy import Connection
 
 from codepilot.core.contract import canonical_json
-from codepilot.core.events import Event, EventDraft
+from codepilot.core.events import TERMINAL, WAITING, Event, EventDraft, EventType, StepStarted
 from codepilot.core.run import Run, begin, evolve
 from codepilot.core.task import TaskSpec
 from codepilot.store.beside import expect_asked, project_beside
@@ -29,7 +29,7 @@ from codepilot.store.projection import (
 )
 from codepilot.store.queue import claim_params
 from codepilot.store.records import event_id, no_run, plain_text, read_event
-from codepilot.store.rows import Claim
+from codepilot.store.rows import Claim, Start
 from codepilot.store.statements import (
     INSERT_EVENT,
     INSERT_RUN,
@@ -38,6 +38,7 @@ from codepilot.store.statements import (
     INSERT_WORKSPACE,
     LENGTHEN_RUN,
     SELECT_EVENTS,
+    SELECT_HELD,
     SELECT_HELD_RUN,
     SELECT_NEWER_THAN_VIEW,
     SELECT_PLACED,
@@ -87,7 +88,7 @@ class Log:
         """Add events without rewriting the view, where it may lag and no row but the run's length changes."""
         behind = last_seq + len(drafts) - view_seq
         if behind > VIEW_LAG or any(draft.type in CHANGES_ROWS for draft in drafts):
-            return self.record(connection, self.current(connection, run_id), drafts, tried)
+            return self.record(connection, self.current(connection, run_id), view_seq, drafts, tried)[0]
         added = tried.placed = self._place(run_id, last_seq, drafts)
         if added:
             self._insert(connection, added)
@@ -95,33 +96,59 @@ class Log:
             LENGTHEN_RUN.send(connection, age)
         return added
 
-    def record(self, connection: Connection, run: Run, drafts: Sequence[EventDraft], tried: Tried) -> list[Event]:
-        """Add events and everything that follows from them."""
+    def record(
+        self,
+        connection: Connection,
+        run: Run,
+        view_seq: int,
+        drafts: Sequence[EventDraft],
+        tried: Tried,
+        heir: Claim | None = None,
+    ) -> tuple[list[Event], Run]:
+        """Add events and everything that follows from them; `heir` takes the step that they queue."""
         added = tried.placed = self._place(run.run_id, run.last_seq, drafts)
         if not added:
-            return added
+            return added, run
         for event in added:
             run = evolve(run, event)
-        self._insert(connection, added)
+        self._insert(connection, added, heir)
         UPDATE_RUN.send(connection, {"in_run": run.run_id, **run_columns(run)})
-        UPDATE_VIEW.send(connection, {"in_run": run.run_id, **view_columns(run)})
-        _project(connection, added, run.task.priority)
-        return added
+        if run.last_seq - view_seq > VIEW_LAG or run.state in TERMINAL | WAITING:
+            UPDATE_VIEW.send(connection, {"in_run": run.run_id, **view_columns(run)})
+        _project(connection, added, run.task.priority, heir)
+        return added, run
+
+    def start(self, connection: Connection, claim: Claim, row: Sequence[Any]) -> Start:
+        """Record that the claim's step begins. `row` is the run's, as `SELECT_RUN` gives it."""
+        run = self._told(connection, claim.run_id, row, None)
+        added = self.extend(connection, claim.run_id, run.last_seq, row[1], [started(claim)], Tried())
+        return Start(claim, added, evolve(run, added[0]))
 
     # reading ----------------------------------------------------------------------------------------
 
-    def current(self, connection: Connection, run_id: str, lock: bool = False) -> Run:
+    def current(self, connection: Connection, run_id: str) -> Run:
         """The whole log's tale."""
-        asked = (SELECT_RUN_LOCKED if lock else SELECT_RUN).send(connection, {"in_run": run_id})
-        rows = asked.rows()
-        return self._told(connection, run_id, rows[0] if rows else None, None)
+        row = SELECT_RUN.row(connection, {"in_run": run_id})
+        return self._told(connection, run_id, row, None)
 
-    def current_held(self, connection: Connection, claim: Claim) -> Run | None:
-        """The same, of the claim's run, locked; None if the claim is lost."""
+    def locked(self, connection: Connection, run_id: str) -> tuple[Run, int]:
+        """The same, which nobody changes before this transaction ends, and how far its view tells it."""
+        row = SELECT_RUN_LOCKED.row(connection, {"in_run": run_id})
+        run = self._told(connection, run_id, row, None)
+        return run, row[1] if row else 0
+
+    def held(self, connection: Connection, claim: Claim, known: Run | None) -> tuple[Run, int] | None:
+        """The same, of the claim's run; None if the claim is lost. What is `known` of it is not read again."""
+        if known is not None:
+            row = SELECT_HELD.row(connection, claim_params(claim))
+            if row is None:
+                return None
+            if row[0] == known.last_seq:
+                return known, row[1]
         asked = SELECT_HELD_RUN.send(connection, claim_params(claim))
         newer = SELECT_NEWER_THAN_VIEW.send(connection, {"in_run": claim.run_id})
-        held = asked.rows()
-        return self._told(connection, claim.run_id, held[0], newer.rows()) if held else None
+        found = asked.rows()
+        return (self._told(connection, claim.run_id, found[0], newer.rows()), found[0][1]) if found else None
 
     def committed(self, connection: Connection, tried: Tried) -> list[Event] | None:
         """What an earlier try has placed, if it came into the log. The run must have been locked before."""
@@ -168,10 +195,15 @@ class Log:
             for seq, draft in enumerate(drafts, start=last_seq + 1)
         ]
 
-    def _insert(self, connection: Connection, added: Sequence[Event]) -> None:
+    def _insert(self, connection: Connection, added: Sequence[Event], heir: Claim | None = None) -> None:
         INSERT_EVENT.send(connection, *(event_columns(event) for event in added))
-        for sent, event in project_beside(connection, added):
+        for sent, event in project_beside(connection, added, held_by=heir.worker if heir else None):
             expect_asked(sent, event)
+
+
+def started(claim: Claim) -> EventDraft:
+    data = StepStarted(worker=claim.worker, fence=claim.fence)
+    return EventDraft(type=EventType.STEP_STARTED, data=data, step_id=claim.step_id, attempt=claim.attempt)
 
 
 def _read_view(view: str) -> Run | None:
@@ -182,9 +214,9 @@ def _read_view(view: str) -> Run | None:
         return None
 
 
-def _project(connection: Connection, added: Sequence[Event], priority: int) -> None:
+def _project(connection: Connection, added: Sequence[Event], priority: int, heir: Claim | None = None) -> None:
     """All are sent before the first answer is asked for."""
-    sent = [(project_steps(connection, event, priority), event) for event in added]
+    sent = [(project_steps(connection, event, priority, heir), event) for event in added]
     for one, event in sent:
         if one is not None:
             expect_one(one, event)

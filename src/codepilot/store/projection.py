@@ -14,7 +14,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
 from codepilot.store.prepared import Sent
 from codepilot.store.records import plain_text
-from codepilot.store.rows import StepStatus
+from codepilot.store.rows import Claim, StepStatus
 from codepilot.store.statements import CLOSE_STEPS, END_STEP, QUEUE_STEP, REOPEN_STEP
 
 ENDINGS = {
@@ -105,11 +105,14 @@ def event_columns(event: Event) -> dict[str, Any]:
     }
 
 
-def project_steps(connection: Connection, event: Event, priority: int) -> Sent | None:
-    """Open, end or reopen the step that `event` speaks of; what must have touched one row, if anything must."""
+def project_steps(connection: Connection, event: Event, priority: int, heir: Claim | None) -> Sent | None:
+    """Open, end or reopen the step that `event` speaks of; what must have touched one row, if anything must.
+
+    A step with an `heir` is at work as soon as it is queued.
+    """
     named = {"in_run": event.run_id, "in_step": event.step_id, "in_attempt": event.attempt}
     if isinstance(event.data, StepQueued):
-        QUEUE_STEP.send(connection, {**_queued_columns(event, event.data), "priority": priority})
+        QUEUE_STEP.send(connection, {**_queued_columns(event, event.data, heir), "priority": priority})
     elif event.type in ENDINGS:
         ended = {"new_status": ENDINGS[event.type].value, "new_ended_at": event.at}
         return END_STEP.send(connection, {**named, **ended})
@@ -163,16 +166,18 @@ def fold_step(steps: dict[tuple[str | None, int], FoldedStep], event: Event) -> 
             steps[key] = replace(steps[key], fence=max(steps[key].fence, event.data.fence))
 
 
-def _queued_columns(event: Event, data: StepQueued) -> dict[str, Any]:
+def _queued_columns(event: Event, data: StepQueued, heir: Claim | None) -> dict[str, Any]:
     return {
         "run_id": event.run_id,
         "step_id": event.step_id,
         "attempt": event.attempt,
         "state": data.state.value,
-        "status": StepStatus.PENDING.value,
-        "fence": 0,
+        "status": (StepStatus.RUNNING if heir else StepStatus.PENDING).value,
+        "fence": heir.fence if heir else 0,
+        "worker": heir.worker if heir else None,
         "queued_seq": event.seq,
         "queued_at": event.at,
+        "claimed_at": event.at if heir else None,
     }
 
 

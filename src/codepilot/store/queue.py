@@ -17,7 +17,7 @@ from codepilot.core.events import State
 from codepilot.store.database import Database
 from codepilot.store.liveness import Liveness
 from codepilot.store.prepared import Prepared
-from codepilot.store.rows import Claim, StepStatus
+from codepilot.store.rows import Claim, Requests, StepStatus
 from codepilot.store.schema import leases, steps
 from codepilot.store.statements import (
     BEAT,
@@ -30,8 +30,8 @@ from codepilot.store.statements import (
     NEXT_STEP,
     NEXT_STEP_OF_RUN,
     RETURN_STEP,
-    SELECT_HELD,
     SELECT_LEASE,
+    SELECT_STANDING,
     TAKE_STEP,
     status_is,
 )
@@ -58,58 +58,49 @@ class Queue:
 
     # claims -----------------------------------------------------------------------------------------
 
-    def claim(self, worker: str, run_id: str | None = None, most_running: int | None = None) -> Claim | None:
-        """Take the oldest pending step of the highest priority. With `most_running`, only while fewer are at work.
-
-        A server that dies must not forget it, or it would give the same claim twice.
-        """
+    def require(self, worker: str) -> None:
+        """Whoever takes steps is known to live."""
         if not self._liveness.holds(worker):
             self.register(worker)
-        wanted = (NEXT_STEP, {}) if run_id is None else (NEXT_STEP_OF_RUN, {"in_run": run_id})
 
-        def take(tried: Tried) -> Claim | None:
-            with self._database.write(durable=self._database.shared) as connection:
-                if tried.claim is not None and SELECT_HELD.row(connection, claim_params(tried.claim)) is not None:
-                    return tried.claim
-                if most_running is not None and self._running(connection) >= most_running:
-                    return None
-                lease = SELECT_LEASE.send(connection, {"in_worker": worker})
-                row = wanted[0].row(connection, wanted[1])
-                if row is None:
-                    return None
-                claimed_run, step_id, attempt, fence, state = row
-                tried.claim = Claim(claimed_run, step_id, attempt, fence + 1, worker, State(state))
-                self.take(connection, tried.claim)
-                if not lease.rows():
-                    self._beat(connection, worker)
-                return tried.claim
+    def take(
+        self, connection: Connection, worker: str, run_id: str | None, most_running: int | None
+    ) -> tuple[Claim, Sequence[Any]] | None:
+        """Take the oldest pending step of the highest priority, and what is stored of its run.
 
-        return twice(self._database, take)
-
-    def take(self, connection: Connection, claim: Claim) -> None:
-        taken = {"new_fence": claim.fence, "new_worker": claim.worker, "new_claimed_at": self._clock()}
+        With `most_running`, only while fewer are at work.
+        """
+        if most_running is not None and self._running(connection) >= most_running:
+            return None
+        lease = SELECT_LEASE.send(connection, {"in_worker": worker})
+        wanted = NEXT_STEP if run_id is None else NEXT_STEP_OF_RUN
+        row = wanted.row(connection, {} if run_id is None else {"in_run": run_id})
+        if row is None:
+            return None
+        claimed_run, step_id, attempt, fence, state = row[:5]
+        claim = Claim(claimed_run, step_id, attempt, fence + 1, worker, State(state))
+        taken = {"new_fence": claim.fence, "new_worker": worker, "new_claimed_at": self._clock()}
         TAKE_STEP.send(connection, {**claim_params(claim), **taken})
+        if not lease.rows():
+            self._beat(connection, worker)
+        return claim, row[5:]
 
     def give_back(self, claim: Claim) -> bool:
         """Let others have the step; whether the claim still held."""
         return bool(self._returned([claim], {}))
 
-    def holds(self, claim: Claim) -> bool:
-        """Whether the claim still holds; cheap enough to poll."""
-        mine = (steps.c.run_id == claim.run_id) & (steps.c.step_id == claim.step_id)
-        same = (steps.c.attempt == claim.attempt) & (steps.c.fence == claim.fence) & (steps.c.worker == claim.worker)
-        wanted = select(steps.c.fence).where(mine, same, status_is(StepStatus.RUNNING))
+    def standing(self, worker: str) -> dict[Claim, Requests]:
+        """The steps that the worker has, as far as the store knows, and what is asked of their runs; cheap."""
 
-        def look(_: Tried) -> bool:
+        def look(_: Tried) -> dict[Claim, Requests]:
             with self._database.look() as connection:
-                return connection.execute(wanted).first() is not None
+                rows = SELECT_STANDING.rows(connection, {"in_worker": worker})
+            return {
+                Claim(run, step, attempt, fence, worker, State(state)): Requests(bool(pause), bool(cancel))
+                for run, step, attempt, fence, state, pause, cancel in rows
+            }
 
         return twice(self._database, look)
-
-    def held_by(self, worker: str) -> list[Claim]:
-        """The steps that the worker has, as far as the store knows."""
-        held, _, _ = twice(self._database, lambda _: self._look(None))
-        return [claim for claim in held if claim.worker == worker]
 
     def idle(self) -> bool:
         """Whether no step waits or is at work."""

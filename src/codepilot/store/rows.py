@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from codepilot.core.events import State, Verdict
+from codepilot.core.events import Event, State, Verdict
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.run import Run
 
 
 class StepStatus(StrEnum):
@@ -31,6 +33,23 @@ class Claim:
     fence: int
     worker: str
     state: State
+
+
+@dataclass(frozen=True)
+class Requests:
+    """What others ask of a run that is at work."""
+
+    pause: bool
+    cancel: bool
+
+
+@dataclass(frozen=True)
+class Start:
+    """A step that was begun: the right to write for it, what its beginning recorded, and the run after that."""
+
+    claim: Claim
+    events: Sequence[Event]
+    run: Run
 
 
 @dataclass(frozen=True)

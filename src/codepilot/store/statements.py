@@ -63,7 +63,6 @@ _select_run = (
 )
 SELECT_RUN = Prepared(_select_run)
 SELECT_RUN_LOCKED = Prepared(_select_run.with_for_update(of=runs))
-SELECT_REQUESTS = Prepared(select(runs.c.pause_requested, runs.c.cancel_requested).where(_this_run))
 
 SELECT_EVENTS = Prepared(
     select(events)
@@ -144,12 +143,24 @@ UPDATE_VIEW = Prepared(update(views).where(views.c.run_id == bindparam("in_run")
 
 _goes_on = runs.c.state.not_in(_quoted(TERMINAL | WAITING))
 _next_step = (
-    select(steps.c.run_id, steps.c.step_id, steps.c.attempt, steps.c.fence, steps.c.state)
+    select(
+        *(steps.c.run_id, steps.c.step_id, steps.c.attempt, steps.c.fence, steps.c.state),
+        *(runs.c.last_seq, views.c.seq, views.c.shape, views.c.view),
+    )
     .join(runs, runs.c.run_id == steps.c.run_id)
+    .join(views, views.c.run_id == steps.c.run_id)
     .where(status_is(StepStatus.PENDING), _goes_on)
     .order_by(steps.c.priority.desc(), steps.c.queued_at, steps.c.step_id)
     .limit(1)
     .with_for_update(of=[steps, runs], skip_locked=True)
+)
+SELECT_STANDING = Prepared(
+    select(
+        *(steps.c.run_id, steps.c.step_id, steps.c.attempt, steps.c.fence, steps.c.state),
+        *(runs.c.pause_requested, runs.c.cancel_requested),
+    )
+    .join(runs, runs.c.run_id == steps.c.run_id)
+    .where(status_is(StepStatus.RUNNING), steps.c.worker == bindparam("in_worker"))
 )
 COUNT_RUNNING = Prepared(select(func.count()).select_from(steps).where(status_is(StepStatus.RUNNING)))
 _counted = select(func.count()).select_from(steps).join(runs, runs.c.run_id == steps.c.run_id).where(_goes_on)
@@ -178,7 +189,20 @@ RETURN_STEP = Prepared(
     )
 )
 QUEUE_STEP = Prepared(
-    insert(steps), ["run_id", "step_id", "attempt", "state", "status", "priority", "fence", "queued_seq", "queued_at"]
+    insert(steps),
+    [
+        "run_id",
+        "step_id",
+        "attempt",
+        "state",
+        "status",
+        "priority",
+        "fence",
+        "worker",
+        "queued_seq",
+        "queued_at",
+        "claimed_at",
+    ],
 )
 END_STEP = Prepared(
     update(steps)

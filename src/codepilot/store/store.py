@@ -19,13 +19,13 @@ from codepilot.store.check import broken, check_run, read_log, some_runs
 from codepilot.store.database import Database
 from codepilot.store.faults import is_conflict
 from codepilot.store.locks import LOCK_SEC, Locks
-from codepilot.store.log import Log
+from codepilot.store.log import Log, started
 from codepilot.store.queue import LEASE, Lease, Queue, claim_params
 from codepilot.store.rebuild import rebuild_run
 from codepilot.store.records import no_run, read_event, read_run_row, read_step_row
-from codepilot.store.rows import ApprovalRow, Claim, Lock, LostLease, RunRow, StepRow, WorkspaceRow
+from codepilot.store.rows import ApprovalRow, Claim, Lock, LostLease, RunRow, Start, StepRow, WorkspaceRow
 from codepilot.store.schema import approvals, artifacts, events, runs, steps, workspaces
-from codepilot.store.statements import SELECT_HELD, SELECT_REQUESTS
+from codepilot.store.statements import SELECT_HELD
 from codepilot.store.tries import Tried, twice
 from codepilot.telemetry import Figures, figures, now_us
 
@@ -103,28 +103,33 @@ class Store:
 
         return twice(self._database, write)
 
-    def commit(self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]]) -> list[Event]:
-        """Add what `decide` makes of the run, if the claim still holds. `decide` must not use the store."""
-        added, _ = self._commit(claim, decide, go_on=False)
+    def commit(
+        self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]], known: Run | None = None
+    ) -> list[Event]:
+        """Add what `decide` makes of the run, if the claim still holds. `decide` must not use the store.
+
+        A run that is `known` is read again only if others have added to it.
+        """
+        added, _ = self._commit(claim, decide, known, go_on=False)
         if any(isinstance(event.data, StepQueued) for event in added):
             self._ringer.ring()
         return added
 
-    def commit_and_claim(
-        self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]]
-    ) -> tuple[list[Event], Claim | None]:
-        """The same, and the run's next step for the same worker, if there is one to do at once."""
-        return self._commit(claim, decide, go_on=True)
+    def commit_and_start(
+        self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]], known: Run | None = None
+    ) -> tuple[list[Event], Start | None]:
+        """The same, and the run's next step begun by the same worker, if there is one to do at once."""
+        return self._commit(claim, decide, known, go_on=True)
 
     def control(self, run_id: str, decide: Callable[[Run], Sequence[EventDraft]]) -> list[Event]:
         """The same from outside a step: requests to pause, cancel or resume. No claim is needed."""
 
         def write(tried: Tried) -> list[Event]:
             with self._database.write(durable=True) as connection:
-                run = self._log.current(connection, run_id, lock=True)
+                run, view_seq = self._log.locked(connection, run_id)
                 if (added := self._log.committed(connection, tried)) is not None:
                     return added
-                return self._log.record(connection, run, decide(run), tried)
+                return self._log.record(connection, run, view_seq, decide(run), tried)[0]
 
         added = twice(self._database, write)
         self._ringer.ring()
@@ -132,9 +137,22 @@ class Store:
 
     # scheduling -------------------------------------------------------------------------------------
 
-    def claim(self, worker: str, run_id: str | None = None, most_running: int | None = None) -> Claim | None:
-        """Take the oldest pending step of the highest priority of a run that is at work, or None."""
-        return self.queue.claim(worker, run_id, most_running)
+    def start(self, worker: str, run_id: str | None = None, most_running: int | None = None) -> Start | None:
+        """Begin the oldest pending step of the highest priority of a run that is at work, if there is one.
+
+        A server that dies must not forget it, or it would give the same claim twice.
+        """
+        self.queue.require(worker)
+
+        def take(tried: Tried) -> Start | None:
+            with self._database.write(durable=self.shared) as connection:
+                if tried.begun is not None and SELECT_HELD.row(connection, claim_params(tried.begun.claim)):
+                    return tried.begun
+                taken = self.queue.take(connection, worker, run_id, most_running)
+                tried.begun = taken and self._log.start(connection, *taken)
+                return tried.begun
+
+        return twice(self._database, take)
 
     def reclaim(self, run_id: str | None = None, *, wait: bool = False) -> list[str]:
         """Return the steps of dead workers to PENDING with a higher fence; the ids of those steps."""
@@ -228,13 +246,6 @@ class Store:
         wanted = select(steps).where(steps.c.run_id == run_id).order_by(steps.c.queued_seq)
         return self._look(lambda connection: [read_step_row(row) for row in connection.execute(wanted)])
 
-    def requested(self, run_id: str) -> tuple[bool, bool]:
-        """Whether someone asked to pause and to cancel the run; cheap enough to poll."""
-        row = self._look(lambda connection: SELECT_REQUESTS.row(connection, {"in_run": run_id}))
-        if row is None:
-            raise no_run(run_id)
-        return bool(row[0]), bool(row[1])
-
     def named_artifacts(self, hashes: Sequence[str], since: int) -> set[str]:
         """Those of `hashes` that are named by a run that goes on, or that something happened to after `since`."""
         needing = runs.c.state.not_in([state.value for state in TERMINAL]) | (runs.c.updated_at > since)
@@ -315,23 +326,26 @@ class Store:
         return twice(self._database, write)
 
     def _commit(
-        self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]], go_on: bool
-    ) -> tuple[list[Event], Claim | None]:
-        def write(tried: Tried) -> tuple[list[Event], Claim | None]:
+        self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]], known: Run | None, go_on: bool
+    ) -> tuple[list[Event], Start | None]:
+        def write(tried: Tried) -> tuple[list[Event], Start | None]:
             with self._database.write(durable=True) as connection:
-                run = self._log.current_held(connection, claim)
+                held = self._log.held(connection, claim, known)
                 if (added := self._log.committed(connection, tried)) is not None:
-                    following = tried.claim
-                    kept = following and SELECT_HELD.row(connection, claim_params(following))
-                    return added, following if kept else None
-                if run is None:
+                    if (begun := tried.begun) is None:
+                        return added, None
+                    kept = SELECT_HELD.row(connection, claim_params(begun.claim))
+                    return added[:-1], begun if kept else None
+                if held is None:
                     raise LostLease(claim)
-                added = self._log.record(connection, run, decide(run), tried)
-                if go_on and (following := _following(claim, added)) is not None:
-                    tried.claim = following
-                    self.queue.take(connection, following)
-                    return added, following
-                return added, None
+                run, view_seq = held
+                drafts = list(decide(run))
+                heir = _following(claim, drafts) if go_on else None
+                if heir is None:
+                    return self._log.record(connection, run, view_seq, drafts, tried)[0], None
+                added, run = self._log.record(connection, run, view_seq, [*drafts, started(heir)], tried, heir)
+                tried.begun = Start(heir, added[-1:], run)
+                return added[:-1], tried.begun
 
         return twice(self._database, write)
 
@@ -354,9 +368,9 @@ class Store:
         return twice(self._database, look)
 
 
-def _following(claim: Claim, added: Sequence[Event]) -> Claim | None:
-    """The claim on the step that these events queued last."""
-    queued = added[-1] if added else None
+def _following(claim: Claim, drafts: Sequence[EventDraft]) -> Claim | None:
+    """The claim on the step that these events queue last."""
+    queued = drafts[-1] if drafts else None
     if queued is None or not isinstance(queued.data, StepQueued) or queued.step_id is None:
         return None
     return Claim(claim.run_id, queued.step_id, queued.attempt, 1, claim.worker, queued.data.state)
