@@ -1,0 +1,97 @@
+"""What an action asks of the host: earlier outputs, and repairs that need no model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from codepilot.agents import CodeActAgent
+from codepilot.agents.answering import wanted
+from codepilot.core.events import EventType, State
+from codepilot.models import ScriptedModel
+
+if TYPE_CHECKING:
+    from conftest import Place
+
+DONE = '<result>{"rationale": "A percentage is a hundredth.", "confidence": 0.9}</result>'
+
+
+def act(code: str) -> str:
+    return f"```python\n{code}\n```"
+
+
+def seen(place: Place, *codes: str) -> list[str]:
+    """What each action's observation says."""
+    model = ScriptedModel([*map(act, codes), DONE])
+    CodeActAgent(model).perform(State.IMPLEMENT, place.sit(turns_per_step=30))
+    return [request[-1].content for request in model.requests[1:]]
+
+
+@pytest.mark.parametrize(
+    ("code", "keys"),
+    [
+        ("read_output(3, n)", [("read_output", 3)]),
+        ("for n in range(9):\n    print(read_output(turn=2, offset=n))", [("read_output", 2)]),
+        ("read_output(n)", []),
+        ("find_repairs()", [("find_repairs", None, 5)]),
+        ("x = find_repairs(['a::b'], limit=2)", [("find_repairs", ("a::b",), 2)]),
+        ("find_repairs(tests)", []),
+        ("def read_output(: 1", []),
+        ("other.read_output(1)", []),
+    ],
+)
+def test_which_answers_an_action_wants_is_read_from_its_text(code: str, keys: list[object]) -> None:
+    assert wanted(code) == keys
+
+
+def test_a_long_output_is_kept_whole_and_read_in_parts(place: Place) -> None:
+    shown, part, rest = seen(
+        place,
+        "print(''.join(f'{n:07d}' for n in range(300_000)))",
+        "print(read_output(1, 700_008, 7))",
+        "whole = read_output(1, 0, 10_000_000)\nprint(len(whole), whole.count('0299999'))",
+    )
+    assert len(shown) < 10_000
+    assert "characters left out" in shown
+    ref = place.of(EventType.TURN_FINISHED)[0].artifacts[0]
+    assert ref.uri in shown
+    assert f"({ref.size_bytes} characters)" in shown
+    assert "0100000" in part
+    assert f"{ref.size_bytes} 1" in rest
+
+
+def test_an_output_survives_its_kernel(place: Place) -> None:
+    *_, last = seen(place, "print('x' * 20_000)", "import os\nos._exit(1)", "print(len(read_output(1, 0, 99_999)))")
+    assert "20009" in last
+
+
+def test_what_cannot_be_answered_says_why(place: Place) -> None:
+    absent, unknown, own = seen(place, "read_output(9)", "n = 1\nread_output(n)", "print(read_output(1))")
+    assert "there is no earlier turn 9 in this conversation" in absent
+    assert "takes plain values only" in unknown
+    assert "no earlier turn 9" in own
+
+
+def test_repairs_are_found_for_the_model_and_nothing_is_changed(place: Place) -> None:
+    before = place.text("shop/price.py")
+    made, found, fixed = seen(
+        place,
+        "kept = 1",
+        "best = find_repairs(limit=2)\nprint(len(best) <= 2, best[0]['path'], best[0]['confidence'] > 0)\n"
+        "print(read_file('shop/price.py').count('// 100'))",
+        "print(apply_patch(best[0]['diff']))\nrun_tests(['tests/test_price.py'])",
+    )
+    assert "kernel" not in made
+    assert "True shop/price.py True\n0" in found
+    assert "its variables are lost" in found
+    assert "3 passed" in fixed
+    assert place.text("shop/price.py") != before
+    sought = place.of(EventType.REPAIRS_SOUGHT)[0].data
+    assert (sought.by, sought.chosen, sought.found > 0, sought.tried > 0) == ("agent", False, True, True)  # type: ignore[attr-defined]
+
+
+def test_a_search_that_cannot_be_made_is_an_error_the_model_reads(place: Place) -> None:
+    (said,) = seen(place, "find_repairs(['tests/test_price.py::test_plain_total'])")
+    assert "ValueError" in said
+    assert "passes when it is run by itself" in said

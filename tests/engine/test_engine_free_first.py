@@ -1,0 +1,58 @@
+"""Fix before you pay: by policy the model-free engine tries before a model is asked for anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, code, drive, states, until
+
+from codepilot.core.events import EventType, State
+from codepilot.core.policy import Policy
+from codepilot.engine import House
+from codepilot.models import ScriptedModel
+
+FREE = Policy(free_first=True)
+
+
+def test_a_repair_that_needs_no_model_costs_nothing(house: House, checkout: Path) -> None:
+    model = until()
+    run, events = drive(house, checkout, model, FREE)
+    assert run.state is State.DONE
+    assert run.verdict == "confirmed"
+    assert (model.requests, run.spent.tokens) == ([], 0)
+    assert run.proposal is not None
+    assert "+    return width * height" in run.proposal.patch.diff
+    (sought,) = [event.data for event in events if event.type is EventType.REPAIRS_SOUGHT]
+    assert (sought.by, sought.chosen) == ("policy", True)  # type: ignore[attr-defined]
+    skipped = [event.data.state for event in events if event.type is EventType.STEP_SKIPPED]  # type: ignore[attr-defined]
+    assert skipped == [State.MAP_REPO, State.PLAN]
+    assert run.review is not None
+    assert "model-free" in run.review.notes
+
+
+def test_what_the_free_engine_cannot_do_is_paid_for(house: House, checkout: Path) -> None:
+    (checkout / "shapes.py").write_text(
+        "import hashlib\n\n\ndef area(width, height):\n    return int(hashlib.md5(b'x').hexdigest(), 16)\n\n\n"
+        "def perimeter(width, height):\n    return 2 * (width + height)\n",
+        encoding="utf-8",
+    )
+    mend = code(
+        "write_file('shapes.py', 'def area(width, height):\\n    return width * height\\n\\n\\n"
+        "def perimeter(width, height):\\n    return 2 * (width + height)\\n')"
+    )
+    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, mend, DONE, APPROVE]), FREE)
+    assert run.state is State.DONE
+    (sought,) = [event.data for event in events if event.type is EventType.REPAIRS_SOUGHT]
+    assert (sought.by, sought.chosen) == ("policy", False)  # type: ignore[attr-defined]
+    assert sought.reason  # type: ignore[attr-defined]
+    assert state_count(events, State.PLAN) == 1
+
+
+def state_count(events: list[object], state: State) -> int:
+    return states(events).count(state)  # type: ignore[arg-type]
+
+
+def test_without_the_policy_the_model_is_asked_at_once(house: House, checkout: Path) -> None:
+    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE]))
+    assert run.state is State.DONE
+    assert not [event for event in events if event.type is EventType.REPAIRS_SOUGHT]
