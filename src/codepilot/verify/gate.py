@@ -69,6 +69,8 @@ def run_baseline(
     if not targets:
         return _first_failure(bench, narrowed)
     named = tuple(dict.fromkeys(_as_collected(target, project) for target in targets))
+    if bench.starts_slowly and not narrowed:
+        return _confirm_by_suite(bench, named)
     failing, first = _confirm(bench, named)
     if narrowed:
         return Baseline(failing.tests, failing.signature, first, _before(failing, first), "none")
@@ -83,6 +85,11 @@ class _Bench:
     workspace: str
     project: Project
     command_sec: float
+
+    @property
+    def starts_slowly(self) -> bool:
+        """Whether a build comes before any test, so that a run of the suite counts for its named tests as well."""
+        return bool(self.project.driver)
 
     def run(self, tests: Sequence[str]) -> SuiteRun:
         return run_tests(self.executor, self.workspace, self.project, tuple(tests), self.command_sec)
@@ -100,8 +107,19 @@ def _as_collected(target: str, project: Project) -> str:
     return target.removeprefix(project.root.rstrip("/") + "/").removeprefix("./")
 
 
-def _confirm(bench: _Bench, named: Sequence[str]) -> tuple[Failing, SuiteRun]:
+def _confirm_by_suite(bench: _Bench, named: Sequence[str]) -> Baseline:
+    """The named tests once by themselves and once in the suite; where these disagree, by themselves again."""
     first = bench.run(named)
+    _require_start(first, bench, named)
+    suite = bench.after(first).suite()
+    verdict = baseline_verdict(first, replace(suite, resolved=first.resolved), named)
+    if not isinstance(verdict, Failing):
+        verdict, _ = _confirm(bench, named, first)
+    return _with_suite(verdict, suite)
+
+
+def _confirm(bench: _Bench, named: Sequence[str], first: SuiteRun | None = None) -> tuple[Failing, SuiteRun]:
+    first = first or bench.run(named)
     _require_start(first, bench, named)
     second = bench.after(first).run(named)
     verdict = baseline_verdict(first, second, named)
@@ -281,14 +299,15 @@ def run_gate(
     patched tree alone.
     """
     bench = _Bench(executor, workspace, project, command_sec)
-    attempts = _attempts(bench, baseline.targets)
+    alone_only = narrowed or baseline.suite_kind == "none"
+    by_suite = 1 if bench.starts_slowly and not alone_only else 0
+    attempts = _attempts(bench, baseline.targets, PASSES_REQUIRED - by_suite)
     alone = Comparison()
-    if not all(passes(run, target) for run in attempts for target in baseline.targets):
-        return judge(baseline.suite, None, baseline.targets, attempts, alone)
-    if narrowed or baseline.suite_kind == "none":
+    if alone_only or not all(passes(run, target) for run in attempts for target in baseline.targets):
         return judge(baseline.suite, None, baseline.targets, attempts, alone)
     before, chosen = _comparable(baseline)
     after = bench.run(chosen)
+    attempts += [after] * by_suite
     found = compare(before, after, baseline.targets)
     if after.status == "interrupted":
         return judge(before, after, baseline.targets, attempts, found)
@@ -297,10 +316,10 @@ def run_gate(
     return judge(before, after, baseline.targets, attempts, settled)
 
 
-def _attempts(bench: _Bench, targets: Sequence[str]) -> list[SuiteRun]:
+def _attempts(bench: _Bench, targets: Sequence[str], most: int) -> list[SuiteRun]:
     """Runs of the named tests; the first that fails ends it."""
     attempts: list[SuiteRun] = []
-    while len(attempts) < PASSES_REQUIRED:
+    while len(attempts) < most:
         attempts.append(bench.run(targets))
         if not all(passes(attempts[-1], target) for target in targets):
             break

@@ -262,7 +262,8 @@ def judge(
     enough = len(attempts) >= PASSES_REQUIRED
     unmet = [t for t in targets if not enough or not all(passes(run, t) for run in attempts)]
     wavering = [t for t in unmet if any(passes(run, t) for run in attempts)]
-    runs = [*attempts, *([after] if after is not None else [])]
+    counted = any(run is after for run in attempts)
+    runs = [*attempts, *([after] if after is not None and not counted else [])]
     last = runs[-1]
     failing = tuple(dict.fromkeys((*unmet, *(t for t in targets if t in comparison.still_failing))))
     culprits = tuple(dict.fromkeys((*failing, *comparison.broken, *comparison.new_failures)))
