@@ -123,3 +123,43 @@ def test_what_the_readme_shows_can_be_written(files):
     assert len(blocks) == 2
     for block in blocks:
         assert load(files, own=block) != Settings()
+
+
+def test_a_repository_cannot_choose_models_or_their_addresses(files: tuple[Path, Path]) -> None:
+    for line in ('default = "openai:gpt-5"', 'anthropic_url = "https://evil.example"', "timeout_sec = 1"):
+        with pytest.raises(CodePilotError, match="may not choose which models"):
+            load(files, repo=f"[models]\n{line}")
+
+
+def test_models_are_the_readers_to_configure(files: tuple[Path, Path]) -> None:
+    own = """[models]
+fallback = "openai:gpt-5"
+[models.roles.Reviewer]
+temperature = 0.0
+max_tokens = 1024
+[models.known."qwen3"]
+input_usd = 0.1
+output_usd = 0.4
+context_tokens = 32000
+tools = false
+"""
+    models = load(files, own=own, CODEPILOT_MODELS_DEFAULT="anthropic:x", CODEPILOT_MODEL_KEY="not a setting").models
+    assert (models.default, models.fallback) == ("anthropic:x", "openai:gpt-5")
+    assert models.roles["Reviewer"].max_tokens == 1024
+    assert models.known["qwen3"].context_tokens == 32000
+    assert "not a setting" not in repr(models)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[models]\ndefalt = 'x'", "did you mean default?"),
+        ("[models]\napi_key = 'sk-1'", "there is no setting models.api_key"),
+        ("[models.roles.Reviewer]\ntemperature = 3", "models.roles.Reviewer.temperature"),
+        ("[models.known.x]\ninput_usd = -1", "models.known.x.input_usd"),
+    ],
+)
+def test_a_mistake_about_models_is_told(files: tuple[Path, Path], text: str, said: str) -> None:
+    with pytest.raises(CodePilotError) as refused:
+        load(files, own=text)
+    assert said in refused.value.failure.message

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.models import Message, Model, Reply, Retry, make_model
+from codepilot.models import FallbackModel, Message, Model, Reply, Retry, make_model
 from model_server import KEY, Cut, HttpError, ModelServer, Request, Script
 
 NOW = 1_800_000_000.0
@@ -267,3 +267,24 @@ def test_a_key_that_a_provider_echoes_goes_nowhere(
     assert not [text for text in (*shown, *capfd.readouterr()) if key in text]
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
+
+
+def test_a_model_that_is_away_is_left_alone_for_a_minute() -> None:
+    clock = Clock()
+    answers = iter([*[HttpError(529)] * 3, "back"])
+    with ModelServer(lambda request: next(answers) if request.api == "anthropic" else "from the other") as server:
+        both = [make_model(spec, environ=server.environ, retry=clock.retry()) for spec in BOTH]
+        model = FallbackModel(*both, clock=lambda: clock.now)
+        first, second = ask(model), ask(model)
+        assert [request.api for request in server.requests].count("anthropic") == 3
+        assert second.degraded == first.degraded is not None
+        clock.now += 60
+        back = ask(model)
+    assert (back.text, back.degraded) == ("back", None)
+
+
+def test_a_fallback_with_a_refused_key_tells_of_the_quota_before_it() -> None:
+    answers = {"anthropic": HttpError(429, headers={"Retry-After": "600"}), "openai": HttpError(401)}
+    found = failure(lambda request: answers[request.api], BOTH[0], fallback=BOTH[1])
+    assert found.kind is FailureKind.MODEL_AUTH
+    assert "model_quota" in str(found.failure.details["in_place_of"])

@@ -57,7 +57,14 @@ TestOption = Annotated[
 PromptOption = Annotated[str, typer.Option(metavar="TEXT", help="What should be true afterwards.")]
 RefOption = Annotated[str | None, typer.Option(metavar="REF", help="Work on this commit only, not the checkout.")]
 PythonOption = Annotated[str | None, typer.Option(metavar="PATH", help="The project's interpreter.")]
-AgentOption = Annotated[str, typer.Option(metavar="NAME", help="Who works on it.")]
+AgentOption = Annotated[str, typer.Option(metavar="NAME", help="Who works on it: repair, or codeact with a model.")]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(metavar="MODEL", help="anthropic:NAME, openai:NAME or openai-compatible:URL#NAME."),
+]
+FallbackOption = Annotated[
+    str | None, typer.Option("--fallback-model", metavar="MODEL", help="Asked when the first cannot be had.")
+]
 BudgetOption = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="For example wall_sec=600.")]
 HostOption = Annotated[
     list[str] | None, typer.Option(metavar="HOST", help="Let code inside reach this host; none by default.")

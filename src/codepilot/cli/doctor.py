@@ -37,7 +37,7 @@ class Finding:
 
 def examine(console: Console, environ: Mapping[str, str], *, as_json: bool) -> int:
     """Print the findings; 0 when a run can work here, else 4."""
-    findings = [_python(), _git(), *_levels(), _home(environ), *_runs(environ), *_skills()]
+    findings = [_python(), _git(), *_levels(), _home(environ), *_runs(environ), *_skills(), *_models(environ)]
     healthy = all(finding.ok for finding in findings if finding.needed)
     if as_json:
         document = [vars(finding) for finding in findings]
@@ -70,6 +70,34 @@ def _skills() -> list[Finding]:
         Finding(f"skills of {failure.details['package']}", False, failure.message, failure.advice, needed=False)
         for failure in all_skills().left_out
     ]
+
+
+def _models(environ: Mapping[str, str]) -> list[Finding]:
+    """Which chat models could be asked from here; none is needed for the agent that repairs without one."""
+    from codepilot.models import configured_models, usual_model
+
+    try:
+        settings = load_settings(None, environ).models
+    except CodePilotError as error:
+        return [Finding("models", False, error.failure.message, error.failure.advice, needed=False)]
+    findings = []
+    for provider in configured_models(environ, settings):
+        if not provider.sdk_installed:
+            advice = f"pip install {provider.package} genai-prices into CodePilot's environment."
+            findings.append(
+                Finding(f"model {provider.name}", False, f"{provider.package} is not installed", advice, False)
+            )
+            continue
+        ready = provider.key_present or provider.key_optional
+        key = f"{provider.variable} is {'set' if provider.key_present else 'not set'}"
+        said = f"{key}; asked at {provider.url}" if provider.url else key
+        findings.append(Finding(f"model {provider.name}", ready, said, f"Set {provider.variable}.", needed=False))
+    try:
+        usual = usual_model(environ, settings)
+    except CodePilotError as error:
+        return [*findings, Finding("model by default", False, "none", error.failure.advice, needed=False)]
+    behind = f", else {settings.fallback}" if settings.fallback else ""
+    return [*findings, Finding("model by default", True, f"{usual}{behind}", needed=False)]
 
 
 def _levels() -> list[Finding]:

@@ -52,6 +52,8 @@ def opening(task: TaskSpec, run_id: str, home: Home, level: str, executor: str |
     table.add_row("task", Text(plain(task.goal.natural)))
     table.add_row("repository", Text(task.repo + (f" at {task.ref}" if task.ref else " as it is now")))
     table.add_row("agent", Text(task.agent))
+    if task.model:
+        table.add_row("model", Text(task.model + (f", else {task.fallback_model}" if task.fallback_model else "")))
     table.add_row("sandbox", sandbox_row(level, executor))
     if network := opened(task):
         table.add_row("network", Text(network))

@@ -124,6 +124,10 @@ class TaskSpec(Contract):
     priority: int = Field(default=0, ge=-100, le=100)
     """Runs of a higher one are worked on first."""
     agent: str = "repair"
+    model: str | None = None
+    """The chat model that the agent thinks with, for example `anthropic:claude-sonnet-4-6`."""
+    fallback_model: str | None = None
+    """The one that replies when the first cannot be had."""
     python: str | None = None
     sandbox_level: Literal["best", "bubblewrap", "landlock", "none"] = "best"
     origin: TaskOrigin | None = None

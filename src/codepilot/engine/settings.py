@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,12 +19,17 @@ from codepilot.core.contract import Contract
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import Host, Policy, tightened
 from codepilot.core.task import Budget, TaskKind, default_budget
+from codepilot.models.settings import ModelSettings
 from codepilot.project import ProjectSettings
 
 FILE_NAME = "codepilot.toml"
 ENV_PREFIX = "CODEPILOT_"
 TOKEN_VARIABLE = "CODEPILOT_EXECUTOR_TOKEN"
-READERS_OWN = {"executor": "where its code is sent", "network": "which of your credentials are used"}
+READERS_OWN = {
+    "executor": "where its code is sent",
+    "network": "which of your credentials are used",
+    "models": "which models are asked, and where",
+}
 """Sections that only the reader's own configuration may have."""
 
 
@@ -62,6 +68,7 @@ class Settings(Contract):
     policy: Policy = Policy()
     executor: ExecutorSection = ExecutorSection()
     network: NetworkSection = NetworkSection()
+    models: ModelSettings = ModelSettings()
 
 
 def load_settings(repo: Path | None, environ: Mapping[str, str]) -> Settings:
@@ -79,6 +86,23 @@ def load_settings(repo: Path | None, environ: Mapping[str, str]) -> Settings:
             _validate(merged, str(source))
     _merge(merged, _from_environment(environ))
     return _validate(merged, "the environment")
+
+
+def own_settings(environ: Mapping[str, str]) -> Settings:
+    """The reader's own alone, read again only when its file or the environment says something else."""
+    said = tuple(sorted((name, value) for name, value in environ.items() if name.startswith(ENV_PREFIX)))
+    source = _user_file(environ)
+    try:
+        seen = source.stat() if source is not None else None
+    except OSError:
+        seen = None
+    return _own_settings(source, seen and (seen.st_mtime_ns, seen.st_size, seen.st_ino), said)
+
+
+@lru_cache(maxsize=4)
+def _own_settings(source: Path | None, _: object, said: tuple[tuple[str, str], ...]) -> Settings:
+    home = {} if source is None else {"XDG_CONFIG_HOME": str(source.parent.parent)}
+    return load_settings(None, {**dict(said), **home})
 
 
 def make_budget(kind: TaskKind, *layers: Mapping[str, Any]) -> Budget:

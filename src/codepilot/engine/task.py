@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from codepilot.agents import Agent, make_agent
+from codepilot.agents import Agent
 from codepilot.core.decide import start
 from codepilot.core.events import EventDraft, EventType
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -18,6 +18,7 @@ from codepilot.core.run import Run
 from codepilot.core.task import Capability, Goal, RiskProfile, TaskKind, TaskSpec
 from codepilot.engine.base import carry_base, pin
 from codepilot.engine.settings import load_settings, make_budget
+from codepilot.engine.staffing import choose_models, make_thinker
 from codepilot.store import new_id
 from codepilot.workspace import find_root, has_password, is_url, resolve_commit
 
@@ -35,6 +36,10 @@ class Request:
     ref: str | None = None
     python: str | None = None
     agent: str = "repair"
+    model: str | None = None
+    fallback_model: str | None = None
+    elsewhere: bool = False
+    """Whether others work on it: keys and packages are theirs to have."""
     budget: Mapping[str, Any] = field(default_factory=dict)
     unsafe_no_sandbox: bool = False
     hosts: tuple[str, ...] = ()
@@ -65,7 +70,6 @@ def submit(house: House, task: TaskSpec, run_id: str | None = None) -> Run:
 
 def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
     """The request as a contract, with the configuration chain applied; what cannot work is refused here."""
-    agent = make_agent(request.agent)
     if is_url(request.repo) and has_password(request.repo):
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
@@ -74,6 +78,9 @@ def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
         )
     root = None if is_url(request.repo) else _local_root(request.repo, request.ref)
     settings = load_settings(root, environ)
+    model, fallback = choose_models(request.agent, request.model, request.fallback_model, settings.models, environ)
+    here = not request.elsewhere
+    agent = make_thinker(request.agent, model, fallback, settings.models, environ, here=here)
     level: Literal["best", "bubblewrap", "landlock", "none"] = settings.sandbox.level
     return TaskSpec(
         task_id=new_id("t-"),
@@ -84,6 +91,8 @@ def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
         tests=request.tests,
         budget=make_budget(TaskKind.BUGFIX, settings.budget, request.budget),
         agent=request.agent,
+        model=model,
+        fallback_model=fallback,
         python=absolute(request.python),
         policy=settings.policy,
         approved_hosts=_hosts(request.hosts),

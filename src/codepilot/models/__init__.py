@@ -1,6 +1,6 @@
 """Chat models behind one protocol. The SDKs of providers are imported no sooner than a model of theirs is asked."""
 
-from codepilot.models.choose import KEYS, configured_models, make_model, usual_model
+from codepilot.models.choose import KEYS, configured_models, make_model, settled, usual_model
 from codepilot.models.estimate import estimated, prompt_tokens
 from codepilot.models.fallback import FallbackModel
 from codepilot.models.protocol import (
@@ -46,6 +46,7 @@ __all__ = [
     "make_model",
     "never",
     "prompt_tokens",
+    "settled",
     "unheard",
     "usual_model",
 ]

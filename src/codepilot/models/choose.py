@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.models.connection import Connection
+from codepilot.models.failing import sdk_missing
 from codepilot.models.fallback import FallbackModel
 from codepilot.models.files import replayed, scripted
 from codepilot.models.prices import Prices
@@ -49,6 +51,8 @@ class Wanted:
     environ: Mapping[str, str]
     settings: ModelSettings
     retry: Retry
+    here: bool
+    """Whether it is asked from this machine, which must have the key and the package then."""
 
 
 def make_model(
@@ -58,11 +62,11 @@ def make_model(
     environ: Mapping[str, str],
     settings: ModelSettings | None = None,
     retry: Retry | None = None,
+    here: bool = True,
 ) -> Model:
     """The model that `spec` names, with `fallback` behind it. What cannot work is refused here, before it is asked."""
-    settings, retry = settings or ModelSettings(), retry or Retry()
-    first = _make(spec, environ, settings, retry)
-    return FallbackModel(first, _make(fallback, environ, settings, retry)) if fallback else first
+    make = partial(_make, environ=environ, settings=settings or ModelSettings(), retry=retry or Retry(), here=here)
+    return FallbackModel(make(spec), make(fallback)) if fallback else make(spec)
 
 
 def usual_model(environ: Mapping[str, str], settings: ModelSettings) -> str:
@@ -86,6 +90,8 @@ class Provider:
     name: str
     variable: str
     key_present: bool
+    key_optional: bool
+    package: str
     sdk_installed: bool
     url: str | None
 
@@ -98,6 +104,8 @@ def configured_models(environ: Mapping[str, str], settings: ModelSettings) -> tu
             name=name,
             variable=variable,
             key_present=bool(environ.get(variable, "").strip()),
+            key_optional=name == "openai-compatible",
+            package=name.partition("-")[0],
             sdk_installed=find_spec(name.partition("-")[0]) is not None,
             url=environ.get(URLS.get(name, ""), "").strip() or urls.get(name),
         )
@@ -105,7 +113,13 @@ def configured_models(environ: Mapping[str, str], settings: ModelSettings) -> tu
     )
 
 
-def _make(spec: str, environ: Mapping[str, str], settings: ModelSettings, retry: Retry) -> Model:
+def settled(spec: str) -> str:
+    """`spec` as it means the same wherever it is read: files by their whole path."""
+    kind, _, name = spec.partition(":")
+    return f"{kind}:{Path(name).expanduser().absolute()}" if kind in ("replay", "scripted") and name else spec
+
+
+def _make(spec: str, *, environ: Mapping[str, str], settings: ModelSettings, retry: Retry, here: bool) -> Model:
     kind, colon, name = spec.partition(":")
     known: dict[str, Callable[[Wanted], Model]] = {
         "anthropic": _anthropic,
@@ -114,7 +128,7 @@ def _make(spec: str, environ: Mapping[str, str], settings: ModelSettings, retry:
         "replay": lambda wanted: replayed(Path(wanted.name)),
         "scripted": lambda wanted: scripted(Path(wanted.name)),
     }
-    wanted = Wanted(spec, kind, name.strip(), environ, settings, retry)
+    wanted = Wanted(spec, kind, name.strip(), environ, settings, retry, here)
     if kind in known and wanted.name:
         return known[kind](wanted)
     from importlib.metadata import entry_points
@@ -152,6 +166,7 @@ def _provider_of(spec: str) -> str:
 def _anthropic(wanted: Wanted) -> Model:
     from codepilot.models.anthropic import AnthropicModel
 
+    _require_package(wanted, AnthropicModel.package)
     url = _url(wanted, wanted.settings.anthropic_url)
     return AnthropicModel(wanted.spec, _prices(wanted), _connection(wanted, url, _key(wanted)))
 
@@ -159,6 +174,7 @@ def _anthropic(wanted: Wanted) -> Model:
 def _openai(wanted: Wanted) -> Model:
     from codepilot.models.openai import OpenAIModel
 
+    _require_package(wanted, OpenAIModel.package)
     url = _url(wanted, wanted.settings.openai_url)
     return OpenAIModel(wanted.spec, _prices(wanted), _connection(wanted, url, _key(wanted)))
 
@@ -166,6 +182,7 @@ def _openai(wanted: Wanted) -> Model:
 def _compatible(wanted: Wanted) -> Model:
     from codepilot.models.openai import OpenAIModel
 
+    _require_package(wanted, OpenAIModel.package)
     url, _, name = wanted.name.rpartition("#")
     if not url or not name:
         raise CodePilotError(
@@ -238,10 +255,15 @@ def _check_url(url: str, settings: ModelSettings) -> None:
         )
 
 
+def _require_package(wanted: Wanted, package: str) -> None:
+    if wanted.here and find_spec(package) is None:
+        raise sdk_missing(package)
+
+
 def _key(wanted: Wanted, *, needed: bool = True) -> str | None:
     variable = KEYS[wanted.kind]
     key = wanted.environ.get(variable, "").strip()
-    if not key and needed:
+    if not key and needed and wanted.here:
         raise CodePilotError(
             FailureKind.MODEL_AUTH,
             f"{wanted.spec} needs a key, and {variable} is not set.",

@@ -80,6 +80,14 @@ def refused(model: str, refusal: Refusal, now: float, clean: Callable[[str], str
     return ModelFailure(kind, message.format(model=model, said=said), advice, again=again, wait=wait, **details)
 
 
+def sdk_missing(package: str) -> ModelFailure:
+    return ModelFailure(
+        FailureKind.INVALID_SPEC,
+        f"The model needs the package {package!r}, which is not installed.",
+        next_action=f"Install it into CodePilot's environment: pip install {package} genai-prices",
+    )
+
+
 _TOLD = {
     FailureKind.MODEL_AUTH: ("{model} does not accept the key: {said}", ""),
     FailureKind.MODEL_QUOTA: ("The quota of {model} is used up: {said}", ""),

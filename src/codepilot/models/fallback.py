@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from codepilot.core.events import DependencyDegraded, Usage
-from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.models.failing import ModelFailure
 from codepilot.models.protocol import Hear, Message, Model, Reply, Stopped, Tool, never, unheard
 
 AWAY = frozenset({FailureKind.MODEL_OVERLOADED, FailureKind.MODEL_TIMEOUT, FailureKind.MODEL_QUOTA})
 """Failures that another model may not have at the same moment."""
-
-
-def _away(error: CodePilotError) -> bool:
-    """Whether the model cannot be had, or was asked again and again in vain."""
-    return error.kind in AWAY or (isinstance(error, ModelFailure) and error.again)
+REST_SEC = 60.0
 
 
 class FallbackModel:
-    """Asks a second model whenever the first cannot be had; such a reply tells of it."""
+    """Asks a second model whenever the first cannot be had; such a reply tells of it.
 
-    def __init__(self, first: Model, second: Model) -> None:
+    A first one that was asked again and again in vain is left alone for a while: not every turn has to wait for it.
+    """
+
+    def __init__(self, first: Model, second: Model, clock: Callable[[], float] = time.monotonic) -> None:
         self._first = first
         self._second = second
+        self._clock = clock
+        self._resting: tuple[float, Failure] | None = None
         self.name = first.name
 
     @property
@@ -41,26 +43,45 @@ class FallbackModel:
         hear: Hear = unheard,
         stopped: Stopped = never,
     ) -> Reply:
-        try:
-            return self._first.reply(
+        def ask(model: Model) -> Reply:
+            return model.reply(
                 messages, temperature=temperature, max_tokens=max_tokens, tools=tools, hear=hear, stopped=stopped
             )
-        except CodePilotError as error:
-            if not _away(error):
-                raise
-            consequence = f"{self._second.name} replies in place of {self._first.name}"
-            degraded = DependencyDegraded(dependency="model", consequence=consequence, failure=error.failure)
-        try:
-            reply = self._second.reply(
-                messages, temperature=temperature, max_tokens=max_tokens, tools=tools, hear=hear, stopped=stopped
-            )
-        except CodePilotError as error:
-            before = {"in_place_of": f"{degraded.failure.kind}: {degraded.failure.message}"}
-            error.failure = error.failure.model_copy(update={"details": {**error.failure.details, **before}})
-            raise
-        return reply.model_copy(update={"degraded": degraded})
+
+        failure = self._why_it_rests()
+        if failure is None:
+            try:
+                return ask(self._first)
+            except CodePilotError as error:
+                if not _away(error):
+                    raise
+                failure = error.failure
+                if isinstance(error, ModelFailure):
+                    self._resting = (self._clock() + REST_SEC, failure)
+        return self._in_place(ask, failure)
 
     def estimate(self, messages: Sequence[Message], max_tokens: int, tools: Sequence[Tool] = ()) -> Usage:
         """The dearer of the two: either may come to reply."""
         both = (model.estimate(messages, max_tokens, tools) for model in (self._first, self._second))
         return max(both, key=lambda usage: (usage.cost_usd, usage.tokens))
+
+    def _why_it_rests(self) -> Failure | None:
+        if self._resting is not None and self._clock() < self._resting[0]:
+            return self._resting[1]
+        return None
+
+    def _in_place(self, ask: Callable[[Model], Reply], failure: Failure) -> Reply:
+        consequence = f"{self._second.name} replies in place of {self._first.name}"
+        try:
+            reply = ask(self._second)
+        except CodePilotError as error:
+            before = {"in_place_of": f"{failure.kind}: {failure.message}"}
+            error.failure = error.failure.model_copy(update={"details": {**error.failure.details, **before}})
+            raise
+        degraded = DependencyDegraded(dependency="model", consequence=consequence, failure=failure)
+        return reply.model_copy(update={"degraded": degraded})
+
+
+def _away(error: CodePilotError) -> bool:
+    """Whether the model cannot be had, or was asked again and again in vain."""
+    return error.kind in AWAY or (isinstance(error, ModelFailure) and error.again)

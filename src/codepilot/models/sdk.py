@@ -19,7 +19,7 @@ from codepilot.core.failures import FailureKind
 from codepilot.models.calling import call, loop
 from codepilot.models.connection import Connection
 from codepilot.models.estimate import estimated
-from codepilot.models.failing import SHOWN, ModelFailure, Refusal, refused
+from codepilot.models.failing import SHOWN, ModelFailure, Refusal, refused, sdk_missing
 from codepilot.models.prices import Prices
 from codepilot.models.protocol import Hear, Message, Reply, Stopped, Tool, never, unheard
 
@@ -186,11 +186,7 @@ def load_sdk(package: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        raise ModelFailure(
-            FailureKind.INVALID_SPEC,
-            f"The model needs the package {package!r}, which is not installed: {error}.",
-            next_action=f"Install it into CodePilot's environment: pip install {package} genai-prices",
-        ) from error
+        raise sdk_missing(package) from error
 
 
 def _of_transport(error: Exception) -> bool:

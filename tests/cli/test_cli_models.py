@@ -1,0 +1,154 @@
+"""Agents that think, from the command line: chosen, refused before a run exists, and at work through a real SDK."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_kit import Command, Repo
+
+from codepilot.core.events import EventType
+from model_server import KEY, Answer, Call, HttpError, ModelServer, Request
+
+
+def result(**fields: object) -> str:
+    return f"<result>{json.dumps(fields)}</result>"
+
+
+PATCH = "write_file('shop.py', read_file('shop.py').replace('amount > limit', 'amount >= limit'))"
+SAID = {
+    "RepoMapper": result(build_system="python", test_cmd=["python", "-m", "unittest"]),
+    "Planner": result(nodes=[{"id": "one", "title": "mend it"}], root_cause="the limit itself", approach="include it"),
+    "Reviewer": result(verdict="APPROVE", patch_loc=2, notes="fine"),
+    "Reflector": result(root_cause="unclear", fix_hypothesis="include the limit"),
+}
+
+
+def mender(request: Request) -> Answer:
+    """What a model would say: each role once, the Implementer acting first."""
+    for role, said in SAID.items():
+        if f"You are the {role}" in request.text:
+            return said
+    acted = any(message["role"] == "assistant" for message in request.body["messages"])
+    return result(rationale="include the limit", confidence=0.9) if acted else Call("python", {"code": PATCH})
+
+
+@pytest.mark.parametrize("model", [None, "compatible"])
+def test_a_thinking_agent_repairs_and_its_use_is_counted(codepilot: Command, shop: Path, model: str | None) -> None:
+    with ModelServer(mender) as server:
+        spec = server.compatible if model == "compatible" else model
+        chosen = () if spec is None else ("--model", spec)
+        ended = codepilot("fix", str(shop), "--agent", "codeact", *chosen, "--json", **server.environ)
+        asked = {request.api for request in server.requests}
+        count = len(server.requests)
+    assert ended.code == 0, ended.out + ended.err
+    assert asked == ({"anthropic"} if model is None else {"openai"})
+    assert ended.json["tokens"] == 110 * count
+    assert (ended.json["cost_usd"] > 0) == (model != "compatible")
+    with codepilot.house() as house:
+        events = house.store.events(ended.json["run_id"])
+        run = house.store.load(ended.json["run_id"])
+    assert run.task.model == (spec or "anthropic:claude-sonnet-4-6")
+    kept = "".join(event.model_dump_json() for event in events)
+    written = [
+        path.read_text(errors="replace") for path in codepilot.home.rglob("*") if path.suffix in (".jsonl", ".json")
+    ]
+    assert not [text for text in (kept, ended.out, ended.err, *written) if KEY in text]
+
+
+def test_the_fallback_replies_where_the_model_is_overloaded(codepilot: Command, shop: Path) -> None:
+    def script(request: Request) -> Answer:
+        return HttpError(529) if request.api == "anthropic" else mender(request)
+
+    with ModelServer(script) as server:
+        arguments = ("--agent", "codeact", "--fallback-model", "openai:gpt-5.1", "--json")
+        ended = codepilot("fix", str(shop), *arguments, **server.environ)
+        first = [request.api for request in server.requests].count("anthropic")
+    assert ended.code == 0, ended.out + ended.err
+    assert first == 3, "a model that is away is left alone for a while"
+    with codepilot.house() as house:
+        types = [event.type for event in house.store.events(ended.json["run_id"])]
+    assert EventType.DEPENDENCY_DEGRADED in types
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "code", "saying"),
+    [
+        ((), {}, 2, "No model is chosen and there is no key"),
+        (("--model", "anthropic:x"), {}, 3, "ANTHROPIC_API_KEY is not set"),
+        (("--model", "antropic:x"), {}, 2, "did you mean anthropic"),
+        (
+            ("--model", "openai-compatible:http://127.0.0.1:1#x", "--fallback-model", "openai:y"),
+            {},
+            3,
+            "OPENAI_API_KEY",
+        ),
+        ((), {"CODEPILOT_MODELS_DEFAULT": "claude-x"}, 2, "did you mean anthropic:claude-x"),
+        (
+            ("--model", "openai:x"),
+            {"OPENAI_API_KEY": KEY, "CODEPILOT_MODELS_TIMEOUT_SEC": "0"},
+            2,
+            "models.timeout_sec",
+        ),
+    ],
+)
+def test_what_cannot_think_is_refused_before_a_run_exists(
+    codepilot: Command, shop: Path, arguments: tuple[str, ...], environ: dict[str, str], code: int, saying: str
+) -> None:
+    ended = codepilot("fix", str(shop), "--agent", "codeact", *arguments, **environ)
+    told = " ".join((ended.out + ended.err).split())
+    assert saying in told
+    assert "→" in told
+    assert ended.code == code
+    assert codepilot.newest() is None
+
+
+def test_a_model_for_an_agent_that_asks_none_is_a_mistake(codepilot: Command, shop: Path) -> None:
+    ended = codepilot("fix", str(shop), "--model", "anthropic:x", ANTHROPIC_API_KEY=KEY)
+    assert ended.code == 2
+    assert "asks no model" in ended.out + ended.err
+
+
+def test_a_task_can_be_queued_for_workers_that_have_the_key(codepilot: Command, shop: Path) -> None:
+    queued = codepilot("submit", str(shop), "--agent", "codeact", "--model", "anthropic:claude-sonnet-4-6", "--json")
+    assert queued.code == 0, queued.out + queued.err
+    with ModelServer(mender) as server:
+        worked = codepilot("worker", "--until-idle", "--json", "--listen", "127.0.0.1:0", **server.environ)
+        assert server.requests
+    assert worked.code == 0, worked.err
+    assert KEY not in worked.out + worked.err
+    assert codepilot("show", "last", "--json").json["status"] == "DONE"
+
+
+def test_a_role_is_asked_as_the_reader_says(codepilot: Command, repo: Repo, shop: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config" / "codepilot"
+    config.mkdir(parents=True)
+    (config / "codepilot.toml").write_text("[models.roles.Planner]\ntemperature = 0.75\nmax_tokens = 333\n")
+    own = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    with ModelServer(mender) as server:
+        ended = codepilot("fix", str(shop), "--agent", "codeact", "--json", **server.environ, **own)
+        asked = [(request.body["temperature"], request.body["max_tokens"]) for request in server.requests]
+        planned = ["You are the Planner" in request.text for request in server.requests]
+    assert ended.code == 0, ended.out
+    assert {pair == (0.75, 333) for pair, planner in zip(asked, planned, strict=True) if planner} == {True}
+    assert (0.75, 333) not in [pair for pair, planner in zip(asked, planned, strict=True) if not planner]
+    (config / "codepilot.toml").write_text("[models.roles.Plannr]\ntemperature = 0.75\n")
+    ended = codepilot("fix", str(shop), "--agent", "codeact", **server.environ, **own)
+    assert ended.code == 2
+    assert "did you mean Planner" in ended.out + ended.err
+
+
+def test_doctor_tells_which_models_could_be_asked(codepilot: Command, tmp_path: Path) -> None:
+    def models(**environ: str) -> dict[str, tuple[bool, str]]:
+        told = codepilot("doctor", "--json", cwd=tmp_path, **environ)
+        assert (told.code, KEY in told.out) == (0, False)
+        return {one["name"]: (one["ok"], one["detail"]) for one in told.json["findings"] if "model" in one["name"]}
+
+    without = models()
+    assert without["model anthropic"] == (False, "ANTHROPIC_API_KEY is not set")
+    assert without["model by default"] == (False, "none")
+    told = models(ANTHROPIC_API_KEY=KEY, OPENAI_BASE_URL="https://proxy.example/v1")
+    assert told["model anthropic"] == (True, "ANTHROPIC_API_KEY is set")
+    assert told["model openai"] == (False, "OPENAI_API_KEY is not set; asked at https://proxy.example/v1")
+    assert told["model by default"] == (True, "anthropic:claude-sonnet-4-6")
