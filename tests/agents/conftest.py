@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from codepilot.agents import Desk
+from codepilot.context import Files, Survey
 from codepilot.core.artifacts import ArtifactRef, ArtifactType, TestSummary
 from codepilot.core.events import (
     BaselineRecorded,
@@ -83,6 +84,7 @@ class Place:
     checkpoint: Callable[[], None] = lambda: None
     on_record: Callable[[EventDraft], None] = lambda draft: None
     kept: dict[str, bytes] = field(default_factory=dict)
+    survey: Callable[[], Survey] | None = None
 
     def keep(self, data: bytes) -> ArtifactRef:
         digest = hashlib.sha256(data).hexdigest()
@@ -125,6 +127,7 @@ class Place:
             seconds_left=lambda: 60.0,
             keep=self.keep,
             fetch=lambda ref: self.kept[ref.sha256],
+            survey=self.survey,
         )
 
     def of(self, kind: EventType) -> list[Event]:
@@ -182,6 +185,14 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     finally:
         executor.close()
     return Checkout(root, folder / "objects.git", tree, project, baseline)
+
+
+@pytest.fixture(scope="session")
+def survey(checkout: Checkout) -> Survey:
+    with ObjectStore.open(checkout.objects) as objects:
+        files = Files.of_tree(objects, checkout.tree)
+        sources = {path: files.read(path) for path in files.hashes}
+    return Survey.of(Files(files.hashes, sources.get))
 
 
 @pytest.fixture

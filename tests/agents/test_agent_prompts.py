@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from codepilot.agents import PARTS, ROLES, CodeActAgent, Role
+from codepilot.context import Survey
 from codepilot.core.artifacts import PatchCandidate, RepoMap, Review, TestError, TestResult
-from codepilot.core.events import PatchProposed, State
+from codepilot.core.events import EventType, PatchProposed, State
+from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.plan import Plan, PlanNode
 from codepilot.models import Message, ScriptedModel
 
@@ -42,8 +44,9 @@ def opening_of(role: Role, place: Place) -> tuple[Message, ...]:
     return model.requests[0]
 
 
-def so_far(place: Place, role: Role) -> None:
+def so_far(place: Place, role: Role, survey: Survey) -> None:
     """A run in the middle of its work: everything that some role is shown exists."""
+    place.survey = lambda: survey
     plan = Plan(
         nodes=() if role.state is State.IMPLEMENT else (PlanNode(id="one", title="mend total"),),
         root_cause="a percentage is a hundredth",
@@ -79,8 +82,8 @@ def so_far(place: Place, role: Role) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(EVERY))
-def test_the_prompt_of_a_role_is_the_one_on_record(place: Place, name: str) -> None:
-    so_far(place, EVERY[name])
+def test_the_prompt_of_a_role_is_the_one_on_record(place: Place, survey: Survey, name: str) -> None:
+    so_far(place, EVERY[name], survey)
     told = "\n\n".join(f"===== {message.role} =====\n{message.content}" for message in opening_of(EVERY[name], place))
     kept = SNAPSHOTS / f"{name}.txt"
     if os.environ.get("RENEW_SNAPSHOTS"):
@@ -98,10 +101,31 @@ def test_the_prompt_of_a_role_is_the_one_on_record(place: Place, name: str) -> N
         ("TestWriter", ["# Reflection", "# Changes that did not hold", "# Plan\n"]),
     ],
 )
-def test_a_role_sees_only_what_it_needs(place: Place, name: str, unseen: list[str]) -> None:
-    so_far(place, EVERY[name])
+def test_a_role_sees_only_what_it_needs(place: Place, survey: Survey, name: str, unseen: list[str]) -> None:
+    so_far(place, EVERY[name], survey)
     task = opening_of(EVERY[name], place)[1].content
     assert [title for title in unseen if title in task] == []
+
+
+def test_what_was_chosen_of_the_repository_is_recorded_once_a_step(place: Place, survey: Survey) -> None:
+    place.survey = lambda: survey
+    place.run = place.run.model_copy(update={"plan": Plan(nodes=(PlanNode(id="a"), PlanNode(id="b")))})
+    model = ScriptedModel(['<result>{"rationale": "r"}</result>'] * 2)
+    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    (gathered,) = place.of(EventType.CONTEXT_GATHERED)
+    assert "shop/price.py" in [choice.path for choice in gathered.data.choices]  # type: ignore[attr-defined]
+    assert all("def total(prices, discount=0):" in request[1].content for request in model.requests)
+
+
+def test_a_repository_that_cannot_be_mapped_is_worked_on_all_the_same(place: Place) -> None:
+    def broken() -> Survey:
+        raise CodePilotError(FailureKind.INTERNAL, "no grammar")
+
+    place.survey = broken
+    model = ScriptedModel(['<result>{"rationale": "r"}</result>'])
+    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    (degraded,) = place.of(EventType.DEPENDENCY_DEGRADED)
+    assert degraded.data.dependency == "context"  # type: ignore[attr-defined]
 
 
 def test_prompts_are_short() -> None:

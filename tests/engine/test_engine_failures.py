@@ -113,7 +113,7 @@ def test_a_tool_of_the_map_that_is_missing_has_the_repository_mapped_again(house
 
 
 def test_a_conversation_that_grows_too_long_is_a_spent_budget(house: House, checkout: Path) -> None:
-    talk = [code(f"print('{number}' * 7900)") for number in range(8)]
+    talk = ["hm " * 4000 + "\n" + code(f"print('{number}' * 7900)") for number in range(8)]
     model = until(MAP, PLAN, *talk, context_tokens=20_000)
     run, _ = drive(house, checkout, model)
     assert run.failure is not None

@@ -17,6 +17,7 @@ from codepilot.agents.replies import PYTHON_TOOL, Code, Malformed, Result, read_
 from codepilot.agents.roles import Names, Role, Sections, opening
 from codepilot.agents.seat import Seat
 from codepilot.agents.stuck import Deed, going_in_circles
+from codepilot.agents.surroundings import surroundings
 from codepilot.agents.transcript import ACCEPTED, FORMAT_ERROR, Turn, condensed_in, conversation, turns_of
 from codepilot.core.artifacts import ArtifactRef
 from codepilot.core.breaker import count_failed, tripped
@@ -69,7 +70,9 @@ class Conversation:
 
     def artifact(self) -> Contract:
         """Take turns until one brings the result."""
-        first = opening(self.role, self.seat.desk, self.hands.registry.documentation(self.hands.capability), self.part)
+        tools = self.hands.registry.documentation(self.hands.capability)
+        part = {**surroundings(self.role, self.seat), **self.part}
+        first = opening(self.role, self.seat.desk, tools, part)
         while True:
             if self.turns and self.turns[-1].result is not None:
                 return accepted(self.role, self.seat, self.turns[-1].result)

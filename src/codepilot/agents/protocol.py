@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from codepilot.context import Survey
 from codepilot.core.artifacts import ArtifactRef, PatchCandidate, Reflection, RepoMap, Review
 from codepilot.core.events import Event, EventDraft, State
 from codepilot.core.plan import Plan
@@ -50,6 +51,8 @@ class Desk:
     """Whether what is in flight must not be waited for: cancelled, lost, leaving or out of budget."""
     hear: Callable[[str], None] = lambda piece: None
     """Gets a model's words while they come."""
+    survey: Callable[[], Survey] | None = None
+    """A map of the base, where one can be made."""
     earlier: Sequence[Event] = ()
     """The whole run's events when the step began."""
 

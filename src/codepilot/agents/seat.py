@@ -23,6 +23,8 @@ class Seat:
     failed_calls: tuple[FailedCall, ...] = field(init=False)
     asked: str = field(init=False)
     """The model that was asked last."""
+    gathered: bool = False
+    """Whether it is on record what is shown of the repository."""
     acted: bool = field(init=False)
     """Whether code of this step has run, in this life or an earlier one."""
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TypeVar
 
 from pydantic import JsonValue
 
 from codepilot.agents import Agent, Desk
+from codepilot.context import Files, Survey
 from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.contract import Contract
 from codepilot.core.events import (
@@ -176,7 +178,13 @@ class Work:
             keep=lambda data: self.artifacts.put(data, ArtifactType.LOG),
             fetch=self.artifacts.get,
             stopped=self._must_stop,
+            survey=cache(partial(self._survey, site)),
         )
+
+    def _survey(self, site: Site) -> Survey:
+        """The base, mapped; what was parsed of the repository once is not parsed again."""
+        known = self.home.repos / f"{self.base.repo_id}.symbols.db"
+        return Survey.of(Files.of_tree(site.objects, self.base.tree), known)
 
     def _must_stop(self) -> bool:
         """Whether a call in flight is not worth waiting for. A pause waits for it."""

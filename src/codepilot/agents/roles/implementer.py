@@ -39,6 +39,7 @@ IMPLEMENTER = Role(
     template=Path(__file__).with_suffix(".md"),
     inputs=_inputs,
     state=State.IMPLEMENT,
+    context_tokens=6000,
     capability=Capability.FULL_SHELL,
     given=("diff", "touched_files", "alternatives"),
     filled=_filled,

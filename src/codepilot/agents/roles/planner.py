@@ -45,5 +45,7 @@ PLANNER = Role(
     template=Path(__file__).with_suffix(".md"),
     inputs=_inputs,
     state=State.PLAN,
+    outline_tokens=1500,
+    context_tokens=6000,
     check=_check,
 )

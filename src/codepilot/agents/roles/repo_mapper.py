@@ -27,4 +27,5 @@ REPO_MAPPER = Role(
     template=Path(__file__).with_suffix(".md"),
     inputs=_inputs,
     state=State.MAP_REPO,
+    outline_tokens=2000,
 )

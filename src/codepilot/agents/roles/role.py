@@ -50,7 +50,8 @@ class Role:
     """One way of working, found by its name.
 
     `state` is the one that it plays; all of IMPLEMENT may have parts of a plan. `skills` names those it has, None for
-    all that its capability allows. `filled` gives the fields of the output that the platform knows better than a
+    all that its capability allows. `outline_tokens` and `context_tokens` say how much it is shown of the repository
+    before it has read anything. `filled` gives the fields of the output that the platform knows better than a
     model, `check` what is wrong with an output beyond its schema, and `unreadable` the output of a model that gives
     none that can be read, where that is an answer too.
     """
@@ -64,6 +65,8 @@ class Role:
     inputs: Callable[[Desk], Sections]
     state: State = State.IMPLEMENT
     capability: Capability = Capability.READ_ONLY
+    outline_tokens: int = 0
+    context_tokens: int = 0
     skills: tuple[str, ...] | None = None
     given: tuple[str, ...] = ()
     filled: Callable[[Desk], JsonObject] = _nothing
