@@ -26,8 +26,13 @@ def open_log(house: House, run_id: str) -> RunLog:
 
 def close_run(run: Run, house: House) -> None:
     """Idempotent: a crash in here is repaired by calling it again."""
-    store, home = house.store, house.home
     open_log(house, run.run_id).close()
+    leave_record(run, house)
+
+
+def leave_record(run: Run, house: House) -> None:
+    """The same, of a run whose log is up to date."""
+    store, home = house.store, house.home
     if not run.terminal:
         return
     if run.bundle is None:

@@ -12,7 +12,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import Policy
 from codepilot.core.run import Run
 from codepilot.core.task import Capability, TaskSpec
-from codepilot.engine.settings import TOKEN_VARIABLE, ExecutorSection, load_settings
+from codepilot.engine.settings import TOKEN_VARIABLE, ExecutorSection, own_settings
 from codepilot.executor import CreateWorkspace, Executor, LocalExecutor, NetworkSeen
 from codepilot.sandbox import Credential, Least, Level, Wanted, choose, weaker
 from codepilot.skills import answer_calls, count_calls
@@ -43,7 +43,7 @@ def open_executor(
     seen: NetworkSeen | None = None,
 ) -> Executor:
     """`capability` and `network` bound what skills that run on the host's side may do for code inside."""
-    settings = load_settings(None, os.environ)
+    settings = own_settings(os.environ)
     if settings.executor.url is not None:
         if settings.network.credentials:
             raise CodePilotError(
@@ -100,7 +100,7 @@ def _check_secrecy(section: ExecutorSection, url: str) -> None:
 
 def executor_url(environ: Mapping[str, str]) -> str | None:
     """Where the configuration lets code run, if not here."""
-    return load_settings(None, environ).executor.url
+    return own_settings(environ).executor.url
 
 
 def check_place(run: Run) -> None:
@@ -130,7 +130,7 @@ def seen_at(executor: Executor, objects: ObjectStore, workspace: str) -> str:
 
 def remover(task: TaskSpec, home: Home) -> Callable[[str], None]:
     """How workspaces of an ended run are removed. An executor that is away does not undo what the run achieved."""
-    if load_settings(None, os.environ).executor.url is None:
+    if own_settings(os.environ).executor.url is None:
         return lambda workspace: remove_workspace(home.workspaces / workspace)
 
     def remove(workspace: str) -> None:

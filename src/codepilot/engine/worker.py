@@ -11,14 +11,15 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import reduce
 
 from codepilot.agents import Agent
 from codepilot.core.decide import Failed, Outcome, Paused, cancelled, decide, decide_start
 from codepilot.core.events import TERMINAL, WAITING, Event, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
-from codepilot.core.run import Run
+from codepilot.core.run import Run, evolve
 from codepilot.core.task import TaskSpec
-from codepilot.engine.close import close_run, open_log
+from codepilot.engine.close import close_run, leave_record, open_log
 from codepilot.engine.heart import Heart
 from codepilot.engine.house import House
 from codepilot.engine.measures import count
@@ -80,18 +81,20 @@ class Worker:
     def work_on(self, start: Start) -> None:
         """Do the step, and those of the same run that follow it, until the run ends or waits or another needs us."""
         run_id = start.claim.run_id
-        following: Start | None = start
+        following: Start | Run | None = start
         me = threading.get_ident()
         self._in_hand[me] = start.claim
         try:
             with closing(_LateLog(self._house, run_id)) as log, closing(KeptSite(self._house)) as kept:
-                while following is not None:
+                while isinstance(following, Start):
                     self._in_hand[me] = following.claim
                     following = self._step(following, log, kept)
         finally:
             del self._in_hand[me]
-        run = self._store.load(run_id)
-        if run.state in TERMINAL | WAITING:
+        run = following or self._store.load(run_id)
+        if run.state in TERMINAL | WAITING and log.last_seq == run.last_seq:
+            leave_record(run, self._house)
+        elif run.state in TERMINAL | WAITING:
             close_run(run, self._house)
 
     def settle(self) -> None:
@@ -103,7 +106,8 @@ class Worker:
         self._settling.set()
         self._leaving.set()
 
-    def _step(self, start: Start, log: _LateLog, kept: KeptSite) -> Start | None:
+    def _step(self, start: Start, log: _LateLog, kept: KeptSite) -> Start | Run | None:
+        """Do one step; what is to be done next, or how it left the run, as far as that is known."""
         claim, run = start.claim, start.run
 
         def publish(events: Sequence[Event]) -> None:
@@ -112,7 +116,7 @@ class Worker:
             for event in events:
                 self._listen(event)
 
-        following = None
+        following: Start | Run | None = None
         try:
             publish(start.events)
             if (may_not := decide_start(run)) is not None:
@@ -126,6 +130,8 @@ class Worker:
                     claim, lambda current: decide(current, outcome, now_us()), run
                 )
             publish(events)
+            if following is None and events and events[0].seq == run.last_seq + 1:
+                following = reduce(evolve, events, run)
         except LostLease as lost:
             # Another worker holds the step now; whatever was done here has no effect.
             _log.warning("%s", lost, extra=_fields(claim))
@@ -174,6 +180,11 @@ class _LateLog:
         if self._log is None:
             self._log = open_log(self._house, self._run_id)
         self._log.write(events)
+
+    @property
+    def last_seq(self) -> int:
+        """The place of the last event that it has."""
+        return self._log.last_seq if self._log is not None else 0
 
     def close(self) -> None:
         if self._log is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,9 @@ class Database:
         self._writer: Connection | None = None
         self._writer_durable: bool | None = None
         self._closing = threading.Lock()
+        self._closed = False
+        self._spare: list[Connection] = []
+        """Connections for writing that are not in use: a pool's bookkeeping costs more than many a transaction."""
 
     @classmethod
     def open(cls, url_or_path: str | Path, locks: Path | None = None) -> Database:
@@ -125,7 +128,7 @@ class Database:
         Only `Prepared` statements may be run in it: it is the driver's transaction, and on a server a stream.
         """
         if self._gate is None:
-            with self._typed(), self._engine.connect() as connection, self._streamed(connection):
+            with self._typed(), self._connected() as connection, self._streamed(connection):
                 if not durable:
                     NOT_DURABLE.send(connection, {})
                 yield connection
@@ -155,12 +158,36 @@ class Database:
     def forget(self) -> None:
         """Close the connections that are idle: the server they led to is gone."""
         if self._gate is None:
+            self._drop_spare()
             self._engine.dispose()
 
     def close(self) -> None:
         with self._closing:
+            self._closed = True
             self._drop_writer()
+            self._drop_spare()
             self._engine.dispose()
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        try:
+            connection = self._spare.pop()
+        except IndexError:
+            connection = self._engine.connect()
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        if self._closed:
+            connection.close()
+        else:
+            self._spare.append(connection)
+
+    def _drop_spare(self) -> None:
+        while self._spare:
+            with suppress(IndexError):  # another thread took the last one
+                self._spare.pop().close()
 
     def _sqlite_writer(self, durable: bool) -> Connection:
         if self._writer is None:

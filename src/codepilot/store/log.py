@@ -103,9 +103,10 @@ class Log:
         view_seq: int,
         drafts: Sequence[EventDraft],
         tried: Tried,
+        held: Claim | None = None,
         heir: Claim | None = None,
     ) -> tuple[list[Event], Run]:
-        """Add events and everything that follows from them; `heir` takes the step that they queue."""
+        """Add events and everything that follows from them. The step of `held` is open; `heir` takes the next one."""
         added = tried.placed = self._place(run.run_id, run.last_seq, drafts)
         if not added:
             return added, run
@@ -115,7 +116,7 @@ class Log:
         UPDATE_RUN.send(connection, {"in_run": run.run_id, **run_columns(run)})
         if run.last_seq - view_seq > VIEW_LAG or run.state in TERMINAL | WAITING:
             UPDATE_VIEW.send(connection, {"in_run": run.run_id, **view_columns(run)})
-        _project(connection, added, run.task.priority, heir)
+        _project(connection, added, run.task.priority, held, heir)
         return added, run
 
     def start(self, connection: Connection, claim: Claim, row: Sequence[Any]) -> Start:
@@ -214,12 +215,26 @@ def _read_view(view: str) -> Run | None:
         return None
 
 
-def _project(connection: Connection, added: Sequence[Event], priority: int, heir: Claim | None = None) -> None:
-    """All are sent before the first answer is asked for."""
-    sent = [(project_steps(connection, event, priority, heir), event) for event in added]
-    for one, event in sent:
-        if one is not None:
-            expect_one(one, event)
+def _project(
+    connection: Connection,
+    added: Sequence[Event],
+    priority: int,
+    held: Claim | None = None,
+    heir: Claim | None = None,
+) -> None:
+    """All are sent before the first answer is asked for; of a step that is known to be open, none is."""
+    known_open = {(held.step_id, held.attempt)} if held else set()
+    unsure = []
+    for event in added:
+        sent = project_steps(connection, event, priority, heir)
+        if sent is None:
+            continue
+        if (event.step_id, event.attempt) in known_open:
+            known_open.clear()
+        else:
+            unsure.append((sent, event))
+    for sent, event in unsure:
+        expect_one(sent, event)
 
 
 def _task_columns(task: TaskSpec, now: int) -> dict[str, Any]:

@@ -342,8 +342,8 @@ class Store:
                 drafts = list(decide(run))
                 heir = _following(claim, drafts) if go_on else None
                 if heir is None:
-                    return self._log.record(connection, run, view_seq, drafts, tried)[0], None
-                added, run = self._log.record(connection, run, view_seq, [*drafts, started(heir)], tried, heir)
+                    return self._log.record(connection, run, view_seq, drafts, tried, claim)[0], None
+                added, run = self._log.record(connection, run, view_seq, [*drafts, started(heir)], tried, claim, heir)
                 tried.begun = Start(heir, added[-1:], run)
                 return added[:-1], tried.begun
 

@@ -24,6 +24,10 @@ DEPTH_LIMIT = 8
 DATA_LIMIT = 16_000
 _REDACT_MARGIN = 4_096
 _TAIL_BLOCK = 64 * 1024
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_FACT_NAMES = ("tool", "skill", "exit_code", "duration_ms", "duration_sec")
+_FACT_PLACES = ("action", "observation", "result")
+_FACTS = frozenset({*_FACT_NAMES, *_FACT_PLACES})
 _WARNINGS = frozenset({EventType.GUARDRAIL_BLOCKED, EventType.BUDGET_WARNED, EventType.RUN_BLOCKED})
 
 
@@ -100,31 +104,32 @@ class RunLog:
                 self._file = -1
 
     def _line(self, event: Event) -> str:
-        data = event.data.model_dump(mode="json", by_alias=True)
-        tool, exit_code, duration_ms = _facts(event)
-        line = LogLine(
-            ts=rfc3339(event.at),
-            level=_level(event),
-            run_id=event.run_id,
-            step_id=event.step_id,
-            role=self._roles.get(event.step_id or ""),
-            attempt=event.attempt,
-            event=event.type,
-            seq=event.seq,
-            tool=tool,
-            exit_code=exit_code,
-            duration_ms=duration_ms,
-            data=self._bounded_object(data),
-        )
-        absent = {name for name in ("tool", "exit_code", "duration_ms") if getattr(line, name) is None}
-        return line.model_dump_json(by_alias=True, exclude=absent)
+        """A `LogLine`, written without making one: this is done for every event of every run."""
+        role = self._roles.get(event.step_id or "")
+        line = {
+            "ts": rfc3339(event.at),
+            "level": _level(event),
+            "runId": event.run_id,
+            "stepId": event.step_id,
+            "role": role.value if role else None,
+            "attempt": event.attempt,
+            "event": event.type.value,
+            "seq": event.seq,
+            **_facts(event),
+        }
+        return f'{_JSON.encode(line)[:-1]},"data":{self._data(event)}}}'
 
-    def _bounded_object(self, data: JsonObject) -> JsonObject:
+    def _data(self, event: Event) -> str:
+        """Short and harmless data as they are. What needs escapes could hide a secret in them."""
+        text = event.data.model_dump_json(by_alias=True)
+        if len(text) <= TEXT_LIMIT and "\\" not in text and self._redact(text) == text:
+            return text
+        data = event.data.model_dump(mode="json", by_alias=True)
         bounded = {self._clip(name): self._bounded(value, 1) for name, value in data.items()}
-        size = len(json.dumps(bounded))
-        if size <= DATA_LIMIT:
-            return bounded
-        return {"truncated": size, "fields": ", ".join(sorted(bounded))[:TEXT_LIMIT]}
+        text = _JSON.encode(bounded)
+        if len(text) <= DATA_LIMIT:
+            return text
+        return _JSON.encode({"truncated": len(text), "fields": ", ".join(sorted(bounded))[:TEXT_LIMIT]})
 
     def _bounded(self, value: JsonValue, depth: int) -> JsonValue:
         if isinstance(value, str):
@@ -217,13 +222,15 @@ def _level(event: Event) -> Literal["INFO", "WARN", "ERROR"]:
     return "WARN" if event.type in _WARNINGS else "INFO"
 
 
-def _facts(event: Event) -> tuple[str | None, int | None, float | None]:
+def _facts(event: Event) -> dict[str, str | int | float]:
     """Tool, exit code and duration, where the event has them: at its top, or in the action or result it carries."""
+    if _FACTS.isdisjoint(type(event.data).model_fields):
+        return {}
     data = event.data.model_dump(mode="json")
-    inner = (data.get(name) for name in ("action", "observation", "result"))
+    inner = (data.get(name) for name in _FACT_PLACES)
     seen: JsonObject = {}
     for place in (data, *(place for place in inner if isinstance(place, dict))):
-        for name in ("tool", "skill", "exit_code", "duration_ms", "duration_sec"):
+        for name in _FACT_NAMES:
             if place.get(name) is not None:
                 seen.setdefault(name, place[name])
     tool = seen.get("tool", seen.get("skill"))
@@ -231,8 +238,11 @@ def _facts(event: Event) -> tuple[str | None, int | None, float | None]:
     duration_ms, duration_sec = seen.get("duration_ms"), seen.get("duration_sec")
     if isinstance(duration_sec, (int, float)) and duration_ms is None:
         duration_ms = round(duration_sec * 1000, 3)
-    return (
-        tool if isinstance(tool, str) else None,
-        exit_code if isinstance(exit_code, int) else None,
-        float(duration_ms) if isinstance(duration_ms, (int, float)) else None,
-    )
+    facts: dict[str, str | int | float] = {}
+    if isinstance(tool, str):
+        facts["tool"] = tool
+    if isinstance(exit_code, int):
+        facts["exitCode"] = exit_code
+    if isinstance(duration_ms, (int, float)):
+        facts["durationMs"] = float(duration_ms)
+    return facts
