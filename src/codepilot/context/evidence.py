@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import NamedTuple
 
 from codepilot.context.linking import Links
 from codepilot.context.repository import RepositoryMap
 from codepilot.context.symbols import Symbol
 
-MAX_TRACE, MAX_TASK, MAX_FRAMES = 64_000, 20_000, 40
+MAX_TRACE, MAX_TASK, MAX_FRAMES, MAX_PATH, MAX_TEST = 64_000, 20_000, 40, 300, 1_000
+MAX_SPOTS, MAX_DEPTH = 500, 30
 
 _FOREIGN = ("site-packages/", "dist-packages/", "node_modules/", "/lib/python", "<frozen", "node:internal")
-_OUTWARD = (
-    re.compile(r"\bat (?P<owner>[\w.$]{1,300})\.[\w$<>]{1,200}\((?P<path>[\w$]{1,200}\.java):(?P<line>\d{1,7})\)"),
-    re.compile(r"(?P<path>[^\s():\"']{1,300}\.java):\[?(?P<line>\d{1,7})"),
-    re.compile(r"(?P<path>[^\s():\"']{1,300}\.[cm]?[jt]sx?)[:(](?P<line>\d{1,7})[:,]\d{1,7}"),
-)
-"""Frames that a trace tells from the place of the failure outwards."""
-_INWARD = (
-    re.compile(r"File \"(?P<path>[^\"\n]{1,400})\", line (?P<line>\d{1,7})"),
-    re.compile(r"^(?P<path>[^\s:][^:\n]{0,300}\.pyi?):(?P<line>\d{1,7}):", re.MULTILINE),
-)
-"""Frames that a trace tells inwards: the last is where it failed."""
-_PATH = re.compile(r"[\w@][\w@./\\-]{1,300}\.\w{1,8}")
+_SPOT = re.compile(r"\.(?P<ending>pyi?|java|[cm]?[jt]sx?)(?P<then>\", line |:\[?|\()(?P<line>\d{1,7})")
+"""Where a trace names a line of a file; the file's name stands before it."""
+_BOUNDS = "\"'()[]<>,;= \t\n"
+_TOKEN = re.compile(r"[\w@./\\-]+")
 _WORD = re.compile(r"[A-Za-z_$][\w$]{2,119}")
-_CALLED = re.compile(r"([A-Za-z_$][\w$]{2,119})\(|`([A-Za-z_$][\w$]{2,119})[`(.]")
+_CALLED = re.compile(r"\b([A-Za-z_$][\w$]{2,119})\(|`([A-Za-z_$][\w$]{2,119})[`(.]")
 _TEST_PARTS = re.compile(r"::|#| > | \u203a ")
 _PARAMETERS = re.compile(r"\[.*\]$|\(.*\)$")
 
@@ -83,7 +77,8 @@ class Clues:
     @cached_property
     def named_paths(self) -> tuple[str, ...]:
         """Files that the task's text names."""
-        found = (self.path_of(match[0]) for match in _PATH.finditer(self.evidence.task[:MAX_TASK]))
+        tokens = (token.rstrip(".") for token in _TOKEN.findall(self.evidence.task[:MAX_TASK]))
+        found = (self.path_of(token) or self._only(token) for token in dict.fromkeys(tokens) if "." in token)
         return tuple(dict.fromkeys(path for path in found if path))
 
     @cached_property
@@ -105,7 +100,7 @@ class Clues:
 
     def path_of(self, told: str) -> str | None:
         """The file that a path means, wherever the tree was when it was told: its longest known ending."""
-        if any(part in told for part in _FOREIGN):
+        if len(told) > MAX_PATH or any(part in told for part in _FOREIGN):
             return None
         parts = told.replace("\\", "/").removeprefix("file://").removeprefix("./").split("/")
         for start in range(len(parts)):
@@ -113,31 +108,49 @@ class Clues:
                 return path
         return None
 
+    def _only(self, name: str) -> str | None:
+        """The one file of this name, wherever it lies."""
+        places = self._by_name.get(name, ())
+        return places[0] if len(places) == 1 else None
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for path in self.repository.hashes:
+            found.setdefault(path.rpartition("/")[2], []).append(path)
+        return found
+
     def symbol_at(self, path: str, line: int) -> Symbol | None:
         """The innermost function or class around a line."""
         return innermost(self.repository.files[path].symbols if path in self.repository.files else (), line)
 
-    def _frames(self, trace: str) -> Iterator[Place]:
-        outward = [place for pattern in _OUTWARD for place in self._places(pattern, trace)]
-        inward = [place for pattern in _INWARD for place in self._places(pattern, trace)]
-        return iter([*outward, *reversed(inward)])
-
-    def _places(self, pattern: re.Pattern[str], trace: str) -> Iterator[Place]:
-        for match in pattern.finditer(trace):
-            told = match.groupdict()
-            path = self.path_of(told["path"]) if "owner" not in told else self._class(told["owner"], told["path"])
+    def _frames(self, trace: str) -> list[Place]:
+        """Python tells its frames inwards, so that the last is where it failed; all others tell theirs outwards."""
+        outward: list[Place] = []
+        inward: list[Place] = []
+        for match in islice(_SPOT.finditer(trace), MAX_SPOTS):
+            path = self._file(trace, match)
             if path is not None:
-                line = int(told["line"])
-                yield Place(path, line, self.symbol_at(path, line))
+                line = int(match["line"])
+                place = Place(path, line, self.symbol_at(path, line))
+                (inward if match["ending"].startswith("py") else outward).append(place)
+        return [*outward, *reversed(inward)]
 
-    def _class(self, owner: str, file: str) -> str | None:
-        dotted = owner.partition("$")[0]
-        found = self.links.named("java", dotted)
-        return next((path for path in found if path.endswith(file)), None)
+    def _file(self, trace: str, match: re.Match[str]) -> str | None:
+        """The file whose name ends where the match begins."""
+        least = max(0, match.start() - MAX_PATH)
+        bounds = '"' if match["then"].startswith('"') else _BOUNDS
+        start = max(trace.rfind(bound, least, match.start()) for bound in bounds) + 1 or least
+        told = trace[start : match.end("ending")]
+        if match["ending"] == "java" and "/" not in told and trace[start - 1 : start] == "(":
+            owner = trace[max(0, start - MAX_PATH) : start - 1].rpartition(" ")[2].rpartition("/")[2]
+            dotted = owner.rpartition(".")[0].partition("$")[0]
+            return next((path for path in self.links.named("java", dotted) if path.endswith(told)), None)
+        return self.path_of(told)
 
     def _test(self, test: str) -> Place | None:
         """The place of a test by its id: `path::Class::name[…]`, `module.Class.name`, `a.B#name`, `path > words`."""
-        told = _PARAMETERS.sub("", test.strip())
+        told = _PARAMETERS.sub("", test[:MAX_TEST].strip())
         head, *rest = [part for part in _TEST_PARTS.split(told) if part] or [""]
         path = self.path_of(head)
         if path is None:
@@ -154,7 +167,7 @@ class Clues:
 
     def _dotted(self, name: str) -> tuple[str | None, list[str]]:
         """The file of the longest beginning of a dotted name that is one, and what follows it."""
-        parts = name.split(".")
+        parts = name.split(".", MAX_DEPTH)
         for end in range(len(parts), 0, -1):
             for family in ("python", "java"):
                 if found := self.links.named(family, ".".join(parts[:end])):

@@ -183,11 +183,12 @@ def _signature(source: bytes, node: Any, body: Any, kind: str) -> str:
     if kind in ("constant", "type"):
         text = text.partition("\n")[0]
     told = _SPACE.sub(" ", _ANNOTATIONS.sub("", text)).strip().removesuffix("=>").rstrip(" :{;=")
+    told = told.replace("( ", "(").replace(", )", ")").replace(" )", ")")
     return told if len(told) <= MAX_SIGNATURE else told[: MAX_SIGNATURE - 1] + "…"
 
 
-def _references(captured: Any, defined: set[int], source: bytes) -> dict[str, list[int]]:
-    """The first lines on which each name is used, members as `.name`. Where it is defined is no use of it."""
+def _references(captured: Any, defined: set[int], source: bytes) -> dict[str, str]:
+    """The first lines on which each name is used, as `3,17`; members as `.name`. To define a name is not to use it."""
     members = {node.start_byte for node in captured.get("member", ())}
     ignored = defined.union(node.start_byte for node in captured.get("label", ()))
     used = (node for kind in ("name", "member") for node in captured.get(kind, ()))
@@ -199,7 +200,8 @@ def _references(captured: Any, defined: set[int], source: bytes) -> dict[str, li
         lines = places.setdefault(b"." + name if start in members else name, [])
         if len(lines) < MAX_LINES and lines[-1:] != [row + 1]:
             lines.append(row + 1)
-    return {name.decode("utf-8", "replace"): lines for name, lines in list(places.items())[:MAX_NAMES]}
+    kept = list(places.items())[:MAX_NAMES]
+    return {name.decode("utf-8", "replace"): ",".join(map(str, lines)) for name, lines in kept}
 
 
 def _imports(matches: Any, source: bytes) -> list[str]:

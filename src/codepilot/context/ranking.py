@@ -47,6 +47,7 @@ class Focus:
 
 
 NOTHING = Focus({})
+_NOWHERE: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -70,40 +71,42 @@ def graph_of(repository: RepositoryMap) -> Graph:
     for number, path in enumerate(paths):
         known = homes[families[number]]
         near = {numbers[other] for other in imported[path]}
+        beside = folders[number] if families[number] == "java" else None
         edges.extend(Edge(number, other, "", IMPORT_WEIGHT) for other in sorted(near))
         for key, lines in repository.files[path].references.items():
-            there = known.get(key)
-            if there is None or number in there:
+            name = key.removeprefix(".")
+            there = known.get(key, _NOWHERE)
+            if number in there or number in known.get(name, _NOWHERE):
                 continue
             weight = 1.0
-            meant = there & near or {other for other in there if folders[other] == folders[number]}
-            if not meant and len(there) <= AMBIGUOUS and _distinct(key):
+            meant = (there | known.get(name, _NOWHERE)) & near
+            if not meant and there and beside is not None:
+                meant = {other for other in there if folders[other] == beside}
+            if not meant and 0 < len(there) <= AMBIGUOUS and _distinct(name):
                 meant, weight = there, GUESSED
             if meant:
-                weight *= math.sqrt(len(lines)) / len(meant)
-                name = key.removeprefix(".")
+                weight *= math.sqrt(lines.count(",") + 1) / len(meant)
                 edges.extend(Edge(number, other, name, weight) for other in sorted(meant))
     return Graph(paths, tuple(edges))
 
 
 def _homes(repository: RepositoryMap, paths: tuple[str, ...]) -> dict[str, dict[str, set[int]]]:
-    """By family, the files that define a name. A member may be a method, or what a module holds."""
+    """By family, the files that define a name: methods as `.name`, all else as it is."""
     homes: defaultdict[str, dict[str, set[int]]] = defaultdict(dict)
     for number, path in enumerate(paths):
         known = homes[family_of(path)]
         for symbol in repository.files[path].symbols:
             if symbol.name.startswith("__"):
                 continue
-            known.setdefault(f".{symbol.name}", set()).add(number)
-            if symbol.kind != "method":
-                known.setdefault(symbol.name, set()).add(number)
+            key = f".{symbol.name}" if symbol.kind == "method" else symbol.name
+            known.setdefault(key, set()).add(number)
     return homes
 
 
 def _distinct(name: str) -> bool:
     """Whether a name is one that nobody uses by chance: more than one word, or a type's."""
-    plain = name.strip("._")
-    return len(plain) > 4 and ("_" in plain or not plain.islower())
+    plain = name.rstrip("_")
+    return len(plain) > 4 and not plain.startswith("_") and ("_" in plain or not plain.islower())
 
 
 def rank(repository: RepositoryMap, graph: Graph, focus: Focus = NOTHING) -> Ranks:
@@ -151,7 +154,7 @@ def _page_rank(graph: Graph, weights: list[float], out: list[float], start: list
 def _start(paths: tuple[str, ...], focus: Focus) -> list[float]:
     """Where the surfer begins: mostly at what the task names, a little everywhere."""
     total = sum(max(0.0, focus.paths.get(path, 0.0)) for path in paths)
-    if not total:
+    if total < NEAR:
         return [1.0 / len(paths)] * len(paths)
     even = (1.0 - FOCUSED) / len(paths)
     return [even + FOCUSED * max(0.0, focus.paths.get(path, 0.0)) / total for path in paths]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -107,7 +108,7 @@ def failing_tests(view: View) -> Iterator[Candidate]:
 def stack_frames(view: View) -> Iterator[Candidate]:
     """The functions that the traces went through, the innermost first."""
     for depth, place in enumerate(view.clues.frames):
-        score = max(0.6, 0.96 - 0.03 * depth)
+        score = round(max(0.6, 0.96 - 0.03 * depth), 4)
         where = "the failure came from here" if not depth else f"{depth} frames from the failure"
         if place.symbol is not None:
             yield _at(place, "stack frame", score, f"line {place.line}: {where}", (place.line,))
@@ -130,21 +131,21 @@ def named_files(view: View) -> Iterator[Candidate]:
 
 
 def neighbours(view: View) -> Iterator[Candidate]:
-    """The symbols nearest by reference to what the task is about."""
+    """The symbols nearest by reference to what the task is about, and less so those that are near to everything."""
     if not view.focus.paths:
         return
-    ranks = sorted(view.ranks.symbols.items(), key=lambda one: (-one[1], one[0]))
-    best = ranks[0][1] if ranks else 0.0
+    usual = rank(view.repository, view.graph).symbols
+    lifted = {place: value / math.sqrt(usual[place]) for place, value in view.ranks.symbols.items() if usual[place]}
+    best = max(lifted.values(), default=0.0)
     shown = 0
-    for (path, name), value in ranks:
-        if shown == NEIGHBOURS or not best:
+    for (path, name), value in sorted(lifted.items(), key=lambda one: (-one[1], one[0])):
+        if shown == NEIGHBOURS:
             break
-        for symbol in view.repository.files[path].symbols:
-            if symbol.name == name and symbol.kind != "constant":
-                score = round(0.45 + 0.25 * value / best, 4)
-                yield _at(Place(path, symbol.line, symbol), "neighbour", score, "close by reference")
-                shown += 1
-                break
+        symbols = (one for one in view.repository.files[path].symbols if one.name == name and one.kind != "constant")
+        if (symbol := next(symbols, None)) is not None:
+            score = round(0.45 + 0.25 * value / best, 4)
+            yield _at(Place(path, symbol.line, symbol), "neighbour", score, "close by reference")
+            shown += 1
 
 
 def callers(view: View) -> Iterator[Candidate]:
@@ -154,7 +155,7 @@ def callers(view: View) -> Iterator[Candidate]:
     shown = 0
     for name in names:
         for path, file in sorted(view.repository.files.items()):
-            for line in (*file.references.get(name, ()), *file.references.get(f".{name}", ())):
+            for line in file.uses(name):
                 symbol = view.clues.symbol_at(path, line)
                 if symbol is not None and symbol.name != name and shown < CALLERS:
                     shown += 1

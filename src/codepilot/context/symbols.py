@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 Kind = Literal["class", "interface", "enum", "type", "function", "method", "constant"]
 KINDS: frozenset[str] = frozenset(get_args(Kind))
+_LINES = re.compile(r"\d{1,9}(,\d{1,9}){0,99}")
 
 
 class Symbol(NamedTuple):
@@ -31,12 +33,20 @@ class FileSymbols:
     """One file, parsed. `note` says why a file has no symbols; it is empty for one that was read whole."""
 
     symbols: tuple[Symbol, ...] = ()
-    references: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """The names that the file uses, with the first lines on which it does; members of something are `.name`."""
+    references: Mapping[str, str] = field(default_factory=dict)
+    """The names that the file uses, with the first lines on which it does as `3,17`; members of something are `.name`.
+
+    Texts, since there are very many: lists of numbers would keep the garbage collector busy for longer than all else.
+    """
     imports: tuple[str, ...] = ()
     """Modules as they are written: `a.b`, `..c`, `./d`, `com.example.Thing`."""
     lines: int = 0
     note: str = ""
+
+    def uses(self, name: str) -> tuple[int, ...]:
+        """The first lines on which a name is used, plainly or as a member."""
+        told = (self.references[key] for key in (name, f".{name}") if key in self.references)
+        return tuple(sorted({int(line) for lines in told for line in lines.split(",")}))
 
 
 class Unreadable(ValueError):
@@ -44,31 +54,30 @@ class Unreadable(ValueError):
 
 
 def decoded(payload: bytes) -> FileSymbols:
-    """A parser's answer. It has read hostile input, so its answer is held to its shape too."""
+    """An answer that was checked when it came."""
     try:
         value = json.loads(payload)
-        symbols = tuple(map(_symbol, value["symbols"]))
-        references = {_text(name): tuple(map(_number, lines)) for name, lines in value["references"].items()}
-        imports = tuple(map(_text, value["imports"]))
-        return FileSymbols(symbols, references, imports, _number(value["lines"]), _text(value["note"]))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return FileSymbols(
+            tuple(map(Symbol._make, value["symbols"])),
+            value["references"],
+            tuple(value["imports"]),
+            value["lines"],
+            value["note"],
+        )
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise Unreadable(f"{type(error).__name__}: {error}") from error
 
 
-def _symbol(row: Any) -> Symbol:
-    kind, name, line, end, parent, signature = row
-    if kind not in KINDS:
-        raise ValueError(f"{kind!r} is no kind of symbol")
-    return Symbol(cast(Kind, kind), _text(name), _number(line), _number(end), _text(parent), _text(signature))
-
-
-def _text(value: Any) -> str:
-    if type(value) is not str:
-        raise TypeError("a text was expected")
-    return value
-
-
-def _number(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise TypeError("a number was expected")
-    return value
+def check(payload: bytes) -> None:
+    """Hold a parser's answer to its shape: it has read hostile input, and may say anything."""
+    file = decoded(payload)
+    names = (text for symbol in file.symbols for text in (symbol.kind, symbol.name, symbol.parent, symbol.signature))
+    numbers = (line for symbol in file.symbols for line in (symbol.line, symbol.end))
+    references: dict[str, Any] = file.references if isinstance(file.references, dict) else {"": None}
+    if not (
+        all(type(text) is str for text in (file.note, *file.imports, *names, *references.values()))
+        and all(type(number) is int and number >= 0 for number in (file.lines, *numbers))
+        and all(map(_LINES.fullmatch, references.values()))
+        and all(symbol.kind in KINDS for symbol in file.symbols)
+    ):
+        raise Unreadable("this is no parser's answer")
