@@ -248,3 +248,11 @@ def test_an_object_emptied_by_a_power_loss_is_written_again(objects: ObjectStore
     again = ObjectStore.open(objects.path)
     assert again.write_blob(b"one") == oid
     assert again.read_blob(oid) == b"one"
+
+
+@pytest.mark.parametrize("words", [3, 400, 20_000])
+def test_the_header_of_a_loose_object_is_told_whole_however_it_is_compressed(tmp_path: Path, words: int) -> None:
+    """A compressor may write more than a hundred bytes before the first that it stands for."""
+    data = "".join(f"{chr(33 + n * n % 90) * (n % 5)}word{n * 7919 % 997} " for n in range(words)).encode()
+    with ObjectStore.open(tmp_path / "o.git") as objects:
+        assert objects.header(objects.write_blob(data)) == ("blob", len(data))

@@ -55,12 +55,15 @@ def loose_header(objects: Path, oid: str) -> tuple[Kind, int] | None:
     """Type and size of a loose object, without its content; None as for `read_loose`."""
     try:
         with open(f"{objects}/{oid[:2]}/{oid[2:]}", "rb") as file:  # noqa: PTH123 (asked once per object)
-            raw = file.read(64)
+            unpacking = zlib.decompressobj()
+            plain = b""
+            while b"\0" not in plain and (raw := file.read(64)):
+                plain += unpacking.decompress(raw)
     except FileNotFoundError:
         return None
-    if not raw:
+    if not plain:
         return None
-    kind, _, size = zlib.decompressobj().decompress(raw).partition(b"\0")[0].partition(b" ")
+    kind, _, size = plain.partition(b"\0")[0].partition(b" ")
     return _kind_named(kind.decode()), int(size)
 
 
