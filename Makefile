@@ -20,10 +20,11 @@ lint:
 	$(PYTHONS)/deptry src
 	$(PYTHONS)/python scripts/export_schemas.py --check
 
-bench:  ## Measure the execution plane and the durable engine beside their peers; writes docs/benchmarks*.md
+bench:  ## Measure the execution plane and the durable engine beside their peers, and the agent loop; writes docs/benchmarks*.md
 	@scripts/setup
 	$(PYTHONS)/python -m benchmarks.execution --write docs/benchmarks.md
 	$(PYTHONS)/python -m benchmarks.engine --write docs/benchmarks-engine.md
+	$(PYTHONS)/python -m benchmarks.turns --write docs/benchmarks-turns.md
 
 SECONDS ?= 180
 torture:  ## Kill, freeze and starve workers for SECONDS, and prove that it changed nothing

@@ -6,10 +6,12 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from codepilot.context import Files, Survey
 from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.contract import canonical_json
 from codepilot.core.events import BasePinned, NetworkRefused
@@ -66,6 +68,12 @@ class Site:
         root = Path(self.base.checkout)
         wanted = load_settings(root, os.environ).project.carry
         return tuple(MountSpec(source=str(_within(root, path)), target=path) for path in wanted)
+
+    @cached_property
+    def survey(self) -> Survey:
+        """The base, mapped: for all steps of the run, and what was parsed of the repository is not parsed again."""
+        known = self.objects.path.with_suffix(".symbols.db")
+        return Survey.of(Files.of_tree(self.objects, self.base.tree), known)
 
     def close(self) -> None:
         """Let go of the objects; the executor belongs to whoever opened it."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
 from typing import TypeVar
 
 from pydantic import JsonValue
 
 from codepilot.agents import Agent, Desk
-from codepilot.context import Files, Survey
 from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.contract import Contract
 from codepilot.core.events import (
@@ -116,6 +114,8 @@ class Work:
 
     def new_violations(self, found: Sequence[Violation]) -> list[GuardrailBlocked]:
         """What stands in the tree and may not, as far as this step has not said so already: one violation."""
+        if not found:
+            return []
         blocked = [event.data for event in self.history() if isinstance(event.data, GuardrailBlocked)]
         told = {path for one in blocked for path in one.paths}
         new = [one for one in found if one.path not in told]
@@ -178,13 +178,8 @@ class Work:
             keep=lambda data: self.artifacts.put(data, ArtifactType.LOG),
             fetch=self.artifacts.get,
             stopped=self._must_stop,
-            survey=cache(partial(self._survey, site)),
+            survey=lambda: site.survey,
         )
-
-    def _survey(self, site: Site) -> Survey:
-        """The base, mapped; what was parsed of the repository once is not parsed again."""
-        known = self.home.repos / f"{self.base.repo_id}.symbols.db"
-        return Survey.of(Files.of_tree(site.objects, self.base.tree), known)
 
     def _must_stop(self) -> bool:
         """Whether a call in flight is not worth waiting for. A pause waits for it."""

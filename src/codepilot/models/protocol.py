@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Annotated, Literal, Protocol
 
 from pydantic import AfterValidator
@@ -126,5 +127,17 @@ def fingerprint(messages: Sequence[Message]) -> tuple[str, ...]:
 
 
 def _digest(message: Message) -> str:
+    if message.tool_calls:
+        return _digest_of(message)
+    return _plain_digest(message.role, message.content, message.tool_call_id)
+
+
+@lru_cache(maxsize=512)
+def _plain_digest(role: Literal["system", "user", "assistant", "tool"], content: str, answers: str | None) -> str:
+    """A conversation is told anew with each request: what was in the last one is known."""
+    return _digest_of(Message(role=role, content=content, tool_call_id=answers))
+
+
+def _digest_of(message: Message) -> str:
     steady = message.model_copy(update={"content": _VARYING.sub("~", message.content)})
     return hashlib.sha256(canonical_json(steady).encode("utf-8", "surrogatepass")).hexdigest()[:16]
