@@ -24,6 +24,7 @@ bench:  ## Measure the execution plane and the durable engine beside their peers
 	@scripts/setup
 	$(PYTHONS)/python -m benchmarks.execution --write docs/benchmarks.md
 	$(PYTHONS)/python -m benchmarks.engine --write docs/benchmarks-engine.md
+	$(PYTHONS)/python -m benchmarks.context --write docs/benchmarks-context.md
 	$(PYTHONS)/python -m benchmarks.turns --write docs/benchmarks-turns.md
 
 SECONDS ?= 180

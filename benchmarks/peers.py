@@ -11,6 +11,7 @@ from pathlib import Path
 
 PINNED = {"smolagents": "1.26.0", "swe-rex": "1.4.0"}
 ENGINES = {"dbos": "3.3.0", "procrastinate": "3.10.0"}
+MAPS = {"aider-chat": "0.86.2"}
 _BESIDE = {"procrastinate": ["psycopg[binary]==3.3.8"]}
 """What a package needs and does not ask for by itself."""
 _INSTALL_SEC = 600
@@ -26,7 +27,7 @@ def default_directory() -> Path:
 
 def interpreter(package: str, directory: Path) -> Path:
     """A Python that has the package, installing it first if need be."""
-    wanted = f"{package}=={({**PINNED, **ENGINES})[package]}"
+    wanted = f"{package}=={({**PINNED, **ENGINES, **MAPS})[package]}"
     home = directory / f"{wanted}-py{sys.version_info[0]}.{sys.version_info[1]}"
     python, done = home / "bin" / "python", home / "installed"
     if not done.exists():

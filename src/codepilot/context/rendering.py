@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from codepilot.context.ranking import NOTHING, Focus, Ranks, graph_of, rank
 from codepilot.context.repository import RepositoryMap
 from codepilot.context.symbols import Symbol
@@ -35,14 +37,14 @@ def render_ranked(repository: RepositoryMap, ranks: Ranks, budget_tokens: int) -
     return "".join(f"{path}:\n" + "".join(map(_line, sorted(shown[path], key=_place))) for path in order)
 
 
-def _by_rank(repository: RepositoryMap, ranks: Ranks) -> list[tuple[str, Symbol]]:
+def _by_rank(repository: RepositoryMap, ranks: Ranks) -> Iterator[tuple[str, Symbol]]:
     every = [
         (-ranks.symbols.get((path, symbol.name), 0.0), path, symbol)
         for path, file in repository.files.items()
         for symbol in file.symbols
     ]
     every.sort(key=lambda one: (one[0], one[1], one[2].line, one[2].name))
-    return [(path, symbol) for _, path, symbol in every]
+    return ((path, symbol) for _, path, symbol in every)
 
 
 def _holders(repository: RepositoryMap, path: str, symbol: Symbol) -> list[Symbol]:
