@@ -119,6 +119,14 @@ def test_a_tool_that_fails_is_the_nodes_failure(place: Place) -> None:
     assert failed.failure.message == caught.value.failure.message  # type: ignore[attr-defined]
 
 
+def test_a_node_that_failed_stays_failed_after_a_crash(place: Place) -> None:
+    planned(place, PlanNode(id="look", kind="tool", tool="read_file", args={"path": "absent.py"}), IMPLEMENT)
+    for _ in range(2):
+        with pytest.raises(CodePilotError, match=r"Node look of the plan failed"):
+            CodeActAgent(ScriptedModel([])).perform(State.IMPLEMENT, place.sit())
+    assert len(place.of(EventType.NODE_FAILED)) == 1
+
+
 @pytest.mark.parametrize(
     ("plan", "wrong"),
     [

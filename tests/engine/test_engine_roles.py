@@ -10,12 +10,16 @@ from pathlib import Path
 import pytest
 from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, code, make_checkout, replaced, result, states, until
 
-from codepilot.agents import CodeActAgent
+from codepilot.agents import CodeActAgent, Desk, RoleArtifact
+from codepilot.core.artifacts import PatchCandidate
 from codepilot.core.events import Event, EventType, State, Usage
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.plan import Plan
 from codepilot.core.policy import Policy
 from codepilot.core.run import Run
+from codepilot.core.task import Capability
 from codepilot.engine import House, Request, Worker, cancel, make_task, resume, submit
+from codepilot.executor import RunCode
 from codepilot.models import Message, Model, ReplayModel, Reply, ScriptedModel, exchanges
 
 WRONG = replaced("width + height", "width - height")
@@ -68,6 +72,45 @@ def test_two_red_cycles_lead_back_to_a_plan_that_knows_both(house: House, checko
     replanned = model.requests[8][1].content
     assert "+    return width - height" in replanned
     assert "+    return width // height" in replanned
+
+
+def test_a_plan_of_two_roles_ends_in_a_change_with_its_own_test(house: House, checkout: Path) -> None:
+    nodes = [{"id": "fix", "title": "multiply"}, {"id": "test", "role": "TestWriter", "depends_on": ["fix"]}]
+    plan = result(nodes=nodes, allowed_areas=["shapes.py", "test_*.py"], forbidden_areas=["test_shapes.py"])
+    test = "import unittest\nfrom shapes import area\n\n\nclass T(unittest.TestCase):\n    def test_unit(self):\n"
+    write = code(f"create_file('test_unit.py', {test + '        self.assertEqual(area(1, 9), 9)' + chr(10)!r})")
+    written = result(tests=["test_unit.T.test_unit"], rationale="one side of one")
+    run, events = drive(house, checkout, ScriptedModel([MAP, plan, RIGHT, DONE, write, written, APPROVE]))
+    assert (run.state, run.failure) == (State.DONE, None)
+    assert run.proposal is not None
+    assert run.proposal.patch.touched_files == ("shapes.py", "test_unit.py")
+    assert [event.data.role for event in of(events, EventType.NODE_SUCCEEDED)] == ["Implementer", "TestWriter"]
+
+
+class Careless:
+    """An agent of somebody else's making that plans one thing and does another."""
+
+    name = "careless"
+    roles = frozenset({State.PLAN, State.IMPLEMENT})
+    needs = Capability.WRITE_WITH_DIFF
+
+    def perform(self, role: State, desk: Desk) -> RoleArtifact:
+        if role is State.PLAN:
+            return Plan(nodes=(), allowed_areas=("docs/",))
+        code = "open('shapes.py', 'a').write('# ' + str(__import__('time').time()))"
+        desk.executor.run_code(RunCode(workspace=desk.workspace, code=code))
+        return PatchCandidate(diff="", touched_files=(), rationale="r")
+
+
+def test_the_engine_holds_every_agents_change_to_its_plan(house: House, checkout: Path) -> None:
+    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    ended = Worker(house, agent_for=lambda task: Careless()).drive(run.run_id)
+    assert ended.state is State.FAILED
+    events = house.store.events(run.run_id)
+    assert {event.data.rule for event in of(events, EventType.GUARDRAIL_BLOCKED)} == {"plan.allowed_areas"}
+    refused = [event.data.refused_by for event in of(events, EventType.PATCH_PROPOSED)]
+    assert refused[0] == "plan.allowed_areas at shapes.py"
+    assert not of(events, EventType.TESTS_JUDGED)
 
 
 def test_what_the_review_asks_for_reaches_the_implementer(house: House, checkout: Path) -> None:

@@ -47,12 +47,19 @@ class Walk:
 
     def candidate(self) -> PatchCandidate:
         """Work on every node, and tell of all that was done as one change."""
+        self._fail_as_before()
         while (plan := self.seat.run.plan) is not None and (ready := ready_nodes(plan)):
             self._do(ready[0])
         offered = [PatchCandidate.model_validate(node.result) for node in self.done if self._offers(node)]
         rationale = "\n".join(one.rationale for one in offered) or "\n".join(node.note for node in self.done)
         confidence = min((one.confidence for one in offered if one.confidence), default=0.0)
         return PatchCandidate(diff="", touched_files=(), rationale=rationale, confidence=confidence)
+
+    def _fail_as_before(self) -> None:
+        """A node that failed has ended the walk, also if nobody was left to say so."""
+        for event in self.seat.desk.history:
+            if isinstance(event.data, NodeChanged) and (failure := event.data.failure) is not None:
+                raise CodePilotError(failure.kind, failure.message, failure.next_action, **failure.details)
 
     def _offers(self, done: NodeChanged) -> bool:
         role = self.roles.get(done.role)

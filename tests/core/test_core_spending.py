@@ -1,0 +1,75 @@
+"""A model's call is paid before it is made, and settled when its reply is there."""
+
+from __future__ import annotations
+
+from run_kit import Log
+
+from codepilot.core.events import EventType, ModelAsked, NodeChanged, PlanCreated, State, TurnStarted, Usage
+from codepilot.core.plan import NodeStatus, Plan, PlanNode, ready_nodes
+from codepilot.core.spending import unaffordable
+from codepilot.core.task import Budget
+
+
+def asked(tokens: int, cost: float = 0.0) -> ModelAsked:
+    return ModelAsked(model="m", estimate=Usage(turns=1, tokens=tokens, cost_usd=cost))
+
+
+def replied(tokens: int, cost: float = 0.0) -> TurnStarted:
+    return TurnStarted(turn=1, action={}, usage=Usage(turns=1, tokens=tokens, cost_usd=cost))
+
+
+def test_a_reply_takes_the_place_of_its_calls_estimate() -> None:
+    log = Log()
+    log.started()
+    log.record(EventType.MODEL_ASKED, asked(1000, 0.5))
+    assert (log.now.spent.tokens, log.now.spent.cost_usd, log.now.spent.turns) == (1000, 0.5, 0)
+    log.record(EventType.TURN_STARTED, replied(300, 0.1))
+    assert (log.now.spent.tokens, log.now.spent.cost_usd, log.now.spent.turns) == (300, 0.1, 1)
+
+
+def test_calls_without_a_reply_stay_charged() -> None:
+    log = Log()
+    for _ in range(2):
+        log.started()
+        log.record(EventType.MODEL_ASKED, asked(1000))
+    log.record(EventType.TURN_STARTED, replied(300))
+    assert log.now.spent.tokens == 1300
+
+
+def test_to_ask_a_model_is_no_progress() -> None:
+    log = Log()
+    for _ in range(3):
+        log.started()
+        log.record(EventType.MODEL_ASKED, asked(1))
+    assert log.now.idle_starts == 3
+
+
+def test_what_cannot_be_paid_is_told_before_it_is_asked() -> None:
+    log = Log(budget=Budget(tokens=1000, cost_usd=1.0))
+    log.record(EventType.TURN_STARTED, replied(400, 0.4))
+    assert unaffordable(log.now, Usage(tokens=599, cost_usd=0.5)) is None
+    for name, estimate in (("tokens", Usage(tokens=601)), ("cost_usd", Usage(tokens=1, cost_usd=0.7))):
+        failure = unaffordable(log.now, estimate)
+        assert failure is not None
+        assert failure.details["budget"] == name
+    granted = log.now.model_copy(update={"grants": 2})
+    assert unaffordable(granted, Usage(tokens=601, cost_usd=0.7)) is None
+
+
+def test_nodes_are_walked_in_order_and_again_with_each_iteration() -> None:
+    log = Log()
+    log.reach(State.PLAN)
+    nodes = (PlanNode(id="b", depends_on=("a",)), PlanNode(id="a"), PlanNode(id="c", status=NodeStatus.SUCCEEDED))
+    log.record(EventType.PLAN_CREATED, PlanCreated(plan=Plan(nodes=nodes)))
+    log.reach(State.IMPLEMENT)
+
+    def ready() -> list[str]:
+        assert log.now.plan is not None
+        return [node.id for node in ready_nodes(log.now.plan)]
+
+    assert ready() == ["a", "c"], "a plan cannot call its own work done"
+    log.record(EventType.NODE_STARTED, NodeChanged(node="c"))
+    assert ready() == ["c", "a"]
+    log.record(EventType.NODE_SUCCEEDED, NodeChanged(node="c"))
+    log.record(EventType.NODE_FAILED, NodeChanged(node="a"))
+    assert ready() == []
