@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from codepilot.context import Evidence, Files, RepositoryMap, Survey, map_repository
+from codepilot.context import Evidence, Files, RepositoryMap, Survey, map_repository, parsing
+from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import TaskKind
 
 GOOD = b"def good():\n    return 1\n"
@@ -122,3 +126,49 @@ def test_hostile_evidence_is_read_quickly(text: str) -> None:
     survey.gather(TaskKind.BUGFIX, evidence, 1_000)
     survey.outline(evidence, 1_000)
     assert time.process_time() - start < 2.0
+
+
+ESCAPES = """
+import importlib.util, json, os, socket, subprocess, sys
+spec = importlib.util.spec_from_file_location("parsing", sys.argv[1])
+parsing = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(parsing)
+tries = {
+    "open": lambda: os.open("/etc/hostname", os.O_RDONLY),
+    "reopen": lambda: (os.close(0), os.open("/etc/hostname", os.O_RDONLY)),
+    "socket": socket.socket,
+    "fork": os.fork,
+    "exec": lambda: os.execv("/bin/true", ["true"]),
+    "kill": lambda: os.kill(os.getppid(), 0),
+    "list": lambda: os.listdir("/"),
+    "remove": lambda: os.unlink("/nowhere"),
+}
+parsing.confine()
+for name, attempt in tries.items():
+    try:
+        attempt()
+        said = "done"
+    except OSError as error:
+        said = type(error).__name__
+    print(name, said, flush=True)
+"""
+
+
+@pytest.mark.skipif(os.uname().machine not in parsing.CALLS, reason="no filter is known for this machine")
+def test_a_parser_that_was_taken_over_can_reach_nothing() -> None:
+    argv = [sys.executable, "-c", ESCAPES, parsing.__file__]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    tried = dict(line.split() for line in done.stdout.splitlines())
+    assert len(tried) == 8, done.stderr
+    assert set(tried.values()) == {"PermissionError"}
+
+
+def test_a_parser_that_cannot_start_is_told_and_blamed_on_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "parsing.py"
+    broken.write_text("import no_such_grammar\n")
+    monkeypatch.setattr(parsing, "__file__", str(broken))
+    with pytest.raises(CodePilotError, match="no_such_grammar") as caught:
+        mapped({"a.py": GOOD, "b.py": GOOD})
+    assert caught.value.kind is FailureKind.TOOL_MISSING

@@ -15,6 +15,7 @@ from typing import IO, NamedTuple, cast
 
 from codepilot.context import parsing
 from codepilot.context.symbols import Unreadable, check
+from codepilot.core.failures import CodePilotError, FailureKind
 
 BASE_SEC, SEC_PER_BYTE = 0.2, 1.5e-6
 """What one file may take of a processor; a usual one takes a thousandth of this."""
@@ -127,6 +128,14 @@ class _Child:
 def _start(languages: str) -> subprocess.Popen[bytes]:
     """A parser that heeds no variable and no site directory, and imports from where this process does."""
     argv = [sys.executable, "-I", "-S", "-X", "utf8", os.fspath(Path(parsing.__file__)), languages, *sys.path]
-    return subprocess.Popen(
-        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={}, cwd="/"
-    )
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, env={}, cwd="/")
+    if cast("IO[bytes]", process.stdout).read(len(parsing.READY)) != parsing.READY:
+        process.kill()
+        _, said = process.communicate()
+        raise CodePilotError(
+            FailureKind.TOOL_MISSING,
+            f"The parser of sources cannot be started: {(said.decode('utf-8', 'replace').strip() or 'it died')[-500:]}",
+            "Install CodePilot again with all that it requires.",
+        )
+    return process
