@@ -96,8 +96,8 @@ def test_a_walk_goes_on_with_the_node_it_was_at(place: Place, kind: EventType) -
     assert isinstance(patch, PatchCandidate)
     assert patch.rationale == "A percentage is a hundredth."
     assert place.passes()
-    succeeded = [node for what, node, _ in walked(place) if what is EventType.NODE_SUCCEEDED]
-    assert succeeded == ["fix", "tests"]
+    for what in (EventType.NODE_STARTED, EventType.NODE_SUCCEEDED):
+        assert [node for kind, node, _ in walked(place) if kind is what] == ["fix", "tests"]
 
 
 def test_a_tools_node_is_one_call_of_a_skill(place: Place) -> None:

@@ -1,0 +1,51 @@
+"""A worker's process that drives one run, and kills itself once in every state that it has not died in before."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT
+
+from codepilot.agents import CodeActAgent
+from codepilot.core.events import Event, EventType, State, StepQueued
+from codepilot.engine import House, Worker
+from codepilot.models import Message, ScriptedModel
+
+SAID = {"RepoMapper": [MAP], "Planner": [PLAN], "Implementer": [RIGHT, DONE], "Reviewer": [APPROVE]}
+
+BY_AGENT = (State.MAP_REPO, State.PLAN, State.IMPLEMENT, State.REVIEW)
+"""Here it dies in the middle of an action."""
+
+
+def main(home: str, run_id: str, graves: Path) -> None:
+    state = {"now": State.INIT}
+
+    def listen(event: Event) -> None:
+        if isinstance(event.data, StepQueued):
+            state["now"] = event.data.state
+        grave = graves / state["now"]
+        deadly = EventType.TURN_STARTED if state["now"] in BY_AGENT else EventType.STEP_STARTED
+        if event.type is deadly and not grave.exists():
+            grave.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with House.open({"CODEPILOT_HOME": home}) as house:
+        state["now"] = house.store.load(run_id).state
+        agent = CodeActAgent(ScriptedModel(_reply))
+        print(Worker(house, listen, agent_for=lambda task: agent).drive(run_id).state)  # noqa: T201
+
+
+def _reply(messages: Sequence[Message]) -> str:
+    """What the role says next, by what it has said so far and was not interrupted in."""
+    role = messages[0].content.partition("You are the ")[2].partition(".")[0]
+    answers = [message.content for message in messages[2:] if message.role == "user"]
+    done = sum("interrupted" not in answer for answer in answers)
+    return SAID[role][min(done, len(SAID[role]) - 1)]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

@@ -1,0 +1,42 @@
+"""A run whose worker is killed in every state comes to the same end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from codepilot.core.events import EventType, State
+from codepilot.engine import House, Request, make_task, submit
+
+HERE = Path(__file__).parent
+
+
+def test_a_run_that_is_killed_in_every_state_finishes_as_if_nothing_had_been(
+    house: House, checkout: Path, tmp_path: Path
+) -> None:
+    graves = tmp_path / "graves"
+    graves.mkdir()
+    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    command = [sys.executable, str(HERE / "one_life.py"), str(tmp_path / "home"), run.run_id, str(graves)]
+    environment = {**os.environ, "PYTHONPATH": str(HERE), "CODEPILOT_HOME": str(tmp_path / "home")}
+    lives = 0
+    while True:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        lives += 1
+        if done.returncode != -signal.SIGKILL:
+            break
+    assert done.returncode == 0, done.stderr
+    ended = house.store.load(run.run_id)
+    house.store.check(run.run_id)
+    assert (ended.state, ended.failure) == (State.DONE, None)
+    states = {State.INIT, State.MAP_REPO, State.PLAN, State.IMPLEMENT, State.TEST, State.REVIEW, State.FINALIZE}
+    assert {path.name for path in graves.iterdir()} == {state.value for state in states}
+    assert lives == len(states) + 1
+    assert ended.proposal is not None
+    assert ended.proposal.patch.diff.count("+    return") == 1
+    assert ended.spent.iterations == 1
+    events = house.store.events(run.run_id)
+    assert sum(event.type is EventType.PATCH_PROPOSED for event in events) == 1
