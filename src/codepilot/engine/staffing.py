@@ -11,7 +11,7 @@ from codepilot.agents import ROLES, Agent, Limits, make_agent
 from codepilot.agents.roles.discovery import all_parts
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import TaskSpec
-from codepilot.engine.settings import load_settings
+from codepilot.engine.settings import own_settings
 from codepilot.models import Model, ModelSettings, make_model, settled, usual_model
 
 THINKERS = frozenset({"codeact"})
@@ -77,5 +77,5 @@ def agent_of(task: TaskSpec) -> Agent:
 @lru_cache(maxsize=64)
 def _kept(task_id: str, agent: str, model: str | None, fallback: str | None) -> Agent:
     """One for all steps of a task: connections stay open, and what a provider does not accept is not tried again."""
-    settings = load_settings(None, os.environ).models
+    settings = own_settings(os.environ).models
     return make_thinker(agent, model, fallback, settings, os.environ)

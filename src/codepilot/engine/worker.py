@@ -169,17 +169,24 @@ class Worker:
 
 
 class _LateLog:
-    """The run's log file, opened with the first events to write: a step that starts does not wait for it."""
+    """The run's log file, opened for the second lot of events: a step that starts does not wait for it."""
 
     def __init__(self, house: House, run_id: str) -> None:
         self._house = house
         self._run_id = run_id
         self._log: RunLog | None = None
+        self._begun = False
 
     def write(self, events: Sequence[Event]) -> None:
+        if self._log is None and not self._begun:
+            self._begun = True
+            return
+        self._open().write(events)
+
+    def _open(self) -> RunLog:
         if self._log is None:
             self._log = open_log(self._house, self._run_id)
-        self._log.write(events)
+        return self._log
 
     @property
     def last_seq(self) -> int:
@@ -187,8 +194,8 @@ class _LateLog:
         return self._log.last_seq if self._log is not None else 0
 
     def close(self) -> None:
-        if self._log is not None:
-            self._log.close()
+        if self._begun:
+            self._open().close()
 
 
 def _fields(claim: Claim) -> dict[str, object]:

@@ -26,9 +26,7 @@ _numbers = itertools.count()
 
 
 class Bell(Protocol):
-    def ring(self) -> None:
-        """Wake everybody who waits, on every machine that shares the store."""
-        ...
+    """Whoever writes what workers wait for rings: on a server in the same transaction, else by `ring`."""
 
     def wait(self, seconds: float) -> None:
         """Return when somebody rang or poked since the last call, at the latest after `seconds`. For one thread.
@@ -53,14 +51,9 @@ class FileBell:
         self._name = f"{os.getpid()}-{next(_numbers)}.bell"
         self._guard = threading.Lock()
 
-    def ring(self) -> None:
-        with self._place() as place, contextlib.closing(_datagram()) as sender:
-            for path in self._directory.glob("*.bell"):
-                _send(sender, f"{place}/{path.name}", path)
-
     def poke(self) -> None:
         if self._mine is not None:
-            with self._place() as place, contextlib.closing(_datagram()) as sender:
+            with _place(self._directory) as place, contextlib.closing(_datagram()) as sender:
                 _send(sender, f"{place}/{self._name}", self._directory / self._name)
 
     def wait(self, seconds: float) -> None:
@@ -81,19 +74,27 @@ class FileBell:
                 self._mine = None
 
     def _hang(self) -> None:
-        with self._guard, self._place() as place:
+        with self._guard, _place(self._directory) as place:
             mine = _datagram()
             mine.bind(f"{place}/{self._name}")
             self._mine = mine
 
-    @contextlib.contextmanager
-    def _place(self) -> Iterator[str]:
-        """The directory by descriptor: a socket's address has room for 107 bytes only."""
-        descriptor = os.open(self._directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            yield f"/proc/self/fd/{descriptor}"
-        finally:
-            os.close(descriptor)
+
+def ring(directory: Path) -> None:
+    """Wake everybody who waits at a bell in this directory."""
+    with _place(directory) as place, contextlib.closing(_datagram()) as sender:
+        for path in directory.glob("*.bell"):
+            _send(sender, f"{place}/{path.name}", path)
+
+
+@contextlib.contextmanager
+def _place(directory: Path) -> Iterator[str]:
+    """The directory by descriptor: a socket's address has room for 107 bytes only."""
+    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
 
 
 def _datagram() -> socket.socket:
@@ -115,21 +116,11 @@ def _send(sender: socket.socket, address: str, path: Path) -> None:
 class ServerBell:
     """LISTEN and NOTIFY of a PostgreSQL server."""
 
-    def __init__(self, engine: Engine, sessions: Engine) -> None:
+    def __init__(self, sessions: Engine) -> None:
         self._sessions = sessions
-        self._ringing = engine.execution_options(isolation_level="AUTOCOMMIT")
-        self._driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
+        self._driver_error: type[Exception] = sessions.dialect.loaded_dbapi.Error
         self._session: Any = None
         self._poked, self._poke = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-
-    def ring(self) -> None:
-        """A server that is away wakes nobody; those who wait look again by themselves."""
-        with contextlib.suppress(DBAPIError, self._driver_error), self._ringing.connect() as connection:
-            driver: Any = connection.connection.dbapi_connection
-            with driver.pipeline():
-                driver.execute("SET synchronous_commit = off")
-                driver.execute(f"NOTIFY {CHANNEL}")
-                driver.execute("RESET synchronous_commit")
 
     def poke(self) -> None:
         with contextlib.suppress(OSError):

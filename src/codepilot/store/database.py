@@ -13,14 +13,14 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import NullPool
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.store.bell import Bell, FileBell, ServerBell
+from codepilot.store.bell import Bell, FileBell, ServerBell, ring
 from codepilot.store.faults import database_failure, disk_faults
 from codepilot.store.gate import Gate
 from codepilot.store.liveness import FileLocks, Liveness
 from codepilot.store.migrations import MIGRATIONS, migrate, refuse_newer, schema_version
 from codepilot.store.prepared import WIRE
 from codepilot.store.sessions import ServerLocks
-from codepilot.store.statements import EXCLUDE, NOT_DURABLE, SERVER_NOW
+from codepilot.store.statements import EXCLUDE, NOT_DURABLE, RING, SERVER_NOW
 from codepilot.store.wire import Wire
 
 _BUSY_MS = 30_000
@@ -97,7 +97,7 @@ class Database:
         return ServerLocks(self._sessions, self.place) if self._locks is None else FileLocks(self._locks)
 
     def bell(self) -> Bell:
-        return ServerBell(self._engine, self._sessions) if self._locks is None else FileBell(self._locks)
+        return ServerBell(self._sessions) if self._locks is None else FileBell(self._locks)
 
     def now(self, connection: Connection, clock: Callable[[], int]) -> int:
         """Microseconds by the clock that all who use the database share."""
@@ -122,16 +122,19 @@ class Database:
             yield connection
 
     @contextmanager
-    def write(self, *, durable: bool) -> Iterator[Connection]:
+    def write(self, *, durable: bool, rings: bool = False) -> Iterator[Connection]:
         """One write transaction, all or nothing. `durable` survives a power cut, the rest a killed process.
 
-        Only `Prepared` statements may be run in it: it is the driver's transaction, and on a server a stream.
+        With `rings`, workers that wait are woken when it is done. Only `Prepared` statements may be run in it: it is
+        the driver's transaction, and on a server a stream.
         """
         if self._gate is None:
             with self._typed(), self._connected() as connection, self._streamed(connection):
                 if not durable:
                     NOT_DURABLE.send(connection, {})
                 yield connection
+                if rings:
+                    RING.send(connection, {})
             return
         with self._gate.hold(), self._typed():
             try:
@@ -141,6 +144,8 @@ class Database:
             except (DBAPIError, self._driver_error):
                 self._drop_writer()
                 raise
+        if rings and self._locks is not None:
+            ring(self._locks)
 
     @contextmanager
     def overhaul(self) -> Iterator[Connection]:

@@ -85,9 +85,9 @@ class Queue:
             self._beat(connection, worker)
         return claim, row[5:]
 
-    def give_back(self, claim: Claim) -> bool:
-        """Let others have the step; whether the claim still held."""
-        return bool(self._returned([claim], {}))
+    def give_back(self, claim: Claim) -> None:
+        """Let others have the step, if the claim still holds."""
+        self._returned([claim], {})
 
     def standing(self, worker: str) -> dict[Claim, Requests]:
         """The steps that the worker has, as far as the store knows, and what is asked of their runs; cheap."""
@@ -194,7 +194,7 @@ class Queue:
         """Those of `claims` that still held, returned; leases of workers that were seen since then stay."""
 
         def give(_: Tried) -> list[Claim]:
-            with self._database.write(durable=False) as connection:
+            with self._database.write(durable=False, rings=True) as connection:
                 sent = [(claim, RETURN_STEP.send(connection, claim_params(claim))) for claim in claims]
                 for worker, beat in gone.items():
                     END_LEASE_SEEN.send(connection, {"in_worker": worker, "in_beat_at": beat})

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from sqlalchemy import ColumnElement, Text, and_, bindparam, delete, func, insert, literal_column, select, text, update
 
 from codepilot.core.events import TERMINAL, WAITING
+from codepilot.store.bell import CHANNEL
 from codepilot.store.prepared import Prepared
 from codepilot.store.rows import OPEN, StepStatus
 from codepilot.store.schema import approvals, artifacts, events, leases, locks, runs, steps, views, workspaces
@@ -40,6 +41,7 @@ _held = and_(
 
 SERVER_NOW = Prepared(text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)"))
 NOT_DURABLE = Prepared(text("SET LOCAL synchronous_commit = off"))
+RING = Prepared(text(f"SELECT pg_notify('{CHANNEL}', '')"))
 EXCLUDE = Prepared(text(f"SELECT pg_advisory_xact_lock({0x636F6466})"))
 
 # a run ----------------------------------------------------------------------------------------------

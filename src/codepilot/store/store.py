@@ -41,7 +41,6 @@ class Store:
         self._database = database
         self._log = Log(clock)
         self._liveness = database.liveness()
-        self._ringer = database.bell()
         self._locks = Locks(database, clock)
         self.queue = Queue(database, self._liveness, clock, lease)
 
@@ -60,7 +59,6 @@ class Store:
     def close(self) -> None:
         """Let go of the database; workers registered here count as gone."""
         self._liveness.close()
-        self._ringer.close()
         self._database.close()
 
     @property
@@ -77,13 +75,11 @@ class Store:
     def create_run(self, run_id: str, drafts: Sequence[EventDraft]) -> list[Event]:
         """Begin a run with its first events; a second call with the same id returns those that exist."""
         try:
-            added = self._create(run_id, drafts)
+            return self._create(run_id, drafts)
         except CodePilotError as error:
             if not is_conflict(error):
                 raise
-            added = self._create(run_id, drafts)
-        self._ringer.ring()
-        return added
+            return self._create(run_id, drafts)
 
     def append(self, claim: Claim, drafts: Sequence[EventDraft]) -> list[Event]:
         """Add events of a step at work. They survive a killed process, and a power cut from the next commit on.
@@ -110,10 +106,7 @@ class Store:
 
         A run that is `known` is read again only if others have added to it.
         """
-        added, _ = self._commit(claim, decide, known, go_on=False)
-        if any(isinstance(event.data, StepQueued) for event in added):
-            self._ringer.ring()
-        return added
+        return self._commit(claim, decide, known, go_on=False)[0]
 
     def commit_and_start(
         self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]], known: Run | None = None
@@ -125,15 +118,13 @@ class Store:
         """The same from outside a step: requests to pause, cancel or resume. No claim is needed."""
 
         def write(tried: Tried) -> list[Event]:
-            with self._database.write(durable=True) as connection:
+            with self._database.write(durable=True, rings=True) as connection:
                 run, view_seq = self._log.locked(connection, run_id)
                 if (added := self._log.committed(connection, tried)) is not None:
                     return added
                 return self._log.record(connection, run, view_seq, decide(run), tried)[0]
 
-        added = twice(self._database, write)
-        self._ringer.ring()
-        return added
+        return twice(self._database, write)
 
     # scheduling -------------------------------------------------------------------------------------
 
@@ -156,15 +147,11 @@ class Store:
 
     def reclaim(self, run_id: str | None = None, *, wait: bool = False) -> list[str]:
         """Return the steps of dead workers to PENDING with a higher fence; the ids of those steps."""
-        claims = self.queue.reclaim(run_id, wait=wait)
-        if claims:
-            self._ringer.ring()
-        return [claim.step_id for claim in claims]
+        return [claim.step_id for claim in self.queue.reclaim(run_id, wait=wait)]
 
     def give_back(self, claim: Claim) -> None:
         """Let another worker have the step at once."""
-        if self.queue.give_back(claim):
-            self._ringer.ring()
+        self.queue.give_back(claim)
 
     def register_worker(self, worker: str) -> None:
         """Show that `worker` lives, until `release_worker`, `close` or the end of this process."""
@@ -320,7 +307,7 @@ class Store:
 
     def _create(self, run_id: str, drafts: Sequence[EventDraft]) -> list[Event]:
         def write(_: Tried) -> list[Event]:
-            with self._database.write(durable=True) as connection:
+            with self._database.write(durable=True, rings=True) as connection:
                 return self._log.create(connection, run_id, drafts)
 
         return twice(self._database, write)
@@ -329,7 +316,7 @@ class Store:
         self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]], known: Run | None, go_on: bool
     ) -> tuple[list[Event], Start | None]:
         def write(tried: Tried) -> tuple[list[Event], Start | None]:
-            with self._database.write(durable=True) as connection:
+            with self._database.write(durable=True, rings=not go_on) as connection:
                 held = self._log.held(connection, claim, known)
                 if (added := self._log.committed(connection, tried)) is not None:
                     if (begun := tried.begun) is None:
