@@ -46,7 +46,7 @@ def test_a_damaged_entry_is_parsed_again(tmp_path: Path) -> None:
     first = look(tmp_path / "a.db")
     with sqlite3.connect(tmp_path / "a.db") as database:
         database.execute("UPDATE parsed SET payload = '{}' WHERE key IN (SELECT key FROM parsed LIMIT 2)")
-        database.execute("UPDATE parsed SET payload = replace(payload, 'Basket', 'Casket')")
+        database.execute("UPDATE parsed SET payload = CAST(replace(CAST(payload AS TEXT), 'Basket', 'Casket') AS BLOB)")
     again = look(tmp_path / "a.db")
     assert again.files == first.files
     assert again.figures.parsed >= 3

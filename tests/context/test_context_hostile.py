@@ -53,13 +53,16 @@ def test_no_shape_of_source_takes_longer_than_its_bound(language: str) -> None:
     assert spent < 0.4 * len(SHAPES) + 2
     assert set(found.files) == set(sources)
     assert [symbol.name for symbol in found.files["good.py"].symbols] == ["good"]
-    assert not [note for note in found.figures.notes if note not in ("minified", "too costly", "cut")]
+    assert not [note for note in found.figures.notes if note not in ("minified", "unparsable", "cut")]
 
 
 def test_what_costs_too_much_is_noted_and_its_parser_replaced() -> None:
     sources = {"a.py": GOOD, "b.py": b"(\n" * 60_000, "c.py": GOOD}
+    before = os.times()
     found = mapped(sources)
-    assert found.files["b.py"].note == "too costly"
+    after = os.times()
+    assert after.children_user - before.children_user < 3.0, "it would take more than ten times its bound"
+    assert found.files["b.py"].note == "unparsable"
     assert found.files["c.py"].symbols and found.files["a.py"].symbols
 
 
@@ -172,3 +175,47 @@ def test_a_parser_that_cannot_start_is_told_and_blamed_on_no_file(
     with pytest.raises(CodePilotError, match="no_such_grammar") as caught:
         mapped({"a.py": GOOD, "b.py": GOOD})
     assert caught.value.kind is FailureKind.TOOL_MISSING
+
+
+LIAR = """
+import struct, sys
+sys.stdout.buffer.write(b"ready")
+sys.stdout.buffer.flush()
+while header := sys.stdin.buffer.read(24):
+    sys.stdin.buffer.read(struct.unpack(">12sdI", header)[2])
+    answer = {answer!r}
+    sys.stdout.buffer.write(struct.pack(">I", {length}) + answer)
+    sys.stdout.buffer.flush()
+"""
+ANSWER = '{"symbols":[%s],"references":{%s},"imports":[%s],"lines":%s,"note":""}'
+LIES = [
+    "",
+    "null",
+    "[" * 100_000,
+    "\xff",
+    '{"symbols":[]}',
+    ANSWER % ('["virus","f",1,1,"","f"]', "", "", "1"),
+    ANSWER % ('["class","f",-1,1,"","f"]', "", "", "1"),
+    ANSWER % ('["class","f",1,1,"",null]', "", "", "1"),
+    ANSWER % ('["class","f",1]', "", "", "1"),
+    ANSWER % ("", '"name":[1]', "", "1"),
+    ANSWER % ("", '"name":"1,x"', "", "1"),
+    ANSWER % ("", "", "7", "1"),
+    ANSWER % ("", "", "", "true"),
+]
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_what_a_parser_says_is_held_to_its_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: str) -> None:
+    answer = lie.encode("latin-1")
+    liar = tmp_path / "parsing.py"
+    liar.write_text(LIAR.format(answer=answer, length=len(answer)))
+    monkeypatch.setattr(parsing, "__file__", str(liar))
+    assert mapped({"a.py": GOOD}).figures.notes == {"unparsable": 1}
+
+
+def test_a_parser_that_promises_too_much_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    liar = tmp_path / "parsing.py"
+    liar.write_text(LIAR.format(answer=b"x", length=(1 << 32) - 1))
+    monkeypatch.setattr(parsing, "__file__", str(liar))
+    assert mapped({"a.py": GOOD}).figures.notes == {"unparsable": 1}

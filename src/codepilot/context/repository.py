@@ -100,7 +100,7 @@ def _parse(
         spoken = {languages[path] for path in missing.values()}
         answers, fatal, late = parse_all(jobs(), spoken, len(missing), deadline)
         told.update(answers)
-        told.update((key, _empty("too costly")) for key in fatal)
+        told.update((key, _empty("unparsable")) for key in fatal)
         lost.update((key, "late") for key in late)
     return told, lost
 
