@@ -127,7 +127,7 @@ def test_an_event_is_read_back_as_it_was_written(store: Store) -> None:
     assert [event.event_id for event in written] == [f"e-{run_id[2:]}-000004", f"e-{run_id[2:]}-000005"]
     with store._database.read() as connection:
         kept = connection.execute(artifact_rows.select()).all()
-    assert [(row.seq, row.sha256) for row in kept] == [(3, ref.sha256), (4, ref.sha256)]
+    assert [(row.seq, row.sha256) for row in kept] == [(4, ref.sha256), (5, ref.sha256)]
 
 
 def test_a_goal_with_odd_characters_is_kept_whole(store: Store) -> None:
