@@ -266,11 +266,13 @@ def _check(work: Work, site: Site) -> Review:
             raise
 
     task = work.run.task
+    warnings = work.run.test_result.new_warnings if work.run.test_result else ()
+    failing = work.run.baseline.targets if work.run.baseline else ()
     threshold = task.policy.generated_code
     if threshold == "off":
-        return review(diff, before, after, task.budget, task.kind)
+        return review(diff, before, after, task.budget, task.kind, warnings=warnings, failing=failing)
     scan = scan_generated(site.executor, work.workspace, diff.changes, before, after)
-    return review(diff, before, after, task.budget, task.kind, scan, threshold)
+    return review(diff, before, after, task.budget, task.kind, scan, threshold, warnings, failing)
 
 
 def _by_agent(

@@ -18,9 +18,10 @@ from codepilot.core.artifacts import PolicyCheck, Review
 from codepilot.core.policy import Severity
 from codepilot.core.task import Budget, TaskKind
 from codepilot.executor import DiffResult, FileChange, Violation
-from codepilot.verify import testcode
+from codepilot.verify import bracecode, testcode
 from codepilot.verify.generated import Scan, generated_code
 from codepilot.verify.guarded import bends_runner, is_test
+from codepilot.verify.regression import regression_test, silent_tests
 
 Read = Callable[[str], bytes | None]
 """The content of a path, None where there is no such file."""
@@ -29,11 +30,15 @@ MAX_EVIDENCE = 10
 
 SKIPS = re.compile(
     r"""@?pytest\.mark\.(?:skip|skipif|xfail)\b | \bpytest\.(?:skip|xfail|importorskip)\s*\(
-    | @?unittest\.(?:skip|expectedFailure) | ^\s*@(?:skip|skipIf|skipUnless|expectedFailure|Ignore|Disabled)\b
+    | @?unittest\.(?:skip|expectedFailure) | ^\s*@(?:skip|skipIf|skipUnless|expectedFailure)\b
+    | (?:^|\s)@(?:Ignore|Disabled\w*|EnabledIf\w*|EnabledOn\w*)\b | \bassume(?:True|False|That|NotNull|NoException)\s*\(
     | \bself\.skipTest\s*\( | \bSkipTest\b | ^\s*__test__\s*=\s*False | \bcollect_ignore(?:_glob)?\b
-    | \b(?:it|test|describe)\.(?:skip|todo|only)\b | \b(?:xit|xtest|xdescribe|fdescribe)\s*\(""",
+    | \b(?:it|test|describe|suite|context|specify)\.(?:\w{1,20}\.){0,3}(?:skip|todo|only|skipIf|runIf)\b
+    | ^\s*(?:xit|xtest|xdescribe|xcontext|xspecify|fit|fdescribe)\s*[.(] | \b(?:this|t|ctx|context)\.(?:skip|todo)\s*\(
+    | \b(?:it|test|describe)\([^{}]{0,200}\{[^{}]{0,100}\b(?:skip|todo|only)\s*:\s*(?!false\b)""",
     re.VERBOSE,
 )
+CODE = (".py", ".pyi", *bracecode.JVM, *bracecode.SCRIPT, ".vue", ".svelte")
 SECRETS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("a private key", re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----")),
     ("an AWS access key", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
@@ -44,7 +49,7 @@ SECRETS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("a Stripe key", re.compile(r"\b[rs]k_live_[0-9A-Za-z]{20,}")),
     ("a model provider's key", re.compile(r"\bsk-(?:ant-|proj-)?[A-Za-z0-9_-]{32,}")),
     ("a JSON web token", re.compile(r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}")),
-    ("a password in a URL", re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/:@'\"{}$<>]+:[^\s/:@'\"{}$<>]{3,}@[^\s'\"]")),
+    ("a password in a URL", re.compile(r"\b[a-z][a-z0-9+.-]{0,30}://[^\s/:@'\"{}$<>]+:[^\s/:@'\"{}$<>]{3,}@[^\s'\"]")),
 )
 SECRET_NAMED = re.compile(
     r"(?i)\b\w*(?:secret|token|passw(?:or)?d|passwd|api_?key|access_?key|private_?key|credential)\w*['\"]?\s*(?::\s*\w+\s*)?[:=]\s*"
@@ -58,12 +63,13 @@ NAMED_ENTROPY = 3.0
 LITERAL_ENTROPY = 4.7
 
 MARKERS = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
-DEBUG_LINES = re.compile(
-    r"\bconsole\.(?:log|debug|trace)\s*\(|^\s*debugger\b|\bSystem\.(?:out|err)\.print|\.printStackTrace\s*\("
-)
+DEBUG_LINES = re.compile(r"\bconsole\.(?:log|debug|trace)\s*\(|\bSystem\.(?:out|err)\.print|\.printStackTrace\s*\(")
+BREAKPOINTS = re.compile(r"(?:^|[;{}])\s*debugger\s*(?:;|$)")
 DEBUG_MODULES = frozenset({"pdb", "ipdb", "pudb", "wdb", "remote_pdb"})
 TEST_AWARE = re.compile(
-    r"PYTEST_CURRENT_TEST|\bin\s+sys\.modules\b.*(?:pytest|unittest)|(?:pytest|unittest)['\"]\s+in\s+sys\.modules|\b_pytest\b|\bos\._exit\s*\("
+    r"PYTEST_CURRENT_TEST|\bin\s+sys\.modules\b.{0,200}(?:pytest|unittest)|(?:pytest|unittest)['\"]\s+in\s+sys\.modules|\b_pytest\b|\bos\._exit\s*\("
+    r"|forName\s*\(\s*\"org\.(?:junit|testng)|\"(?:surefire|org\.gradle\.test)\.|\bgetRuntime\(\)\.halt\s*\("
+    r"|\b(?:JEST_WORKER_ID|NODE_TEST_CONTEXT|VITEST(?:_\w+)?)\b|\bNODE_ENV\b.{0,40}['\"]test['\"]"
 )
 
 
@@ -132,13 +138,17 @@ def no_disabled_tests(files: Sequence[ChangedFile]) -> PolicyCheck:
 
 
 def _disabled(file: ChangedFile) -> Iterable[str]:
-    yield from (f"{file.path}:{number} skips tests" for number, _ in file.gained(SKIPS))
+    if file.path.endswith(CODE):
+        yield from (f"{file.path}:{number} skips tests" for number, _ in file.gained(SKIPS))
     if not is_test(file.path) or file.before is None:
         return
     if file.after is None:
         yield f"{file.path} was deleted"
         return
     if not file.is_python:
+        kept_names = bracecode.silent_tests(file.path, file.after)
+        gone = [name for name in bracecode.silent_tests(file.path, file.before) if name not in kept_names]
+        yield from (f"{file.path}: {name} was removed" for name in gone)
         return
     old, new = testcode.parsed(file.before), testcode.parsed(file.after)
     if old is None or new is None:
@@ -239,7 +249,9 @@ def no_debug_left(files: Sequence[ChangedFile]) -> PolicyCheck:
 def _debug(file: ChangedFile) -> Iterable[str]:
     yield from (f"{file.path}:{number} adds a {marker}" for number, marker in file.gained(MARKERS))
     if not file.is_python:
-        yield from (f"{file.path}:{number} adds debug output" for number, _ in file.gained(DEBUG_LINES))
+        if file.path.endswith(CODE):
+            yield from (f"{file.path}:{number} adds a breakpoint" for number, _ in file.gained(BREAKPOINTS))
+            yield from (f"{file.path}:{number} adds debug output" for number, _ in file.gained(DEBUG_LINES))
         return
     new = testcode.parsed(file.after)
     if new is None:
@@ -278,15 +290,15 @@ def no_new_syntax_errors(files: Sequence[ChangedFile]) -> PolicyCheck:
     return _check("no_new_syntax_errors", broken)
 
 
-def no_new_compilation_warnings(files: Sequence[ChangedFile]) -> PolicyCheck:
-    """Compiling the changed files warns of nothing that it did not warn of before."""
+def no_new_compilation_warnings(files: Sequence[ChangedFile], built: Sequence[str] = ()) -> PolicyCheck:
+    """Compiling warns of nothing that it did not warn of before; `built` is what the project's own compiler said."""
     fresh = (
         f"{file.path}: {message}"
         for file in files
         if file.is_python
         for message in testcode.compile_warnings(file.after) - testcode.compile_warnings(file.before)
     )
-    return _check("no_new_compilation_warnings", fresh)
+    return _check("no_new_compilation_warnings", (*fresh, *built))
 
 
 def patch_within_size_limit(lines: int, limit: int) -> PolicyCheck:
@@ -310,19 +322,24 @@ def review(
     kind: TaskKind = TaskKind.BUGFIX,
     scan: Scan | None = None,
     threshold: Severity = "high",
+    warnings: Sequence[str] = (),
+    failing: Sequence[str] | None = None,
 ) -> Review:
     """Every check on one change. One that does not hold asks for changes, whoever made the patch.
 
-    `scan` is what a security scanner found in the change, None where policy has it off.
+    `scan` is what a security scanner found in the change, None where policy has it off. `warnings` are new ones of the
+    project's compiler. `failing` are the tests that failed before; without a word on them none is asked for.
     """
     files = [ChangedFile(c, before(c.path), None if c.change == "deleted" else after(c.path)) for c in diff.changes]
     checks = (
         no_violations(diff.violations),
         patch_within_size_limit(diff.lines, budget.patch_lines),
         no_new_syntax_errors(files),
-        no_new_compilation_warnings(files),
+        no_new_compilation_warnings(files, warnings),
         no_disabled_tests(files),
         tests_untouched_or_added(files),
+        _check("new_tests_assert", silent_tests(files)),
+        *([regression_test(files, kind, failing)] if failing is not None else []),
         no_runner_config_change(files, kind),
         no_test_detection(files),
         no_hardcoded_secrets(files),

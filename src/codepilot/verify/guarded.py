@@ -7,12 +7,29 @@ import sys
 import tomllib
 from pathlib import PurePosixPath
 
+from codepilot.verify import buildfiles
+
 TEST_DIRECTORIES = frozenset({"tests", "__tests__"})
-TEST_PATTERNS = ("test_*.py", "*_test.py", "tests.py", "test.py", "*Test.java", "*Tests.java", "*.test.*", "*.spec.*")
+TEST_PATTERNS = (
+    *("test_*.py", "*_test.py", "tests.py", "test.py", "*.test.*", "*.spec.*"),
+    *(
+        f"*{end}.{kind}"
+        for end in ("Test", "Tests", "TestCase", "[a-z0-9]IT", "Spec")
+        for kind in ("java", "kt", "groovy")
+    ),
+)
 
 CONFIG_NAMES = frozenset(
     {"conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "sitecustomize.py", "usercustomize.py"}
+    | {"build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts", "gradle.properties"}
+    | {"junit-platform.properties", "testng.xml", ".npmrc", ".pnpmfile.cjs"}
 )
+CONFIG_PATTERNS = (
+    *("jest.config.*", "vitest.config.*", "vitest.workspace.*", "vite.config.*", ".mocharc*", "babel.config.*"),
+    *(".babelrc*", "init.gradle*"),
+)
+CONFIG_FOLDERS = (".mvn", "buildSrc", "gradle/wrapper", "META-INF/services/org.junit")
+"""Directories whose files configure a build or are loaded by a runner; a path that has one of them in it."""
 SECTIONED_NAMES = frozenset({"pyproject.toml", "setup.cfg", "tox.ini"})
 RUNNER_MODULES = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "py", "xdist"})
 SOURCE_ROOTS = ("src", "lib")
@@ -34,7 +51,11 @@ def is_test(path: str) -> bool:
 def configures_runner(path: str) -> bool:
     """A file that the runner or the interpreter loads by its name alone, whatever it holds."""
     pure = PurePosixPath(path)
-    return pure.name in CONFIG_NAMES or pure.suffix == ".pth"
+    if pure.name in CONFIG_NAMES or pure.suffix == ".pth":
+        return True
+    return any(pure.match(pattern) for pattern in CONFIG_PATTERNS) or any(
+        f"/{folder}" in f"/{path}" for folder in CONFIG_FOLDERS
+    )
 
 
 def shadows_module(path: str) -> bool:
@@ -54,6 +75,8 @@ def shadows_module(path: str) -> bool:
 def runner_settings(path: str, content: bytes | None) -> object:
     """What `content` tells the test runner, comparable by equality; the bytes themselves if they cannot be read."""
     name = PurePosixPath(path).name
+    if name in buildfiles.READ:
+        return buildfiles.READ[name](content)
     if name not in SECTIONED_NAMES:
         return None
     text = (content or b"").decode("utf-8", "replace")

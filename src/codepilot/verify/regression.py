@@ -1,0 +1,87 @@
+"""Whether a change is tested: new tests assert something, and a test would notice if the mistake came back."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from codepilot.core.artifacts import PolicyCheck
+from codepilot.core.task import TaskKind
+from codepilot.verify import bracecode, testcode
+from codepilot.verify.guarded import is_test
+
+DEMANDED = frozenset({TaskKind.BUGFIX, TaskKind.CHANGE})
+"""Task kinds whose changes need a test; to others it is said and no more."""
+_CODE = (".py", *bracecode.JVM, *bracecode.SCRIPT)
+_ASSERTING = re.compile(r"assert|raises|warns|expect|verif|should|fail|check|ensure|must|approx|match", re.IGNORECASE)
+
+
+class Changed(Protocol):
+    """One file of a change, with its content on either side."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def before(self) -> bytes | None: ...
+
+    @property
+    def after(self) -> bytes | None: ...
+
+
+def silent_tests(files: Sequence[Changed]) -> Iterator[str]:
+    """Tests that the change adds and that assert nothing."""
+    for file in files:
+        if is_test(file.path):
+            yield from (f"{file.path}: {name} asserts nothing" for name in _new_silent(file))
+
+
+def _new_silent(file: Changed) -> list[str]:
+    if file.path.endswith(".py"):
+        return _silent_python(file)
+    known = bracecode.silent_tests(file.path, file.before)
+    return [
+        name for name, silent in bracecode.silent_tests(file.path, file.after).items() if silent and name not in known
+    ]
+
+
+def _silent_python(file: Changed) -> list[str]:
+    new, old = testcode.parsed(file.after), testcode.parsed(file.before)
+    if new is None:
+        return []
+    known = testcode.test_functions(old) if old is not None else {}
+    functions = [node for node in ast.walk(new) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    helpers = {node.name for node in functions if _asserts(node, frozenset())}
+    fresh = {name: node for name, node in testcode.test_functions(new).items() if name not in known}
+    return [name for name, node in fresh.items() if not _asserts(node, frozenset(helpers)) and not _is_abstract(node)]
+
+
+def _asserts(function: ast.AST, helpers: frozenset[str]) -> bool:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assert | ast.Raise):
+            return True
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if name in helpers or _ASSERTING.search(name):
+                return True
+    return False
+
+
+def _is_abstract(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """A fixture or hook by a test's name is no test: pytest does not run it as one."""
+    return any("fixture" in ast.dump(mark) for mark in function.decorator_list)
+
+
+def regression_test(files: Sequence[Changed], kind: TaskKind, failing: Sequence[str]) -> PolicyCheck:
+    """A test that failed before is one; else the change must bring one, where the kind of task demands it."""
+    name = "has_regression_test"
+    if failing:
+        return PolicyCheck(name=name, ok=True, evidence=f"{', '.join(failing[:3])} failed before")
+    brought = [file.path for file in files if is_test(file.path) and file.after is not None]
+    code = [file.path for file in files if file.path.endswith(_CODE) and not is_test(file.path)]
+    if brought or not code:
+        return PolicyCheck(name=name, ok=True, evidence=", ".join(brought[:3]) or "no code was changed")
+    evidence = f"no test was added for {', '.join(code[:3])}".encode("utf-8", "backslashreplace").decode()
+    return PolicyCheck(name=name, ok=kind not in DEMANDED, evidence=evidence)
