@@ -173,6 +173,19 @@ def decide_resume(run: Run) -> list[EventDraft]:
     return []
 
 
+def decide_due(run: Run, now: int) -> list[EventDraft]:
+    """Go on with a run whose time has come."""
+    if run.state is not State.BLOCKED or run.parked_until is None or run.parked_until > now:
+        return []
+    return decide_resume(run)
+
+
+def _reset_at(failure: Failure) -> int | None:
+    """When a quota is whole again, where the provider said so."""
+    said = failure.details.get("reset_at") if failure.kind is FailureKind.MODEL_QUOTA else None
+    return said if isinstance(said, int) else None
+
+
 def exhausted(run: Run, now: int | None = None) -> Failure | None:
     """The first budget of the run that is spent, if any. `now` also counts the step that is open."""
     budget, spent = run.task.budget, run.spent
@@ -268,7 +281,7 @@ def _after_failure(run: Run, failure: Failure) -> list[EventDraft]:
         reason = "the suite took too long: only the named tests from here"
         return [_queue(run, run.state, reason, narrowed=True, again=True)]
     if handling.origin is Origin.PERSON:
-        return [_draft(run, EventType.RUN_BLOCKED, RunBlocked(failure=failure))]
+        return [_draft(run, EventType.RUN_BLOCKED, RunBlocked(failure=failure, until=_reset_at(failure)))]
     if handling.retryable and run.attempt < MAX_ATTEMPTS:
         return [_queue(run, run.state, failure.message, attempt=run.attempt + 1)]
     if handling.agent_fixable and run.state is State.IMPLEMENT:

@@ -449,6 +449,8 @@ class RunPaused(Contract):
 
 
 class RunBlocked(Contract):
+    """The run waits for a person, or until a time that is known."""
+
     failure: Failure
     until: int | None = None
 

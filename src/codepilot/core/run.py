@@ -116,6 +116,8 @@ class Run(Contract):
     confidence: float = 0.0
     bundle: str | None = None
     failure: Failure | None = None
+    parked_until: int | None = None
+    """When a run that is BLOCKED goes on by itself."""
     failures: tuple[Failure, ...] = ()
     attempted: tuple[PatchCandidate, ...] = ()
     created_at: int = 0
@@ -210,12 +212,20 @@ def _on_control(run: Run, event: Event) -> dict[str, object]:
             return {"cancel_requested": True}
         case _, RunPaused():
             return {**close_step(run, event.at), **_wait(run, State.PAUSED), "pause_requested": False}
-        case _, RunBlocked(failure=failure):
-            return {**close_step(run, event.at), **_wait(run, State.BLOCKED), "failure": failure}
+        case _, RunBlocked(failure=failure, until=until):
+            waits = {"failure": failure, "parked_until": until}
+            return {**close_step(run, event.at), **_wait(run, State.BLOCKED), **waits}
         case _, RunResumed(granted=granted):
             back = run.resume_state or run.state
             grants = run.grants + (1 if granted else 0)
-            return {"state": back, "resume_state": None, "failure": None, "grants": grants, "pause_requested": False}
+            return {
+                "state": back,
+                "resume_state": None,
+                "failure": None,
+                "parked_until": None,
+                "grants": grants,
+                "pause_requested": False,
+            }
         case _, RunFinished(state=state, failure=failure):
             resume_state = None if run.state in TERMINAL else run.resume_state or run.state
             return {
@@ -223,6 +233,7 @@ def _on_control(run: Run, event: Event) -> dict[str, object]:
                 "state": state,
                 "failure": failure,
                 "resume_state": resume_state,
+                "parked_until": None,
                 "pause_requested": False,
                 "cancel_requested": False,
             }

@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
+from codepilot.core.decide import decide_due
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.store import Claim, Store
-from codepilot.telemetry import METRICS
+from codepilot.telemetry import METRICS, now_us
 
 REAP_SEC = 0.5
 WELL_SEC = 5.0
@@ -67,11 +68,18 @@ class Heart:
                     beaten = time.monotonic()
                 self._give_back_ownerless()
                 _reclaimed.inc(len(self._store.reclaim()))
+                self._go_on_with_parked()
                 self._answered = time.monotonic()
             except CodePilotError as error:
                 _log.warning("the store does not answer: %s", error)
             except Exception:  # noqa: BLE001 - a worker whose heart stops would lose all its steps
                 _log.exception("the heart of %s missed a beat", self._worker)
+
+    def _go_on_with_parked(self) -> None:
+        """Any worker may, and all may try: whoever is first records it."""
+        now = now_us()
+        for run_id in self._store.due(now):
+            self._store.control(run_id, lambda run: decide_due(run, now))
 
     def _give_back_ownerless(self) -> None:
         """Steps that the store counts as ours and that nobody here works on: the answer to a claim was lost, or the

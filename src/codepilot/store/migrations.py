@@ -182,7 +182,16 @@ THIRD = Migration(
     ],
 )
 
-MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD)
+FOURTH = Migration(
+    4,
+    "runs that go on by themselves",
+    [
+        Statement("ALTER TABLE runs ADD COLUMN parked_until BIGINT"),
+        Statement("CREATE INDEX runs_parked ON runs (parked_until) WHERE parked_until IS NOT NULL"),
+    ],
+)
+
+MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD, FOURTH)
 
 
 def schema_version(connection: Connection) -> int:

@@ -69,6 +69,7 @@ def run_columns(run: Run) -> dict[str, Any]:
         "iterations": run.spent.iterations,
         "pause_requested": run.pause_requested,
         "cancel_requested": run.cancel_requested,
+        "parked_until": run.parked_until,
         "updated_at": run.updated_at,
         "last_seq": run.last_seq,
     }

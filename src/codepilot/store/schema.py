@@ -43,10 +43,17 @@ runs = Table(
     Column("iterations", Integer, nullable=False),
     Column("pause_requested", Boolean, nullable=False),
     Column("cancel_requested", Boolean, nullable=False),
+    Column("parked_until", BigInteger),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     Column("last_seq", BigInteger, nullable=False),
     Index("runs_by_age", "created_at"),
+    Index(
+        "runs_parked",
+        "parked_until",
+        sqlite_where=text("parked_until IS NOT NULL"),
+        postgresql_where=text("parked_until IS NOT NULL"),
+    ),
 )
 
 views = Table(

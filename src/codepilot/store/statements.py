@@ -66,6 +66,12 @@ _select_run = (
 SELECT_RUN = Prepared(_select_run)
 SELECT_RUN_LOCKED = Prepared(_select_run.with_for_update(of=runs))
 
+SELECT_DUE = Prepared(
+    select(runs.c.run_id)
+    .where(runs.c.parked_until.is_not(None), runs.c.parked_until <= bindparam("in_now"))
+    .order_by(runs.c.parked_until)
+    .limit(literal_column("20"))
+)
 SELECT_EVENTS = Prepared(
     select(events)
     .where(events.c.run_id == bindparam("in_run"), events.c.seq > bindparam("in_after"))
@@ -135,6 +141,7 @@ UPDATE_RUN = Prepared(
         "iterations",
         "pause_requested",
         "cancel_requested",
+        "parked_until",
         "updated_at",
         "last_seq",
     ],

@@ -25,7 +25,7 @@ from codepilot.store.rebuild import rebuild_run
 from codepilot.store.records import no_run, read_event, read_run_row, read_step_row
 from codepilot.store.rows import ApprovalRow, Claim, Lock, LostLease, RunRow, Start, StepRow, WorkspaceRow
 from codepilot.store.schema import approvals, artifacts, events, runs, steps, workspaces
-from codepilot.store.statements import SELECT_HELD
+from codepilot.store.statements import SELECT_DUE, SELECT_HELD
 from codepilot.store.tries import Tried, twice
 from codepilot.telemetry import Figures, figures, now_us
 
@@ -232,6 +232,10 @@ class Store:
         """The run's steps, oldest first."""
         wanted = select(steps).where(steps.c.run_id == run_id).order_by(steps.c.queued_seq)
         return self._look(lambda connection: [read_step_row(row) for row in connection.execute(wanted)])
+
+    def due(self, now: int) -> list[str]:
+        """Some of the runs that were parked until a time that has come."""
+        return self._look(lambda connection: [row[0] for row in SELECT_DUE.rows(connection, {"in_now": now})])
 
     def named_artifacts(self, hashes: Sequence[str], since: int) -> set[str]:
         """Those of `hashes` that are named by a run that goes on, or that something happened to after `since`."""
