@@ -32,6 +32,7 @@ from codepilot.cli.base import (
     open_house,
     told_as_json,
 )
+from codepilot.cli.bench import bench
 
 if TYPE_CHECKING:
     from codepilot.core.failures import Failure
@@ -362,3 +363,4 @@ def _fail(problem: Failure) -> int:
 
 
 service.register(app)
+app.add_typer(bench, name="bench")

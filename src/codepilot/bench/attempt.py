@@ -1,0 +1,129 @@
+"""One bug through the engine, as `codepilot fix` would take it: submit, drive, read what it offers."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from codepilot.bench.bugs import Bug, Offer
+from codepilot.bench.memory import PeakMemory
+from codepilot.core.events import Event, SearchProgressed, State, StepQueued, TurnStarted
+from codepilot.core.run import Run
+from codepilot.engine import House, Request, Worker, make_task, patch_of, submit
+from codepilot.skills import PatchError, patch_tree
+
+SHARE_OF_STEP = 0.85
+"""How much of a step's time the repair agent gives to its search."""
+AROUND_SEC = 240.0
+"""What baseline, gates, review and proof may take besides the search."""
+COMMAND_SEC = 15.0
+"""How long one run of the tests may take: a bug may be an endless loop."""
+OFFERS = 5
+
+
+@dataclass
+class Attempt:
+    """What the engine made of a bug."""
+
+    status: str = "FAILED"
+    verdict: str | None = None
+    confidence: float = 0.0
+    reason: str = ""
+    offers: list[Offer] = field(default_factory=list)
+    tried: int = 0
+    per_sec: float = 0.0
+    search_sec: float = 0.0
+    first_plausible_sec: float | None = None
+    total_sec: float = 0.0
+    peak_mib: float = 0.0
+    template: str = ""
+
+
+@dataclass
+class Budgeted:
+    """How a bug is to be tried."""
+
+    seconds: float
+    python: str | None = None
+    command_sec: float = COMMAND_SEC
+
+
+def attempt(bug: Bug, checkout: Path, home: Path, how: Budgeted) -> Attempt:
+    """Repair the checkout in a home of its own; nothing of it is written back."""
+    environ = {**os.environ, "CODEPILOT_HOME": str(home)}
+    os.environ["CODEPILOT_HOME"] = str(home)
+    step = how.seconds / SHARE_OF_STEP
+    request = Request(
+        repo=str(checkout),
+        tests=bug.tests,
+        python=how.python or sys.executable,
+        budget={"step_wall_sec": step, "wall_sec": step + AROUND_SEC, "command_sec": how.command_sec},
+    )
+    watch = _Watch()
+    begun = time.monotonic()
+    with PeakMemory() as memory, House.open(environ) as house:
+        run = submit(house, make_task(request, environ))
+        run = Worker(house, listen=watch.see).drive(run.run_id)
+        found = watch.attempt
+        found.status, found.total_sec = str(run.state), round(time.monotonic() - begun, 3)
+        found.reason = run.failure.message if run.failure else ""
+        if run.state is State.DONE:
+            found.verdict, found.confidence = str(run.verdict), run.confidence
+            found.offers = _offers(house, run, bug, checkout, watch.alternatives)
+    found.peak_mib = memory.peak_mib
+    return found
+
+
+class _Watch:
+    """Times the search by its events."""
+
+    def __init__(self) -> None:
+        self.attempt = Attempt()
+        self.alternatives: tuple[str, ...] = ()
+        self._begun: float | None = None
+        self._spent = 0.0
+
+    def see(self, event: Event) -> None:
+        now, data, found = time.monotonic(), event.data, self.attempt
+        match data:
+            case StepQueued(state=State.IMPLEMENT):
+                self._begun = now
+            case SearchProgressed() if self._begun is not None:
+                found.tried = max(found.tried, data.tried)
+                found.search_sec = round(self._spent + now - self._begun, 3)
+                if data.plausible and found.first_plausible_sec is None:
+                    found.first_plausible_sec = found.search_sec
+                found.per_sec = data.per_sec
+            case TurnStarted() if self._begun is not None:
+                self._spent = found.search_sec = round(self._spent + now - self._begun, 3)
+                self._begun = None
+                if found.first_plausible_sec is None:
+                    found.first_plausible_sec = found.search_sec
+                candidate = data.action.get("candidate")
+                others = candidate.get("alternatives") if isinstance(candidate, dict) else None
+                self.alternatives = tuple(map(str, others)) if isinstance(others, list) else ()
+                found.template = str(data.action.get("template", ""))
+            case _:
+                pass
+
+
+def _offers(house: House, run: Run, bug: Bug, checkout: Path, alternatives: tuple[str, ...]) -> list[Offer]:
+    """The run's change first, then those it would have made instead."""
+    diffs = [patch_of(house, run).decode("utf-8", "replace"), *alternatives][:OFFERS]
+    return [Offer(files, diff) for diff in diffs if (files := _applied(diff, checkout))]
+
+
+def _applied(diff: str, checkout: Path) -> Mapping[str, str]:
+    def read(path: str) -> str | None:
+        file = checkout / path
+        return file.read_bytes().decode("utf-8") if file.is_file() else None
+
+    try:
+        changed = patch_tree(diff, read).files
+    except (PatchError, UnicodeDecodeError):
+        return {}
+    return {path: text for path, text in changed.items() if text is not None}

@@ -1,0 +1,45 @@
+"""What a set of bugs is made of: what the search is shown, and what is held out to judge it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from codepilot.core.contract import JsonObject
+from codepilot.core.failures import CodePilotError, FailureKind
+
+
+@dataclass(frozen=True)
+class Bug:
+    """One bug. `files` is the checkout that the search works on; `held_out` is what only the judge reads."""
+
+    name: str
+    kind: str
+    tests: tuple[str, ...]
+    files: Mapping[str, str] = field(default_factory=dict)
+    held_out: JsonObject = field(default_factory=dict)
+    alone: bool = True
+    """Whether the named tests are all the tests there are."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One repair that was offered, as the files it changes."""
+
+    files: Mapping[str, str]
+    diff: str
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether an offer is right by what was held out, and the reason in one line."""
+
+    correct: bool
+    reason: str
+    inputs: int = 0
+
+
+def broken_data(path: Path, message: str, next_action: str) -> CodePilotError:
+    """The set cannot be read: what is wrong with it, and what would be right."""
+    return CodePilotError(FailureKind.INVALID_SPEC, f"{path}: {message}", next_action=next_action)

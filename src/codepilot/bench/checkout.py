@@ -1,0 +1,42 @@
+"""A bug as what a user would have: a git checkout, committed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from codepilot.core.failures import CodePilotError, FailureKind
+
+_GIT = ("git", "-c", "user.name=CodePilot", "-c", "user.email=bench@codepilot.invalid", "-c", "commit.gpgsign=false")
+
+
+def lay_down(directory: Path, files: Mapping[str, str]) -> Path:
+    """Write the files into an empty directory and commit them."""
+    for name, text in files.items():
+        place = directory / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, "utf-8", newline="")
+    commit(directory)
+    return directory
+
+
+def commit(directory: Path) -> None:
+    for arguments in (("init", "-q", "-b", "main"), ("add", "-A", "-f"), ("commit", "-q", "-m", "The bug")):
+        git(directory, *arguments)
+
+
+def git(directory: Path, *arguments: str, text: bytes | None = None) -> bytes:
+    """Run git on a repository of the set, with nobody's configuration."""
+    environ = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(directory),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+    }
+    done = subprocess.run([*_GIT, *arguments], cwd=directory, env=environ, capture_output=True, input=text)
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip()[-300:]
+        raise CodePilotError(FailureKind.TOOL_FAILED, f"git {arguments[0]} failed in {directory}: {said}")
+    return done.stdout

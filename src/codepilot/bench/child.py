@@ -1,0 +1,70 @@
+"""One bug in a process of its own: told on standard input, answered on standard output, gone when the sweep is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import Any
+
+from codepilot.bench.attempt import Budgeted, attempt
+from codepilot.bench.checkout import lay_down
+from codepilot.bench.judge import judge
+from codepilot.bench.searching import search_alone
+from codepilot.bench.sets import load_set
+from codepilot.core.failures import CodePilotError
+
+
+def main() -> None:
+    job = json.loads(sys.stdin.readline())
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    answer, sys.stdout = sys.stdout, sys.stderr
+    try:
+        row = work(job)
+    except CodePilotError as error:
+        row = {"status": "ERROR", "reason": str(error), "correct": [], "judged": []}
+    except Exception as error:  # noqa: BLE001 - one bug's crash is a row of the table, not the table's end
+        traceback.print_exc()
+        row = {"status": "ERROR", "reason": f"{type(error).__name__}: {error}", "correct": [], "judged": []}
+    answer.write(json.dumps(row) + "\n")
+    answer.flush()
+    os._exit(0)
+
+
+def _leave_with_parent() -> None:
+    """Standard input ends when the sweep does, however it died."""
+    sys.stdin.read()
+    os._exit(1)
+
+
+def work(job: dict[str, Any]) -> dict[str, Any]:
+    """Repair the bug in a directory of its own and judge what is offered."""
+    place = Path(job["work"])
+    shutil.rmtree(place, ignore_errors=True)
+    (place / "checkout").mkdir(parents=True)
+    bug = next(bug for bug in load_set(job["set"], Path(job["data"])) if bug.name == job["bug"])
+    checkout = lay_down(place / "checkout", bug.files)
+    try:
+        through = search_alone if job["search_only"] else attempt
+        found = through(bug, checkout, place / "home", Budgeted(job["seconds"], job["python"]))
+        judged = judge(bug, found.offers, checkout, place / "home", job["python"]) if found.offers else []
+    finally:
+        if not job["keep"]:
+            shutil.rmtree(place, ignore_errors=True)
+    row = {key: value for key, value in vars(found).items() if key != "offers"}
+    return {
+        **row,
+        "plausible": found.status == "DONE",
+        "correct": [judgement.correct for judgement in judged],
+        "judged": [judgement.reason for judgement in judged],
+        "inputs": max((judgement.inputs for judgement in judged), default=0),
+        "patches": [offer.diff for offer in found.offers],
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,327 @@
+"""Compares programs with the right one on the same inputs; runs inside the sandbox and prints one JSON document.
+
+Each program runs in a child of its own. Steps are counted, not seconds, so that the answer is the same every time; a
+clock only catches what a single step can do to last for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import itertools
+import json
+import math
+import os
+import random
+import resource
+import signal
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import codepilot_inputs  # type: ignore[import-not-found]  # both lie side by side inside
+
+SEED = 20_240_229
+WANTED = 300
+OFFERED = 1_500
+STEPS = 40_000
+EXAMPLE_STEPS = 2_000_000
+PATIENCE = 20
+"""How many times the right program's steps another one may take."""
+CALL_SEC = 4
+MEMORY = 1 << 29
+CLOSE = 1e-6
+
+Call = tuple[Any, ...]
+
+
+class Endless(BaseException):
+    """More steps, or more time, than the call may take."""
+
+
+# --- calling --------------------------------------------------------------------------------------------------
+
+
+class Counter:
+    """Runs a call line by line and stops it after so many."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.limit = 0
+
+    def _line(self, frame: types.FrameType, event: str, argument: Any) -> Any:
+        self.steps += 1
+        if self.steps > self.limit:
+            raise Endless
+        return self._line
+
+    def run(self, act: Callable[[], Any], limit: int) -> Any:
+        self.steps, self.limit = 0, limit
+        signal.setitimer(signal.ITIMER_REAL, CALL_SEC, 0.5)
+        sys.settrace(self._line)
+        try:
+            return act()
+        finally:
+            sys.settrace(None)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def ring(number: int, frame: types.FrameType | None) -> None:
+    raise Endless
+
+
+def outcome(function: Callable[..., Any], arguments: Call, limit: int) -> tuple[list[Any], int]:
+    """What a call does, as plain data, and how many steps it took."""
+    counter = Counter()
+    given = copy.deepcopy(arguments)
+
+    def act() -> Any:
+        value = function(*given)
+        told = describe(value)
+        return [told, describe(list(given))] if value is None else [told]
+
+    try:
+        return ["value", *counter.run(act, limit)], counter.steps
+    except Endless:
+        return ["endless"], counter.steps
+    except BaseException as error:  # noqa: BLE001 - whatever the judged program raises is its behaviour
+        return ["raised", type(error).__name__], counter.steps
+
+
+def describe(value: Any, seen: dict[int, int] | None = None) -> Any:
+    """A value as JSON: numbers by worth, containers by content, objects by what they hold."""
+    seen = {} if seen is None else seen
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool | int):
+        return {"number": hex(value)}
+    if isinstance(value, float):
+        return {"number": repr(value)}
+    if isinstance(value, bytes | bytearray | complex | type | types.FunctionType | types.ModuleType):
+        return {"text": repr(value) if not hasattr(value, "__qualname__") else value.__qualname__}
+    if id(value) in seen:
+        return {"again": seen[id(value)]}
+    seen[id(value)] = len(seen)
+    if isinstance(value, tuple):
+        return {"tuple": [describe(item, seen) for item in value]}
+    if isinstance(value, list | Iterator | range):
+        return {"list": [describe(item, seen) for item in itertools.islice(value, 100_000)]}
+    if isinstance(value, set | frozenset):
+        return {"set": sorted((describe(item, seen) for item in value), key=json.dumps)}
+    if isinstance(value, Mapping):
+        pairs = [[describe(key, seen), describe(item, seen)] for key, item in value.items()]
+        return {"mapping": sorted(pairs, key=json.dumps)}
+    held = getattr(value, "__dict__", None)
+    return {"object": type(value).__name__, "holds": describe(held, seen) if held is not None else repr(type(value))}
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two described values are equal, floats by closeness."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        if set(left) == set(right) == {"number"}:
+            return left == right or math.isclose(
+                _worth(left["number"]), _worth(right["number"]), rel_tol=CLOSE, abs_tol=CLOSE
+            )
+        return set(left) == set(right) and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)
+
+
+def _worth(text: str) -> float:
+    try:
+        return float(int(text, 16)) if "0x" in text else float(text)
+    except OverflowError:
+        return math.inf
+
+
+# --- programs -------------------------------------------------------------------------------------------------
+
+
+def load(path: str, name: str) -> types.ModuleType:
+    module = types.ModuleType(name)
+    module.__file__ = path
+    exec(compile(Path(path).read_text("utf-8"), path, "exec"), module.__dict__)
+    return module
+
+
+def find(module: types.ModuleType, entry: str) -> Any:
+    found: Any = module
+    for part in entry.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def run_checks(checks: Sequence[str], module: types.ModuleType, entry: str, function: Callable[..., Any]) -> str:
+    """The first held-out check that does not hold, or nothing."""
+    for number, text in enumerate(checks, 1):
+        random.seed(SEED)
+        names = {**vars(module), entry: function, "__name__": "checks"}
+        try:
+            Counter().run(partial(exec, text, names), EXAMPLE_STEPS)
+        except Endless:
+            return f"held-out check {number} does not end"
+        except BaseException as error:  # noqa: BLE001 - whatever the judged program raises is its behaviour
+            return f"held-out check {number} fails: {type(error).__name__}: {str(error)[:100]}"
+    return ""
+
+
+def recorded(spec: dict[str, Any], module: types.ModuleType) -> list[Call]:
+    """Arguments that the checks and tests give to the right program."""
+    calls: list[Call] = [tuple(arguments) for arguments in spec.get("examples", [])]
+    right = find(module, spec["entry"])
+
+    def listen(*arguments: Any) -> Any:
+        calls.append(copy.deepcopy(arguments))
+        return right(*arguments)
+
+    run_checks(spec.get("checks", []), module, spec["entry"], listen)
+    if spec.get("tests"):
+        _run_tests(spec, listen)
+    return calls
+
+
+def _run_tests(spec: dict[str, Any], listen: Callable[..., Any]) -> None:
+    """The functions of a test file that take nothing, with the right program in the place of the tested one."""
+    package, _, stem = spec["path"].removesuffix(".py").rpartition("/")
+    program = types.ModuleType(stem)
+    setattr(program, spec["entry"], listen)
+    sys.modules[package] = types.ModuleType(package)
+    sys.modules[f"{package}.{stem}"] = program
+    sys.modules["pytest"] = pytest = types.ModuleType("pytest")
+    pytest.use_correct = False  # type: ignore[attr-defined]
+    names: dict[str, Any] = {"__name__": "tests"}
+    exec(compile(spec["tests"], "tests", "exec"), names)
+    for name, test in list(names.items()):
+        if name.startswith("test") and isinstance(test, types.FunctionType) and not test.__code__.co_argcount:
+            with contextlib.suppress(Exception):
+                Counter().run(test, EXAMPLE_STEPS)
+
+
+# --- comparing ------------------------------------------------------------------------------------------------
+
+
+def in_child(act: Callable[[], Any]) -> Any:
+    """What `act` returns in a process of its own; None if that ended some other way."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        try:
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+            data = json.dumps(act()).encode()
+            with os.fdopen(writing, "wb") as pipe:
+                pipe.write(data)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        data = pipe.read()
+    os.waitpid(child, 0)
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None
+
+
+def behaviour(path: str, spec: dict[str, Any], inputs: Sequence[Call], limits: Sequence[int]) -> dict[str, Any]:
+    """What a program does with each input, and the first held-out check it fails."""
+    try:
+        module = load(path, "judged")
+        function = find(module, spec["entry"])
+    except BaseException as error:  # noqa: BLE001 - whatever the judged program raises is its behaviour
+        return {"unfit": f"it cannot be loaded: {type(error).__name__}", "outcomes": [], "steps": []}
+    unfit = run_checks(spec.get("checks", []), module, spec["entry"], function)
+    done = [outcome(function, arguments, limit) for arguments, limit in zip(inputs, limits, strict=True)]
+    return {"unfit": unfit, "outcomes": [told for told, _ in done], "steps": [steps for _, steps in done]}
+
+
+def domain(spec: dict[str, Any], inputs: Sequence[Call], examples: int) -> dict[str, Any]:
+    """What the right program does, and which inputs it is for: those it ends on, and fails on only in the tests."""
+    module = load(spec["reference"], "right")
+    function = find(module, spec["entry"])
+    unfit = run_checks(spec.get("checks", []), module, spec["entry"], function)
+    kept: list[list[Any]] = []
+    for index, arguments in enumerate(inputs):
+        told, steps = outcome(function, arguments, EXAMPLE_STEPS if index < examples else STEPS)
+        if told[0] == "value" or (told[0] == "raised" and index < examples):
+            kept.append([index, told, steps])
+        if len(kept) >= WANTED + examples:
+            break
+    return {"unfit": unfit, "kept": kept}
+
+
+def prepare(spec: dict[str, Any]) -> tuple[list[Call], int]:
+    """The examples without repetition, then inputs made like them."""
+    examples: dict[str, Call] = {}
+    for call in recorded(spec, load(spec["reference"], "right")):
+        examples.setdefault(json.dumps(describe(list(call))), call)
+    inputs, seen = list(examples.values()), set(examples)
+    for call in itertools.islice(codepilot_inputs.generate(list(inputs), SEED), OFFERED):
+        known = json.dumps(describe(list(call)))
+        if known not in seen:
+            seen.add(known)
+            inputs.append(call)
+    return inputs, len(examples)
+
+
+def judge(spec: dict[str, Any]) -> dict[str, Any]:
+    inputs, examples = prepare(spec)
+    right = in_child(lambda: domain(spec, inputs, examples))
+    if right is None or right["unfit"] or not right["kept"]:
+        why = right["unfit"] if right else ""
+        return {"broken": why or "the right program could not be run", "inputs": 0, "judged": []}
+    kept = [(inputs[index], told, steps) for index, told, steps in right["kept"]]
+    judged = []
+    for path in spec["candidates"]:
+        limits = [PATIENCE * steps + STEPS for _, _, steps in kept]
+        found = in_child(partial(behaviour, path, spec, [call for call, _, _ in kept], limits))
+        judged.append(_difference(found, kept))
+    return {"broken": "", "inputs": len(kept), "judged": judged}
+
+
+def _difference(found: dict[str, Any] | None, kept: Sequence[tuple[Call, Any, int]]) -> dict[str, Any]:
+    if found is None:
+        return {"correct": False, "reason": "it ended the process that ran it"}
+    if found["unfit"]:
+        return {"correct": False, "reason": found["unfit"]}
+    wrong = [place for place, told in enumerate(found["outcomes"]) if not same(told, kept[place][1])]
+    if not wrong:
+        return {"correct": True, "reason": ""}
+    call, right, _ = kept[wrong[0]]
+    shown = f"{_short(repr(call))} gives {_short(_shown(found['outcomes'][wrong[0]]))}, not {_short(_shown(right))}"
+    return {"correct": False, "reason": f"differs on {len(wrong)} of {len(kept)} inputs: {shown}"}
+
+
+def _shown(told: Any) -> str:
+    if isinstance(told, dict):
+        ((kind, held),) = list(told.items())[:1]
+        if kind == "number":
+            return str(int(held, 16)) if "0x" in held else str(held)
+        inner = ", ".join(map(_shown, held)) if isinstance(held, list) else str(held)
+        return {"list": f"[{inner}]", "tuple": f"({inner})", "set": f"{{{inner}}}"}.get(kind, json.dumps(told))
+    if isinstance(told, list):
+        return " ".join(map(_shown, told[1:] if told[:1] == ["value"] else told))
+    return repr(told)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def main() -> None:
+    spec = json.loads(Path("spec.json").read_text("utf-8"))
+    sys.path[:0] = [str(Path.cwd()), str(Path.cwd() / "beside")]
+    sys.setrecursionlimit(3000)
+    signal.signal(signal.SIGALRM, ring)
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        verdict = judge(spec)
+    sys.stdout.write(json.dumps(verdict) + "\n")
+
+
+if __name__ == "__main__":
+    main()

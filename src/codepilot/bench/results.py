@@ -1,0 +1,113 @@
+"""What a sweep leaves behind: one line a bug, appended as soon as it is known, so that nothing done is done again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import codepilot
+
+FILE = "results.jsonl"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One bug's row. `correct` has one entry for each offer, the first being the one that would be applied."""
+
+    set: str
+    bug: str
+    kind: str
+    engine: str
+    seconds: float
+    status: str = "ERROR"
+    verdict: str | None = None
+    confidence: float = 0.0
+    reason: str = ""
+    plausible: bool = False
+    correct: tuple[bool, ...] = ()
+    judged: tuple[str, ...] = ()
+    inputs: int = 0
+    tried: int = 0
+    per_sec: float = 0.0
+    search_sec: float = 0.0
+    first_plausible_sec: float | None = None
+    total_sec: float = 0.0
+    peak_mib: float = 0.0
+    template: str = ""
+    patches: tuple[str, ...] = ()
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def first_correct(self) -> bool:
+        return bool(self.correct) and self.correct[0]
+
+    @property
+    def any_correct(self) -> bool:
+        return any(self.correct[:5])
+
+    @property
+    def key(self) -> tuple[str, str, str, float]:
+        return (self.set, self.bug, self.engine, self.seconds)
+
+
+_KNOWN = {each.name for each in fields(Result)}
+
+
+def make_result(row: dict[str, Any]) -> Result:
+    """A row as it was written; what this version does not know is left out."""
+    known: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in row.items() if key in _KNOWN
+    }
+    return Result(**known)
+
+
+class Results:
+    """The file of one output directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = directory / FILE
+
+    def read(self) -> list[Result]:
+        """Every whole line; one that a kill cut short is as if it were not there."""
+        if not self._file.exists():
+            return []
+        found = []
+        for line in self._file.read_bytes().split(b"\n")[:-1]:
+            try:
+                row = json.loads(line)
+                found.append(make_result(row))
+            except (ValueError, TypeError, AttributeError):
+                continue
+        return found
+
+    def append(self, result: Result) -> None:
+        """Add a line durably; a torn one before it is closed off first."""
+        line = json.dumps(asdict(result)).encode() + b"\n"
+        with self._file.open("a+b") as file:
+            if file.seek(0, os.SEEK_END) and not self._ends_line(file.tell()):
+                line = b"\n" + line
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _ends_line(self, size: int) -> bool:
+        with self._file.open("rb") as file:
+            file.seek(size - 1)
+            return file.read(1) == b"\n"
+
+    def clear(self) -> None:
+        self._file.unlink(missing_ok=True)
+
+
+def engine_version(through: str) -> str:
+    """The engine that is measured: its version, its source, and how it is gone through."""
+    digest = hashlib.sha256()
+    root = Path(codepilot.__file__).parent
+    for file in sorted((root / "repair").rglob("*")):
+        if file.is_file() and "__pycache__" not in file.parts:
+            digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
+    return f"{codepilot.__version__}+{digest.hexdigest()[:10]}/{through}"

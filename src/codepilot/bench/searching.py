@@ -1,0 +1,69 @@
+"""One bug through the search alone: baseline, search, offers. No gates and no proof, so no verdict; quicker."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from contextlib import closing
+from pathlib import Path
+
+from codepilot.bench.attempt import OFFERS, Attempt, Budgeted
+from codepilot.bench.bugs import Bug, Offer
+from codepilot.bench.memory import PeakMemory
+from codepilot.bench.place import open_place
+from codepilot.repair import Candidate, Progress, SearchRequest, search
+from codepilot.verify import run_baseline
+
+
+def search_alone(bug: Bug, checkout: Path, home: Path, how: Budgeted) -> Attempt:
+    """What the search offers for the checkout, in the sandbox that a run would use."""
+    begun = time.monotonic()
+    with PeakMemory() as memory, closing(open_place(checkout, home, how.python)) as place:
+        baseline = run_baseline(
+            place.executor, place.workspace, place.project, bug.tests, how.command_sec, narrowed=bug.alone
+        )
+        watch = _Watch()
+        result = search(
+            SearchRequest(
+                executor=place.executor,
+                workspace=place.workspace,
+                project=place.project,
+                targets=baseline.targets,
+                baseline=baseline.suite,
+                seconds=how.seconds,
+                on_progress=watch.see,
+            )
+        )
+    found = Attempt(
+        status="DONE" if result.candidates else "FAILED",
+        reason=result.reason,
+        tried=result.tried,
+        per_sec=round(result.tried / max(result.seconds, 1e-6), 1),
+        search_sec=round(result.seconds, 3),
+        first_plausible_sec=watch.first_sec,
+        total_sec=round(time.monotonic() - begun, 3),
+        peak_mib=memory.peak_mib,
+    )
+    for candidate in result.candidates[:OFFERS]:
+        found.offers.append(Offer({candidate.path: candidate.patched.decode("utf-8", "replace")}, _diff(candidate)))
+    if result.candidates:
+        found.confidence, found.template = result.candidates[0].confidence, result.candidates[0].template
+        found.first_plausible_sec = found.first_plausible_sec or found.search_sec
+    return found
+
+
+class _Watch:
+    def __init__(self) -> None:
+        self.first_sec: float | None = None
+        self._begun = time.monotonic()
+
+    def see(self, progress: Progress) -> None:
+        if progress.plausible and self.first_sec is None:
+            self.first_sec = round(time.monotonic() - self._begun, 3)
+
+
+def _diff(candidate: Candidate) -> str:
+    before, after = (
+        text.decode("utf-8", "replace").splitlines(keepends=True) for text in (candidate.original, candidate.patched)
+    )
+    return "".join(difflib.unified_diff(before, after, f"a/{candidate.path}", f"b/{candidate.path}"))

@@ -1,0 +1,200 @@
+"""Runs a set in parallel, each bug in a process of its own, and goes on where an earlier sweep was stopped."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from codepilot.bench.bugs import Bug
+from codepilot.bench.results import Result, Results, engine_version, make_result
+from codepilot.bench.sets import load_set
+from codepilot.core.failures import CodePilotError, FailureKind
+
+GRACE_SEC = 600.0
+"""What a bug's process may take beyond its search before it is given up."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What is to be run, and where its results go."""
+
+    set: str
+    data: Path
+    out: Path
+    jobs: int = 1
+    seconds: float = 60.0
+    limit: int | None = None
+    only: tuple[str, ...] = ()
+    python: str | None = None
+    fresh: bool = False
+    search_only: bool = False
+    keep: bool = False
+
+
+@dataclass(frozen=True)
+class Swept:
+    """All results that the sweep asked for, in the set's order, and whether it came to its end."""
+
+    results: tuple[Result, ...]
+    wanted: int
+    complete: bool
+
+
+Show = Callable[[Sequence[Result], int, int], None]
+"""Told after each bug: the results so far, how many there will be, and how many of them were there before."""
+
+
+def run_sweep(sweep: Sweep, show: Show = lambda results, wanted, before: None) -> Swept:
+    """Run what is missing. An interrupt ends it at once and keeps what is done."""
+    bugs = chosen(sweep)
+    sweep.out.mkdir(parents=True, exist_ok=True)
+    results = Results(sweep.out)
+    if sweep.fresh:
+        results.clear()
+    engine = engine_version("search" if sweep.search_only else "fix")
+    known = {result.key: result for result in results.read() if result.status != "ERROR"}
+    done = {bug.name: known[key] for bug in bugs if (key := (sweep.set, bug.name, engine, sweep.seconds)) in known}
+    before = len(done)
+    waiting = [bug for bug in bugs if bug.name not in done]
+    show(list(done.values()), len(bugs), before)
+    with _Crew(sweep, engine) as crew:
+        try:
+            for result in crew.work(waiting):
+                results.append(result)
+                done[result.bug] = result
+                show(list(done.values()), len(bugs), before)
+        except KeyboardInterrupt:
+            crew.stop()
+    ordered = tuple(done[bug.name] for bug in bugs if bug.name in done)
+    return Swept(ordered, len(bugs), len(ordered) == len(bugs))
+
+
+def chosen(sweep: Sweep) -> list[Bug]:
+    """The bugs that were asked for."""
+    bugs = load_set(sweep.set, sweep.data)
+    if sweep.only:
+        names = {bug.name for bug in bugs}
+        strangers = [name for name in sweep.only if name not in names]
+        if strangers:
+            raise CodePilotError(
+                FailureKind.INVALID_SPEC,
+                f"The set {sweep.set} has no bug called {strangers[0]!r}.",
+                next_action=f"Its first ones are: {', '.join(bug.name for bug in bugs[:5])}.",
+            )
+        bugs = [bug for bug in bugs if bug.name in sweep.only]
+    return bugs[: sweep.limit] if sweep.limit is not None else bugs
+
+
+class _Crew:
+    """The processes at work. They end with this one, however it ends: their standard input does."""
+
+    def __init__(self, sweep: Sweep, engine: str) -> None:
+        self._sweep = sweep
+        self._engine = engine
+        self._pool = ThreadPoolExecutor(max_workers=sweep.jobs)
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def __enter__(self) -> _Crew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        shutil.rmtree(self._sweep.out / "work", ignore_errors=True)
+
+    def work(self, bugs: Sequence[Bug]) -> Any:
+        futures: set[Future[Result | None]] = {self._pool.submit(self._one, bug) for bug in bugs}
+        while futures:
+            ended, futures = wait(futures, timeout=0.5, return_when=FIRST_COMPLETED)
+            for future in ended:
+                result = future.result()
+                if result is not None:
+                    yield result
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            running = list(self._running)
+        for process in running:
+            process.kill()
+
+    def _one(self, bug: Bug) -> Result | None:
+        sweep = self._sweep
+        place = sweep.out / "work" / re.sub(r"[^A-Za-z0-9_.-]", "-", bug.name)
+        job = {
+            "set": sweep.set,
+            "data": str(sweep.data.absolute()),
+            "bug": bug.name,
+            "seconds": sweep.seconds,
+            "python": sweep.python,
+            "work": str(place.absolute()),
+            "keep": sweep.keep,
+            "search_only": sweep.search_only,
+        }
+        process = self._start()
+        if process is None:
+            return None
+        answer, said = self._talk(process, json.dumps(job).encode() + b"\n")
+        if self._stopped:
+            return None
+        identity = {
+            "set": sweep.set,
+            "bug": bug.name,
+            "kind": bug.kind,
+            "engine": self._engine,
+            "seconds": sweep.seconds,
+        }
+        try:
+            return make_result({**json.loads(answer), **identity})
+        except ValueError:
+            last = (said.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"])[-1]
+            reason = f"The bug's process ended by itself (exit code {process.returncode}): {last[-300:]}"
+            return make_result({**identity, "status": "ERROR", "reason": reason})
+
+    def _start(self) -> subprocess.Popen[bytes] | None:
+        with self._lock:
+            if self._stopped:
+                return None
+            process = subprocess.Popen(
+                [sys.executable, "-m", "codepilot.bench.child"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+            self._running.add(process)
+            return process
+
+    def _talk(self, process: subprocess.Popen[bytes], job: bytes) -> tuple[bytes, bytes]:
+        """Give the job, keep standard input open until the answer is there."""
+        assert process.stdin and process.stdout and process.stderr
+        said: list[bytes] = []
+        listener = threading.Thread(target=lambda: said.append(process.stderr.read()), daemon=True)  # type: ignore[union-attr]
+        listener.start()
+        clock = threading.Timer(self._sweep.seconds + GRACE_SEC, process.kill)
+        clock.start()
+        try:
+            process.stdin.write(job)
+            process.stdin.flush()
+            answer = process.stdout.read()
+        except BrokenPipeError:
+            answer = b""
+        finally:
+            clock.cancel()
+        process.wait()
+        process.stdin.close()
+        listener.join(5.0)
+        with self._lock:
+            self._running.discard(process)
+        return answer, b"".join(said)

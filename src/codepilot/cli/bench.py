@@ -1,0 +1,74 @@
+"""`codepilot bench`: run a set of bugs and say what was found, what of it is right, and how fast."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from codepilot.cli.base import JsonFlag, PythonOption, console
+
+if TYPE_CHECKING:
+    from codepilot.bench import Sweep
+
+bench = typer.Typer(help="Measure the engine on sets of bugs.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@bench.callback()
+def group() -> None:
+    """Measure the engine on sets of bugs."""
+
+
+@bench.command()
+def repair(
+    set_name: Annotated[str, typer.Option("--set", metavar="NAME", help="humanevalfix, quixbugs or realfix.")],
+    data: Annotated[Path, typer.Option(metavar="PATH", help="Where the set's data lies.")],
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="How many bugs at a time.")] = 1,
+    seconds: Annotated[float, typer.Option(min=1, help="How long the search may take for one bug.")] = 60.0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many.")] = None,
+    only: Annotated[list[str] | None, typer.Option(metavar="BUG", help="Only this one; may be repeated.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where results go; by default in the home.")] = None,
+    python: PythonOption = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget earlier results and start over.")] = False,
+    search_only: Annotated[
+        bool, typer.Option("--search-only", help="Leave gates and proof out: no verdicts, but quicker.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Repair every bug of a set and judge the repairs by what the search never saw; goes on where it was stopped."""
+    import os
+
+    from codepilot.bench import Sweep
+    from codepilot.store import Home
+
+    place = out or Home.default(os.environ).path / "bench" / f"repair-{set_name}"
+    sweep = Sweep(
+        set=set_name,
+        data=data,
+        out=place,
+        jobs=jobs,
+        seconds=seconds,
+        limit=limit,
+        only=tuple(only or ()),
+        python=python,
+        fresh=fresh,
+        search_only=search_only,
+    )
+    raise typer.Exit(_run(sweep, as_json=as_json))
+
+
+def _run(sweep: Sweep, *, as_json: bool) -> int:
+    from codepilot.bench import document, run_sweep, write_reports
+    from codepilot.cli.bench_screen import Progress, screen
+
+    terminal = console()
+    with Progress(terminal, sweep, quiet=as_json) as progress:
+        swept = run_sweep(sweep, progress.show)
+    reports = write_reports(sweep, swept)
+    if as_json:
+        typer.echo(json.dumps(document(sweep, swept)))
+    else:
+        screen(terminal, sweep, swept, reports)
+    return 0 if swept.complete else 130
