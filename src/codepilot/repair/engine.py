@@ -6,20 +6,23 @@ import hashlib
 import itertools
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from codepilot.core.contract import JsonObject, canonical_json
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.repair.context import Failure
 from codepilot.repair.heap import Proposal, candidates
 from codepilot.repair.localise import Suspicion, TestTrace, localise
+from codepilot.repair.pairs import CRASHED, FURTHER, PLAIN, pairs, recall
+from codepilot.repair.pairs import remember as remember_marks
 from codepilot.repair.priors import PRIORS
-from codepilot.repair.protocol import Candidate, Progress, SearchRequest, SearchResult
+from codepilot.repair.protocol import Progress, SearchRequest, SearchResult
 from codepilot.repair.rank import Plausible, explain, rank
+from codepilot.repair.record import offered, remember, revive
 from codepilot.repair.related import Related, add_loading, choose_tests, is_test_file, read_sources, resolve
-from codepilot.repair.source import Edit, Source
+from codepilot.repair.source import Source
 from codepilot.repair.trial import Trial
-from codepilot.repair.worker import Job, Selection
+from codepilot.repair.worker import Job, Ruling, Selection
 
 ENOUGH = 6
 """Plausible candidates after which more would hardly change the order."""
@@ -33,6 +36,8 @@ MAX_HOPEFUL = 40
 BATCH_SEC = 0.4
 BATCHES = (16, 512)
 REPORT_SEC = 0.2
+SINGLES = 20_000
+"""Single edits tried before pairs of them get their turn."""
 
 
 def search(request: SearchRequest) -> SearchResult:
@@ -54,6 +59,9 @@ class _Search:
         self._exhausted = False
         self._satisfied = False
         self._hopeful: tuple[str, ...] = ()
+        self._singles: list[Proposal] = []
+        self._marks: dict[int, str] = {}
+        self._base: Ruling | None = None
 
     # --- the corridor -----------------------------------------------------------------------------------------
 
@@ -70,6 +78,7 @@ class _Search:
             failing = [trace for trace in traces if trace.test in targets and not trace.passed]
             if not failing:
                 return self._nothing_fails(traces, targets)
+            targets = tuple(trace.test for trace in failing)
             suspicion = localise(_of_the_project(traces, request), targets)
             loaded = {path: lines for path, lines in trial.entered.items() if not is_test_file(path, request.targets)}
             sources = read_sources(request.executor, request.workspace, {**suspicion.lines, **loaded})
@@ -77,8 +86,16 @@ class _Search:
             self._resume(suspicion, sources, targets)
             self._hopeful = tuple(test for test in hopeful if test in trial.collected)
             related = Related(targets, traces)
-            self._walk(trial, candidates(sources, suspicion, _failure(failing)), related)
+            proposals = candidates(sources, suspicion, _failure(failing))
+            self._walk(trial, self._noted(itertools.islice(proposals, SINGLES)), related)
+            if self._exhausted and not self._found:
+                self._walk(trial, pairs(self._singles, self._marks, len(self._singles)), related)
         return self._result()
+
+    def _noted(self, proposals: Iterator[Proposal]) -> Iterator[Proposal]:
+        for proposal in proposals:
+            self._singles.append(proposal)
+            yield proposal
 
     def _trace(self, trial: Trial, targets: Sequence[str], others: Sequence[str]) -> list[TestTrace]:
         self._phase = "trace"
@@ -99,9 +116,8 @@ class _Search:
     def _walk(self, trial: Trial, proposals: Iterator[Proposal], related: Related) -> None:
         """Pop, try, keep what passes, until the time, the templates or the wish for more is used up."""
         self._phase = "search"
-        size, stop = BATCHES[0], self._deadline
-        for _ in itertools.islice(proposals, self._position):
-            self._tick()
+        size, stop, self._exhausted = BATCHES[0], self._deadline, False
+        proposals = self._from_position(proposals)
         while time.monotonic() < stop and not self._satisfied:
             begun = time.monotonic()
             batch = self._pop(proposals, size, begun)
@@ -118,6 +134,14 @@ class _Search:
                 stop = min(stop, begun + max(LINGER_SEC, begun - self._started))
             took = time.monotonic() - begun
             size = min(BATCHES[1], size * 2) if took < BATCH_SEC / 2 else max(BATCHES[0], size // 2)
+
+    def _from_position(self, proposals: Iterator[Proposal]) -> Iterator[Proposal]:
+        """Without those that were tried before the search was interrupted."""
+        for proposal in proposals:
+            if proposal.position >= self._position:
+                yield proposal
+            else:
+                self._tick()
 
     def _settle(self, trial: Trial, last: Proposal, passed: Sequence[Proposal], related: Related) -> None:
         """Keep what deserves it, one by one in the search's order, so that the size of a batch changes nothing."""
@@ -148,11 +172,33 @@ class _Search:
     def _try(self, trial: Trial, batch: Sequence[Proposal], related: Related) -> list[Proposal] | None:
         """Those that pass their tests; None if time ran out before all were tried."""
         jobs = [job for proposal in batch if (job := _job(proposal, related, everything=False)) is not None]
+        self._base = self._base or self._judge_base(trial, batch, related)
         rulings = trial.judge(jobs)
+        for number, ruling in rulings.items():
+            self._marks[number] = self._mark(ruling)
         passed = {number for number, ruling in rulings.items() if ruling.outcome == "passed"}
         if len(rulings) < len(jobs) and not passed:
             return None
         return [proposal for proposal in batch if proposal.position in passed]
+
+    def _judge_base(self, trial: Trial, batch: Sequence[Proposal], related: Related) -> Ruling | None:
+        """How far the tests come without any change."""
+        unit = next((proposal.unit for proposal in batch if proposal.unit is not None), None)
+        first = next((proposal for proposal in batch if proposal.unit is unit), None)
+        job = _job(first, related, everything=False) if first is not None and unit is not None else None
+        if job is None or unit is None:
+            return None
+        return trial.judge([replace(job, segment=unit.segment(), content=unit.source.data)]).get(job.number)
+
+    def _mark(self, ruling: Ruling) -> str:
+        """Whether the candidate came further than the base, or fell where that did not."""
+        base = self._base
+        if base is None:
+            return PLAIN
+        if ruling.outcome == "failed" and ruling.reach > base.reach:
+            return FURTHER
+        fell = ruling.kind not in ("AssertionError", base.kind)
+        return CRASHED if ruling.outcome not in ("failed", "passed") or fell else PLAIN
 
     def _keep(self, trial: Trial, proposal: Proposal, related: Related) -> None:
         """A candidate is kept if it also passes alone, on every test there is time for."""
@@ -181,16 +227,20 @@ class _Search:
             return
         position, kept = state.get("position"), state.get("plausible")
         self._position = position if isinstance(position, int) else 0
+        marks = state.get("marks")
+        self._marks = recall(marks) if isinstance(marks, str) else {}
         tried = state.get("tried")
         self._tried = tried if isinstance(tried, int) else 0
         for row in kept if isinstance(kept, list) else []:
-            found = _revive(row, sources)
+            found = revive(row, sources)
             if found is not None and found.patched not in self._request.refused:
                 self._found.append(found)
 
     def _state(self) -> JsonObject:
-        kept = [_remember(one) for one in self._found]
-        return {"digest": self._digest, "position": self._position, "tried": self._tried, "plausible": [*kept]}
+        kept = [remember(one) for one in self._found]
+        marks = remember_marks({at: self._marks[at] for at in self._marks if at < len(self._singles)})
+        state: JsonObject = {"digest": self._digest, "position": self._position, "tried": self._tried}
+        return {**state, "plausible": [*kept], "marks": marks}
 
     def _tick(self) -> None:
         if time.monotonic() - self._reported >= REPORT_SEC:
@@ -217,7 +267,7 @@ class _Search:
         if not reason and not ordered:
             reason = "no template gives a repair" if self._exhausted else "the time was used up"
         return SearchResult(
-            candidates=tuple(_candidate(one, confidence) for one, confidence in ordered),
+            candidates=tuple(offered(one, confidence) for one, confidence in ordered),
             tried=self._tried,
             exhausted=self._exhausted,
             seconds=time.monotonic() - self._started,
@@ -266,69 +316,4 @@ def _job(proposal: Proposal, related: Related, everything: bool) -> Job | None:
         line=unit.first_line,
         shift=unit.line_shift,
         future=source.future,
-    )
-
-
-@dataclass(frozen=True)
-class _Row:
-    path: str
-    start: int
-    end: int
-    replacement: str
-    template: str
-    position: int
-    line: int
-    score: float
-    witnesses: int
-    mended: int
-
-
-def _remember(one: Plausible) -> JsonObject:
-    proposal, edit = one.proposal, one.proposal.edit
-    row = _Row(
-        proposal.source.path,
-        edit.start,
-        edit.end,
-        edit.replacement,
-        edit.template,
-        proposal.position,
-        proposal.line,
-        proposal.score,
-        one.witnesses,
-        one.mended,
-    )
-    return dict(vars(row))
-
-
-def _revive(row: object, sources: dict[str, Source]) -> Plausible | None:
-    """A plausible candidate from its record; None if it does not fit the files."""
-    if not isinstance(row, dict):
-        return None
-    try:
-        kept = _Row(**row)
-    except TypeError:
-        return None
-    source = sources.get(kept.path)
-    if source is None:
-        return None
-    edit = Edit(kept.start, kept.end, kept.replacement, kept.template)
-    patched = source.apply(edit)
-    if patched is None:
-        return None
-    unit = source.unit_at(edit.start)
-    return Plausible(
-        Proposal(kept.position, source, unit, edit, kept.score, kept.line), patched, kept.witnesses, kept.mended
-    )
-
-
-def _candidate(one: Plausible, confidence: float) -> Candidate:
-    proposal = one.proposal
-    return Candidate(
-        path=proposal.source.path,
-        original=proposal.source.data,
-        patched=one.patched,
-        template=proposal.edit.template,
-        rationale=explain(proposal),
-        confidence=confidence,
-        position=proposal.position,
     )

@@ -83,9 +83,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Ruling:
+    """How a candidate ended. `reach` grows with how far it came: tests passed, then lines of the test that failed."""
+
     number: int
     outcome: Outcome
     test: str | None
+    kind: str = ""
+    reach: tuple[int, ...] = ()
 
 
 @dataclass
@@ -205,15 +209,27 @@ class Worker:
         self._write(json.dumps({"op": "try", "jobs": messages, "suites": suites, "chunk": chunk}).encode() + b"\n")
         known = {job.number for job in jobs}
         while "done" not in (message := self._read(deadline)):
-            number, outcome, test = message.get("n"), message.get("verdict"), message.get("test")
+            number, outcome = message.get("n"), message.get("verdict")
             if isinstance(number, int) and number in known and outcome in _OUTCOMES:
-                yield Ruling(number, outcome, test if isinstance(test, str) else None)
+                yield _ruling(number, outcome, message)
         if message.get("damaged") is True:
             raise WorkerLost("a candidate changed the project's files")
 
     def close(self) -> None:
         if hasattr(self, "_process"):
             self._process.kill()
+
+
+def _ruling(number: int, outcome: Outcome, message: Mapping[str, Any]) -> Ruling:
+    test, kind, lines = message.get("test"), message.get("kind"), message.get("lines")
+    reach = [message.get("passed"), *(lines if isinstance(lines, list) else ())]
+    return Ruling(
+        number,
+        outcome,
+        test if isinstance(test, str) else None,
+        kind if isinstance(kind, str) else "",
+        tuple(place for place in reach if isinstance(place, int)),
+    )
 
 
 def _strings(value: object) -> tuple[str, ...]:

@@ -298,10 +298,10 @@ class Worker:
             if isinstance(old, str):
                 say(n=job["n"], verdict=old, test=None)
                 continue
-            verdict, test, spent = self._judge(job, say)
+            verdict, test, spent, how = self._judge(job, say)
             for function, code in old:
                 function.__code__ = code
-            say(n=job["n"], verdict=verdict, test=test)
+            say(n=job["n"], verdict=verdict, test=test, **how)
             if spent:
                 say(renew=True)
                 return
@@ -316,25 +316,25 @@ class Worker:
             if (self.run(name, quick=self.quick.get(name))[0] == "passed") is not wanted:
                 say(leaked=True)
 
-    def _judge(self, job: dict[str, Any], say: Say) -> tuple[str, str | None, bool]:
+    def _judge(self, job: dict[str, Any], say: Say) -> tuple[str, str | None, bool, dict[str, Any]]:
         """The targets first, then the tests that killed most, then the rest; the first red one decides.
 
-        The last value tells that the process is not fit for another candidate.
+        The third value tells that the process is not fit for another candidate, the last how far it came.
         """
         tests = [name for name in job["tests"] if name in self.suite.items]
         if len(tests) < job["targets"] or not tests:
-            return "died", None, False
+            return "died", None, False, {}
         # Fixtures are shared between tests only where this child ends with the candidate.
         alone = job["targets"] + 1 if job["slow"] or not self.quick else len(tests)
         for index, name in enumerate(tests):
             say(begin=self.limit(name)[1])
             following = tests[index + 1] if alone <= index < len(tests) - 1 else None
-            outcome, _ = self.run(name, following, quick=None if job["slow"] else self.quick.get(name))
+            outcome, error = self.run(name, following, quick=None if job["slow"] else self.quick.get(name))
             if outcome == "timeout":
-                return "timeout", name, True
+                return "timeout", name, True, {"passed": index}
             if outcome != "passed":
-                return "failed", name, index >= alone
-        return "passed", None, len(tests) > alone
+                return "failed", name, index >= alone, {"passed": index, **_reach(error)}
+        return "passed", None, len(tests) > alone, {}
 
     def _swap(self, job: dict[str, Any]) -> str | list[tuple[Any, Any]]:
         """Put the candidate's code into the living functions; what was there before, or why it cannot be."""
@@ -362,8 +362,8 @@ class Worker:
 
         def ready() -> None:
             self.suite.private(folder)
-            verdict, test, _ = self._judge(job, say)
-            say(n=job["n"], verdict=verdict, test=test)
+            verdict, test, _, how = self._judge(job, say)
+            say(n=job["n"], verdict=verdict, test=test, **how)
             os._exit(0)
 
         self.suite.open(job["tests"], ready)
@@ -376,6 +376,19 @@ def _call(quick: Callable[[], object]) -> tuple[str, BaseException | None]:
     except Exception as error:  # noqa: BLE001 - whatever a test raises is its end
         return "failed", error
     return "passed", None
+
+
+def _reach(error: BaseException | None) -> dict[str, Any]:
+    """The exception's name, and the lines of the test's own file that it passed through."""
+    place = error.__traceback__ if error is not None else None
+    lines, file = [], None
+    while place is not None:
+        path = relative(place.tb_frame.f_code.co_filename)
+        if path is not None and path == (file or path):
+            file = path
+            lines.append(place.tb_lineno)
+        place = place.tb_next
+    return {"kind": type(error).__name__, "lines": lines[:3]}
 
 
 def _failure(error: BaseException | None) -> dict[str, Any]:

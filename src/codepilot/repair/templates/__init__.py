@@ -4,12 +4,14 @@ from codepilot.repair.templates import (
     absence,
     calls,
     conditions,
+    documented,
     exceptions,
     guards,
     names,
     operators,
     sharing,
     statements,
+    symmetry,
     values,
 )
 from codepilot.repair.templates.template import Template
@@ -25,6 +27,8 @@ TEMPLATES: tuple[Template, ...] = (
     *guards.FAMILY,
     *exceptions.FAMILY,
     *sharing.FAMILY,
+    *symmetry.FAMILY,
+    *documented.FAMILY,
 )
 
 __all__ = ["TEMPLATES", "Template"]

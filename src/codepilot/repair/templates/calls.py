@@ -179,6 +179,43 @@ def chain(node: ast.expr, context: Context) -> Proposals:
         yield from (f"{text}.{m}()" for m in ("items", "values", "keys"))
 
 
+_ASPECTS = (
+    *("x", "-x", "len(x)", "-len(x)", "len(set(x))", "-len(set(x))", "x[0]", "-x[0]", "x[1]", "-x[1]", "x[-1]"),
+    *("str(x)", "abs(x)", "sum(x)", "x.lower()", "x % 2", "x % 10", "bin(x).count('1')", "sum(map(int, str(x)))"),
+)
+
+
+def sort_key(node: ast.Call, context: Context) -> Proposals:
+    """Another key to sort or choose by: one aspect of the elements, then two."""
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if name not in ("sorted", "sort", "min", "max") or (name in ("min", "max") and len(node.args) > 1):
+        return
+    texts = [context.text(argument) for argument in node.args]
+    rest = [context.text(keyword) for keyword in node.keywords if keyword.arg != "key"]
+    keys = [*_ASPECTS, *(f"({one}, {two})" for one in _ASPECTS for two in _ASPECTS[:9] if one != two)]
+    for key in keys:
+        yield f"{context.text(node.func)}({', '.join([*texts, f'key=lambda x: {key}', *rest])})"
+
+
+def convert(node: ast.expr, context: Context) -> Proposals:
+    """A value in another form: its digits, its bits, its bytes, turned round."""
+    if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or context.field_of(node) in ("func", "target"):
+        return
+    if isinstance(context.parent(node), ast.Expr | ast.JoinedStr | ast.MatchValue):
+        return
+    text, atom = context.text(node), context.atom(node)
+    name = node.id if isinstance(node, ast.Name) else ""
+    if not name or context.may_be(name, NUMBER):
+        yield from (f"bin({text})[2:]", f"bin({text})", f"str({text})[::-1]", f"str(abs({text}))", f"ord({text})")
+        yield from (f"chr({text})", f"list(map(int, str({text})))", f"sum(map(int, str({text})))", f"hex({text})[2:]")
+    if not name or context.may_be(name, STRING):
+        yield from (f"{atom}.encode()", f"{atom}.decode()", f"{atom}.replace(' ', '')", f"''.join({text})")
+        yield from (f"' '.join({text})", f"{atom}.split(' ')", f"{atom}.swapcase()", f"''.join(sorted({text}))")
+    if not name or context.may_be(name, LIST):
+        yield from (f"sorted(set({text}))", f"list(set({text}))", f"list(map(int, {text}))", f"list(map(str, {text}))")
+        yield from (f"sorted({text}, reverse=True)", f"enumerate({text})", f"any({text})", f"all({text})")
+
+
 def call_it(node: ast.expr, context: Context) -> Proposals:
     """A method named but not called."""
     if isinstance(getattr(node, "ctx", None), ast.Load) and context.field_of(node) != "func":
@@ -196,5 +233,7 @@ FAMILY = (
     Template("call.clamp", _VALUES, clamp),
     Template("call.unwrap", (ast.Call,), unwrap),
     Template("call.chain", (ast.Name, ast.Attribute, ast.Subscript, ast.Call), chain),
+    Template("call.sort_key", (ast.Call,), sort_key),
+    Template("call.convert", (*_VALUES, ast.ListComp, ast.Constant), convert),
     Template("call.call_it", (ast.Attribute,), call_it),
 )

@@ -103,6 +103,14 @@ def name_to_constant(node: ast.Name, context: Context) -> Proposals:
         yield from ("0", "1", "None", "True", "False", "''", "[]", "-1", "2")
 
 
+def negated(node: ast.expr, context: Context) -> Proposals:
+    """A name with its sign turned, in place of something longer."""
+    if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or _called(node, context):
+        return
+    if isinstance(context.parent(node), ast.Assign | ast.Return | ast.BinOp | ast.Call | ast.Compare):
+        yield from (f"-{name}" for name in context.names_at(node) if context.may_be(name, "number"))
+
+
 def donor(node: ast.expr, context: Context) -> Proposals:
     """An expression of the same function in place of this one, the same kind of node first."""
     if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or _called(node, context):
@@ -142,6 +150,7 @@ FAMILY = (
     Template("name.drop_attribute", (ast.Attribute,), drop_attribute),
     Template("name.for_constant", (ast.Constant,), constant_to_name),
     Template("name.to_constant", (ast.Name,), name_to_constant),
+    Template("name.negated", (ast.Call, ast.BinOp, ast.Subscript, ast.UnaryOp), negated),
     Template("name.donor", _VALUES, donor),
     Template("name.far_donor", _VALUES, far_donor),
 )

@@ -190,6 +190,22 @@ def set_before(node: ast.stmt, context: Context) -> Proposals:
                 yield context.before(node, [f"{name} = {value}"], "statement.set")
 
 
+def step_on(node: ast.stmt, context: Context) -> Proposals:
+    """A counter or sum that should have moved: one more, one less, or by another name, behind or before this."""
+    numbers = [name for name in context.names_at(node) if context.may_be(name, "number")]
+    stored = [name for name in numbers if name in context.locals]
+    for name in stored:
+        for change in (f"{name} += 1", f"{name} -= 1"):
+            yield context.after(node, [change], "statement.step")
+            yield context.before(node, [change], "statement.step")
+    for name in stored:
+        for other in numbers:
+            if other != name:
+                for change in (f"{name} += {other}", f"{name} = {other}", f"{name} -= {other}", f"{name} *= {other}"):
+                    yield context.after(node, [change], "statement.step")
+                    yield context.before(node, [change], "statement.step")
+
+
 def append_missing(node: ast.stmt, context: Context) -> Proposals:
     """What a loop leaves unfinished: the last piece added behind it."""
     lists = [name for name, kinds in context.kinds.items() if "list" in kinds and name in context.locals]
@@ -243,6 +259,7 @@ FAMILY = (
     Template("statement.missing_return", _MOVABLE, missing_return),
     Template("statement.return_other", (ast.Return,), return_other),
     Template("statement.set", _MOVABLE, set_before),
+    Template("statement.step", _MOVABLE, step_on),
     Template("statement.append", (ast.For, ast.While, ast.If, ast.Return, ast.AugAssign), append_missing),
     Template("statement.branch", (ast.If,), branch),
     Template("statement.loop", (ast.While,), loop),

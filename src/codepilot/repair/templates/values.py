@@ -140,6 +140,22 @@ def cut(node: ast.expr, context: Context) -> Proposals:
         yield from (f"{text}[::-1]", f"{text}[1:]", f"{text}[:-1]", f"{text}[0]", f"{text}[-1]")
 
 
+def cut_at(node: ast.expr, context: Context) -> Proposals:
+    """A part of a sequence, from or up to a place that a name holds."""
+    if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or context.field_of(node) in ("func", "target"):
+        return
+    if isinstance(node, ast.Name) and not (context.may_be(node.id, "list") or context.may_be(node.id, "string")):
+        return
+    parent = context.parent(node)
+    if isinstance(parent, ast.Subscript | ast.Expr) or (isinstance(parent, ast.BinOp) and isinstance(node, ast.Call)):
+        return
+    text, own = context.atom(node), {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    for name in context.names_at(node):
+        if name not in own and context.may_be(name, "number"):
+            yield from (f"{text}[:{name}]", f"{text}[{name}:]", f"{text}[{name}]")
+            yield from (f"{text}[:{name} + 1]", f"{text}[{name} + 1:]", f"{text}[-{name}:]")
+
+
 def ranges(node: ast.Call, context: Context) -> Proposals:
     if not (isinstance(node.func, ast.Name) and node.func.id == "range" and node.args) or node.keywords:
         return
@@ -181,5 +197,6 @@ FAMILY = (
     Template("value.index", (ast.Subscript,), index),
     Template("value.bounds", (ast.Subscript,), bounds),
     Template("value.cut", (ast.Name, ast.Attribute, ast.Call), cut),
+    Template("value.cut_at", (ast.Name, ast.Attribute, ast.Call), cut_at),
     Template("value.range", (ast.Call,), ranges),
 )

@@ -1,0 +1,76 @@
+"""Plausible candidates as they are kept in the search's state and handed out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codepilot.core.contract import JsonObject
+from codepilot.repair.heap import Proposal
+from codepilot.repair.protocol import Candidate
+from codepilot.repair.rank import Plausible, explain
+from codepilot.repair.source import Edit, Source
+
+
+@dataclass(frozen=True)
+class _Row:
+    path: str
+    start: int
+    end: int
+    replacement: str
+    template: str
+    position: int
+    line: int
+    score: float
+    witnesses: int
+    mended: int
+
+
+def remember(one: Plausible) -> JsonObject:
+    proposal, edit = one.proposal, one.proposal.edit
+    row = _Row(
+        proposal.source.path,
+        edit.start,
+        edit.end,
+        edit.replacement,
+        edit.template,
+        proposal.position,
+        proposal.line,
+        proposal.score,
+        one.witnesses,
+        one.mended,
+    )
+    return dict(vars(row))
+
+
+def revive(row: object, sources: dict[str, Source]) -> Plausible | None:
+    """A plausible candidate from its record; None if it does not fit the files."""
+    if not isinstance(row, dict):
+        return None
+    try:
+        kept = _Row(**row)
+    except TypeError:
+        return None
+    source = sources.get(kept.path)
+    if source is None:
+        return None
+    edit = Edit(kept.start, kept.end, kept.replacement, kept.template)
+    patched = source.apply(edit)
+    if patched is None:
+        return None
+    unit = source.unit_at(edit.start)
+    return Plausible(
+        Proposal(kept.position, source, unit, edit, kept.score, kept.line), patched, kept.witnesses, kept.mended
+    )
+
+
+def offered(one: Plausible, confidence: float) -> Candidate:
+    proposal = one.proposal
+    return Candidate(
+        path=proposal.source.path,
+        original=proposal.source.data,
+        patched=one.patched,
+        template=proposal.edit.template,
+        rationale=explain(proposal),
+        confidence=confidence,
+        position=proposal.position,
+    )
