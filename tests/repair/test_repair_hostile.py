@@ -32,7 +32,10 @@ HOSTILE = {
     "deaf_loop": "\n    while True:\n        try:\n            while True: pass\n        except BaseException: pass",
     "sleep": "import time; time.sleep(1000)",
     "memory": "\n    a = [0]\n    while True: a = a + a",
-    "fork": "\n    while True: os.fork()",
+    "fork": "\n    for _ in range(60):\n        if os.fork() == 0:\n            os.execvp('sleep', ['sleep', '5'])",
+    "fork_by_command": "\n    for _ in range(60): subprocess.Popen(['sleep', '5'])",
+    "remove_everything": "import shutil; shutil.rmtree('/', ignore_errors=True)",
+    "fill_the_disk": "\n    for n in range(64): open(f'/tmp/{n}', 'wb').write(bytes(1 << 22))",
     "daemon": "subprocess.Popen(['sleep', '1000'], start_new_session=True)",
     "kill_parent": "os.kill(os.getppid(), 9)",
     "kill_parent_by_command": "subprocess.run(['sh', '-c', 'kill -9 ' + str(os.getppid())])",
@@ -48,18 +51,7 @@ def job(number: int, source: Source, body: str, targets: tuple[str, ...]) -> Job
     (unit,) = source.units
     at = source.text.index("return x - 1")
     edit = Edit(at, at + len("return x - 1"), body, "test")
-    content = source.apply(edit)
-    assert content is not None
-    return Job(
-        number=number,
-        path=source.path,
-        selection=Selection(targets, ("test_victim.py::test_other",)),
-        content=content,
-        segment=unit.segment(edit),
-        qualname=unit.qualname,
-        line=unit.first_line,
-        shift=unit.line_shift,
-    )
+    return Job(number, source, edit, Selection(targets, ("test_victim.py::test_other",)), unit)
 
 
 def test_hostile_candidates_harm_nothing_and_good_ones_still_pass(bench: Open) -> None:
@@ -104,7 +96,9 @@ def test_a_hostile_module_loaded_anew_harms_nothing(bench: Open) -> None:
     ) as trial:
         trial.start()
         trial.trace(project.baseline.collected)
-        jobs = [Job(number, "victim.py", selection, content) for number, content in enumerate(contents)]
+        source = Source.read("victim.py", project.files["victim.py"])
+        edits = [Edit(0, len(source.text), content.decode(), "test") for content in contents]
+        jobs = [Job(number, source, edit, selection) for number, edit in enumerate(edits)]
         rulings = trial.judge(jobs)
     assert [rulings[number].outcome == "passed" for number in range(4)] == [False, False, False, True]
     assert project.unchanged()

@@ -20,7 +20,7 @@ from codepilot.repair.protocol import Progress, SearchRequest, SearchResult
 from codepilot.repair.rank import Plausible, explain, rank
 from codepilot.repair.record import offered, remember, revive
 from codepilot.repair.related import Related, add_loading, choose_tests, is_test_file, read_sources, resolve
-from codepilot.repair.source import Source
+from codepilot.repair.source import Edit, Source
 from codepilot.repair.trial import Trial
 from codepilot.repair.worker import Job, Ruling, Selection
 
@@ -171,7 +171,7 @@ class _Search:
 
     def _try(self, trial: Trial, batch: Sequence[Proposal], related: Related) -> list[Proposal] | None:
         """Those that pass their tests; None if time ran out before all were tried."""
-        jobs = [job for proposal in batch if (job := _job(proposal, related, everything=False)) is not None]
+        jobs = [_job(proposal, related, everything=False) for proposal in batch]
         self._base = self._base or self._judge_base(trial, batch, related)
         rulings = trial.judge(jobs)
         for number, ruling in rulings.items():
@@ -185,10 +185,10 @@ class _Search:
         """How far the tests come without any change."""
         unit = next((proposal.unit for proposal in batch if proposal.unit is not None), None)
         first = next((proposal for proposal in batch if proposal.unit is unit), None)
-        job = _job(first, related, everything=False) if first is not None and unit is not None else None
-        if job is None or unit is None:
+        if first is None or unit is None:
             return None
-        return trial.judge([replace(job, segment=unit.segment(), content=unit.source.data)]).get(job.number)
+        job = replace(_job(first, related, everything=False), edit=Edit(unit.end, unit.end, "", ""))
+        return trial.judge([job]).get(job.number)
 
     def _mark(self, ruling: Ruling) -> str:
         """Whether the candidate came further than the base, or fell where that did not."""
@@ -203,12 +203,13 @@ class _Search:
     def _keep(self, trial: Trial, proposal: Proposal, related: Related) -> None:
         """A candidate is kept if it also passes alone, on every test there is time for."""
         job = _job(proposal, related, everything=True)
-        if job is None or job.content in self._request.refused:
+        content = job.content
+        if content is None or content in self._request.refused:
             return
         ruling = trial.judge([job]).get(proposal.position)
         if ruling is not None and ruling.outcome == "passed":
             mended = sum(self._mends(trial, job, test) for test in self._hopeful)
-            self._found.append(Plausible(proposal, job.content, related.witnesses(proposal), mended))
+            self._found.append(Plausible(proposal, content, related.witnesses(proposal), mended))
 
     def _mends(self, trial: Trial, job: Job, test: str) -> bool:
         """Whether the candidate also makes this other failing test pass."""
@@ -298,22 +299,6 @@ def _failure(failing: Sequence[TestTrace]) -> Failure:
     )
 
 
-def _job(proposal: Proposal, related: Related, everything: bool) -> Job | None:
-    source, unit = proposal.source, proposal.unit
-    content = source.apply(proposal.edit)
-    if content is None:
-        return None
+def _job(proposal: Proposal, related: Related, everything: bool) -> Job:
     selection = related.everything(proposal) if everything else related.near(proposal)
-    if unit is None:
-        return Job(proposal.position, source.path, selection, content)
-    return Job(
-        number=proposal.position,
-        path=source.path,
-        selection=selection,
-        content=content,
-        segment=unit.segment(proposal.edit),
-        qualname=unit.qualname,
-        line=unit.first_line,
-        shift=unit.line_shift,
-        future=source.future,
-    )
+    return Job(proposal.position, proposal.source, proposal.edit, selection, proposal.unit)

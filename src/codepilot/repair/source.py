@@ -158,6 +158,11 @@ class Unit:
         """Whether the edit lies in the body, where swapping the code object carries the whole change."""
         return self.body_start <= edit.start and edit.end <= self.end
 
+    def place(self, edit: Edit) -> tuple[int, int]:
+        """Where the edit lies in the segment."""
+        before = sum(len(header) + 1 for header in self.headers) - self.start
+        return edit.start + before, edit.end + before
+
     def segment(self, edit: Edit | None = None) -> str:
         """The function's text, with the edit made, ready to be compiled alone."""
         text = self.source.text

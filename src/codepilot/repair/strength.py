@@ -131,20 +131,10 @@ def _sample(mutants: Sequence[Proposal], limit: int) -> list[Proposal]:
 
 
 def _job(number: int, mutant: Proposal, traces: Sequence[TestTrace]) -> Job | None:
-    content, unit = mutant.source.apply(mutant.edit), mutant.unit
+    unit = mutant.unit
     assert unit is not None
     lines = set(unit.lines)
     covering = [trace.test for trace in traces if lines & trace.lines.get(unit.source.path, frozenset())]
-    if content is None or not covering:
+    if not covering:
         return None
-    return Job(
-        number=number,
-        path=unit.source.path,
-        selection=Selection((covering[0],), tuple(covering[1:])),
-        content=content,
-        segment=unit.segment(mutant.edit),
-        qualname=unit.qualname,
-        line=unit.first_line,
-        shift=unit.line_shift,
-        future=unit.source.future,
-    )
+    return Job(number, mutant.source, mutant.edit, Selection((covering[0],), tuple(covering[1:])), unit)

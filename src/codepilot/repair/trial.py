@@ -90,20 +90,20 @@ class Trial:
         self._costs = {trace.test: (trace.cpu_sec, trace.wall_sec) for trace in traces.values()}
         return list(traces.values())
 
-    def judge(self, jobs: Sequence[Job]) -> dict[int, Ruling]:
+    def judge(self, jobs: Sequence[Job], patience: float = 1.0) -> dict[int, Ruling]:
         """A ruling for every job that time allowed; what cannot be swapped is loaded anew."""
-        rulings = self._attempt([job for job in jobs if job.segment is not None], "warm")
-        cold = [job for job in jobs if job.segment is None or _outcome(rulings, job) == "cold"]
-        rulings.update(self._attempt(cold, "cold"))
+        rulings = self._attempt([job for job in jobs if job.unit is not None], "warm", patience)
+        cold = [job for job in jobs if job.unit is None or _outcome(rulings, job) == "cold"]
+        rulings.update(self._attempt(cold, "cold", patience))
         return rulings
 
-    def _attempt(self, jobs: Sequence[Job], mode: Mode) -> dict[int, Ruling]:
+    def _attempt(self, jobs: Sequence[Job], mode: Mode, patience: float) -> dict[int, Ruling]:
         rulings: dict[int, Ruling] = {}
         waiting, chunk = list(jobs), 24
         while waiting and time.monotonic() < self.deadline:
             before = len(rulings)
             try:
-                for ruling in self._worker(mode).attempt(waiting, self.deadline, chunk):
+                for ruling in self._worker(mode).attempt(waiting, self.deadline, chunk, patience):
                     rulings[ruling.number] = ruling
                 break
             except WorkerLost as lost:

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Literal
 from codepilot.executor import Executor, StartProcess
 from codepilot.project import Project, environment
 from codepilot.repair.localise import TestTrace
+from codepilot.repair.source import Edit, Source, Unit
 from codepilot.sandbox import Limits, Process
 
 _INSIDE = Path(__file__).with_name("inside")
@@ -61,24 +62,38 @@ class Selection:
 
 @dataclass(frozen=True)
 class Job:
-    """One candidate as the worker takes it: a function to swap, or a file to load anew."""
+    """One candidate as the worker takes it: an edit of a function to swap, or (without one) a file to load anew."""
 
     number: int
-    path: str
+    source: Source
+    edit: Edit
     selection: Selection
-    content: bytes
-    segment: str | None = None
-    qualname: str = ""
-    line: int = 0
-    shift: int = 0
-    future: tuple[str, ...] = ()
+    unit: Unit | None = None
 
-    def message(self, mode: Mode, suite: str) -> dict[str, Any]:
-        shared = {"n": self.number, "path": self.path, "suite": suite}
-        if mode == "cold" or self.segment is None:
-            return {**shared, "content": base64.b64encode(self.content).decode()}
-        swap = {"segment": self.segment, "qualname": self.qualname, "line": self.line, "shift": self.shift}
-        return {**shared, **swap, "future": list(self.future)}
+    @property
+    def content(self) -> bytes | None:
+        """The whole file with the edit made; None if its encoding has no way to write it."""
+        return self.source.apply(self.edit)
+
+    def message(self, mode: Mode, suite: str, unit: str) -> dict[str, Any]:
+        shared = {"n": self.number, "suite": suite}
+        if mode == "cold" or self.unit is None:
+            content = self.content or b""
+            return {**shared, "path": self.source.path, "content": base64.b64encode(content).decode()}
+        start, end = self.unit.place(self.edit)
+        return {**shared, "unit": unit, "start": start, "end": end, "text": self.edit.replacement}
+
+
+def _described(unit: Unit) -> dict[str, Any]:
+    """What the worker must know of a function to put another in its place."""
+    return {
+        "path": unit.source.path,
+        "segment": unit.segment(),
+        "qualname": unit.qualname,
+        "line": unit.first_line,
+        "shift": unit.line_shift,
+        "future": list(unit.source.future),
+    }
 
 
 @dataclass(frozen=True)
@@ -201,17 +216,30 @@ class Worker:
         while "done" not in (message := self._read(deadline)):
             yield _trace(message)
 
-    def attempt(self, jobs: Sequence[Job], deadline: float, chunk: int = 24) -> Iterator[Ruling]:
-        """One ruling for each job, in order, as they come. `chunk` jobs share a child where their state allows it."""
+    def attempt(self, jobs: Sequence[Job], deadline: float, chunk: int = 24, patience: float = 1.0) -> Iterator[Ruling]:
+        """One ruling for each job, in order, as they come. `chunk` jobs share a child where their state allows it.
+
+        `patience` multiplies the time after which a candidate is taken for endless.
+        """
         selections = {job.selection: str(index) for index, job in enumerate(jobs)}
         suites = {key: {"targets": s.targets, "others": s.others, "slow": s.thorough} for s, key in selections.items()}
-        messages = [job.message(self.mode, selections[job.selection]) for job in jobs]
-        self._write(json.dumps({"op": "try", "jobs": messages, "suites": suites, "chunk": chunk}).encode() + b"\n")
+        units = {id(job.unit): job.unit for job in jobs if job.unit is not None and self.mode == "warm"}
+        request = {
+            "op": "try",
+            "jobs": [job.message(self.mode, selections[job.selection], str(id(job.unit))) for job in jobs],
+            "suites": suites,
+            "units": {str(key): _described(unit) for key, unit in units.items()},
+            "chunk": chunk,
+            "patience": patience,
+        }
+        self._write(json.dumps(request).encode() + b"\n")
         known = {job.number for job in jobs}
         while "done" not in (message := self._read(deadline)):
-            number, outcome = message.get("n"), message.get("verdict")
-            if isinstance(number, int) and number in known and outcome in _OUTCOMES:
-                yield _ruling(number, outcome, message)
+            verdicts = message.get("verdicts")
+            for verdict in verdicts if isinstance(verdicts, list) else ():
+                ruling = _ruling(verdict)
+                if ruling is not None and ruling.number in known:
+                    yield ruling
         if message.get("damaged") is True:
             raise WorkerLost("a candidate changed the project's files")
 
@@ -220,8 +248,13 @@ class Worker:
             self._process.kill()
 
 
-def _ruling(number: int, outcome: Outcome, message: Mapping[str, Any]) -> Ruling:
-    test, kind, lines = message.get("test"), message.get("kind"), message.get("lines")
+def _ruling(message: object) -> Ruling | None:
+    if not isinstance(message, dict):
+        return None
+    number, outcome, test = message.get("n"), message.get("verdict"), message.get("test")
+    kind, lines = message.get("kind"), message.get("lines")
+    if not isinstance(number, int) or outcome not in _OUTCOMES:
+        return None
     reach = [message.get("passed"), *(lines if isinstance(lines, list) else ())]
     return Ruling(
         number,

@@ -15,6 +15,7 @@ import math
 import os
 import random
 import resource
+import select
 import signal
 import sys
 import types
@@ -28,11 +29,17 @@ import codepilot_inputs  # type: ignore[import-not-found]  # both lie side by si
 SEED = 20_240_229
 WANTED = 300
 OFFERED = 1_500
-STEPS = 40_000
+STEPS = 20_000
+ALL_STEPS = 3_000_000
+"""How many steps the right program may take for all inputs that were made."""
 EXAMPLE_STEPS = 2_000_000
 PATIENCE = 20
 """How many times the right program's steps another one may take."""
 CALL_SEC = 4
+SILENCE_SEC = 10
+RESTARTS = 4
+ENOUGH = 10
+"""How many differences settle it."""
 MEMORY = 1 << 29
 CLOSE = 1e-6
 
@@ -205,54 +212,71 @@ def _run_tests(spec: dict[str, Any], listen: Callable[..., Any]) -> None:
 # --- comparing ------------------------------------------------------------------------------------------------
 
 
-def in_child(act: Callable[[], Any]) -> Any:
-    """What `act` returns in a process of its own; None if that ended some other way."""
+def stream(act: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    """What `act` yields in a process of its own, as it comes. Silence ends the process: one step can last for ever."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
         try:
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-            data = json.dumps(act()).encode()
-            with os.fdopen(writing, "wb") as pipe:
-                pipe.write(data)
+            with os.fdopen(writing, "wb", buffering=0) as pipe:
+                for item in act():
+                    pipe.write(json.dumps(item).encode() + b"\n")
         finally:
             os._exit(0)
     os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        data = pipe.read()
-    os.waitpid(child, 0)
     try:
-        return json.loads(data)
-    except ValueError:
-        return None
+        yield from _lines(reading)
+    finally:
+        os.close(reading)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
-def behaviour(path: str, spec: dict[str, Any], inputs: Sequence[Call], limits: Sequence[int]) -> dict[str, Any]:
-    """What a program does with each input, and the first held-out check it fails."""
+def _lines(reading: int) -> Iterator[Any]:
+    rest = b""
+    while select.select([reading], [], [], SILENCE_SEC)[0]:
+        data = os.read(reading, 1 << 20)
+        if not data:
+            return
+        *lines, rest = (rest + data).split(b"\n")
+        yield from map(json.loads, lines)
+
+
+def behaviour(path: str, spec: dict[str, Any], inputs: Sequence[Call], limits: Iterator[int]) -> Iterator[Any]:
+    """First which held-out check the program fails, if any; then what it does with each input, in how many steps."""
     try:
         module = load(path, "judged")
         function = find(module, spec["entry"])
     except BaseException as error:  # noqa: BLE001 - whatever the judged program raises is its behaviour
-        return {"unfit": f"it cannot be loaded: {type(error).__name__}", "outcomes": [], "steps": []}
-    unfit = run_checks(spec.get("checks", []), module, spec["entry"], function)
-    done = [outcome(function, arguments, limit) for arguments, limit in zip(inputs, limits, strict=True)]
-    return {"unfit": unfit, "outcomes": [told for told, _ in done], "steps": [steps for _, steps in done]}
+        yield f"it cannot be loaded: {type(error).__name__}"
+        return
+    yield run_checks(spec.get("checks", []), module, spec["entry"], function)
+    for arguments, limit in zip(inputs, limits, strict=False):
+        yield outcome(function, arguments, limit)
 
 
-def domain(spec: dict[str, Any], inputs: Sequence[Call], examples: int) -> dict[str, Any]:
-    """What the right program does, and which inputs it is for: those it ends on, and fails on only in the tests."""
-    module = load(spec["reference"], "right")
-    function = find(module, spec["entry"])
-    unfit = run_checks(spec.get("checks", []), module, spec["entry"], function)
-    kept: list[list[Any]] = []
-    for index, arguments in enumerate(inputs):
-        told, steps = outcome(function, arguments, EXAMPLE_STEPS if index < examples else STEPS)
-        if told[0] == "value" or (told[0] == "raised" and index < examples):
-            kept.append([index, told, steps])
-        if len(kept) >= WANTED + examples:
+def domain(spec: dict[str, Any], inputs: Sequence[Call], examples: int) -> tuple[str, list[tuple[Call, Any, int]]]:
+    """What the right program does with the inputs it is for: those it ends on, and fails on only in the tests."""
+    kept: list[tuple[Call, Any, int]] = []
+    begin, spent = 0, 0
+    for _ in range(RESTARTS):
+        limits = itertools.chain([EXAMPLE_STEPS] * max(0, examples - begin), itertools.repeat(STEPS))
+        told = stream(partial(behaviour, spec["reference"], spec, inputs[begin:], limits))
+        unfit = next(told, "the right program cannot be run")
+        if unfit:
+            return unfit, []
+        for index, (done, steps) in enumerate(told, begin):
+            begin, spent = index + 1, spent + (steps if index >= examples else 0)
+            if done[0] == "value" or (done[0] == "raised" and index < examples):
+                kept.append((inputs[index], done, steps))
+            if len(kept) >= WANTED + examples or spent > ALL_STEPS:
+                return "", kept
+        begin += 1
+        if begin >= len(inputs):
             break
-    return {"unfit": unfit, "kept": kept}
+    return "", kept
 
 
 def prepare(spec: dict[str, Any]) -> tuple[list[Call], int]:
@@ -271,30 +295,33 @@ def prepare(spec: dict[str, Any]) -> tuple[list[Call], int]:
 
 def judge(spec: dict[str, Any]) -> dict[str, Any]:
     inputs, examples = prepare(spec)
-    right = in_child(lambda: domain(spec, inputs, examples))
-    if right is None or right["unfit"] or not right["kept"]:
-        why = right["unfit"] if right else ""
-        return {"broken": why or "the right program could not be run", "inputs": 0, "judged": []}
-    kept = [(inputs[index], told, steps) for index, told, steps in right["kept"]]
-    judged = []
-    for path in spec["candidates"]:
-        limits = [PATIENCE * steps + STEPS for _, _, steps in kept]
-        found = in_child(partial(behaviour, path, spec, [call for call, _, _ in kept], limits))
-        judged.append(_difference(found, kept))
-    return {"broken": "", "inputs": len(kept), "judged": judged}
+    unfit, kept = domain(spec, inputs, examples)
+    if unfit or not kept:
+        return {"broken": unfit or "the right program ends on no input", "inputs": 0, "judged": []}
+    return {"broken": "", "inputs": len(kept), "judged": [difference(path, spec, kept) for path in spec["candidates"]]}
 
 
-def _difference(found: dict[str, Any] | None, kept: Sequence[tuple[Call, Any, int]]) -> dict[str, Any]:
-    if found is None:
-        return {"correct": False, "reason": "it ended the process that ran it"}
-    if found["unfit"]:
-        return {"correct": False, "reason": found["unfit"]}
-    wrong = [place for place, told in enumerate(found["outcomes"]) if not same(told, kept[place][1])]
-    if not wrong:
-        return {"correct": True, "reason": ""}
-    call, right, _ = kept[wrong[0]]
-    shown = f"{_short(repr(call))} gives {_short(_shown(found['outcomes'][wrong[0]]))}, not {_short(_shown(right))}"
-    return {"correct": False, "reason": f"differs on {len(wrong)} of {len(kept)} inputs: {shown}"}
+def difference(path: str, spec: dict[str, Any], kept: Sequence[tuple[Call, Any, int]]) -> dict[str, Any]:
+    """Whether a program does what the right one does on every input, and if not, the first on which it does not."""
+    limits = iter([PATIENCE * steps + STEPS for _, _, steps in kept])
+    told = stream(partial(behaviour, path, spec, [call for call, _, _ in kept], limits))
+    unfit = next(told, "it ended the process that ran it")
+    if unfit:
+        return {"correct": False, "reason": unfit}
+    wrong: list[str] = []
+    seen = 0
+    for (call, right, _), (done, _) in zip(kept, told, strict=False):
+        seen += 1
+        if not same(done, right):
+            wrong.append(f"{_short(repr(call))} gives {_short(_shown(done))}, not {_short(_shown(right))}")
+        if len(wrong) >= ENOUGH:
+            break
+    told.close()  # type: ignore[attr-defined]
+    if wrong:
+        return {"correct": False, "reason": f"differs on {len(wrong)} of {seen} inputs: {wrong[0]}"}
+    if seen < len(kept):
+        return {"correct": False, "reason": f"does not end, or dies, on {_short(repr(kept[seen][0]))}"}
+    return {"correct": True, "reason": ""}
 
 
 def _shown(told: Any) -> str:

@@ -33,13 +33,14 @@ else:
     from codepilot_repair_suites import Overlay, PytestSuite, UnittestSuite
     from codepilot_repair_watch import Guard, Lines, relative
 
-FLOOR_SEC = 0.15
+FLOOR_SEC = 0.06
 FACTOR = 10.0
 GRACE_SEC = 1.0
 TRACE_SEC = 10.0
 TRACE_COST = 15.0
 MAX_FRAMES = 40
 MAX_MODULES = 400
+MAX_CHUNK = 192
 
 
 class Stop(BaseException):
@@ -82,6 +83,9 @@ class Worker:
         self.quick: dict[str, Callable[[], object]] = {}
         self.verdicts: list[dict[str, Any]] = []
         self.leaked = False
+        self.suites: dict[str, Any] = {}
+        self.units: dict[str, Any] = {}
+        self.patience = 1.0
 
     # --- life -------------------------------------------------------------------------------------------------
 
@@ -149,7 +153,7 @@ class Worker:
             if message["op"] == "trace":
                 self.trace(message["tests"], set(message["alone"]))
             else:
-                self.attempt(message["jobs"], message["suites"], message["chunk"])
+                self.attempt(message)
             self.channel.send(done=True, damaged=self._stamps() != stamps)
 
     def _stamps(self) -> dict[str, Any]:
@@ -174,7 +178,8 @@ class Worker:
     def limit(self, name: str) -> tuple[float, float]:
         """Processor seconds a test may use, and seconds after which it is taken for asleep."""
         cpu, wall = self.costs.get(name, (0.0, 0.0))
-        return FLOOR_SEC + FACTOR * cpu, GRACE_SEC + 5 * (FLOOR_SEC + FACTOR * max(cpu, wall))
+        floor = FLOOR_SEC * self.patience
+        return floor + FACTOR * cpu, GRACE_SEC + 5 * (floor + FACTOR * max(cpu, wall))
 
     def run(
         self, name: str, following: str | None = None, limit: float = 0.0, quick: Callable[[], object] | None = None
@@ -259,25 +264,28 @@ class Worker:
 
     # --- trying candidates ------------------------------------------------------------------------------------
 
-    def attempt(self, jobs: list[dict[str, Any]], suites: dict[str, Any], chunk: int) -> None:
+    def attempt(self, message: dict[str, Any]) -> None:
         """Each job is one candidate. Many share a child, unless the base shows that they leave traces in it."""
-        waiting = list(jobs)
+        waiting, chunk = list(message["jobs"]), message["chunk"]
+        self.suites, self.units, self.patience = message["suites"], message["units"], message["patience"]
         while waiting:
             group = waiting[: 1 if self.cold or self.leaked else chunk]
-            for job in group:
-                suite = suites[job["suite"]]
-                others = sorted(suite["others"], key=lambda name: -self.kills.get(name, 0))
-                job.update(tests=[*suite["targets"], *others], targets=len(suite["targets"]), slow=suite["slow"])
+            self._order(message["suites"].values())
             self.verdicts = []
             self.children.run(functools.partial(self._try_all, group), self._take)
             if self.leaked and len(group) > 1:
                 continue
+            chunk = min(2 * chunk, MAX_CHUNK) if chunk > 1 and len(self.verdicts) == len(group) else chunk
             if len(self.verdicts) < len(group) and not self.children.renewed:
                 ending = "timeout" if self.children.killed else "died"
                 self._take({"n": group[len(self.verdicts)]["n"], "verdict": ending, "test": None})
-            for verdict in self.verdicts:
-                self.channel.send(**verdict)
+            self.channel.send(verdicts=self.verdicts)
             waiting = waiting[len(self.verdicts) :]
+
+    def _order(self, suites: Any) -> None:
+        """The tests that killed most are asked first."""
+        for suite in suites:
+            suite["others"].sort(key=lambda name: -self.kills.get(name, 0))
 
     def _take(self, message: dict[str, Any]) -> None:
         if "leaked" in message:
@@ -310,7 +318,7 @@ class Worker:
 
     def _check_base(self, job: dict[str, Any], say: Say) -> None:
         """After many candidates in one process the base must still behave as it did, or state has leaked."""
-        targets, others = job["tests"][: job["targets"]], job["tests"][job["targets"] :]
+        targets, others = self.suites[job["suite"]]["targets"], self.suites[job["suite"]]["others"]
         for name, wanted in [(targets[0], self.header["green"]), *((name, True) for name in others[:1])]:
             say(begin=self.limit(name)[1])
             if (self.run(name, quick=self.quick.get(name))[0] == "passed") is not wanted:
@@ -321,15 +329,17 @@ class Worker:
 
         The third value tells that the process is not fit for another candidate, the last how far it came.
         """
-        tests = [name for name in job["tests"] if name in self.suite.items]
-        if len(tests) < job["targets"] or not tests:
+        suite = self.suites[job["suite"]]
+        tests, targets, slow = [*suite["targets"], *suite["others"]], len(suite["targets"]), suite["slow"]
+        if not tests or any(name not in self.suite.items for name in suite["targets"]):
             return "died", None, False, {}
+        tests = [name for name in tests if name in self.suite.items]
         # Fixtures are shared between tests only where this child ends with the candidate.
-        alone = job["targets"] + 1 if job["slow"] or not self.quick else len(tests)
+        alone = targets + 1 if slow or not self.quick else len(tests)
         for index, name in enumerate(tests):
             say(begin=self.limit(name)[1])
             following = tests[index + 1] if alone <= index < len(tests) - 1 else None
-            outcome, error = self.run(name, following, quick=None if job["slow"] else self.quick.get(name))
+            outcome, error = self.run(name, following, quick=None if slow else self.quick.get(name))
             if outcome == "timeout":
                 return "timeout", name, True, {"passed": index}
             if outcome != "passed":
@@ -338,14 +348,17 @@ class Worker:
 
     def _swap(self, job: dict[str, Any]) -> str | list[tuple[Any, Any]]:
         """Put the candidate's code into the living functions; what was there before, or why it cannot be."""
-        name = job.get("qualname", "").rpartition(".")[2]
-        if "content" in job or (job["line"], name) in self.entered.get(job["path"], ()):
+        if "content" in job:
             return "cold"
-        living = self.functions.get((job["path"], job["line"], name))
+        unit = self.units[job["unit"]]
+        name = unit["qualname"].rpartition(".")[2]
+        if (unit["line"], name) in self.entered.get(unit["path"], ()):
+            return "cold"
+        living = self.functions.get((unit["path"], unit["line"], name))
         if not living:
             return "cold"
         try:
-            code = _compile(job, living[0].__code__.co_filename)
+            code = _compile(job, unit, living[0].__code__.co_filename)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return "invalid"
         if any(code.co_freevars != function.__code__.co_freevars for function in living):
@@ -366,7 +379,8 @@ class Worker:
             say(n=job["n"], verdict=verdict, test=test, **how)
             os._exit(0)
 
-        self.suite.open(job["tests"], ready)
+        suite = self.suites[job["suite"]]
+        self.suite.open([*suite["targets"], *suite["others"]], ready)
         say(n=job["n"], verdict="died", test=None)
 
 
@@ -407,15 +421,18 @@ def _failure(error: BaseException | None) -> dict[str, Any]:
     return {"exception": kind, "message": message, "frames": frames[-MAX_FRAMES:]}
 
 
-def _compile(job: dict[str, Any], filename: str) -> Any:
+def _compile(job: dict[str, Any], unit: dict[str, Any], filename: str) -> Any:
     """The code of one function, compiled alone, with the line numbers it has in its file."""
-    tree = ast.parse(job["segment"])
-    ast.increment_lineno(tree, job["shift"])
-    flags = 0
-    for name in job["future"]:
+    text = unit["segment"][: job["start"]] + job["text"] + unit["segment"][job["end"] :]
+    shift, flags = unit["shift"], 0
+    for name in unit["future"]:
         flags |= getattr(__future__, name).compiler_flag
-    code: Any = compile(tree, filename, "exec", flags=flags, dont_inherit=True)
-    for part in job["qualname"].split("."):
+    if shift < 0:
+        tree = ast.increment_lineno(ast.parse(text), shift)
+        code: Any = compile(tree, filename, "exec", flags=flags, dont_inherit=True)
+    else:
+        code = compile("\n" * shift + text, filename, "exec", flags=flags, dont_inherit=True)
+    for part in unit["qualname"].split("."):
         code = next(c for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == part)
     return code
 
