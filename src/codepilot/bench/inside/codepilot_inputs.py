@@ -11,6 +11,7 @@ import random
 import re
 import string
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 NUMERIC = (int, float)
@@ -203,7 +204,7 @@ def _texts(values: Sequence[str], chance: random.Random) -> Callable[[], Any]:
     if all(values):
         rules.append(bool)
     alphabet = sorted({char for value in values for char in value})
-    words = [word for value in values for word in value.split(" ") if word]
+    words = list(dict.fromkeys(word for value in values for word in value.split(" ") if word))[:400]
     spaced = sum(" " in value.strip() for value in values) * 2 >= len(values)
 
     def edit(text: str) -> str:
@@ -269,6 +270,7 @@ def _words_edited(text: str, words: Sequence[str], chance: random.Random) -> str
     return " ".join(parts)
 
 
+@lru_cache(maxsize=4096)
 def _pattern(text: str) -> str:
     """The text's shape: runs of digits and of letters count as one, other characters are themselves."""
     return re.sub(r"[A-Za-z]+", "a", re.sub(r"[0-9]+", "9", text))

@@ -28,7 +28,7 @@ import codepilot_inputs  # type: ignore[import-not-found]  # both lie side by si
 
 SEED = 20_240_229
 WANTED = 300
-OFFERED = 1_500
+OFFERED = 900
 STEPS = 20_000
 ALL_STEPS = 3_000_000
 """How many steps the right program may take for all inputs that were made."""
