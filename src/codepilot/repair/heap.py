@@ -7,10 +7,11 @@ its templates at their nodes. The order depends on nothing but the files, the su
 from __future__ import annotations
 
 import ast
-import hashlib
 import heapq
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from codepilot.repair.context import Context, Failure
 from codepilot.repair.localise import Suspicion
@@ -19,6 +20,7 @@ from codepilot.repair.source import Edit, Source, Unit
 from codepilot.repair.templates import TEMPLATES, Template
 
 _BEST_PRIOR = max(PRIORS.values())
+_MAY_IDLE = re.compile(r"[-+*/<>=!]|\band\b|\bor\b|^[\w.\[\]]*$")
 _BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try, ast.AsyncFor, ast.AsyncWith, ast.TryStar)
 _COMPOUND = (*_BLOCKS, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Match)
 
@@ -40,33 +42,58 @@ def candidates(
     sources: Mapping[str, Source], suspicion: Suspicion, failure: Failure, templates: tuple[Template, ...] = TEMPLATES
 ) -> Iterator[Proposal]:
     """Every distinct edit that parses, best first."""
-    seen: dict[bytes, None] = {}
+    seen: set[int] = set()
     position = 0
     for score, context, edit, statement in _Heap(sources, suspicion, failure, templates):
         key = _normal_form(context.source, statement, edit)
         if key is None or key in seen:
             continue
-        seen[key] = None
-        unit = context.source.unit_at(edit.start)
+        seen.add(key)
+        unit = context.unit or context.source.unit_at(edit.start)
         unit = unit if unit is not None and unit.holds(edit) else None
         yield Proposal(position, context.source, unit, edit, score, statement.lineno)
         position += 1
 
 
-def _normal_form(source: Source, statement: ast.stmt, edit: Edit) -> bytes | None:
+def _normal_form(source: Source, statement: ast.stmt, edit: Edit) -> int | None:
     """Names the program that the edit gives, whatever its spelling; None if it is not one, or says nothing new."""
     start, end = _head(source, statement)
     if start <= edit.start and edit.end <= end:
-        tree = _parse(_alone(source.text[start : edit.start] + edit.replacement + source.text[edit.end : end]))
+        text = source.text
+        tree = _parse(_alone(text[start : edit.start] + edit.replacement + text[edit.end : end]))
         if tree is not None and len(tree.body) == 1:
-            before = _parse(_alone(source.text[start:end]))
-            if before is not None and idle_operations(tree) > idle_operations(before):
+            if _MAY_IDLE.search(edit.replacement) and idle_operations(tree) > _idles_before(source, start, end):
                 return None
-            return _digest(source.path, start, ast.dump(tree))
-    text = source.text[: edit.start] + edit.replacement + source.text[edit.end :]
-    if _parse(text) is None:
+            return hash((source.path, start, shape(tree.body[0])))
+    whole = source.text[: edit.start] + edit.replacement + source.text[edit.end :]
+    unit = source.unit_at(edit.start)
+    alone = unit is not None and unit.holds(edit)
+    if _parse(unit.segment(edit) if unit is not None and alone else whole) is None:
         return None
-    return _digest(source.path, -1, text)
+    return hash((source.path, -1, whole))
+
+
+def shape(node: ast.AST) -> tuple[object, ...]:
+    """The tree without its places: the same for every spelling of a program."""
+    parts: list[object] = [node.__class__]
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            parts.append(tuple([shape(one) if isinstance(one, ast.AST) else one for one in value]))
+        elif isinstance(value, ast.expr_context):
+            continue
+        elif isinstance(value, ast.AST):
+            parts.append(shape(value))
+        else:
+            # 1, 1.0 and True are equal, yet not the same program.
+            parts += (value.__class__, value)
+    return tuple(parts)
+
+
+@lru_cache(maxsize=4096)
+def _idles_before(source: Source, start: int, end: int) -> int:
+    tree = _parse(_alone(source.text[start:end]))
+    return idle_operations(tree) if tree is not None else 0
 
 
 def _head(source: Source, statement: ast.stmt) -> tuple[int, int]:
@@ -88,11 +115,6 @@ def _parse(text: str) -> ast.Module | None:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-
-
-def _digest(path: str, start: int, form: str) -> bytes:
-    text = f"{path}\0{start}\0{form}"
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def idle_operations(tree: ast.AST) -> int:
