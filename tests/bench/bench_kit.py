@@ -12,9 +12,7 @@ from codepilot.bench.judge import compare
 from codepilot.bench.sets import load_set
 
 
-def task(
-    number: int, name: str, right: str, wrong: str, checks: str, examples: str = "", **more: str
-) -> dict[str, str]:
+def task(number: int, name: str, right: str, wrong: str, checks: str, examples: str = "") -> dict[str, str]:
     """One line of a humanevalfix file: bodies and asserts are given as single lines."""
 
     def body(text: str) -> str:
@@ -29,7 +27,6 @@ def task(
         "example_test": f"def check({name}):\n{body(examples)}check({name})\n" if examples else "",
         "bug_type": "value misuse",
         "entry_point": name,
-        **more,
     }
 
 

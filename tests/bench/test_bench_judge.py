@@ -31,9 +31,8 @@ def test_a_repair_that_only_knows_the_tests_is_wrong_and_a_witness_is_named(tmp_
 
 
 def test_what_the_search_never_saw_counts(tmp_path: Path) -> None:
-    data = write_tasks(
-        tmp_path / "data", task(1, "f", "return x", "return 0", "assert f(2) == 2", "assert f(99) == 99")
-    )
+    identity = task(1, "f", "return x", "return 0", "assert f(2) == 2", "assert f(99) == 99")
+    data = write_tasks(tmp_path / "data", identity)
     found = judged(tmp_path, "humanevalfix", data, "def f(x):\n    return x if x < 50 else 50\n")
     assert not found[0].correct and "check 2 fails" in found[0].reason
 
@@ -93,8 +92,10 @@ def test_generated_inputs_keep_what_held_for_every_example(tmp_path: Path) -> No
 
 
 def test_graphs_of_objects_are_taken_from_the_tests_functions(tmp_path: Path) -> None:
-    node = "class Node:\n    def __init__(self, value, successor=None):\n        self.value, self.successor = value, successor\n"
-    count = "def count(node):\n    total = 0\n    while node:\n        total += 1\n        node = node.successor\n    return total\n"
+    node = "class Node:\n    def __init__(self, value, successor=None):\n        self.successor = successor\n"
+    count = (
+        "def count(node):\n    n = 0\n    while node:\n        n += 1\n        node = node.successor\n    return n\n"
+    )
     data = write_quixbugs(tmp_path / "data", "count", count, count.replace("+= 1", "+= 2"), [])
     (data / "json_testcases/count.json").unlink()
     (data / "python_testcases/node.py").write_text(node)

@@ -100,7 +100,7 @@ def _at_work(out: Path) -> list[str]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
-                if str(out).encode() in (entry / "cmdline").read_bytes() or str(out) in os.readlink(entry / "cwd"):
+                if str(out).encode() in (entry / "cmdline").read_bytes() or str(out) in str((entry / "cwd").readlink()):
                     found.append(entry.name)
             except OSError:
                 continue

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from codepilot.agents import RepairAgent
 from codepilot.bench.bugs import Bug, Offer
 from codepilot.bench.memory import PeakMemory
 from codepilot.core.events import Event, SearchProgressed, State, StepQueued, TurnStarted
@@ -16,12 +17,8 @@ from codepilot.core.run import Run
 from codepilot.engine import House, Request, Worker, make_task, patch_of, submit
 from codepilot.skills import PatchError, patch_tree
 
-SHARE_OF_STEP = 0.85
-"""How much of a step's time the repair agent gives to its search."""
-AROUND_SEC = 240.0
+AROUND_SEC = 300.0
 """What baseline, gates, review and proof may take besides the search."""
-COMMAND_SEC = 15.0
-"""How long one run of the tests may take: a bug may be an endless loop."""
 OFFERS = 5
 
 
@@ -49,25 +46,25 @@ class Budgeted:
 
     seconds: float
     python: str | None = None
-    command_sec: float = COMMAND_SEC
+    command_sec: float = 15.0
 
 
 def attempt(bug: Bug, checkout: Path, home: Path, how: Budgeted) -> Attempt:
     """Repair the checkout in a home of its own; nothing of it is written back."""
     environ = {**os.environ, "CODEPILOT_HOME": str(home)}
     os.environ["CODEPILOT_HOME"] = str(home)
-    step = how.seconds / SHARE_OF_STEP
+    wall = 2 * how.seconds + AROUND_SEC
     request = Request(
         repo=str(checkout),
         tests=bug.tests,
         python=how.python or sys.executable,
-        budget={"step_wall_sec": step, "wall_sec": step + AROUND_SEC, "command_sec": how.command_sec},
+        budget={"step_wall_sec": wall, "wall_sec": wall, "command_sec": how.command_sec},
     )
     watch = _Watch()
     begun = time.monotonic()
     with PeakMemory() as memory, House.open(environ) as house:
         run = submit(house, make_task(request, environ))
-        run = Worker(house, listen=watch.see).drive(run.run_id)
+        run = Worker(house, watch.see, lambda task: RepairAgent(seconds=watch.left(how.seconds))).drive(run.run_id)
         found = watch.attempt
         found.status, found.total_sec = str(run.state), round(time.monotonic() - begun, 3)
         found.reason = run.failure.message if run.failure else ""
@@ -86,6 +83,10 @@ class _Watch:
         self.alternatives: tuple[str, ...] = ()
         self._begun: float | None = None
         self._spent = 0.0
+
+    def left(self, seconds: float) -> float:
+        """What is left of the search's time: a repair that was turned down leads to another search."""
+        return max(1.0, seconds - self._spent)
 
     def see(self, event: Event) -> None:
         now, data, found = time.monotonic(), event.data, self.attempt

@@ -11,8 +11,21 @@ from codepilot.core.failures import CodePilotError, FailureKind
 
 
 @dataclass(frozen=True)
+class Origin:
+    """A commit of a repository that fixed one file, and the tests that it brought."""
+
+    repository: Path
+    parent: str
+    fix: str
+    source: str
+    test_files: tuple[str, ...]
+    known_failures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Bug:
-    """One bug. `files` is the checkout that the search works on; `held_out` is what only the judge reads."""
+    """One bug. `files`, or the origin's parent with the fix's tests, is the checkout that the search works on;
+    `held_out`, or the origin's fix, is what only the judge reads."""
 
     name: str
     kind: str
@@ -21,6 +34,9 @@ class Bug:
     held_out: JsonObject = field(default_factory=dict)
     alone: bool = True
     """Whether the named tests are all the tests there are."""
+    origin: Origin | None = None
+    command_sec: float = 15.0
+    """How long one run of the tests may take: a bug may be an endless loop."""
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from codepilot.bench.bugs import Bug
 from codepilot.core.failures import CodePilotError, FailureKind
 
 _GIT = ("git", "-c", "user.name=CodePilot", "-c", "user.email=bench@codepilot.invalid", "-c", "commit.gpgsign=false")
+
+
+def prepare(directory: Path, bug: Bug) -> Path:
+    """The bug's checkout in an empty directory."""
+    if bug.origin is None:
+        return lay_down(directory, bug.files)
+    origin = bug.origin
+    _export(origin.repository, origin.parent, directory)
+    _export(origin.repository, origin.fix, directory, *origin.test_files)
+    commit(directory)
+    return directory
+
+
+def _export(repository: Path, revision: str, directory: Path, *paths: str) -> None:
+    data = git(repository, "archive", "--format=tar", revision, *paths)
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        archive.extractall(directory, filter="data")
+
+
+def show(repository: Path, revision: str, path: str) -> bytes:
+    """One file of a commit."""
+    return git(repository, "show", f"{revision}:{path}")
 
 
 def lay_down(directory: Path, files: Mapping[str, str]) -> Path:

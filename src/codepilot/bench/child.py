@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from codepilot.bench.attempt import Budgeted, attempt
-from codepilot.bench.checkout import lay_down
-from codepilot.bench.judge import judge
+from codepilot.bench.checkout import prepare
 from codepilot.bench.searching import search_alone
-from codepilot.bench.sets import load_set
+from codepilot.bench.sets import judge_of, load_set
 from codepilot.core.failures import CodePilotError
 
 
@@ -47,11 +46,11 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
     shutil.rmtree(place, ignore_errors=True)
     (place / "checkout").mkdir(parents=True)
     bug = next(bug for bug in load_set(job["set"], Path(job["data"])) if bug.name == job["bug"])
-    checkout = lay_down(place / "checkout", bug.files)
+    checkout = prepare(place / "checkout", bug)
     try:
         through = search_alone if job["search_only"] else attempt
-        found = through(bug, checkout, place / "home", Budgeted(job["seconds"], job["python"]))
-        judged = judge(bug, found.offers, checkout, place / "home", job["python"]) if found.offers else []
+        found = through(bug, checkout, place / "home", Budgeted(job["seconds"], job["python"], bug.command_sec))
+        judged = judge_of(bug)(bug, found.offers, checkout, place / "home", job["python"]) if found.offers else []
     finally:
         if not job["keep"]:
             shutil.rmtree(place, ignore_errors=True)

@@ -28,11 +28,18 @@ class Place:
         self.executor.close()
 
 
-def open_place(checkout: Path, home: Path, python: str | None, files: Mapping[str, bytes] | None = None) -> Place:
-    """The checkout's own files, or those given instead; the environment is always the checkout's."""
+def open_place(
+    checkout: Path,
+    home: Path,
+    python: str | None,
+    files: Mapping[str, bytes] | None = None,
+    over: Mapping[str, bytes] | None = None,
+) -> Place:
+    """The checkout's own files, or those given instead, with others laid over; the environment is the checkout's."""
     house = Home(home).ensure()
     objects = house.path / "bench.git"
     contents = _files(checkout) if files is None else {name: ("100644", data) for name, data in files.items()}
+    contents |= {name: ("100644", data) for name, data in (over or {}).items()}
     with ObjectStore.open(objects) as store:
         tree = store.write_tree({name: Entry(mode, store.write_blob(data)) for name, (mode, data) in contents.items()})
     executor = open_executor(house, "best", Policy())

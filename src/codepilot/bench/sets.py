@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from codepilot.bench import humanevalfix, quixbugs
-from codepilot.bench.bugs import Bug
+from codepilot.bench import humanevalfix, quixbugs, realfix
+from codepilot.bench.bugs import Bug, Judgement, Offer
+from codepilot.bench.judge import judge
+from codepilot.bench.realjudge import judge_real
 from codepilot.core.failures import CodePilotError, FailureKind
 
-SETS: dict[str, Callable[[Path], list[Bug]]] = {"humanevalfix": humanevalfix.load, "quixbugs": quixbugs.load}
+SETS: dict[str, Callable[[Path], list[Bug]]] = {
+    "humanevalfix": humanevalfix.load,
+    "quixbugs": quixbugs.load,
+    "realfix": realfix.load,
+}
+Judge = Callable[[Bug, Sequence[Offer], Path, Path, str | None], list[Judgement]]
 
 
 def load_set(name: str, path: Path) -> list[Bug]:
@@ -24,3 +31,8 @@ def load_set(name: str, path: Path) -> list[Bug]:
             FailureKind.INVALID_SPEC, f"{path} does not exist.", next_action="Name the set's data with --data."
         )
     return SETS[name](path)
+
+
+def judge_of(bug: Bug) -> Judge:
+    """Who says whether an offer for this bug is right."""
+    return judge if bug.origin is None else judge_real

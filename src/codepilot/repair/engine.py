@@ -17,7 +17,7 @@ from codepilot.repair.pairs import CRASHED, FURTHER, PLAIN, pairs, recall
 from codepilot.repair.pairs import remember as remember_marks
 from codepilot.repair.priors import PRIORS
 from codepilot.repair.protocol import Progress, SearchRequest, SearchResult
-from codepilot.repair.rank import Plausible, explain, rank
+from codepilot.repair.rank import Plausible, doubted, explain, rank
 from codepilot.repair.record import offered, remember, revive
 from codepilot.repair.related import Related, add_loading, choose_tests, is_test_file, read_sources, resolve
 from codepilot.repair.source import Edit, Source
@@ -36,6 +36,9 @@ MAX_HOPEFUL = 40
 BATCH_SEC = 0.4
 BATCHES = (16, 512)
 REPORT_SEC = 0.2
+PATIENCE = 12.0
+"""How much longer a candidate may run when it is tried again, or is about to be kept."""
+MAX_LATE = 60
 SINGLES = 20_000
 """Single edits tried before pairs of them get their turn."""
 
@@ -61,6 +64,7 @@ class _Search:
         self._hopeful: tuple[str, ...] = ()
         self._singles: list[Proposal] = []
         self._marks: dict[int, str] = {}
+        self._late: list[int] = []
         self._base: Ruling | None = None
 
     # --- the corridor -----------------------------------------------------------------------------------------
@@ -71,7 +75,15 @@ class _Search:
         others = choose_tests(targets, request.baseline)
         hopeful = tuple(test for test in request.baseline.red if test not in targets)[:MAX_HOPEFUL]
         tests = (*targets, *others, *hopeful)
-        with Trial(request.executor, request.workspace, request.project, tests, self._deadline, self._tick) as trial:
+        with Trial(
+            request.executor,
+            request.workspace,
+            request.project,
+            tests,
+            self._deadline,
+            self._tick,
+            durations={test: case.duration_sec for test, case in request.baseline.cases.items()},
+        ) as trial:
             self._report()
             trial.start()
             traces = self._trace(trial, targets, others)
@@ -88,9 +100,21 @@ class _Search:
             related = Related(targets, traces)
             proposals = candidates(sources, suspicion, _failure(failing))
             self._walk(trial, self._noted(itertools.islice(proposals, SINGLES)), related)
+            self._try_late(trial, related)
             if self._exhausted and not self._found:
                 self._walk(trial, pairs(self._singles, self._marks, len(self._singles)), related)
         return self._result()
+
+    def _try_late(self, trial: Trial, related: Related) -> None:
+        """Those that were taken for endless once more, with patience: slow is not wrong."""
+        first = min((one.proposal.position for one in self._found), default=len(self._singles))
+        late = [self._singles[at] for at in self._late if at < min(len(self._singles), first + LINGER)][:MAX_LATE]
+        for proposal in late:
+            self._tick()
+            if time.monotonic() < self._deadline and len(self._found) < ENOUGH:
+                ruling = trial.judge([_job(proposal, related, everything=False)], PATIENCE).get(proposal.position)
+                if ruling is not None and ruling.outcome == "passed":
+                    self._keep(trial, proposal, related)
 
     def _noted(self, proposals: Iterator[Proposal]) -> Iterator[Proposal]:
         for proposal in proposals:
@@ -157,7 +181,7 @@ class _Search:
         if not self._found:
             return False
         first = min(one.proposal.position for one in self._found)
-        best = max(one.proposal.score for one in self._found)
+        best = max(doubted(one.proposal) for one in self._found)
         lingered = proposal.position > first + max(LINGER, first)
         return lingered or len(self._found) >= ENOUGH or proposal.score < FAR_BELOW * best
 
@@ -176,6 +200,8 @@ class _Search:
         rulings = trial.judge(jobs)
         for number, ruling in rulings.items():
             self._marks[number] = self._mark(ruling)
+            if ruling.outcome == "timeout":
+                self._late.append(number)
         passed = {number for number, ruling in rulings.items() if ruling.outcome == "passed"}
         if len(rulings) < len(jobs) and not passed:
             return None
@@ -206,14 +232,14 @@ class _Search:
         content = job.content
         if content is None or content in self._request.refused:
             return
-        ruling = trial.judge([job]).get(proposal.position)
+        ruling = trial.judge([job], PATIENCE).get(proposal.position)
         if ruling is not None and ruling.outcome == "passed":
             mended = sum(self._mends(trial, job, test) for test in self._hopeful)
             self._found.append(Plausible(proposal, content, related.witnesses(proposal), mended))
 
     def _mends(self, trial: Trial, job: Job, test: str) -> bool:
         """Whether the candidate also makes this other failing test pass."""
-        ruling = trial.judge([replace(job, selection=Selection((test,), thorough=True))]).get(job.number)
+        ruling = trial.judge([replace(job, selection=Selection((test,), thorough=True))], PATIENCE).get(job.number)
         return ruling is not None and ruling.outcome == "passed"
 
     # --- what survives ----------------------------------------------------------------------------------------

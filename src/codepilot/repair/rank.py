@@ -29,6 +29,9 @@ _DOUBTS: dict[str, float] = {
     "name.to_constant": 0.6,
     "value.scale": 0.7,
     "call.clamp": 0.7,
+    "documented.condition": 0.5,
+    "statement.step": 0.7,
+    "symmetry.again": 0.7,
 }
 """What a template that only makes tests pass is worth beside one that states an intention."""
 _MENDS = 4.0
@@ -64,10 +67,18 @@ def _trust(one: Plausible) -> float:
     return 0.95 * (1 - doubt)
 
 
+def doubted(proposal: Proposal) -> float:
+    """The score, less where the edit may only please the tests."""
+    doubt = 1.0
+    for template in proposal.edit.template.split(" + "):
+        doubt *= _DOUBTS.get(template, 1.0)
+    return proposal.score * doubt
+
+
 def _weight(one: Plausible, places: Counter[tuple[str, int]]) -> float:
     proposal = one.proposal
     edit, source = proposal.edit, proposal.source
-    weight = proposal.score * _DOUBTS.get(edit.template, 1.0)
+    weight = doubted(proposal)
     old, new = source.text[edit.start : edit.end], edit.replacement
     weight /= 1 + 0.01 * abs(len(new) - len(old))
     if _special_cases(source, new, old):

@@ -26,6 +26,7 @@ _MUTATIONS = (
 )
 _POOL = 2000
 _MAX_TESTS = 200
+_PATIENCE = 12.0
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,9 @@ def measure_strength(
         units = _touched(sources, before, traces)
         mutants = _sample(_mutants(units), limit)
         jobs = [job for index, mutant in enumerate(mutants) if (job := _job(index, mutant, traces)) is not None]
-        rulings = [ruling for ruling in trial.judge(jobs).values() if ruling.outcome not in ("invalid", "cold")]
+        rulings = [
+            ruling for ruling in trial.judge(jobs, _PATIENCE).values() if ruling.outcome not in ("invalid", "cold")
+        ]
     killed = sum(ruling.outcome != "passed" for ruling in rulings)
     return Strength(len(rulings), killed, round(killed / len(rulings), 3)) if rulings else None
 

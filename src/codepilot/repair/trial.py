@@ -28,12 +28,14 @@ class Trial:
     overlay: Mapping[str, bytes] = field(default_factory=dict)
     green: bool = False
     whole: bool = False
+    durations: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that tests took in the suite, where they came to an end there."""
     losses: int = 0
 
     def __enter__(self) -> Trial:
         self._snapshot = self.executor.snapshot(self.workspace).snapshot
         self._workers: dict[Mode, Worker] = {}
-        self._costs: dict[str, tuple[float, float]] = {}
+        self._costs = {test: (seconds, seconds) for test, seconds in self.durations.items()}
         self._modules: tuple[str, ...] = ()
         self._load_sec = 60.0
         self.collected: tuple[str, ...] = ()

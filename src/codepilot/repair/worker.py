@@ -19,7 +19,7 @@ from codepilot.repair.source import Edit, Source, Unit
 from codepilot.sandbox import Limits, Process
 
 _INSIDE = Path(__file__).with_name("inside")
-_PARTS = ("watch", "suites", "children", "worker")
+_PARTS = ("watch", "running", "suites", "children", "worker")
 _BOOT = """import os, sys
 if "" in sys.path:
     sys.path.remove("")

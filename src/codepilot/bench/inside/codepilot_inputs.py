@@ -81,7 +81,7 @@ def _booleans(values: Sequence[Any], chance: random.Random) -> Callable[[], Any]
 
 def _integers(values: Sequence[int], chance: random.Random) -> Callable[[], Any]:
     low, high = min(values), max(values)
-    margin = max(3, (high - low) // 2)
+    margin = max(20, high - low)
     floor = low if low >= 0 else low - margin
 
     def make() -> int:

@@ -42,6 +42,7 @@ ENOUGH = 10
 """How many differences settle it."""
 MEMORY = 1 << 29
 CLOSE = 1e-6
+MOST_OBJECTS = 20_000
 
 Call = tuple[Any, ...]
 
@@ -110,6 +111,8 @@ def describe(value: Any, seen: dict[int, int] | None = None) -> Any:
         return {"number": repr(value)}
     if isinstance(value, bytes | bytearray | complex | type | types.FunctionType | types.ModuleType):
         return {"text": repr(value) if not hasattr(value, "__qualname__") else value.__qualname__}
+    if len(seen) > MOST_OBJECTS:
+        return {"text": type(value).__name__}
     if id(value) in seen:
         return {"again": seen[id(value)]}
     seen[id(value)] = len(seen)
@@ -244,26 +247,29 @@ def _lines(reading: int) -> Iterator[Any]:
         yield from map(json.loads, lines)
 
 
-def behaviour(path: str, spec: dict[str, Any], inputs: Sequence[Call], limits: Iterator[int]) -> Iterator[Any]:
-    """First which held-out check the program fails, if any; then what it does with each input, in how many steps."""
+Ready = Callable[[], tuple[str, Callable[..., Any]]]
+"""Makes a program ready in the child that will run it: why it is unfit, if it is, and the function to call."""
+
+
+def behaviour(ready: Ready, inputs: Sequence[Call], limits: Iterator[int]) -> Iterator[Any]:
+    """First why the program is unfit, if it is; then what it does with each input, and in how many steps."""
     try:
-        module = load(path, "judged")
-        function = find(module, spec["entry"])
+        unfit, function = ready()
     except BaseException as error:  # noqa: BLE001 - whatever the judged program raises is its behaviour
         yield f"it cannot be loaded: {type(error).__name__}"
         return
-    yield run_checks(spec.get("checks", []), module, spec["entry"], function)
+    yield unfit
     for arguments, limit in zip(inputs, limits, strict=False):
         yield outcome(function, arguments, limit)
 
 
-def domain(spec: dict[str, Any], inputs: Sequence[Call], examples: int) -> tuple[str, list[tuple[Call, Any, int]]]:
+def domain(ready: Ready, inputs: Sequence[Call], examples: int) -> tuple[str, list[tuple[Call, Any, int]]]:
     """What the right program does with the inputs it is for: those it ends on, and fails on only in the tests."""
     kept: list[tuple[Call, Any, int]] = []
     begin, spent = 0, 0
     for _ in range(RESTARTS):
         limits = itertools.chain([EXAMPLE_STEPS] * max(0, examples - begin), itertools.repeat(STEPS))
-        told = stream(partial(behaviour, spec["reference"], spec, inputs[begin:], limits))
+        told = stream(partial(behaviour, ready, inputs[begin:], limits))
         unfit = next(told, "the right program cannot be run")
         if unfit:
             return unfit, []
@@ -279,32 +285,10 @@ def domain(spec: dict[str, Any], inputs: Sequence[Call], examples: int) -> tuple
     return "", kept
 
 
-def prepare(spec: dict[str, Any]) -> tuple[list[Call], int]:
-    """The examples without repetition, then inputs made like them."""
-    examples: dict[str, Call] = {}
-    for call in recorded(spec, load(spec["reference"], "right")):
-        examples.setdefault(json.dumps(describe(list(call))), call)
-    inputs, seen = list(examples.values()), set(examples)
-    for call in itertools.islice(codepilot_inputs.generate(list(inputs), SEED), OFFERED):
-        known = json.dumps(describe(list(call)))
-        if known not in seen:
-            seen.add(known)
-            inputs.append(call)
-    return inputs, len(examples)
-
-
-def judge(spec: dict[str, Any]) -> dict[str, Any]:
-    inputs, examples = prepare(spec)
-    unfit, kept = domain(spec, inputs, examples)
-    if unfit or not kept:
-        return {"broken": unfit or "the right program ends on no input", "inputs": 0, "judged": []}
-    return {"broken": "", "inputs": len(kept), "judged": [difference(path, spec, kept) for path in spec["candidates"]]}
-
-
-def difference(path: str, spec: dict[str, Any], kept: Sequence[tuple[Call, Any, int]]) -> dict[str, Any]:
+def difference(ready: Ready, kept: Sequence[tuple[Call, Any, int]]) -> dict[str, Any]:
     """Whether a program does what the right one does on every input, and if not, the first on which it does not."""
     limits = iter([PATIENCE * steps + STEPS for _, _, steps in kept])
-    told = stream(partial(behaviour, path, spec, [call for call, _, _ in kept], limits))
+    told = stream(partial(behaviour, ready, [call for call, _, _ in kept], limits))
     unfit = next(told, "it ended the process that ran it")
     if unfit:
         return {"correct": False, "reason": unfit}
@@ -322,6 +306,38 @@ def difference(path: str, spec: dict[str, Any], kept: Sequence[tuple[Call, Any, 
     if seen < len(kept):
         return {"correct": False, "reason": f"does not end, or dies, on {_short(repr(kept[seen][0]))}"}
     return {"correct": True, "reason": ""}
+
+
+def widened(calls: Sequence[Call]) -> tuple[list[Call], int]:
+    """The calls without repetition, then as many others made like them as may be wanted."""
+    examples: dict[str, Call] = {}
+    for call in calls:
+        examples.setdefault(json.dumps(describe(list(call))), call)
+    inputs, seen = list(examples.values()), set(examples)
+    for call in itertools.islice(codepilot_inputs.generate(list(inputs), SEED), OFFERED):
+        known = json.dumps(describe(list(call)))
+        if known not in seen:
+            seen.add(known)
+            inputs.append(call)
+    return inputs, len(examples)
+
+
+# --- one file -------------------------------------------------------------------------------------------------
+
+
+def checked(path: str, spec: dict[str, Any]) -> tuple[str, Callable[..., Any]]:
+    module = load(path, "judged")
+    function = find(module, spec["entry"])
+    return run_checks(spec.get("checks", []), module, spec["entry"], function), function
+
+
+def judge(spec: dict[str, Any]) -> dict[str, Any]:
+    inputs, examples = widened(recorded(spec, load(spec["reference"], "right")))
+    unfit, kept = domain(partial(checked, spec["reference"], spec), inputs, examples)
+    if unfit or not kept:
+        return {"broken": unfit or "the right program ends on no input", "inputs": 0, "judged": []}
+    judged = [difference(partial(checked, path, spec), kept) for path in spec["candidates"]]
+    return {"broken": "", "inputs": len(kept), "judged": judged}
 
 
 def _shown(told: Any) -> str:

@@ -7,9 +7,7 @@ to be proved again elsewhere, never a verdict.
 """
 
 from __future__ import annotations
-import __future__
 
-import ast
 import base64
 import functools
 import gc
@@ -26,19 +24,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from codepilot.repair.inside.codepilot_repair_children import Children, Say
+    from codepilot.repair.inside.codepilot_repair_running import call, compile_function, failure, reach
     from codepilot.repair.inside.codepilot_repair_suites import Overlay, PytestSuite, UnittestSuite
     from codepilot.repair.inside.codepilot_repair_watch import Guard, Lines, relative
 else:
     from codepilot_repair_children import Children
+    from codepilot_repair_running import call, compile_function, failure, reach
     from codepilot_repair_suites import Overlay, PytestSuite, UnittestSuite
     from codepilot_repair_watch import Guard, Lines, relative
 
-FLOOR_SEC = 0.06
+FLOOR_SEC = 0.012
 FACTOR = 10.0
 GRACE_SEC = 1.0
 TRACE_SEC = 10.0
+UNKNOWN_SEC = 1.0
+ENDLESS_SEC = 0.25
+MANY = 2
+MAX_STOPS = 8
 TRACE_COST = 15.0
-MAX_FRAMES = 40
 MAX_MODULES = 400
 MAX_CHUNK = 192
 
@@ -86,6 +89,7 @@ class Worker:
         self.suites: dict[str, Any] = {}
         self.units: dict[str, Any] = {}
         self.patience = 1.0
+        self.endless = 0
 
     # --- life -------------------------------------------------------------------------------------------------
 
@@ -188,7 +192,7 @@ class Worker:
         signal.setitimer(signal.ITIMER_PROF, limit or self.limit(name)[0], 0.05)
         error: BaseException | None
         try:
-            outcome, error = _call(quick) if quick else self.suite.run(name, following)
+            outcome, error = call(quick) if quick else self.suite.run(name, following)
         except Stop as stop:
             outcome, error = "timeout", stop
         except SystemExit as ended:
@@ -215,6 +219,7 @@ class Worker:
                     message.update(cpu=0.0, wall=0.0)
                 self.costs[message["test"]] = (message["cpu"], message["wall"])
                 reported.append(message["test"])
+                self.endless += message["exception"] == "Stop"
                 self.channel.send(**message)
 
             self.children.run(functools.partial(self._trace_all, waiting, alone), take)
@@ -230,7 +235,7 @@ class Worker:
             say(begin=3 * TRACE_SEC)
             begun = time.process_time()
             with Lines() as lines:
-                first, error = self.run(name, limit=TRACE_SEC)
+                first, error = self.run(name, limit=self._trace_limit(name))
             traced = time.process_time() - begun
             second, cpu, wall, stateful = first, 0.0, 0.0, False
             if first != "timeout":
@@ -249,11 +254,17 @@ class Worker:
                 written=sorted(self.guard.written),
                 forked=self.guard.forked,
                 stateful=stateful,
-                **_failure(error),
+                **failure(error),
             )
             if "timeout" in (first, second) or name in alone:
                 say(renew=True)
                 return
+
+    def _trace_limit(self, name: str) -> float:
+        """Enough for what the test took in the suite; little where it never came to an end, as others did not."""
+        if name in self.costs:
+            return min(TRACE_SEC, UNKNOWN_SEC + TRACE_COST * 4 * self.costs[name][0])
+        return ENDLESS_SEC if self.endless >= MANY else UNKNOWN_SEC
 
     def _goes_another_way(self, name: str, before: dict[str, set[Any]], say: Say) -> bool:
         """Whether the test runs other lines when it is run again: then something remembers, a cache perhaps."""
@@ -301,6 +312,7 @@ class Worker:
             self._try_cold(jobs[0], say, folder)
             return
         self.suite.private(folder)
+        stops = 0
         for job in jobs:
             old = self._swap(job)
             if isinstance(old, str):
@@ -310,7 +322,8 @@ class Worker:
             for function, code in old:
                 function.__code__ = code
             say(n=job["n"], verdict=verdict, test=test, **how)
-            if spent:
+            stops += verdict == "timeout"
+            if spent or stops > MAX_STOPS:
                 say(renew=True)
                 return
         if len(jobs) > 1:
@@ -341,9 +354,9 @@ class Worker:
             following = tests[index + 1] if alone <= index < len(tests) - 1 else None
             outcome, error = self.run(name, following, quick=None if slow else self.quick.get(name))
             if outcome == "timeout":
-                return "timeout", name, True, {"passed": index}
+                return "timeout", name, name not in self.quick or slow, {"passed": index}
             if outcome != "passed":
-                return "failed", name, index >= alone, {"passed": index, **_reach(error)}
+                return "failed", name, index >= alone, {"passed": index, **reach(error)}
         return "passed", None, len(tests) > alone, {}
 
     def _swap(self, job: dict[str, Any]) -> str | list[tuple[Any, Any]]:
@@ -358,7 +371,7 @@ class Worker:
         if not living:
             return "cold"
         try:
-            code = _compile(job, unit, living[0].__code__.co_filename)
+            code = compile_function(job, unit, living[0].__code__.co_filename)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return "invalid"
         if any(code.co_freevars != function.__code__.co_freevars for function in living):
@@ -382,59 +395,6 @@ class Worker:
         suite = self.suites[job["suite"]]
         self.suite.open([*suite["targets"], *suite["others"]], ready)
         say(n=job["n"], verdict="died", test=None)
-
-
-def _call(quick: Callable[[], object]) -> tuple[str, BaseException | None]:
-    try:
-        quick()
-    except Exception as error:  # noqa: BLE001 - whatever a test raises is its end
-        return "failed", error
-    return "passed", None
-
-
-def _reach(error: BaseException | None) -> dict[str, Any]:
-    """The exception's name, and the lines of the test's own file that it passed through."""
-    place = error.__traceback__ if error is not None else None
-    lines, file = [], None
-    while place is not None:
-        path = relative(place.tb_frame.f_code.co_filename)
-        if path is not None and path == (file or path):
-            file = path
-            lines.append(place.tb_lineno)
-        place = place.tb_next
-    return {"kind": type(error).__name__, "lines": lines[:3]}
-
-
-def _failure(error: BaseException | None) -> dict[str, Any]:
-    """The exception's name and message, and the places of the project it passed through."""
-    frames, place = [], error.__traceback__ if error is not None else None
-    while place is not None:
-        path = relative(place.tb_frame.f_code.co_filename)
-        if path is not None:
-            frames.append([path, place.tb_lineno])
-        place = place.tb_next
-    try:
-        message = str(error)[:500] if error is not None else ""
-    except Exception:  # noqa: BLE001 - an exception of the project's may fail even at this
-        message = ""
-    kind = type(error).__name__ if error is not None else ""
-    return {"exception": kind, "message": message, "frames": frames[-MAX_FRAMES:]}
-
-
-def _compile(job: dict[str, Any], unit: dict[str, Any], filename: str) -> Any:
-    """The code of one function, compiled alone, with the line numbers it has in its file."""
-    text = unit["segment"][: job["start"]] + job["text"] + unit["segment"][job["end"] :]
-    shift, flags = unit["shift"], 0
-    for name in unit["future"]:
-        flags |= getattr(__future__, name).compiler_flag
-    if shift < 0:
-        tree = ast.increment_lineno(ast.parse(text), shift)
-        code: Any = compile(tree, filename, "exec", flags=flags, dont_inherit=True)
-    else:
-        code = compile("\n" * shift + text, filename, "exec", flags=flags, dont_inherit=True)
-    for part in unit["qualname"].split("."):
-        code = next(c for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == part)
-    return code
 
 
 def main() -> None:

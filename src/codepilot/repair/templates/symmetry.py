@@ -91,7 +91,7 @@ def _called(context: Context) -> Iterator[ast.expr]:
 def answers(node: ast.Return, context: Context) -> Proposals:
     """Two constants that the function returns exchanged wherever it does: it says the opposite."""
     function = context.function_of(node)
-    if function is None or node is not _returns(function)[0]:
+    if function is None:
         return
     found: dict[str, list[tuple[int, int]]] = {}
     for inner in _returns(function):
@@ -116,7 +116,7 @@ def opposite(node: ast.Return, context: Context) -> Proposals:
     if function is None or node.value is None:
         return
     returns = _returns(function)
-    if len(returns) < 2 or returns[0] is not node:
+    if len(returns) < 2:
         return
     start, end = context.source.span(returns[0])[0], context.source.span(returns[-1])[1]
     pieces, at, text = [], start, context.source.text

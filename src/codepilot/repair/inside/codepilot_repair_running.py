@@ -1,0 +1,73 @@
+"""Single functions and single tests: compiled, called, and told how they ended.
+
+Runs inside the sandbox; standard library alone, Python 3.8 or newer.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from codepilot.repair.inside.codepilot_repair_watch import relative
+else:
+    from codepilot_repair_watch import relative
+
+MAX_FRAMES = 40
+
+
+def call(quick: Callable[[], object]) -> tuple[str, BaseException | None]:
+    try:
+        quick()
+    except Exception as error:  # noqa: BLE001 - whatever a test raises is its end
+        return "failed", error
+    return "passed", None
+
+
+def reach(error: BaseException | None) -> dict[str, Any]:
+    """The exception's name, and the lines of the test's own file that it passed through."""
+    place = error.__traceback__ if error is not None else None
+    lines, file = [], None
+    while place is not None:
+        path = relative(place.tb_frame.f_code.co_filename)
+        if path is not None and path == (file or path):
+            file = path
+            lines.append(place.tb_lineno)
+        place = place.tb_next
+    return {"kind": type(error).__name__, "lines": lines[:3]}
+
+
+def failure(error: BaseException | None) -> dict[str, Any]:
+    """The exception's name and message, and the places of the project it passed through."""
+    frames, place = [], error.__traceback__ if error is not None else None
+    while place is not None:
+        path = relative(place.tb_frame.f_code.co_filename)
+        if path is not None:
+            frames.append([path, place.tb_lineno])
+        place = place.tb_next
+    try:
+        message = str(error)[:500] if error is not None else ""
+    except Exception:  # noqa: BLE001 - an exception of the project's may fail even at this
+        message = ""
+    kind = type(error).__name__ if error is not None else ""
+    return {"exception": kind, "message": message, "frames": frames[-MAX_FRAMES:]}
+
+
+def compile_function(job: dict[str, Any], unit: dict[str, Any], filename: str) -> Any:
+    """The code of one function, compiled alone, with the line numbers it has in its file."""
+    text = unit["segment"][: job["start"]] + job["text"] + unit["segment"][job["end"] :]
+    shift, flags = unit["shift"], 0
+    for name in unit["future"]:
+        flags |= getattr(__future__, name).compiler_flag
+    if shift < 0:
+        tree = ast.increment_lineno(ast.parse(text), shift)
+        code: Any = compile(tree, filename, "exec", flags=flags, dont_inherit=True)
+    else:
+        code = compile("\n" * shift + text, filename, "exec", flags=flags, dont_inherit=True)
+    for part in unit["qualname"].split("."):
+        code = next(c for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == part)
+    return code
