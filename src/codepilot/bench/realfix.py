@@ -6,6 +6,7 @@ Repositories lie beside the list as `repos/NAME.git`, or `repos/OWNER+NAME.git` 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ _ADVICE = "Name the list of commits (realfix-….json), or a directory with one 
 
 
 def load(path: Path) -> list[Bug]:
-    """Every task of the list whose repository is there, in its order."""
+    """Every task of the list, in its order."""
     file = _list(path)
     try:
         tasks = json.loads(file.read_text("utf-8"))["tasks"]
@@ -41,10 +42,7 @@ def _bug(file: Path, number: int, task: Any) -> Bug:
         raise broken_data(file, f"task {number} has no {missing[0]!r}.", _ADVICE)
     owner, _, name = str(task["repo"]).partition("/")
     places = [file.parent / "repos" / folder for folder in (f"{owner}+{name}.git", f"{name}.git")]
-    repository = next((place for place in places if place.is_dir()), None)
-    if repository is None:
-        advice = f"Run `git clone --bare` of {task['repo']} to {places[1]}."
-        raise broken_data(file, f"task {number} needs the repository {task['repo']}, which is not there.", advice)
+    repository = next((place for place in places if place.is_dir()), places[1])
     files = tuple(map(str, task["test_files"]))
     added, removed = task.get("src_lines_added", 0), task.get("src_lines_removed", 0)
     return Bug(
@@ -62,6 +60,14 @@ def _bug(file: Path, number: int, task: Any) -> Bug:
             known_failures=tuple(_test_id(str(t), files) for t in task.get("pre_existing_failures_at_fix", ())),
         ),
     )
+
+
+def check_repositories(bugs: Sequence[Bug]) -> None:
+    """Say which repository is missing before anything is run."""
+    for bug in bugs:
+        if bug.origin is not None and not bug.origin.repository.is_dir():
+            advice = "Make it there with `git clone --bare`; its history must hold both commits."
+            raise broken_data(bug.origin.repository, f"the repository for {bug.name} is missing.", advice)
 
 
 def _test_id(name: str, files: tuple[str, ...]) -> str:

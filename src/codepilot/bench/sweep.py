@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from codepilot.bench.bugs import Bug
+from codepilot.bench.realfix import check_repositories
 from codepilot.bench.results import Result, Results, engine_version, make_result
 from codepilot.bench.sets import load_set
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -91,7 +92,9 @@ def chosen(sweep: Sweep) -> list[Bug]:
                 next_action=f"Its first ones are: {', '.join(bug.name for bug in bugs[:5])}.",
             )
         bugs = [bug for bug in bugs if bug.name in sweep.only]
-    return bugs[: sweep.limit] if sweep.limit is not None else bugs
+    bugs = bugs[: sweep.limit] if sweep.limit is not None else bugs
+    check_repositories(bugs)
+    return bugs
 
 
 class _Crew:

@@ -1,0 +1,119 @@
+"""Real commits: what is shown, and which offers count as right beside the fix."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from codepilot.bench.bugs import Judgement, Offer
+from codepilot.bench.checkout import prepare
+from codepilot.bench.realjudge import judge_real
+from codepilot.bench.sets import load_set
+from codepilot.bench.sweep import Sweep, chosen
+from codepilot.core.failures import CodePilotError
+
+pytestmark = pytest.mark.timeout(240)
+
+FIX = (
+    "LIMIT = 9\n\n\n"
+    "class Cart:\n"
+    "    def __init__(self, prices):\n        self.prices = list(prices)\n\n"
+    "    def total(self, count):\n"
+    '        """What the first ones cost."""\n'
+    "        chosen = self.prices[:count]\n"
+    "        return sum(chosen)\n"
+)
+BUG = FIX.replace("[:count]", "[: count - 1]")
+TESTS = (
+    "from shop.cart import Cart\n\n\nclass TestCart:\n"
+    "    def test_two(self):\n        assert Cart([1, 2, 4]).total(2) == 3\n\n"
+    "    def test_all(self):\n        assert Cart([5, 5, 6]).total(3) == 16\n\n"
+    "    def test_one(self):\n        assert Cart([8, 1, 1]).total(1) == 8\n"
+)
+
+
+def _data(folder: Path) -> Path:
+    work = folder / "work"
+    (work / "shop").mkdir(parents=True)
+    (work / "tests").mkdir()
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b.invalid", "-C", str(work), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    def commit(files: dict[str, str]) -> str:
+        for name, text in files.items():
+            (work / name).write_text(text)
+        git("add", "-A")
+        git("commit", "-qm", "x")
+        return git("rev-parse", "HEAD")
+
+    git("init", "-q")
+    parent = commit({"shop/__init__.py": "", "shop/cart.py": BUG, "tests/test_cart.py": "def test_old():\n    pass\n"})
+    fix = commit({"shop/cart.py": FIX, "tests/test_cart.py": TESTS})
+    data = folder / "data"
+    (data / "repos").mkdir(parents=True)
+    subprocess.run(["git", "clone", "-q", "--bare", str(work), str(data / "repos/shop.git")], check=True)
+    task = {
+        "repo": "somebody/shop",
+        "parent": parent,
+        "fix": fix,
+        "src_file": "shop/cart.py",
+        "src_lines_added": 1,
+        "src_lines_removed": 1,
+        "test_files": ["tests/test_cart.py"],
+        "failing_tests": ["tests.test_cart.TestCart::test_two", "tests.test_cart.TestCart::test_all"],
+    }
+    (data / "list.json").write_text(json.dumps({"tasks": [task]}))
+    return data
+
+
+def _judged(folder: Path, *texts: str) -> list[Judgement]:
+    (bug,) = load_set("realfix", _data(folder))
+    checkout = folder / "checkout"
+    checkout.mkdir()
+    prepare(checkout, bug)
+    return judge_real(bug, [Offer({"shop/cart.py": text}, "") for text in texts], checkout, folder / "home", None)
+
+
+def test_the_parent_is_shown_with_the_tests_of_the_fix(tmp_path: Path) -> None:
+    (bug,) = load_set("realfix", _data(tmp_path))
+    assert bug.tests == ("tests/test_cart.py::TestCart::test_two", "tests/test_cart.py::TestCart::test_all")
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    prepare(checkout, bug)
+    assert (checkout / "shop/cart.py").read_text() == BUG
+    assert (checkout / "tests/test_cart.py").read_text() == TESTS
+
+
+def test_the_same_code_and_the_same_behaviour_are_right_and_an_overfit_is_wrong(tmp_path: Path) -> None:
+    same_code = FIX.replace("        chosen", "        # as many as asked for\n        chosen")
+    same_behaviour = BUG.replace("chosen = self.prices[: count - 1]", "chosen = self.prices[0 : count - 1 + 1]")
+    overfit = BUG.replace("return sum(chosen)", "return {2: 3, 3: 16, 1: 8}[count]")
+    found = _judged(tmp_path, same_code, same_behaviour, overfit)
+    assert [one.correct for one in found] == [True, True, False]
+    assert found[1].inputs > 10 and "Cart.total differs" in found[2].reason
+
+
+def test_what_cannot_be_compared_is_not_called_right(tmp_path: Path) -> None:
+    found = _judged(
+        tmp_path, FIX.replace("LIMIT = 9", "LIMIT = 8"), FIX.replace("total(self, count)", "total(self, count=1)")
+    )
+    assert [one.correct for one in found] == [False, False]
+    assert "outside of functions" in found[0].reason
+
+
+def test_a_missing_repository_and_a_broken_list_are_said(tmp_path: Path) -> None:
+    data = _data(tmp_path)
+    (data / "repos/shop.git").rename(data / "repos/other.git")
+    with pytest.raises(CodePilotError, match="the repository for shop-"):
+        chosen(Sweep(set="realfix", data=data, out=tmp_path / "out"))
+    (data / "list.json").write_text('{"tasks": [{"repo": "a/b"}]}')
+    with pytest.raises(CodePilotError, match="task 1 has no 'parent'"):
+        load_set("realfix", data)
+    (data / "list.json").write_text("[]")
+    with pytest.raises(CodePilotError, match="not a list of commits"):
+        load_set("realfix", data)
