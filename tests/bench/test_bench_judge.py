@@ -112,3 +112,22 @@ def test_a_reference_that_fails_its_own_check_cannot_judge(tmp_path: Path) -> No
     data = write_tasks(tmp_path / "data", task(1, "f", "return 1", "return 0", "assert f(2) == 2"))
     with pytest.raises(CodePilotError, match="cannot judge"):
         judged(tmp_path, "humanevalfix", data, "def f(x):\n    return 2\n")
+
+
+def test_graphs_are_rewired_so_that_a_repair_for_the_tested_ones_alone_is_wrong(tmp_path: Path) -> None:
+    node = (
+        "class Node:\n    def __init__(self, value, successor=None):\n"
+        "        self.value, self.successor = value, successor\n"
+    )
+    right = "def last(node):\n    while node.successor:\n        node = node.successor\n    return node.value\n"
+    data = write_quixbugs(tmp_path / "data", "last", right, right.replace("node.value", "None"), [])
+    (data / "json_testcases/last.json").unlink()
+    (data / "python_testcases/node.py").write_text(node)
+    (data / "python_testcases/test_last.py").write_text(
+        "from node import Node\nfrom python_programs.last import last\n\n\n"
+        "def test1():\n    assert last(Node(1, Node(2, Node(3)))) == 3\n\n\n"
+        "def test2():\n    assert last(Node(5, Node(6, Node(7)))) == 7\n\n\n"
+        "def test3():\n    assert last(Node(0, Node(1, Node(2)))) == 2\n"
+    )
+    found = judged(tmp_path, "quixbugs", data, right, "def last(node):\n    return node.successor.successor.value\n")
+    assert [one.correct for one in found] == [True, False]

@@ -16,6 +16,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import RunCommand
 
 INSIDE = Path(__file__).parent / "inside"
+JUDGE_PARTS = ("codepilot_judge.py", "codepilot_inputs.py", "codepilot_graphs.py")
 JUDGE_SEC = 150.0
 
 
@@ -37,7 +38,7 @@ def compare(
     """Each program's behaviour beside the reference's."""
     files = {"spec.json": "", "reference.py": str(held_out["reference"])}
     files |= {f"candidate_{number}.py": text for number, text in enumerate(programs)}
-    files |= {name: (INSIDE / name).read_text("utf-8") for name in ("codepilot_judge.py", "codepilot_inputs.py")}
+    files |= {name: (INSIDE / name).read_text("utf-8") for name in JUDGE_PARTS}
     beside = held_out.get("beside")
     files |= {f"beside/{name}": str(text) for name, text in beside.items()} if isinstance(beside, dict) else {}
     spec = {key: value for key, value in held_out.items() if key != "beside"}

@@ -16,14 +16,14 @@ from typing import Any
 
 from codepilot.bench.bugs import Bug, Judgement, Offer, Origin
 from codepilot.bench.checkout import show
-from codepilot.bench.judge import INSIDE, JUDGE_SEC
+from codepilot.bench.judge import INSIDE, JUDGE_PARTS, JUDGE_SEC
 from codepilot.bench.place import open_place
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import RunCommand
 from codepilot.project import environment, run_tests
 
 _FOLDER = "_codepilot_judge"
-_PARTS = ("codepilot_realjudge.py", "codepilot_judge.py", "codepilot_inputs.py")
+_PARTS = ("codepilot_realjudge.py", *JUDGE_PARTS)
 
 
 def judge_real(bug: Bug, offers: Sequence[Offer], checkout: Path, home: Path, python: str | None) -> list[Judgement]:

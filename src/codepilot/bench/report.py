@@ -10,18 +10,8 @@ from codepilot.bench.figures import Figures, by_kind, figure
 from codepilot.bench.results import FILE, Result
 from codepilot.bench.sweep import Sweep, Swept
 
-HEADINGS = (
-    "kind",
-    "bugs",
-    "plausible",
-    "correct",
-    "top 5",
-    "confirmed",
-    "of it wrong",
-    "first, s",
-    "cand./s",
-    "errors",
-)
+HEADINGS = ("kind", "bugs", "plausible", "correct", "top 5", "confirmed", "wrong", "first s", "cand/s", "errors")
+"""`wrong` is of those confirmed."""
 
 
 def document(sweep: Sweep, swept: Swept) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Progress:
 
 
 def screen(console: Console, sweep: Sweep, swept: Swept, reports: Sequence[Path]) -> None:
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for place, heading in enumerate(HEADINGS):
         table.add_column(heading, justify="right" if place else "left")
     for row in rows(swept):

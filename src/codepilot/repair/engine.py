@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import itertools
 import time
@@ -11,6 +12,7 @@ from dataclasses import replace
 from codepilot.core.contract import JsonObject, canonical_json
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.repair.context import Failure
+from codepilot.repair.examples import examples
 from codepilot.repair.heap import Proposal, candidates
 from codepilot.repair.localise import Suspicion, TestTrace, localise
 from codepilot.repair.pairs import CRASHED, FURTHER, PLAIN, pairs, recall
@@ -39,6 +41,7 @@ REPORT_SEC = 0.2
 PATIENCE = 12.0
 """How much longer a candidate may run when it is tried again, or is about to be kept."""
 MAX_LATE = 60
+MAX_PROMISES = 20
 SINGLES = 20_000
 """Single edits tried before pairs of them get their turn."""
 
@@ -101,7 +104,7 @@ class _Search:
             proposals = candidates(sources, suspicion, _failure(failing))
             self._walk(trial, self._noted(itertools.islice(proposals, SINGLES)), related)
             self._try_late(trial, related)
-            if self._exhausted and not self._found:
+            if self._exhausted and not self._trusted():
                 self._walk(trial, pairs(self._singles, self._marks, len(self._singles)), related)
         return self._result()
 
@@ -154,7 +157,7 @@ class _Search:
             self._settle(trial, batch[-1], passed, related)
             self._tried += len(batch)
             self._report()
-            if self._found:
+            if self._trusted():
                 stop = min(stop, begun + max(LINGER_SEC, begun - self._started))
             took = time.monotonic() - begun
             size = min(BATCHES[1], size * 2) if took < BATCH_SEC / 2 else max(BATCHES[0], size // 2)
@@ -178,12 +181,16 @@ class _Search:
 
     def _enough(self, proposal: Proposal) -> bool:
         """Whether the search would have ended before it came to this candidate."""
-        if not self._found:
-            return False
-        first = min(one.proposal.position for one in self._found)
-        best = max(doubted(one.proposal) for one in self._found)
+        trusted = self._trusted()
+        if not trusted:
+            return len(self._found) >= 4 * ENOUGH
+        first = min(one.proposal.position for one in trusted)
+        best = max(doubted(one.proposal) for one in trusted)
         lingered = proposal.position > first + max(LINGER, first)
-        return lingered or len(self._found) >= ENOUGH or proposal.score < FAR_BELOW * best
+        return lingered or len(trusted) >= ENOUGH or proposal.score < FAR_BELOW * best
+
+    def _trusted(self) -> list[Plausible]:
+        return [one for one in self._found if one.trusted]
 
     def _pop(self, proposals: Iterator[Proposal], size: int, begun: float) -> list[Proposal]:
         batch: list[Proposal] = []
@@ -235,7 +242,8 @@ class _Search:
         ruling = trial.judge([job], PATIENCE).get(proposal.position)
         if ruling is not None and ruling.outcome == "passed":
             mended = sum(self._mends(trial, job, test) for test in self._hopeful)
-            self._found.append(Plausible(proposal, content, related.witnesses(proposal), mended))
+            evidence = trial.weigh(_job(proposal, related, everything=False), _promises(proposal))
+            self._found.append(Plausible(proposal, content, related.witnesses(proposal), mended, evidence))
 
     def _mends(self, trial: Trial, job: Job, test: str) -> bool:
         """Whether the candidate also makes this other failing test pass."""
@@ -323,6 +331,14 @@ def _failure(failing: Sequence[TestTrace]) -> Failure:
         tuple(trace.message for trace in failing),
         tuple(place for trace in failing for place in trace.frames),
     )
+
+
+def _promises(proposal: Proposal) -> tuple[tuple[str, str], ...]:
+    """Examples in the documentation of the file's functions, the edited one's first."""
+    own = proposal.unit.node.name if proposal.unit is not None else ""
+    units = sorted(proposal.source.units, key=lambda unit: unit.node.name != own)
+    found = [examples(ast.get_docstring(unit.node) or "", unit.node.name) for unit in units]
+    return tuple(itertools.chain.from_iterable(found))[:MAX_PROMISES]
 
 
 def _job(proposal: Proposal, related: Related, everything: bool) -> Job:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from codepilot.repair.heap import Proposal
 from codepilot.repair.source import Source
+from codepilot.repair.worker import Evidence
 
 _DOUBTS: dict[str, float] = {
     "statement.delete": 0.5,
@@ -36,6 +37,8 @@ _DOUBTS: dict[str, float] = {
 """What a template that only makes tests pass is worth beside one that states an intention."""
 _MENDS = 4.0
 """How much likelier each other failing test that passes too makes a candidate."""
+_BROKEN = 0.05
+"""What a candidate is worth that breaks every example of the documentation."""
 _LITERAL = re.compile(r"(?<![\w.])(?:\d+(?:\.\d+)?|'[^']+'|\"[^\"]+\")")
 _HARMLESS = frozenset({"0", "1", "-1", "2"})
 
@@ -48,6 +51,12 @@ class Plausible:
     patched: bytes
     witnesses: int
     mended: int = 0
+    evidence: Evidence = field(default_factory=Evidence)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it keeps what the documentation promises."""
+        return self.evidence.held >= self.evidence.promised
 
 
 def rank(found: Sequence[Plausible]) -> list[tuple[Plausible, float]]:
@@ -56,9 +65,34 @@ def rank(found: Sequence[Plausible]) -> list[tuple[Plausible, float]]:
         return []
     places = Counter((one.proposal.source.path, one.proposal.line) for one in found)
     weights = {id(one): _weight(one, places) for one in found}
-    total = sum(weights.values())
-    ordered = sorted(found, key=lambda one: (-weights[id(one)], one.proposal.position))
-    return [(one, round(_trust(one) * (weights[id(one)] / total) ** 0.5, 3)) for one in ordered]
+    crowds = _crowds(found, weights)
+    total = sum(crowds.values())
+    ordered = sorted(found, key=lambda one: (-crowds[_crowd(one)], -weights[id(one)], one.proposal.position))
+    return [(one, round(_trust(one) * (crowds[_crowd(one)] / total) ** 0.5, 3)) for one in _mixed(ordered)]
+
+
+def _crowds(found: Sequence[Plausible], weights: Mapping[int, float]) -> dict[str, float]:
+    """What each crowd weighs. Like edits at one place are one witness, however many they are."""
+    best: dict[tuple[str, str, int], float] = defaultdict(float)
+    for one in found:
+        key = (_crowd(one), one.proposal.edit.template, one.proposal.line)
+        best[key] = max(best[key], weights[id(one)])
+    crowds: dict[str, float] = defaultdict(float)
+    for (crowd, _, _), weight in best.items():
+        crowds[crowd] += weight
+    return crowds
+
+
+def _crowd(one: Plausible) -> str:
+    """Candidates that do the same stand together: each is a witness for the others."""
+    return one.evidence.behaviour or f"alone {one.proposal.position}"
+
+
+def _mixed(ordered: Sequence[Plausible]) -> list[Plausible]:
+    """The best of every crowd before the second of any: five offers should be five answers."""
+    leaders = {_crowd(one): one for one in reversed(ordered)}
+    first = [one for one in ordered if leaders[_crowd(one)] is one]
+    return first + [one for one in ordered if leaders[_crowd(one)] is not one]
 
 
 def _trust(one: Plausible) -> float:
@@ -84,7 +118,9 @@ def _weight(one: Plausible, places: Counter[tuple[str, int]]) -> float:
     if _special_cases(source, new, old):
         weight *= 0.5
     agreeing = places[source.path, proposal.line] - 1
-    return weight * (1 + 0.15 * min(agreeing, 4)) * _MENDS**one.mended
+    promised, held = one.evidence.promised, one.evidence.held
+    kept = _BROKEN + (1 - _BROKEN) * (held / promised) ** 2 if promised else 1.0
+    return weight * kept * (1 + 0.15 * min(agreeing, 4)) * _MENDS**one.mended
 
 
 def _special_cases(source: Source, new: str, old: str) -> bool:

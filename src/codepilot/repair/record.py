@@ -9,6 +9,7 @@ from codepilot.repair.heap import Proposal
 from codepilot.repair.protocol import Candidate
 from codepilot.repair.rank import Plausible, explain
 from codepilot.repair.source import Edit, Source
+from codepilot.repair.worker import Evidence
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,9 @@ class _Row:
     score: float
     witnesses: int
     mended: int
+    promised: int = 0
+    held: int = 0
+    behaviour: str = ""
 
 
 def remember(one: Plausible) -> JsonObject:
@@ -38,6 +42,9 @@ def remember(one: Plausible) -> JsonObject:
         proposal.score,
         one.witnesses,
         one.mended,
+        one.evidence.promised,
+        one.evidence.held,
+        one.evidence.behaviour,
     )
     return dict(vars(row))
 
@@ -58,9 +65,9 @@ def revive(row: object, sources: dict[str, Source]) -> Plausible | None:
     if patched is None:
         return None
     unit = source.unit_at(edit.start)
-    return Plausible(
-        Proposal(kept.position, source, unit, edit, kept.score, kept.line), patched, kept.witnesses, kept.mended
-    )
+    proposal = Proposal(kept.position, source, unit, edit, kept.score, kept.line)
+    evidence = Evidence(kept.promised, kept.held, kept.behaviour)
+    return Plausible(proposal, patched, kept.witnesses, kept.mended, evidence)
 
 
 def offered(one: Plausible, confidence: float) -> Candidate:

@@ -10,9 +10,10 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import Executor
 from codepilot.project import Project
 from codepilot.repair.localise import TestTrace
-from codepilot.repair.worker import Job, Mode, Ruling, Worker, WorkerLost
+from codepilot.repair.worker import Evidence, Job, Mode, Ruling, Worker, WorkerLost
 
 _MAX_LOSSES = 60
+_WEIGH_SEC = 8.0
 
 
 @dataclass
@@ -98,6 +99,16 @@ class Trial:
         cold = [job for job in jobs if job.unit is None or _outcome(rulings, job) == "cold"]
         rulings.update(self._attempt(cold, "cold", patience))
         return rulings
+
+    def weigh(self, job: Job, promises: Sequence[tuple[str, str]]) -> Evidence:
+        """What speaks for a candidate beside its tests; nothing, where it cannot be swapped or takes too long."""
+        if job.unit is None:
+            return Evidence()
+        try:
+            return self._worker("warm").weigh(job, promises, time.monotonic() + _WEIGH_SEC)
+        except WorkerLost as lost:
+            self._lose(lost)
+            return Evidence()
 
     def _attempt(self, jobs: Sequence[Job], mode: Mode, patience: float) -> dict[int, Ruling]:
         rulings: dict[int, Ruling] = {}

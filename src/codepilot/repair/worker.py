@@ -19,7 +19,7 @@ from codepilot.repair.source import Edit, Source, Unit
 from codepilot.sandbox import Limits, Process
 
 _INSIDE = Path(__file__).with_name("inside")
-_PARTS = ("watch", "running", "suites", "children", "worker")
+_PARTS = ("watch", "running", "evidence", "suites", "children", "worker")
 _BOOT = """import os, sys
 if "" in sys.path:
     sys.path.remove("")
@@ -105,6 +105,17 @@ class Ruling:
     test: str | None
     kind: str = ""
     reach: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What speaks for a candidate beside its tests."""
+
+    promised: int = 0
+    """Examples that the documentation gives."""
+    held: int = 0
+    behaviour: str = ""
+    """The same for candidates that do the same on further inputs; empty if that is not known."""
 
 
 @dataclass
@@ -242,6 +253,22 @@ class Worker:
                     yield ruling
         if message.get("damaged") is True:
             raise WorkerLost("a candidate changed the project's files")
+
+    def weigh(self, job: Job, promises: Sequence[tuple[str, str]], deadline: float) -> Evidence:
+        """The documentation's examples, and what the candidate does on inputs that no test has."""
+        assert job.unit is not None
+        request = {
+            "op": "weigh",
+            "job": job.message("warm", "", "0"),
+            "units": {"0": _described(job.unit)},
+            "tests": list(job.selection.targets[:3]) + list(job.selection.others[:12]),
+            "examples": [list(promise) for promise in promises],
+        }
+        self._write(json.dumps(request).encode() + b"\n")
+        held, behaviour = 0, ""
+        while "done" not in (message := self._read(deadline)):
+            held, behaviour = int(_number(message.get("held"))), str(message.get("behaviour", ""))
+        return Evidence(len(promises) if behaviour else 0, held, behaviour)
 
     def close(self) -> None:
         if hasattr(self, "_process"):

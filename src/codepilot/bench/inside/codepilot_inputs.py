@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
+import codepilot_graphs  # type: ignore[import-not-found]  # both lie side by side inside
+
 NUMERIC = (int, float)
 FEW = 3
 """How many values must agree before what they share is taken for a rule."""
@@ -34,7 +36,12 @@ def generate(examples: Sequence[tuple[Any, ...]], seed: int) -> Iterator[tuple[A
         return
     makers = [maker([example[index] for example in alike], chance) for index in range(width)]
     holds = relations(alike)
+    rewire = codepilot_graphs.graphs(alike, chance)
+    share = 1.0 if codepilot_graphs.only_graphs(alike) else 0.8
     while True:
+        if rewire is not None and chance.random() < share:
+            yield rewire()
+            continue
         for _ in range(TRIES):
             kept = list(copy.deepcopy(chance.choice(alike)))
             changed = [index for index in range(width) if chance.random() < 0.7] or [chance.randrange(width)]

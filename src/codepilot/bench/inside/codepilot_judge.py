@@ -14,6 +14,7 @@ import json
 import math
 import os
 import random
+import re
 import resource
 import select
 import signal
@@ -353,6 +354,7 @@ def _shown(told: Any) -> str:
 
 
 def _short(text: str) -> str:
+    text = re.sub(r" at 0x[0-9a-f]+", "", text)
     return text if len(text) <= 120 else text[:117] + "..."
 
 

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from codepilot.repair.inside.codepilot_repair_children import Children, Say
+    from codepilot.repair.inside.codepilot_repair_evidence import Calls, agreeing, behaviour, varied
     from codepilot.repair.inside.codepilot_repair_running import call, compile_function, failure, reach
     from codepilot.repair.inside.codepilot_repair_suites import Overlay, PytestSuite, UnittestSuite
     from codepilot.repair.inside.codepilot_repair_watch import Guard, Lines, relative
 else:
     from codepilot_repair_children import Children
+    from codepilot_repair_evidence import Calls, agreeing, behaviour, varied
     from codepilot_repair_running import call, compile_function, failure, reach
     from codepilot_repair_suites import Overlay, PytestSuite, UnittestSuite
     from codepilot_repair_watch import Guard, Lines, relative
@@ -156,6 +158,8 @@ class Worker:
                 os._exit(0)
             if message["op"] == "trace":
                 self.trace(message["tests"], set(message["alone"]))
+            elif message["op"] == "weigh":
+                self.weigh(message)
             else:
                 self.attempt(message)
             self.channel.send(done=True, damaged=self._stamps() != stamps)
@@ -380,6 +384,27 @@ class Worker:
         for function in living:
             function.__code__ = code
         return old
+
+    def weigh(self, message: dict[str, Any]) -> None:
+        """Which examples hold with the candidate in place, and what it does on the tests' inputs and others."""
+        self.units, job = message["units"], message["job"]
+
+        def body(say: Say, folder: str) -> None:
+            self.guard.arm(strict=True)
+            self.suite.private(folder)
+            say(begin=GRACE_SEC * 4)
+            unit = self.units[job["unit"]]
+            living = self.functions.get((unit["path"], unit["line"], unit["qualname"].rpartition(".")[2]), [])
+            if not living:
+                return
+            with Calls({function.__code__ for function in living}) as calls:
+                for name in message["tests"]:
+                    self.run(name, limit=UNKNOWN_SEC, quick=self.quick.get(name))
+            if not isinstance(self._swap(job), str):
+                held = agreeing(message["examples"], living[0].__globals__)
+                say(held=held, behaviour=behaviour(living[0], varied(calls.found)))
+
+        self.children.run(body, lambda said: self.channel.send(**said))
 
     def _try_cold(self, job: dict[str, Any], say: Say, folder: str) -> None:
         """The project loaded anew with one file replaced; only what its tests need is collected."""
