@@ -16,7 +16,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import RunCommand
 
 INSIDE = Path(__file__).parent / "inside"
-JUDGE_PARTS = ("codepilot_judge.py", "codepilot_inputs.py", "codepilot_graphs.py")
+JUDGE_PARTS = ("codepilot_judge.py", "codepilot_inputs.py", "codepilot_texts.py", "codepilot_graphs.py")
 JUDGE_SEC = 150.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
@@ -14,12 +15,15 @@ from codepilot.repair.localise import Suspicion, TestTrace
 from codepilot.repair.source import Source, Unreadable
 from codepilot.repair.worker import Selection
 
+_TEST_FOLDER = re.compile(r"(?:^|[_-])(?:unit)?test(?:s|ing|case|cases|data|_data|suite)?$")
 MAX_TESTS = 3000
 MAX_TEST_SEC = 60.0
 NEAR_TESTS, NEAR_SEC = 80, 2.0
 ALL_SEC = 10.0
 MAX_FILES = 400
 LOADING = 0.15
+COLD = 0.25
+"""A function that ran while the project was loaded can only be tried by loading it anew, which takes long."""
 
 
 def resolve(targets: Sequence[str], baseline: SuiteRun) -> tuple[str, ...]:
@@ -58,7 +62,7 @@ def choose_tests(targets: Sequence[str], baseline: SuiteRun) -> tuple[str, ...]:
 def is_test_file(path: str, tests: Iterable[str]) -> bool:
     name, parts = PurePosixPath(path).name, PurePosixPath(path).parts[:-1]
     named = name.startswith("test_") or name.endswith("_test.py") or name in ("conftest.py", "tests.py", "setup.py")
-    return named or path in tests or any(part in ("tests", "test", "testing") for part in parts)
+    return named or path in tests or any(_TEST_FOLDER.search(part.lower()) for part in parts)
 
 
 def read_sources(executor: Executor, workspace: str, paths: Iterable[str]) -> dict[str, Source]:
@@ -75,7 +79,10 @@ def read_sources(executor: Executor, workspace: str, paths: Iterable[str]) -> di
 def add_loading(
     suspicion: Suspicion, sources: Mapping[str, Source], entered: Mapping[str, frozenset[int]]
 ) -> Suspicion:
-    """Functions that ran while the project was loaded left their results behind: a little suspicious as well."""
+    """Functions that ran while the project was loaded left their results behind: a little suspicious as well.
+
+    Those that the failing tests run too wait longer: each try of theirs costs as much as many others.
+    """
     weight = LOADING if suspicion.lines else 1.0
     lines = {path: dict(known) for path, known in suspicion.lines.items()}
     for path, source in sources.items():
@@ -83,7 +90,7 @@ def add_loading(
             if unit.first_line in entered.get(path, ()):
                 known = lines.setdefault(path, {})
                 for line in unit.lines:
-                    known.setdefault(line, weight)
+                    known[line] = known[line] * COLD if line in known else weight
     return Suspicion({path: dict(sorted(known.items())) for path, known in sorted(lines.items())})
 
 

@@ -8,20 +8,17 @@ from __future__ import annotations
 import copy
 import itertools
 import random
-import re
-import string
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any
 
-import codepilot_graphs  # type: ignore[import-not-found]  # both lie side by side inside
+import codepilot_graphs  # type: ignore[import-not-found]  # they lie side by side inside
+import codepilot_texts  # type: ignore[import-not-found]
 
 NUMERIC = (int, float)
 FEW = 3
 """How many values must agree before what they share is taken for a rule."""
 TRIES = 40
 _LONGEST = 40
-_OPEN, _CLOSE = "([{<", ")]}>"
 
 
 def generate(examples: Sequence[tuple[Any, ...]], seed: int) -> Iterator[tuple[Any, ...]]:
@@ -196,122 +193,6 @@ def _mappings(values: Sequence[dict[Any, Any]], chance: random.Random) -> Callab
     return make
 
 
-# --- text -----------------------------------------------------------------------------------------------------
-
-
-def _texts(values: Sequence[str], chance: random.Random) -> Callable[[], Any]:
-    rules = [rule for rule in _TEXT_RULES if len(values) >= FEW and all(rule(value) for value in values)]
-    patterns = {_pattern(value) for value in values}
-    if len(values) >= FEW and len(patterns) == 1 and len(next(iter(patterns))) > 1:
-        only = next(iter(patterns))
-        rules.append(lambda text: _pattern(text) == only)
-    if len(values) >= FEW and len({len(value) for value in values}) == 1:
-        length = len(values[0])
-        rules.append(lambda text: len(text) == length)
-    if all(values):
-        rules.append(bool)
-    alphabet = sorted({char for value in values for char in value})
-    words = list(dict.fromkeys(word for value in values for word in value.split(" ") if word))[:400]
-    spaced = sum(" " in value.strip() for value in values) * 2 >= len(values)
-
-    def edit(text: str) -> str:
-        return _words_edited(text, words, chance) if spaced else _edited_text(text, alphabet, chance)
-
-    def make() -> str:
-        for _ in range(TRIES):
-            base = chance.choice(values)
-            text = edit(base) if alphabet else base
-            if len(text) <= max(_LONGEST, len(base) + 12) and all(rule(text) for rule in rules):
-                return text
-        return chance.choice(values)
-
-    return make
-
-
-def _edited_text(text: str, alphabet: Sequence[str], chance: random.Random) -> str:
-    draw = chance.random()
-    if draw < 0.15:
-        return "".join(chance.choice(alphabet) for _ in range(chance.randint(0, min(len(text) + 4, _LONGEST))))
-    if draw < 0.25:
-        half = text[: (len(text) + chance.randint(0, 1)) // 2]
-        return half + half[::-1] if chance.random() < 0.5 else text + text[::-1][chance.randint(0, 1) :]
-    chars = list(text)
-    for _ in range(chance.randint(1, 3)):
-        place = chance.randrange(len(chars) + 1)
-        draw = chance.random()
-        if draw < 0.4 and chars:
-            chars[min(place, len(chars) - 1)] = _like(chars[min(place, len(chars) - 1)], alphabet, chance)
-        elif draw < 0.7:
-            chars.insert(place, chance.choice(alphabet))
-        elif draw < 0.85 and chars:
-            chars.pop(min(place, len(chars) - 1))
-        else:
-            chance.shuffle(chars)
-    return "".join(chars)
-
-
-def _like(char: str, alphabet: Sequence[str], chance: random.Random) -> str:
-    """Another character of the same class, mostly."""
-    for group in (string.ascii_lowercase, string.ascii_uppercase, string.digits):
-        if char in group and chance.random() < 0.7:
-            seen = [other for other in alphabet if other in group]
-            return chance.choice(group if len(seen) >= 4 else seen)
-    return chance.choice(alphabet)
-
-
-def _words_edited(text: str, words: Sequence[str], chance: random.Random) -> str:
-    parts = text.split(" ")
-    for _ in range(chance.randint(1, 3)):
-        place = chance.randrange(len(parts))
-        draw = chance.random()
-        if draw < 0.5 and words:
-            alike = [word for word in words if _pattern(word) == _pattern(parts[place])] or list(words)
-            word = chance.choice(alike)
-            parts[place] = str(chance.randint(0, 2 * int(word) + 3)) if re.fullmatch(r"[0-9]{1,9}", word) else word
-        elif draw < 0.7 and words:
-            parts.insert(place, chance.choice(words))
-        elif draw < 0.85 and len(parts) > 1:
-            parts.pop(place)
-        else:
-            chance.shuffle(parts)
-    return " ".join(parts)
-
-
-@lru_cache(maxsize=4096)
-def _pattern(text: str) -> str:
-    """The text's shape: runs of digits and of letters count as one, other characters are themselves."""
-    return re.sub(r"[A-Za-z]+", "a", re.sub(r"[0-9]+", "9", text))
-
-
-def _balanced(text: str) -> bool:
-    open_now: list[str] = []
-    for char in text:
-        if char in _OPEN:
-            open_now.append(char)
-        elif char in _CLOSE and (not open_now or _OPEN.index(open_now.pop()) != _CLOSE.index(char)):
-            return False
-    return not open_now
-
-
-def _reads_as_number(text: str) -> bool:
-    return re.fullmatch(r"-?[0-9]+([.,][0-9]+)?", text) is not None
-
-
-_TEXT_RULES: list[Callable[[str], bool]] = [
-    str.isalpha,
-    str.isalnum,
-    str.isdigit,
-    str.islower,
-    str.isupper,
-    lambda text: not any(char.isupper() for char in text),
-    _balanced,
-    _reads_as_number,
-    lambda text: "  " not in text,
-    lambda text: text == text.strip(),
-    lambda text: text == text[::-1],
-    lambda text: len(set(text)) == len(text),
-]
-
 # --- order and distinctness -----------------------------------------------------------------------------------
 
 
@@ -454,7 +335,7 @@ _MAKERS: dict[str, Callable[[Sequence[Any], random.Random], Callable[[], Any]]] 
     "bool": _booleans,
     "int": _integers,
     "float": _floats,
-    "text": _texts,
+    "text": codepilot_texts.texts,
     "sequence": _sequences,
     "mapping": _mappings,
     "other": _others,

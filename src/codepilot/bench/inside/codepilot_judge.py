@@ -28,10 +28,10 @@ from typing import Any
 import codepilot_inputs  # type: ignore[import-not-found]  # both lie side by side inside
 
 SEED = 20_240_229
-WANTED = 300
-OFFERED = 900
+WANTED = 1_000
+OFFERED = 2_500
 STEPS = 20_000
-ALL_STEPS = 3_000_000
+ALL_STEPS = 4_000_000
 """How many steps the right program may take for all inputs that were made."""
 EXAMPLE_STEPS = 2_000_000
 PATIENCE = 20
