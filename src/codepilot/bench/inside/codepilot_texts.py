@@ -19,7 +19,7 @@ _RUNS = re.compile(r"[0-9]+|[A-Za-z]+|[^0-9A-Za-z]+")
 _OPEN, _CLOSE = "([{<", ")]}>"
 
 
-def texts(values: Sequence[str], chance: random.Random) -> Callable[[], Any]:
+def texts(values: Sequence[str], chance: random.Random) -> Callable[[], str]:
     rules = [rule for rule in _TEXT_RULES if len(values) >= FEW and all(rule(value) for value in values)]
     patterns = {_pattern(value) for value in values}
     if len(values) >= FEW and len(patterns) == 1 and len(next(iter(patterns))) > 1:
