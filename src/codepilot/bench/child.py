@@ -52,8 +52,7 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
         found = through(bug, checkout, place / "home", Budgeted(job["seconds"], job["python"], bug.command_sec))
         judged = judge_of(bug)(bug, found.offers, checkout, place / "home", job["python"]) if found.offers else []
     finally:
-        if not job["keep"]:
-            shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(place, ignore_errors=True)
     row = {key: value for key, value in vars(found).items() if key != "offers"}
     return {
         **row,

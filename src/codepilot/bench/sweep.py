@@ -8,11 +8,10 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from codepilot.bench.bugs import Bug
 from codepilot.bench.realfix import check_repositories
@@ -38,7 +37,6 @@ class Sweep:
     python: str | None = None
     fresh: bool = False
     search_only: bool = False
-    keep: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,7 @@ class _Crew:
         self._pool.shutdown(wait=True, cancel_futures=True)
         shutil.rmtree(self._sweep.out / "work", ignore_errors=True)
 
-    def work(self, bugs: Sequence[Bug]) -> Any:
+    def work(self, bugs: Sequence[Bug]) -> Iterator[Result]:
         futures: set[Future[Result | None]] = {self._pool.submit(self._one, bug) for bug in bugs}
         while futures:
             ended, futures = wait(futures, timeout=0.5, return_when=FIRST_COMPLETED)
@@ -142,7 +140,6 @@ class _Crew:
             "seconds": sweep.seconds,
             "python": sweep.python,
             "work": str(place.absolute()),
-            "keep": sweep.keep,
             "search_only": sweep.search_only,
         }
         process = self._start()
