@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from codepilot.repair.heap import Proposal
 from codepilot.repair.localise import TestTrace, localise
 from codepilot.repair.rank import Plausible, explain, rank
+from codepilot.repair.related import is_test_file
 from codepilot.repair.source import Edit, Source
 
 SOURCE = Source.read("m.py", b"def f(a, b):\n    c = a + b\n    return c < 100\n")
@@ -70,3 +71,10 @@ def test_confidence_grows_with_tests_and_falls_with_rivals() -> None:
 def test_explanations_name_the_place_and_the_change() -> None:
     assert explain(SMALL.proposal) == "m.py:2 in `f`: `a + b` became `a - b`"
     assert "removed" in explain(DELETED.proposal) and "added" in explain(SPECIAL.proposal)
+
+
+def test_helpers_of_a_test_folder_are_test_files() -> None:
+    assert all(
+        is_test_file(f"{folder}/load.py", ()) for folder in ("tests", "python_testcases", "test_data", "unittests")
+    )
+    assert not any(is_test_file(f"{folder}/load.py", ()) for folder in ("contest", "attestations", "latest", "src"))
