@@ -72,7 +72,7 @@ def test_quixbugs_by_the_search_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_sweep_that_is_stopped_keeps_what_is_done_and_goes_on(tmp_path: Path, how: signal.Signals) -> None:
     data, out = write_tasks(tmp_path / "data", TWICE, HOPELESS), tmp_path / "out"
-    options = ("--search-only", "--seconds", "12")
+    options = ("--search-only", "--seconds", "6")
     process = subprocess.Popen(_command(out, data, *options), start_new_session=True, stdout=subprocess.DEVNULL)
     _wait(lambda: len(Results(out).read()) == 1)
     _wait(lambda: (out / "work" / "Python-3" / "home").exists())
