@@ -46,6 +46,7 @@ PRIORS: dict[str, float] = {
     "condition.strengthen": 0.3,
     "condition.weaken": 0.3,
     "condition.exchange": 0.25,
+    "condition.answer": 0.35,
     "condition.refine_value": 0.2,
     "condition.filter": 0.3,
     "condition.negate_filter": 0.5,

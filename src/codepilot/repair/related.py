@@ -98,7 +98,8 @@ class Related:
     """The tests around each function, cheapest first, from what they covered on the base."""
 
     def __init__(self, targets: Sequence[str], traces: Sequence[TestTrace]) -> None:
-        self._targets = tuple(targets)
+        costs = {trace.test: trace.cpu_sec for trace in traces}
+        self._targets = tuple(sorted(targets, key=lambda test: round(costs.get(test, 0.0), 2)))
         passing = [trace for trace in traces if trace.passed and trace.test not in targets]
         self._passing = sorted(passing, key=lambda trace: (round(trace.cpu_sec, 3), trace.test))
         self._near: dict[tuple[str, int], Selection] = {}

@@ -13,7 +13,8 @@ import threading
 from typing import Any
 
 ROOT = os.path.realpath(os.getcwd())
-MAX_EVENTS = 2000000
+MAX_EVENTS = 300000
+MAX_ENTRIES = 300
 WRITES = ("os.remove", "os.rename", "os.rmdir", "os.truncate", "os.chmod", "os.mkdir", "os.link", "os.symlink")
 OUTSIDE = (sys.prefix + os.sep, sys.base_prefix + os.sep)
 if ROOT.startswith(OUTSIDE):
@@ -40,6 +41,7 @@ class Lines:
         self.calls = calls
         self.found: dict[str, set[Any]] = {}
         self.left = MAX_EVENTS
+        self.entries: dict[Any, int] = {}
         self.monitoring: Any = getattr(sys, "monitoring", None)
         self.tool: int | None = None
 
@@ -79,6 +81,11 @@ class Lines:
         lines = self.found.setdefault(path, set())
         if self.calls:
             lines.add((frame.f_code.co_firstlineno, frame.f_code.co_name))
+            return None
+
+        # A function that was entered often has shown its lines; watching on would only cost time.
+        self.entries[frame.f_code] = entered = self.entries.get(frame.f_code, 0) + 1
+        if entered > MAX_ENTRIES:
             return None
 
         def line(frame: Any, event: str, _: object) -> Any:

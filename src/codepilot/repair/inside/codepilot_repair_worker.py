@@ -37,6 +37,7 @@ else:
 
 FLOOR_SEC = 0.012
 FACTOR = 10.0
+HASTE = 3.0
 GRACE_SEC = 1.0
 TRACE_SEC = 10.0
 UNKNOWN_SEC = 1.0
@@ -186,8 +187,8 @@ class Worker:
     def limit(self, name: str) -> tuple[float, float]:
         """Processor seconds a test may use, and seconds after which it is taken for asleep."""
         cpu, wall = self.costs.get(name, (0.0, 0.0))
-        floor = FLOOR_SEC * self.patience
-        return floor + FACTOR * cpu, GRACE_SEC + 5 * (floor + FACTOR * max(cpu, wall))
+        floor, factor = FLOOR_SEC * self.patience, FACTOR if self.patience > 1.0 else HASTE
+        return floor + factor * cpu, GRACE_SEC + 5 * (floor + factor * max(cpu, wall))
 
     def run(
         self, name: str, following: str | None = None, limit: float = 0.0, quick: Callable[[], object] | None = None

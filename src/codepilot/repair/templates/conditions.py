@@ -95,7 +95,8 @@ def strengthen(node: ast.If | ast.While | ast.IfExp, context: Context) -> Propos
     for atom in atoms(node.test, context):
         if atom != own:
             text = atom if text_strength(atom) >= NOT else f"({atom})"
-            yield context.replace(node.test, f"{context.at(node.test, NOT)} and {text}", "condition.strengthen")
+            for joined in _either_way(context.at(node.test, NOT), "and", text, context):
+                yield context.replace(node.test, joined, "condition.strengthen")
 
 
 def weaken(node: ast.If | ast.While | ast.IfExp, context: Context) -> Proposals:
@@ -103,13 +104,28 @@ def weaken(node: ast.If | ast.While | ast.IfExp, context: Context) -> Proposals:
     for atom in atoms(node.test, context):
         if atom != own:
             text = atom if text_strength(atom) >= AND else f"({atom})"
-            yield context.replace(node.test, f"{context.at(node.test, AND)} or {text}", "condition.weaken")
+            for joined in _either_way(context.at(node.test, AND), "or", text, context):
+                yield context.replace(node.test, joined, "condition.weaken")
+
+
+def _either_way(own: str, word: str, atom: str, context: Context) -> Iterator[str]:
+    """The new condition behind the old one, and in front of it where it may have to keep an exception away."""
+    if any(name != "AssertionError" for name in context.failure.exceptions):
+        yield f"{atom} {word} {own}"
+    yield f"{own} {word} {atom}"
 
 
 def exchange(node: ast.If | ast.While | ast.IfExp, context: Context) -> Proposals:
     """Another condition altogether."""
     for atom in atoms(node.test, context):
         yield context.replace(node.test, atom, "condition.exchange")
+
+
+def answer(node: ast.Return, context: Context) -> Proposals:
+    """`return True` where a condition decides."""
+    if isinstance(node.value, ast.Constant) and isinstance(node.value.value, bool):
+        for atom in atoms(node, context):
+            yield context.replace(node.value, atom, "condition.answer")
 
 
 def refine_value(node: ast.expr, context: Context) -> Proposals:
@@ -163,6 +179,7 @@ FAMILY = (
     Template("condition.strengthen", _TESTS, strengthen),
     Template("condition.weaken", _TESTS, weaken),
     Template("condition.exchange", _TESTS, exchange),
+    Template("condition.answer", (ast.Return,), answer),
     Template("condition.refine_value", (ast.Compare, ast.BoolOp, ast.UnaryOp), refine_value),
     Template("condition.filter", (ast.comprehension,), filter_comprehension),
     Template("condition.negate_filter", (ast.comprehension,), negate_filter),
