@@ -131,3 +131,11 @@ def test_graphs_are_rewired_so_that_a_repair_for_the_tested_ones_alone_is_wrong(
     )
     found = judged(tmp_path, "quixbugs", data, right, "def last(node):\n    return node.successor.successor.value\n")
     assert [one.correct for one in found] == [True, False]
+
+
+def test_slower_is_not_wrong(tmp_path: Path) -> None:
+    right = "def total(n):\n    return n * (n + 1) // 2\n"
+    slow = "def total(n):\n    found = 0\n    for i in range(n + 1):\n        found += i\n    return found\n"
+    cases = [[[1], 1], [[4], 10], [[9000], 40504500]]
+    data = write_quixbugs(tmp_path / "data", "total", right, right.replace("+ 1", "- 1"), cases)
+    assert judged(tmp_path, "quixbugs", data, slow)[0].correct

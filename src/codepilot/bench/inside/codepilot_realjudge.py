@@ -192,7 +192,7 @@ def main() -> None:
     spec = json.loads(Path(__file__).with_name("spec.json").read_text("utf-8"))
     sys.path.insert(0, str(Path.cwd()))
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        signal.signal(signal.SIGALRM, codepilot_judge.ring)
+        signal.signal(signal.SIGPROF, codepilot_judge.ring)
         verdict = judge(spec, partial(run_tests, spec["tests"]))
     sys.stdout.write("\n" + json.dumps(verdict) + "\n")
     sys.stdout.flush()
