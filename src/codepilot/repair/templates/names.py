@@ -103,6 +103,25 @@ def name_to_constant(node: ast.Name, context: Context) -> Proposals:
         yield from ("0", "1", "None", "True", "False", "''", "[]", "-1", "2")
 
 
+def plain(node: ast.expr, context: Context) -> Proposals:
+    """A name alone in place of something longer."""
+    if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or _called(node, context):
+        return
+    if not isinstance(context.parent(node), ast.Expr | ast.JoinedStr | ast.MatchValue):
+        own = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        yield from sorted(context.names_at(node), key=lambda name: name in own)
+
+
+def target(node: ast.Assign | ast.AugAssign, context: Context) -> Proposals:
+    """Another element or attribute to assign to, as the function names them elsewhere."""
+    places = node.targets if isinstance(node, ast.Assign) else [node.target]
+    if len(places) != 1 or not isinstance(places[0], ast.Subscript | ast.Attribute | ast.Name):
+        return
+    for other in context.donors:
+        if isinstance(other, ast.Subscript | ast.Attribute):
+            yield context.replace(places[0], context.text(other), "name.target")
+
+
 def negated(node: ast.expr, context: Context) -> Proposals:
     """A name with its sign turned, in place of something longer."""
     if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or _called(node, context):
@@ -150,6 +169,8 @@ FAMILY = (
     Template("name.drop_attribute", (ast.Attribute,), drop_attribute),
     Template("name.for_constant", (ast.Constant,), constant_to_name),
     Template("name.to_constant", (ast.Name,), name_to_constant),
+    Template("name.plain", (ast.Call, ast.BinOp, ast.Subscript, ast.Attribute), plain),
+    Template("name.target", (ast.Assign, ast.AugAssign), target),
     Template("name.negated", (ast.Call, ast.BinOp, ast.Subscript, ast.UnaryOp), negated),
     Template("name.donor", _VALUES, donor),
     Template("name.far_donor", _VALUES, far_donor),

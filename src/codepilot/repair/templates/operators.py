@@ -6,7 +6,7 @@ import ast
 import itertools
 
 from codepilot.repair.binding import AND, COMPARE, NOT, operator_strength
-from codepilot.repair.context import NUMBER, Context
+from codepilot.repair.context import LIST, NUMBER, STRING, Context
 from codepilot.repair.source import Function
 from codepilot.repair.templates.template import Proposals, Template
 
@@ -197,6 +197,22 @@ def combine(node: ast.expr, context: Context) -> Proposals:
                 yield f"{context.at(node, level)} {sign} {name}"
 
 
+def join(node: ast.expr, context: Context) -> Proposals:
+    """A sequence on its own where another one belongs in front of it or behind: `rest` → `first + rest`."""
+    parent, field = context.parent(node), context.field_of(node)
+    sequence = isinstance(node, ast.ListComp | ast.List | ast.BinOp | ast.Name | ast.Call | ast.JoinedStr)
+    if not sequence or not isinstance(parent, ast.Return | ast.Assign | ast.AugAssign | ast.Call):
+        return
+    if field in ("func", "targets", "target") or not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+        return
+    level = operator_strength(ast.Add())
+    for name in context.names_at(node):
+        if name != context.text(node) and (context.may_be(name, LIST) or context.may_be(name, STRING)):
+            yield f"{name} + {context.at(node, level + 1)}"
+            yield f"{context.at(node, level)} + {name}"
+            yield f"{context.at(node, level)} + [{name}]"
+
+
 FAMILY = (
     Template("operator.binary", (ast.BinOp,), swap_binary),
     Template("operator.operands", (ast.BinOp,), swap_operands),
@@ -213,5 +229,6 @@ FAMILY = (
     Template("operator.accumulate", (ast.Assign,), accumulate),
     Template("operator.extreme", (ast.Assign,), extreme),
     Template("operator.combine", (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.BinOp), combine),
+    Template("operator.join", (ast.Name, ast.Call, ast.ListComp, ast.List, ast.BinOp), join),
     Template("operator.minus", (ast.Name, ast.Call, ast.Attribute, ast.Subscript), minus),
 )

@@ -140,6 +140,20 @@ def cut(node: ast.expr, context: Context) -> Proposals:
         yield from (f"{text}[::-1]", f"{text}[1:]", f"{text}[:-1]", f"{text}[0]", f"{text}[-1]")
 
 
+def nest(node: ast.expr, context: Context) -> Proposals:
+    """A list of one where the thing itself stands, the thing itself where a list of it does."""
+    if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+        return
+    if isinstance(node, ast.List):
+        yield from (f"[{context.text(node)}]", "None") if not node.elts else (f"[{context.text(node)}]",)
+        if len(node.elts) == 1:
+            yield context.text(node.elts[0])
+        return
+    used = isinstance(context.parent(node), ast.Return | ast.Assign | ast.BinOp | ast.Call | ast.AugAssign)
+    if used and context.field_of(node) not in ("func", "targets", "target"):
+        yield f"[{context.text(node)}]"
+
+
 def cut_at(node: ast.expr, context: Context) -> Proposals:
     """A part of a sequence, from or up to a place that a name holds."""
     if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or context.field_of(node) in ("func", "target"):
@@ -197,6 +211,7 @@ FAMILY = (
     Template("value.index", (ast.Subscript,), index),
     Template("value.bounds", (ast.Subscript,), bounds),
     Template("value.cut", (ast.Name, ast.Attribute, ast.Call), cut),
+    Template("value.nest", (ast.List, ast.Name, ast.Call, ast.Subscript), nest),
     Template("value.cut_at", (ast.Name, ast.Attribute, ast.Call), cut_at),
     Template("value.range", (ast.Call,), ranges),
 )
