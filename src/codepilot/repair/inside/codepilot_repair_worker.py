@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import functools
 import gc
-import json
 import os
 import signal
 import sys
@@ -25,13 +24,13 @@ if TYPE_CHECKING:
 
     from codepilot.repair.inside.codepilot_repair_children import Children, Say
     from codepilot.repair.inside.codepilot_repair_evidence import Calls, agreeing, behaviour, varied
-    from codepilot.repair.inside.codepilot_repair_running import call, compile_function, failure, reach
+    from codepilot.repair.inside.codepilot_repair_running import Channel, call, compile_function, failure, reach
     from codepilot.repair.inside.codepilot_repair_suites import Overlay, PytestSuite, UnittestSuite
     from codepilot.repair.inside.codepilot_repair_watch import Guard, Lines, relative
 else:
     from codepilot_repair_children import Children
     from codepilot_repair_evidence import Calls, agreeing, behaviour, varied
-    from codepilot_repair_running import call, compile_function, failure, reach
+    from codepilot_repair_running import Channel, call, compile_function, failure, reach
     from codepilot_repair_suites import Overlay, PytestSuite, UnittestSuite
     from codepilot_repair_watch import Guard, Lines, relative
 
@@ -51,26 +50,6 @@ MAX_CHUNK = 192
 
 class Stop(BaseException):
     """A test has used up its steps."""
-
-
-class Channel:
-    """The host's two pipes, moved out of the way of everything else that runs here."""
-
-    def __init__(self) -> None:
-        self.inward = os.fdopen(os.dup(0), "rb")
-        self.outward = os.fdopen(os.dup(1), "wb")
-        nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nothing, 0)
-        os.dup2(nothing, 1)
-        os.close(nothing)
-
-    def read(self) -> Any:
-        line = self.inward.readline()
-        return json.loads(line) if line else None
-
-    def send(self, **message: Any) -> None:
-        self.outward.write(json.dumps(message).encode() + b"\n")
-        self.outward.flush()
 
 
 class Worker:
@@ -388,24 +367,21 @@ class Worker:
 
     def weigh(self, message: dict[str, Any]) -> None:
         """Which examples hold with the candidate in place, and what it does on the tests' inputs and others."""
-        self.units, job = message["units"], message["job"]
+        self.units = message["units"]
+        self.children.run(functools.partial(self._weigh, message), lambda said: self.channel.send(**said))
 
-        def body(say: Say, folder: str) -> None:
-            self.guard.arm(strict=True)
-            self.suite.private(folder)
-            say(begin=GRACE_SEC * 4)
-            unit = self.units[job["unit"]]
-            living = self.functions.get((unit["path"], unit["line"], unit["qualname"].rpartition(".")[2]), [])
-            if not living:
-                return
-            with Calls({function.__code__ for function in living}) as calls:
-                for name in message["tests"]:
-                    self.run(name, limit=UNKNOWN_SEC, quick=self.quick.get(name))
-            if not isinstance(self._swap(job), str):
-                held = agreeing(message["examples"], living[0].__globals__)
-                say(held=held, behaviour=behaviour(living[0], varied(calls.found)))
-
-        self.children.run(body, lambda said: self.channel.send(**said))
+    def _weigh(self, message: dict[str, Any], say: Say, folder: str) -> None:
+        self.guard.arm(strict=True)
+        self.suite.private(folder)
+        say(begin=GRACE_SEC * 4)
+        unit = self.units[message["job"]["unit"]]
+        living = self.functions.get((unit["path"], unit["line"], unit["qualname"].rpartition(".")[2]), [])
+        with Calls({function.__code__ for function in living}) as calls:
+            for name in message["tests"]:
+                self.run(name, limit=UNKNOWN_SEC, quick=self.quick.get(name))
+        if living and not isinstance(self._swap(message["job"]), str):
+            held = agreeing(message["examples"], living[0].__globals__)
+            say(held=held, behaviour=behaviour(living[0], varied(calls.found)))
 
     def _try_cold(self, job: dict[str, Any], say: Say, folder: str) -> None:
         """The project loaded anew with one file replaced; only what its tests need is collected."""
