@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -52,7 +53,7 @@ def main() -> None:
     new = fitted(PRIORS, *tally(rows), asked.weight)
     for name, prior in new.items():
         if prior != PRIORS[name]:
-            print(f"{name:28} {PRIORS[name]:.3f} → {prior:.3f}")
+            sys.stdout.write(f"{name:28} {PRIORS[name]:.3f} → {prior:.3f}\n")
     if asked.write:
         FILE.write_text(json.dumps(new, indent=2) + "\n", "utf-8")
 

@@ -7,11 +7,9 @@ from hypothesis import strategies as st
 
 from codepilot.repair.heap import Proposal
 from codepilot.repair.localise import TestTrace, localise
-from codepilot.repair.priors import PRIORS
 from codepilot.repair.rank import Plausible, explain, rank
 from codepilot.repair.related import is_test_file
 from codepilot.repair.source import Edit, Source
-from codepilot.repair.templates import TEMPLATES
 
 SOURCE = Source.read("m.py", b"def f(a, b):\n    c = a + b\n    return c < 100\n")
 
@@ -80,9 +78,3 @@ def test_helpers_of_a_test_folder_are_test_files() -> None:
         is_test_file(f"{folder}/load.py", ()) for folder in ("tests", "python_testcases", "test_data", "unittests")
     )
     assert not any(is_test_file(f"{folder}/load.py", ()) for folder in ("contest", "attestations", "latest", "src"))
-
-
-def test_every_template_has_a_prior_and_no_prior_lacks_one() -> None:
-    names = {template.name for template in TEMPLATES}
-    assert names <= set(PRIORS)
-    assert all(0 < prior <= 1 for prior in PRIORS.values())
