@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -63,6 +64,7 @@ def _run(sweep: Sweep, *, as_json: bool) -> int:
     from codepilot.bench import document, run_sweep, write_reports
     from codepilot.cli.bench_screen import Progress, screen
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     terminal = console()
     with Progress(terminal, sweep, quiet=as_json) as progress:
         swept = run_sweep(sweep, progress.show)
