@@ -49,6 +49,7 @@ class Work:
     watch: Watch
     kept: KeptSite
     publish: Callable[[Sequence[Event]], None]
+    hear: Callable[[str], None] = lambda piece: None
 
     @property
     def store(self) -> Store:
@@ -178,6 +179,7 @@ class Work:
             keep=lambda data: self.artifacts.put(data, ArtifactType.LOG),
             fetch=self.artifacts.get,
             stopped=self._must_stop,
+            hear=self.hear,
             survey=lambda: site.survey,
         )
 

@@ -46,12 +46,14 @@ class Worker:
         house: House,
         listen: Callable[[Event], None] = lambda event: None,
         agent_for: Callable[[TaskSpec], Agent] = agent_of,
+        hear: Callable[[str], None] = lambda piece: None,
     ) -> None:
         self.name = new_id("w-")
         self._house = house
         self._store = house.store
         self._agent_for = agent_for
         self._listen = listen
+        self._hear = hear
         self._settling = threading.Event()
         self._leaving = threading.Event()
         self._in_hand: dict[int, Claim] = {}
@@ -152,7 +154,7 @@ class Worker:
                     check_place(run)
                 kept.executor(run.task)
                 agent = self._agent_for(run.task)
-                outcome = STEPS[run.state](Work(run, claim, self._house, agent, watch, kept, publish))
+                outcome = STEPS[run.state](Work(run, claim, self._house, agent, watch, kept, publish, self._hear))
             except StopRequested:
                 outcome = _stopped(watch)
             except LostLease:
