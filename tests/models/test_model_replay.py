@@ -36,7 +36,7 @@ def test_another_request_is_refused_with_the_turn_and_the_difference(asked: tupl
     ask(model, FIRST)
     with pytest.raises(CodePilotError, match=how) as caught:
         ask(model, asked)
-    assert caught.value.kind is FailureKind.MODEL_BAD_REPLY
+    assert caught.value.kind is FailureKind.INVALID_SPEC
     assert ask(model, SECOND).text == "b"
 
 
