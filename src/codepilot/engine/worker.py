@@ -84,15 +84,13 @@ class Worker:
         """Do the step, and those of the same run that follow it, until the run ends or waits or another needs us."""
         run_id = start.claim.run_id
         following: Start | Run | None = start
-        me = threading.get_ident()
-        self._in_hand[me] = start.claim
+        self._take_in_hand(start)
         try:
             with closing(_LateLog(self._house, run_id)) as log, closing(KeptSite(self._house)) as kept:
                 while isinstance(following, Start):
-                    self._in_hand[me] = following.claim
                     following = self._step(following, log, kept)
         finally:
-            del self._in_hand[me]
+            del self._in_hand[threading.get_ident()]
         run = following or self._store.load(run_id)
         if run.state in TERMINAL | WAITING and log.last_seq == run.last_seq:
             leave_record(run, self._house)
@@ -107,6 +105,10 @@ class Worker:
         """Stop what is in hand now, and give it back for others to go on with."""
         self._settling.set()
         self._leaving.set()
+
+    def _take_in_hand(self, start: Start) -> None:
+        """As soon as it is ours: whatever we hold and have not in hand is given back before long."""
+        self._in_hand[threading.get_ident()] = start.claim
 
     def _step(self, start: Start, log: _LateLog, kept: KeptSite) -> Start | Run | None:
         """Do one step; what is to be done next, or how it left the run, as far as that is known."""
@@ -131,6 +133,8 @@ class Worker:
                 events, following = self._store.commit_and_start(
                     claim, lambda current: decide(current, outcome, now_us()), run
                 )
+            if isinstance(following, Start):
+                self._take_in_hand(following)
             publish(events)
             if following is None and events and events[0].seq == run.last_seq + 1:
                 following = reduce(evolve, events, run)
