@@ -234,3 +234,13 @@ def test_planners_are_told_of_the_roles_there_are(place: Place) -> None:
     model = ScriptedModel(['<result>{"nodes": [{"id": "a", "role": "Documenter"}]}</result>'])
     CodeActAgent(model).perform(State.PLAN, place.sit(State.PLAN))
     assert "Documenter: You write down what changed." in model.requests[0][1].content
+
+
+def test_a_plan_with_areas_that_lie_nowhere_is_told_so_at_once(place: Place) -> None:
+    lost = {"nodes": [{"id": "fix"}], "allowed_areas": ["/repo/shop"], "forbidden_areas": ["shop/../tests"]}
+    found = {"nodes": [{"id": "fix"}], "allowed_areas": ["shop"]}
+    model = ScriptedModel([f"<result>{json.dumps(plan)}</result>" for plan in (lost, found)])
+    plan = CodeActAgent(model).perform(State.PLAN, place.sit(State.PLAN))
+    assert isinstance(plan, Plan)
+    assert plan.allowed_areas == ("shop",)
+    assert model.requests[1][-1].content.count("relative to the root of the repository") == 2
