@@ -194,7 +194,8 @@ def _parked_until(run: Run, failure: Failure, now: int) -> int | None:
     if not isinstance(said, int):
         return None
     before = itertools.takewhile(lambda past: past.kind is FailureKind.MODEL_QUOTA, reversed(run.failures))
-    return max(said, now + min(2 ** len(list(before)), LONGEST_DOUBT_SEC) * 1_000_000)
+    doubt_sec = min(1 << len(list(before)), LONGEST_DOUBT_SEC)
+    return max(said, now + doubt_sec * 1_000_000)
 
 
 def exhausted(run: Run, now: int | None = None) -> Failure | None:
