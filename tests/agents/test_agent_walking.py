@@ -19,6 +19,7 @@ from codepilot.models import ScriptedModel
 if TYPE_CHECKING:
     from conftest import Place
 
+TARGET = "tests/test_price.py::test_discount"
 FIX = "text = read_file('shop/price.py')\nwrite_file('shop/price.py', text.replace('// 10', '// 100'))"
 BODY = "from shop.price import total\n\n\ndef test_half():\n    assert total([10], 50) == 5\n"
 TEST = f"create_file('tests/test_percent.py', {BODY!r})"
@@ -244,3 +245,31 @@ def test_a_plan_with_areas_that_lie_nowhere_is_told_so_at_once(place: Place) -> 
     assert isinstance(plan, Plan)
     assert plan.allowed_areas == ("shop",)
     assert model.requests[1][-1].content.count("relative to the root of the repository") == 2
+
+
+def test_tools_of_a_plan_take_turns_of_the_step_and_stop_where_it_must(place: Place) -> None:
+    nodes = [PlanNode(id=f"n{n}", kind="tool", tool="read_file", args={"path": "shop/price.py"}) for n in range(4)]
+    planned(place, *nodes, IMPLEMENT)
+    with pytest.raises(CodePilotError) as caught:
+        CodeActAgent(ScriptedModel([])).perform(State.IMPLEMENT, place.sit(turns_per_step=3))
+    assert caught.value.kind is FailureKind.BUDGET_EXCEEDED
+    assert len(place.of(EventType.TURN_STARTED)) == 3
+
+
+def test_a_tool_of_a_plan_may_be_one_that_the_host_answers(place: Place) -> None:
+    search = PlanNode(id="search", kind="tool", tool="find_repairs", args={"tests": [TARGET], "limit": 1})
+    planned(place, search, IMPLEMENT)
+    model = ScriptedModel([act(FIX), FIXED])
+    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    assert "shop/price.py" in model.requests[0][1].content.partition("# Done so far")[2]
+
+
+def test_a_step_switches_to_the_other_model_once_whatever_nodes_it_has(place: Place) -> None:
+    planned(place, IMPLEMENT, TESTS)
+    first = ScriptedModel(["?", "?", "?"], name="first")
+    second = ScriptedModel([act(FIX), FIXED, "?", "?", "?"], name="second")
+    with pytest.raises(CodePilotError) as caught:
+        CodeActAgent(first, fallback=second).perform(State.IMPLEMENT, place.sit(turns_per_step=30))
+    assert caught.value.kind is FailureKind.MODEL_BAD_REPLY
+    assert "second" in str(caught.value)
+    assert len(place.of(EventType.MODEL_SWITCHED)) == 1

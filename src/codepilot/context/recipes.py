@@ -119,7 +119,7 @@ def stack_frames(view: View) -> Iterator[Candidate]:
 
 def touched_files(view: View) -> Iterator[Candidate]:
     for path in view.clues.touched:
-        yield Candidate("touched file", path, 1, END, 0.85, "was changed already")
+        yield Candidate("touched file", path, 1, END, 0.85, "an earlier change touched it")
 
 
 def named_files(view: View) -> Iterator[Candidate]:
