@@ -57,6 +57,7 @@ class Place:
 
     def __init__(self, house: House, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.house, self.checkout, self._monkeypatch = house, checkout, monkeypatch
+        self.heard: list[str] = []
 
     def begin(self, server: ModelServer, model: str = ANTHROPIC, **asked: Any) -> Run:
         for name, value in server.environ.items():
@@ -65,7 +66,7 @@ class Place:
         return submit(self.house, make_task(wanted, server.environ))
 
     def work(self, run_id: str) -> tuple[Run, list[Event]]:
-        ended = Worker(self.house).drive(run_id)
+        ended = Worker(self.house, hear=self.heard.append).drive(run_id)
         self.house.store.check(run_id)
         return ended, self.house.store.events(run_id)
 
@@ -89,6 +90,8 @@ def test_a_model_reads_patches_wrongly_reads_the_error_and_patches_right(place: 
         ended, events = place.drive(server, server.compatible if model == "compatible" else model)
         requests = [request for request in server.requests if model != "compatible" or "tools" not in request.body]
     assert (ended.state, ended.verdict, ended.spent.iterations) == (State.DONE, "confirmed", 1)
+    assert "I read the code first." in "".join(place.heard)
+    assert len(place.heard) > len(requests), "words are heard while they come"
     assert "return width + height" in requests[3].last
     assert "AssertionError: -1 != 12" in requests[5].last
     assert "2 passed" in requests[7].last
