@@ -31,7 +31,11 @@ HELLO = (Message(role="user", content="hello"),)
         ("openai-compatible:file:///etc/passwd#x", "is not the address of a model"),
         ("openai-compatible:http://[::1#x", "is not the address of a model"),
         ("openai-compatible:http://models.example/v1#x", "unencrypted"),
-        ("openai-compatible:https://me:pass-word1@models.example/v1#x", "holds a name or a password"),
+        ("openai-compatible:https://me@models.example/v1#x", "holds a name or a password"),
+        ("openai-compatible:https://me:pass-word1@models.example/v1#x", "looks like a key or a password"),
+        ("openai-compatible:https://models.example/v1?api_key=pass-word1-0123456789#x", "looks like a key or a password"),
+        ("openai:sk-pass-word1-0123456789", "looks like a key or a password"),
+        ("sk-pass-word1-0123456789", "looks like a key or a password"),
         ("replay:/no/such/file", "is not a file that can be read"),
         ("scripted:/no/such/file", "is not a file that can be read"),
     ],
@@ -143,6 +147,11 @@ def test_what_is_configured_tells_of_keys_and_never_the_keys() -> None:
         ("openai-compatible", False, None),
     ]
     assert KEY not in repr(told)
+
+
+def test_a_password_in_an_address_is_not_told() -> None:
+    told = configured_models({"ANTHROPIC_BASE_URL": "https://me:pass-word1@proxy.example"}, ModelSettings())
+    assert told[0].url == "https://me:[redacted]@proxy.example"
 
 
 NO_SDK = """

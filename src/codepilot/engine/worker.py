@@ -7,6 +7,7 @@ the next one finds the same step, the same events and the same workspace.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ from codepilot.engine.steps import STEPS
 from codepilot.engine.watch import Leaving, StopRequested, Watch, Watcher
 from codepilot.engine.work import Work
 from codepilot.store import Claim, LostLease, Start, new_id
-from codepilot.telemetry import RunLog, now_us
+from codepilot.telemetry import Redactor, RunLog, now_us
 
 _log = logging.getLogger(__name__)
 
@@ -219,5 +220,8 @@ def _stopped(watch: Watch) -> Outcome:
 
 
 def _defect(error: Exception) -> Failure:
-    trace = "".join(traceback.format_exception(error))[-4000:]
-    return Failure(kind=FailureKind.INTERNAL, message=f"{type(error).__name__}: {error}", details={"traceback": trace})
+    """What nobody expected may quote anything, the keys of this process included."""
+    clean = Redactor(os.environ)
+    trace = clean("".join(traceback.format_exception(error)))[-4000:]
+    message = clean(f"{type(error).__name__}: {error}")
+    return Failure(kind=FailureKind.INTERNAL, message=message, details={"traceback": trace})
