@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from codepilot.agents import CodeActAgent
+from codepilot.agents.roles.discovery import all_parts
 from codepilot.core.artifacts import PatchCandidate
 from codepilot.core.events import EventDraft, EventType, State
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -273,3 +274,25 @@ def test_a_step_switches_to_the_other_model_once_whatever_nodes_it_has(place: Pl
     assert caught.value.kind is FailureKind.MODEL_BAD_REPLY
     assert "second" in str(caught.value)
     assert len(place.of(EventType.MODEL_SWITCHED)) == 1
+
+
+def test_a_role_that_cannot_be_played_is_left_out_and_the_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = "import dataclasses, pathlib\nfrom codepilot.agents.roles.implementer import IMPLEMENTER\n"
+    made = {
+        "nameless": "dataclasses.replace(IMPLEMENTER, name='')",
+        "hidden": "dataclasses.replace(IMPLEMENTER, name='A\\nB')",
+        "wordless": "dataclasses.replace(IMPLEMENTER, name='C', template=pathlib.Path('/nowhere.md'))",
+        "shapeless": "dataclasses.replace(IMPLEMENTER, name='D', output=int)",
+        "whole": "dataclasses.replace(IMPLEMENTER, name='E')",
+    }
+    (tmp_path / "odd_roles.py").write_text(lines + "".join(f"{name} = {value}\n" for name, value in made.items()))
+    info = tmp_path / "odd_roles-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: odd-roles\nVersion: 1\n")
+    points = [*(f"{name} = odd_roles:{name}" for name in made), "absent = no_such_package:ROLE"]
+    (info / "entry_points.txt").write_text("[codepilot.roles]\n" + "\n".join(points))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert [role.name for role in all_parts()] == ["Implementer", "TestWriter", "E"]
+    assert len([record for record in caplog.records if "cannot be used" in record.message]) == 5
