@@ -72,9 +72,7 @@ PythonOption = Annotated[str | None, typer.Option(metavar="PATH", help="The proj
 AgentOption = Annotated[str, typer.Option(metavar="NAME", help="Who works on it: repair, or codeact with a model.")]
 ModelOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="MODEL", help="anthropic:NAME, openai:NAME, openai-compatible:URL#NAME or replay:RUN."
-    ),
+    typer.Option(metavar="MODEL", help="anthropic:NAME, openai:NAME, openai-compatible:URL#NAME or replay:RUN."),
 ]
 FallbackOption = Annotated[
     str | None, typer.Option("--fallback-model", metavar="MODEL", help="Asked when the first cannot be had.")
