@@ -14,6 +14,7 @@ from codepilot.models import ScriptedModel
 if TYPE_CHECKING:
     from conftest import Place
 
+TARGET = "tests/test_price.py::test_discount"
 DONE = '<result>{"rationale": "A percentage is a hundredth.", "confidence": 0.9}</result>'
 
 
@@ -34,9 +35,17 @@ def seen(place: Place, *codes: str) -> list[str]:
         ("read_output(3, n)", [("read_output", 3)]),
         ("for n in range(9):\n    print(read_output(turn=2, offset=n))", [("read_output", 2)]),
         ("read_output(n)", []),
-        ("find_repairs()", [("find_repairs", None, 5)]),
-        ("x = find_repairs(['a::b'], limit=2)", [("find_repairs", ("a::b",), 2)]),
+        ("find_repairs()", [("find_repairs", None)]),
+        ("x = find_repairs(['a::b'], limit=n)", [("find_repairs", ("a::b",))]),
+        ("for n in range(9):\n    find_repairs(limit=n)\n    find_repairs([], n)", [("find_repairs", None)]),
+        ("find_repairs(['a'])\nfind_repairs(['b'])\nread_output(1)", [("find_repairs", ("a",)), ("read_output", 1)]),
+        ("find_repairs(**{'tests': ['a'], 'limit': 1})", [("find_repairs", ("a",))]),
+        ("find_repairs(**given)", []),
+        ("find_repairs(*given)", []),
         ("find_repairs(tests)", []),
+        ("find_repairs('a::b')", []),
+        ("read_output(-1)", []),
+        ("read_output(0x" + "f" * 5000 + ")", []),
         ("def read_output(: 1", []),
         ("other.read_output(1)", []),
     ],
@@ -69,8 +78,16 @@ def test_an_output_survives_its_kernel(place: Place) -> None:
 def test_what_cannot_be_answered_says_why(place: Place) -> None:
     absent, unknown, own = seen(place, "read_output(9)", "n = 1\nread_output(n)", "print(read_output(1))")
     assert "there is no earlier turn 9 in this conversation" in absent
-    assert "takes plain values only" in unknown
+    assert "write the turn in the call itself" in unknown
     assert "no earlier turn 9" in own
+
+
+def test_an_action_searches_once_and_a_second_search_says_so(place: Place) -> None:
+    many = "".join(f"print(len(find_repairs(limit={n})))\n" for n in range(3))
+    all_same, second = seen(place, many, f"find_repairs()\nfind_repairs([{TARGET!r}])")
+    assert "0\n1\n" in all_same
+    assert "search once in an action" in second
+    assert len(place.of(EventType.REPAIRS_SOUGHT)) == 2
 
 
 def test_repairs_are_found_for_the_model_and_nothing_is_changed(place: Place) -> None:

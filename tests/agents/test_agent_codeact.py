@@ -292,3 +292,22 @@ def test_a_plan_in_a_circle_is_answered(place: Place) -> None:
     model = ScriptedModel([f"<result>{json.dumps(circle)}</result>", '<result>{"nodes": []}</result>'])
     CodeActAgent(model).perform(State.PLAN, place.sit(State.PLAN))
     assert "the nodes depend on each other in a circle" in observation(model.requests[1])
+
+
+def test_a_refusal_without_a_reason_goes_back_to_the_reviewer(place: Place) -> None:
+    silent, told = '{"verdict": "REQUEST_CHANGES"}', '{"verdict": "REQUEST_CHANGES", "reasons": ["name the unit"]}'
+    model = ScriptedModel([f"<result>{silent}</result>", f"<result>{told}</result>"])
+    review = CodeActAgent(model).perform(State.REVIEW, place.sit(State.REVIEW))
+    assert isinstance(review, Review)
+    assert review.reasons == ("name the unit",)
+    assert "say what must be different" in model.requests[1][-1].content
+
+
+def test_hosts_that_may_be_reached_are_told(place: Place) -> None:
+    task = place.run.task
+    granted = task.model_copy(update={"policy": task.policy.model_copy(update={"hosts": ("pypi.example",)})})
+    place.run = place.run.model_copy(update={"task": granted})
+    model = ScriptedModel([DONE])
+    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    assert "only pypi.example." in model.requests[0][0].content
+    assert "There is no network" not in model.requests[0][0].content

@@ -61,6 +61,7 @@ def test_two_actions_are_none(one: str, two: str) -> None:
         ("<result>" + "[" * 100_000, "not JSON"),
         ('<result>{"a": "\\ud800"}</result>', "surrogates not allowed"),
         ('<result>{"a": NaN}</result>', "NaN is not a JSON number"),
+        ('<result>{"a": 1e999}</result>', "1e999 is not a JSON number"),
         ('<result>{"a": ' + "9" * 5000 + "}</result>", "not JSON"),
     ],
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from codepilot.agents import CodeActAgent
+from codepilot.agents.roles.discovery import all_parts
 from codepilot.core.artifacts import PatchCandidate
 from codepilot.core.events import EventDraft, EventType, State
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -19,6 +20,7 @@ from codepilot.models import ScriptedModel
 if TYPE_CHECKING:
     from conftest import Place
 
+TARGET = "tests/test_price.py::test_discount"
 FIX = "text = read_file('shop/price.py')\nwrite_file('shop/price.py', text.replace('// 10', '// 100'))"
 BODY = "from shop.price import total\n\n\ndef test_half():\n    assert total([10], 50) == 5\n"
 TEST = f"create_file('tests/test_percent.py', {BODY!r})"
@@ -234,3 +236,63 @@ def test_planners_are_told_of_the_roles_there_are(place: Place) -> None:
     model = ScriptedModel(['<result>{"nodes": [{"id": "a", "role": "Documenter"}]}</result>'])
     CodeActAgent(model).perform(State.PLAN, place.sit(State.PLAN))
     assert "Documenter: You write down what changed." in model.requests[0][1].content
+
+
+def test_a_plan_with_areas_that_lie_nowhere_is_told_so_at_once(place: Place) -> None:
+    lost = {"nodes": [{"id": "fix"}], "allowed_areas": ["/repo/shop"], "forbidden_areas": ["shop/../tests"]}
+    found = {"nodes": [{"id": "fix"}], "allowed_areas": ["shop"]}
+    model = ScriptedModel([f"<result>{json.dumps(plan)}</result>" for plan in (lost, found)])
+    plan = CodeActAgent(model).perform(State.PLAN, place.sit(State.PLAN))
+    assert isinstance(plan, Plan)
+    assert plan.allowed_areas == ("shop",)
+    assert model.requests[1][-1].content.count("relative to the root of the repository") == 2
+
+
+def test_tools_of_a_plan_take_turns_of_the_step_and_stop_where_it_must(place: Place) -> None:
+    nodes = [PlanNode(id=f"n{n}", kind="tool", tool="read_file", args={"path": "shop/price.py"}) for n in range(4)]
+    planned(place, *nodes, IMPLEMENT)
+    with pytest.raises(CodePilotError) as caught:
+        CodeActAgent(ScriptedModel([])).perform(State.IMPLEMENT, place.sit(turns_per_step=3))
+    assert caught.value.kind is FailureKind.BUDGET_EXCEEDED
+    assert len(place.of(EventType.TURN_STARTED)) == 3
+
+
+def test_a_tool_of_a_plan_may_be_one_that_the_host_answers(place: Place) -> None:
+    search = PlanNode(id="search", kind="tool", tool="find_repairs", args={"tests": [TARGET], "limit": 1})
+    planned(place, search, IMPLEMENT)
+    model = ScriptedModel([act(FIX), FIXED])
+    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    assert "shop/price.py" in model.requests[0][1].content.partition("# Done so far")[2]
+
+
+def test_a_step_switches_to_the_other_model_once_whatever_nodes_it_has(place: Place) -> None:
+    planned(place, IMPLEMENT, TESTS)
+    first = ScriptedModel(["?", "?", "?"], name="first")
+    second = ScriptedModel([act(FIX), FIXED, "?", "?", "?"], name="second")
+    with pytest.raises(CodePilotError) as caught:
+        CodeActAgent(first, fallback=second).perform(State.IMPLEMENT, place.sit(turns_per_step=30))
+    assert caught.value.kind is FailureKind.MODEL_BAD_REPLY
+    assert "second" in str(caught.value)
+    assert len(place.of(EventType.MODEL_SWITCHED)) == 1
+
+
+def test_a_role_that_cannot_be_played_is_left_out_and_the_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = "import dataclasses, pathlib\nfrom codepilot.agents.roles.implementer import IMPLEMENTER\n"
+    made = {
+        "nameless": "dataclasses.replace(IMPLEMENTER, name='')",
+        "hidden": "dataclasses.replace(IMPLEMENTER, name='A\\nB')",
+        "wordless": "dataclasses.replace(IMPLEMENTER, name='C', template=pathlib.Path('/nowhere.md'))",
+        "shapeless": "dataclasses.replace(IMPLEMENTER, name='D', output=int)",
+        "whole": "dataclasses.replace(IMPLEMENTER, name='E')",
+    }
+    (tmp_path / "odd_roles.py").write_text(lines + "".join(f"{name} = {value}\n" for name, value in made.items()))
+    info = tmp_path / "odd_roles-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: odd-roles\nVersion: 1\n")
+    points = [*(f"{name} = odd_roles:{name}" for name in made), "absent = no_such_package:ROLE"]
+    (info / "entry_points.txt").write_text("[codepilot.roles]\n" + "\n".join(points))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert [role.name for role in all_parts()] == ["Implementer", "TestWriter", "E"]
+    assert len([record for record in caplog.records if "cannot be used" in record.message]) == 5

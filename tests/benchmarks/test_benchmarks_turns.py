@@ -18,3 +18,4 @@ def test_the_cost_of_a_turn_is_measured_and_split() -> None:
     assert overhead > 0
     assert command_ms > 0
     assert len(parts) == 5
+    assert "| `import codepilot` | < 100 |" in done.stdout

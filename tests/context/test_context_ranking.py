@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from little_shop import SHOP, files_of
 
 from codepilot.context import FileSymbols, Focus, RepositoryMap, Symbol, graph_of, map_repository, render_map
-from codepilot.context.linking import Links
+from codepilot.context.linking import Links, handed_on
 from codepilot.context.ranking import rank
+from codepilot.context.symbols import Kind
 from codepilot.context.tokens import tokens_of
 
 
@@ -84,7 +87,7 @@ def test_java_means_its_own_package_and_imports() -> None:
 def test_modules_are_found_as_they_are_written(path: str, module: str, meant: list[str]) -> None:
     paths = ["web/a.js", "web/b.ts", "web/lib/index.js", "pkg/top.py", "pkg/sub/__init__.py", "pkg/sub/m.py"]
     files = {path: FileSymbols(imports=(module,))}
-    assert sorted(Links([*paths, "other/n.py"]).imported(files)[path]) == sorted(set(meant) - {path})
+    assert sorted(Links([*paths, "other/n.py"]).imported(files).direct[path]) == sorted(set(meant) - {path})
 
 
 def test_what_many_refer_to_ranks_first_and_a_focus_moves_it() -> None:
@@ -150,3 +153,45 @@ def test_the_order_of_a_listing_changes_nothing() -> None:
     files = files_of(SHOP)
     turned = dict(sorted(files.hashes.items(), reverse=True))
     assert render_map(map_repository(turned, files.read)) == render_map(shop())
+
+
+def linked(files: dict[str, FileSymbols]) -> list[tuple[str, str, str]]:
+    graph = graph_of(RepositoryMap(dict.fromkeys(files, "h"), files))
+    return [(graph.paths[edge.source], edge.name, graph.paths[edge.target]) for edge in graph.edges if edge.name]
+
+
+def function(name: str, kind: Kind = "function") -> Symbol:
+    return Symbol(kind, name, 1, 2, "", f"def {name}()")
+
+
+def test_a_package_that_everything_imports_and_that_imports_everything_is_linked_at_once() -> None:
+    count = 2_000
+    files = {"pkg/__init__.py": FileSymbols(imports=tuple(f".m{n}" for n in range(count)))}
+    for n in range(count):
+        used = {f"thing_{(n + 1) % count}": "3"}
+        files[f"pkg/m{n}.py"] = FileSymbols((function(f"thing_{n}"),), used, (".",))
+    began = time.process_time()
+    found = linked(files)
+    assert time.process_time() - began < 3
+    assert len(found) == count
+    assert ("pkg/m7.py", "thing_8", "pkg/m8.py") in found
+
+
+def test_packages_that_all_import_one_another_come_to_an_end() -> None:
+    every = {f"p{n}/__init__.py" for n in range(2_000)}
+    began = time.process_time()
+    handed = handed_on(dict.fromkeys(sorted(every), every))
+    assert time.process_time() - began < 3
+    assert handed["p0/__init__.py"] == every
+
+
+def test_a_method_that_a_thousand_classes_have_is_looked_for_beside_its_user_only() -> None:
+    names = [f"getPart{n}" for n in range(30)]
+    methods = tuple(function(name, "method") for name in names)
+    files = {f"src/p{n}/Thing.java": FileSymbols(methods) for n in range(1_500)}
+    files |= {f"src/p{n}/User.java": FileSymbols((), {f".{name}": "3" for name in names}) for n in range(1_500)}
+    began = time.process_time()
+    found = linked(files)
+    assert time.process_time() - began < 3
+    assert ("src/p3/User.java", "getPart4", "src/p3/Thing.java") in found
+    assert len(found) == 30 * 1_500

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from codepilot.core.areas import ALLOWED, FORBIDDEN, covers, outside
+from codepilot.core.areas import ALLOWED, FORBIDDEN, covers, misnamed, outside
 from codepilot.core.plan import Plan
 
 
@@ -20,6 +22,15 @@ from codepilot.core.plan import Plan
         ("*.md", ["README.md", "docs/a.md"], ["a.mdx"]),
         ("**", ["anything/at/all"], []),
         (".", ["a.py"], []),
+        ("*", ["a", "anything/at/all"], []),
+        ("src/*", ["src/a.py", "src/deep/a.py"], ["a.py", "lib/a.py"]),
+        ("src/**/*.{js,ts}", ["src/a.js", "src/x/y/b.ts"], ["src/a.py", "src/{js,ts}"]),
+        ("{src,lib}/a?.py", ["src/ab.py", "lib/ac.py"], ["src/a.py", "lib/abc.py", "a/ab.py"]),
+        ("*/x", ["a/x", "a/x/y"], ["x", "a/b/x"]),
+        ("src//./a.py", ["src/a.py"], ["a.py"]),
+        ("**/a*b*c/d", ["abc/d", "x/y/a1b2b3c/d", "ab/acbc/d/e"], ["abcd", "x/abc"]),
+        ("a*a.py", ["aa.py", "x/aba.py"], ["a.py"]),
+        ("src/[id]/{only}.tsx", ["src/[id]/{only}.tsx"], ["src/i/only.tsx"]),
         ("a+b/[c]", ["a+b/[c]", "a+b/[c]/d"], ["aab/c"]),
     ],
 )
@@ -37,3 +48,25 @@ def test_what_is_forbidden_stays_so_where_more_is_allowed() -> None:
 def test_a_plan_without_areas_allows_everything() -> None:
     assert outside(Plan(nodes=()), ("a", "b")) == {}
     assert outside(None, ("a",)) == {}
+
+
+@pytest.mark.parametrize(
+    ("area", "path"),
+    [
+        ("**/" * 40 + "x.py", "a/" * 200 + "y"),
+        ("a*" * 60 + "b", "a" * 250),
+        ("{a,b}" * 40, "c"),
+        ("**/a*/" * 30 + "b", "a/" * 300),
+    ],
+)
+def test_no_area_takes_long_to_be_held_against_a_path(area: str, path: str) -> None:
+    began = time.process_time()
+    assert not covers(area, path)
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("area", "wrong"), [("/src", True), ("~/src", True), ("src/../lib", True), ("src/..x", False), ("a b/*.py", False)]
+)
+def test_an_area_that_lies_nowhere_in_the_repository_is_known(area: str, wrong: bool) -> None:
+    assert misnamed(area) is wrong

@@ -36,6 +36,16 @@ def test_calls_without_a_reply_stay_charged() -> None:
     assert log.now.spent.tokens == 1300
 
 
+def test_a_turn_without_a_model_pays_for_itself_alone() -> None:
+    """A call that a crash cut off is not given back by a tool's turn after it."""
+    log = Log()
+    log.started()
+    log.record(EventType.MODEL_ASKED, asked(1000, 0.5))
+    log.started()
+    log.record(EventType.TURN_STARTED, replied(0))
+    assert (log.now.spent.tokens, log.now.spent.cost_usd) == (1000, 0.5)
+
+
 def test_to_ask_a_model_is_no_progress() -> None:
     log = Log()
     for _ in range(3):

@@ -154,7 +154,7 @@ class Torture:
             run, events = house.store.load(run_id), house.store.events(run_id)
             assert (run.state, run.verdict) == (State.DONE, expected.verdict), run.failure
             assert run.proposal is not None
-            assert run.proposal.patch.diff == expected.proposal.patch.diff
+            assert run.proposal.patch.diff == expected.proposal.patch.diff, (run_id, run.proposal, expected.proposal)
             kinds = Counter(event.type for event in events)
             assert {once: kinds[once] for once in ONCE} == dict.fromkeys(ONCE, 1), (run_id, kinds)
             started = [(event.step_id, event.data.fence) for event in events if isinstance(event.data, StepStarted)]

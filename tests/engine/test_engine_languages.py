@@ -11,7 +11,7 @@ from engine_kit import APPROVE, DONE, code, drive, result, states
 
 from codepilot.core.events import Event, EventType, State, StepFailed
 from codepilot.core.failures import FailureKind
-from codepilot.engine import House, Request, Worker, make_task, submit
+from codepilot.engine import Checking, House, Request, Worker, make_task, submit, verify_again
 from codepilot.models import ScriptedModel
 from toolchains import POM, maven_home, toolchain
 
@@ -152,6 +152,8 @@ def test_a_bug_in_an_npm_project(house: House, tmp_path: Path) -> None:
     assert states(events)[:5] == [State.INIT, State.MAP_REPO, State.PLAN, State.IMPLEMENT, State.TEST]
     assert run.proof is not None
     assert (run.proof.ok, run.proof.suite, run.proof.after.passed) == (True, "full", 2)
+    assert run.bundle is not None
+    assert verify_again(house, Path(run.bundle), Checking(), {}).ok
 
 
 @pytest.mark.parametrize(

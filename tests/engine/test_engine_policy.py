@@ -87,12 +87,12 @@ def test_skill_calls_are_on_record(house: House, checkout: Path) -> None:
 
 def test_files_that_run_where_nobody_looks_are_flagged(house: House, checkout: Path) -> None:
     sneak = code(
-        "import os\nwrite_file('.mvn/jvm.config', '-x')\nwrite_file('go.sh', 'echo')\nos.chmod('go.sh', 0o755)"
+        "import os\nwrite_file('.vscode/tasks.json', '-x')\nwrite_file('go.sh', 'echo')\nos.chmod('go.sh', 0o755)"
     )
     run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, sneak, RIGHT, DONE, APPROVE]))
     assert run.state is State.DONE
     flags = {event.data.rule: event.data.paths for event in events if isinstance(event.data, FilesFlagged)}
-    assert flags == {"new_executable": ("go.sh",), "tool_configuration": (".mvn/jvm.config",)}
+    assert flags == {"new_executable": ("go.sh",), "tool_configuration": (".vscode/tasks.json",)}
 
 
 def test_a_grave_finding_in_generated_code_goes_to_reflection(house: House, checkout: Path) -> None:

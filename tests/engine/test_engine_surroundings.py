@@ -290,3 +290,19 @@ def test_artifacts_that_go_away_for_a_while_cost_a_snapshot_and_the_run_says_so(
     assert run.proposal is not None
     kept = {event.data.snapshot for event in events if isinstance(event.data, SnapshotKept)}
     assert run.proposal.snapshot in kept, "what was proposed is kept again once they are back"
+
+
+def test_a_defect_that_quotes_a_key_is_on_record_without_it(
+    house: House, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "an-unusual-key-without-any-shape"
+    monkeypatch.setenv("ANTHROPIC_API_KEY", key)
+
+    def reply(messages: object) -> str:
+        raise RuntimeError(f"Illegal header value {key!r}")
+
+    run, events = drive(house, checkout, ScriptedModel(reply))
+    assert run.failure is not None
+    assert run.failure.kind is FailureKind.INTERNAL
+    assert "Illegal header value" in run.failure.message
+    assert key not in "".join(event.model_dump_json() for event in events)

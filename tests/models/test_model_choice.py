@@ -11,6 +11,7 @@ from codepilot.core.events import Event, EventType, TurnStarted
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.models import Message, ModelSettings, Retry, fingerprint, make_model, settled, usual_model
 from codepilot.models.choose import configured_models
+from codepilot.models.prices import Prices
 from model_server import KEY, ModelServer
 
 KEYS = {"ANTHROPIC_API_KEY": KEY, "OPENAI_API_KEY": KEY}
@@ -31,7 +32,11 @@ HELLO = (Message(role="user", content="hello"),)
         ("openai-compatible:file:///etc/passwd#x", "is not the address of a model"),
         ("openai-compatible:http://[::1#x", "is not the address of a model"),
         ("openai-compatible:http://models.example/v1#x", "unencrypted"),
-        ("openai-compatible:https://me:pass-word1@models.example/v1#x", "holds a name or a password"),
+        ("openai-compatible:https://me@models.example/v1#x", "holds a name or a password"),
+        ("openai-compatible:https://me:pass-word1@models.example/v1#x", "looks like a key or a password"),
+        ("openai-compatible:https://h.example/v1?api_key=pass-word1-0123456789#x", "looks like a key or a password"),
+        ("openai:sk-pass-word1-0123456789", "looks like a key or a password"),
+        ("sk-pass-word1-0123456789", "looks like a key or a password"),
         ("replay:/no/such/file", "is not a file that can be read"),
         ("scripted:/no/such/file", "is not a file that can be read"),
     ],
@@ -78,6 +83,13 @@ def test_the_usual_models_have_a_price_and_a_context() -> None:
         model = make_model(spec, environ=KEYS)
         assert model.context_tokens
         assert model.estimate(HELLO, 1000).cost_usd > 0
+
+
+def test_an_estimate_covers_what_goes_into_the_providers_cache() -> None:
+    spec = "anthropic:claude-sonnet-4-6"
+    told = make_model(spec, environ=KEYS).estimate([Message(role="user", content="x" * 350_000)], 1)
+    used = Prices("claude-sonnet-4-6", provider="anthropic").priced(told, written=told.input_tokens)
+    assert told.cost_usd >= used.cost_usd > 0
 
 
 def test_the_address_comes_from_the_environment_before_the_settings() -> None:
@@ -143,6 +155,11 @@ def test_what_is_configured_tells_of_keys_and_never_the_keys() -> None:
         ("openai-compatible", False, None),
     ]
     assert KEY not in repr(told)
+
+
+def test_a_password_in_an_address_is_not_told() -> None:
+    told = configured_models({"ANTHROPIC_BASE_URL": "https://me:pass-word1@proxy.example"}, ModelSettings())
+    assert told[0].url == "https://me:[redacted]@proxy.example"
 
 
 NO_SDK = """

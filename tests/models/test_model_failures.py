@@ -157,6 +157,17 @@ def at(seconds: float) -> str:
         ),
         (BOTH[1], HttpError(429, error("insufficient_quota", "Check your plan", code="insufficient_quota")), None),
         (BOTH[1], HttpError(429, error("usage_limit_reached", "The usage limit", resets_in_seconds=3600)), 3600),
+        (
+            BOTH[1],
+            HttpError(
+                429,
+                error("insufficient_quota", "Check your plan", code="insufficient_quota"),
+                headers={"x-ratelimit-remaining-requests": "499", "x-ratelimit-reset-requests": "120ms"},
+            ),
+            None,
+        ),
+        (BOTH[1], HttpError(429, error("usage_limit_reached", "The usage limit", resets_at=NOW * 1000)), None),
+        (BOTH[0], HttpError(429, headers={"Retry-After": "1e300"}), None),
     ],
 )
 def test_a_spent_quota_tells_when_it_is_there_again(spec: str, answer: HttpError, reset: float | None) -> None:
@@ -281,6 +292,23 @@ def test_a_model_that_is_away_is_left_alone_for_a_minute() -> None:
         clock.now += 60
         back = ask(model)
     assert (back.text, back.degraded) == ("back", None)
+
+
+@pytest.mark.parametrize(
+    ("second", "reset"),
+    [
+        (HttpError(529), 600),
+        (HttpError(429, headers={"Retry-After": "300"}), 300),
+        (HttpError(429, error("insufficient_quota", "Check your plan", code="insufficient_quota")), 600),
+    ],
+)
+def test_a_quota_is_waited_for_when_the_fallback_cannot_be_had_either(second: HttpError, reset: int) -> None:
+    answers = {"anthropic": HttpError(429, headers={"Retry-After": "600"}), "openai": second}
+    found = failure(lambda request: answers[request.api], BOTH[0], fallback=BOTH[1])
+    assert found.kind is FailureKind.MODEL_QUOTA
+    parked = found.failure.details["reset_at"]
+    assert isinstance(parked, int)
+    assert abs(parked / 1e6 - NOW - reset) < 10
 
 
 def test_a_fallback_with_a_refused_key_tells_of_the_quota_before_it() -> None:

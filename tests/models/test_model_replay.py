@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from codepilot.core.events import Event, EventType, TurnStarted, Usage
-from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.contract import Contract, JsonObject
+from codepilot.core.events import Event, EventType, ModelAsked, State, StepFailed, StepStarted, TurnStarted, Usage
+from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.models import Exchange, Message, ReplayModel, Reply, ToolCall, exchanges, fingerprint
 
 FIRST = (Message(role="system", content="be brief"), Message(role="user", content="fix it"))
@@ -36,7 +37,7 @@ def test_another_request_is_refused_with_the_turn_and_the_difference(asked: tupl
     ask(model, FIRST)
     with pytest.raises(CodePilotError, match=how) as caught:
         ask(model, asked)
-    assert caught.value.kind is FailureKind.MODEL_BAD_REPLY
+    assert caught.value.kind is FailureKind.INVALID_SPEC
     assert ask(model, SECOND).text == "b"
 
 
@@ -73,3 +74,40 @@ def test_durations_and_addresses_do_not_make_a_request_another_one() -> None:
 
     assert said("3 passed in 0.05s, <Shop at 0x7f1a>") == said("3 passed in 12.4s, <Shop at 0x55ee>")
     assert said("3 passed in 0.05s") != said("2 passed in 0.05s")
+
+
+def test_a_replay_goes_on_where_a_run_already_is() -> None:
+    model = ReplayModel(RECORDED)
+    model.go_on_after(1)
+    assert ask(model, SECOND).text == "b"
+
+
+def test_a_call_that_failed_fails_again_and_one_cut_short_is_left_out() -> None:
+    asked = ModelAsked(model="anthropic:x", estimate=Usage(turns=1, tokens=9))
+    refused = Failure(kind=FailureKind.MODEL_AUTH, message="no such key", details={"status": 401})
+    spent = Failure(kind=FailureKind.BUDGET_EXCEEDED, message="spent")
+    started = StepStarted(worker="w", fence=1)
+    action: JsonObject = {"reply": "a", "request": list(fingerprint(FIRST))}
+    happened: list[tuple[EventType, Contract]] = [
+        (EventType.MODEL_ASKED, asked),
+        (EventType.STEP_FAILED, StepFailed(state=State.PLAN, failure=refused)),
+        (EventType.MODEL_ASKED, asked),
+        (EventType.STEP_FAILED, StepFailed(state=State.PLAN, failure=spent)),
+        (EventType.MODEL_ASKED, asked),
+        (EventType.STEP_STARTED, started),
+        (EventType.STEP_FAILED, StepFailed(state=State.PLAN, failure=refused)),
+        (EventType.MODEL_ASKED, asked),
+        (EventType.TURN_STARTED, TurnStarted(turn=1, action=action)),
+    ]
+    events = [
+        Event(type=kind, data=data, event_id=f"e{seq}", seq=seq, run_id="r", at=seq)
+        for seq, (kind, data) in enumerate(happened, 1)
+    ]
+    found = exchanges(events)
+    assert [exchange.failure for exchange in found] == [refused, None]
+    model = ReplayModel(found)
+    assert model.estimate(FIRST, 10).tokens == 9
+    with pytest.raises(CodePilotError, match="no such key") as caught:
+        ask(model, FIRST)
+    assert caught.value.failure == refused
+    assert ask(model, FIRST).text == "a"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,14 @@ def test_a_map_lists_parts_and_tests() -> None:
     assert found.modules == ("pack", "pack.sub", "single")
     assert found.test_files == ("tests/test_core.py",)
     assert found.key_files == ("README.md", "pyproject.toml", "tests/conftest.py")
+
+
+def test_a_map_of_another_language_names_its_build_and_tests() -> None:
+    files = ["pom.xml", "src/main/java/shop/Basket.java", "src/test/java/shop/BasketTest.java", "README.md"]
+    found = map_repo(files, replace(PROJECT, runner="maven"))
+    assert (found.build_system, found.test_cmd[0]) == ("maven", "mvn")
+    assert found.key_files == ("README.md", "pom.xml")
+    assert found.test_files == ("src/test/java/shop/BasketTest.java",)
 
 
 @given(st.permutations(FILES))

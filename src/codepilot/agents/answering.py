@@ -16,6 +16,7 @@ from codepilot.skills import Registry, SkillPolicy
 
 PIECE = 1 << 20
 """Characters that travel inside at once."""
+MAX_TURN = 1_000_000
 ASKED: Mapping[str, Callable[..., Any]] = {"read_output": read_output, "find_repairs": find_repairs}
 
 Key = tuple[Any, ...]
@@ -30,47 +31,50 @@ def with_asked(registry: Registry) -> Registry:
 
 
 def wanted(code: str) -> list[Key]:
-    """The calls in an action that the host must answer: the function and its arguments, if these are plain values."""
+    """The calls in an action that the host must answer: the function and what tells its answers apart, as plain values.
+
+    Of searches, which take long, an action gets one.
+    """
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    found = dict.fromkeys(key for node in ast.walk(tree) if (key := _key(node)) is not None)
-    return list(found)
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name))
+    found = list(dict.fromkeys(key for node in calls if (key := _key(node)) is not None))
+    searches = [key for key in found if key[0] == "find_repairs"]
+    return [key for key in found if key not in searches[1:]]
 
 
-def _key(node: ast.AST) -> Key | None:
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in ASKED:
+def _key(call: ast.Call) -> Key | None:
+    name = call.func.id if isinstance(call.func, ast.Name) else ""
+    if name not in ASKED:
         return None
-    name = node.func.id
     try:
         names = list(inspect.signature(ASKED[name]).parameters)
-        given = dict(zip(names, node.args, strict=False)) | {word.arg: word.value for word in node.keywords}
-        values = {key: ast.literal_eval(given[key]) for key in _TELLING[name] if key in given}
+        given = dict(zip(names, call.args, strict=False))
+        for word in call.keywords:
+            given |= {word.arg: word.value} if word.arg else _spread(word.value)
+        telling = given.get(names[0])
+        value = None if telling is None else ast.literal_eval(telling)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
-    return _KEYS[name](values)
+    if name == "read_output":
+        return (name, value) if isinstance(value, int) and 0 <= value <= MAX_TURN else None
+    named = value is None or (isinstance(value, list | tuple) and all(isinstance(test, str) for test in value))
+    return (name, tuple(value) if value else None) if named else None
 
 
-_TELLING = {"read_output": ("turn",), "find_repairs": ("tests", "limit")}
-"""The arguments by which an answer is known."""
-_KEYS: Mapping[str, Callable[[dict[str, Any]], Key | None]] = {
-    "read_output": lambda values: ("read_output", values["turn"]) if isinstance(values.get("turn"), int) else None,
-    "find_repairs": lambda values: _repairs_key(values.get("tests"), values.get("limit", 5)),
-}
-
-
-def _repairs_key(tests: object, limit: object) -> Key | None:
-    named = tests is None or (isinstance(tests, (list, tuple)) and all(isinstance(test, str) for test in tests))
-    if not named or not isinstance(limit, int):
-        return None
-    return ("find_repairs", tuple(tests) if isinstance(tests, (list, tuple)) else None, limit)
+def _spread(value: ast.expr) -> dict[str, ast.expr]:
+    """The arguments in `**{…}`."""
+    if not isinstance(value, ast.Dict):
+        raise ValueError("not written in the call itself")
+    return {ast.literal_eval(key): item for key, item in zip(value.keys, value.values, strict=True) if key is not None}
 
 
 def answered(key: Key, seat: Seat, turns: Sequence[Turn]) -> str | list[dict[str, Any]] | ValueError:
     """What a call gives, or the error it raises inside."""
     if key[0] == "find_repairs":
-        return repairs(seat, key[1], key[2])
+        return repairs(seat, key[1])
     turn = next((turn for turn in turns if turn.number == key[1]), None)
     if turn is None:
         return ValueError(f"there is no earlier turn {key[1]} in this conversation")

@@ -17,7 +17,7 @@ ANSWERS = "_codepilot_answers"
 
 def read_output(turn: int, offset: int = 0, length: int = 8000) -> str:
     """A part of the whole output of an earlier turn of yours. Write the turn as a number: read_output(3, 8000)."""
-    text: str = _answer("read_output", turn)
+    text: str = _answer("read_output", turn, "write the turn in the call itself, as a number")
     return text[offset : offset + length]
 
 
@@ -25,17 +25,18 @@ def find_repairs(tests: list[str] | None = None, limit: int = 5) -> list[dict[st
     """Search small Python edits that make the failing tests pass, without a model: takes up to a minute.
 
     Gives the best first, each with path, diff (for apply_patch), rationale and confidence; nothing is changed. Write
-    the arguments as plain values. Variables from before are lost.
+    `tests` in the call itself; one search an action. Variables from before are lost.
     """
-    found: list[dict[str, object]] = _answer("find_repairs", None if tests is None else tuple(tests), limit)
-    return found
+    plainly = "write `tests` in the call itself, as a list of texts, and search once in an action"
+    found: list[dict[str, object]] = _answer("find_repairs", tuple(tests) if tests else None, plainly)
+    return found[: max(0, limit)]
 
 
-def _answer(name: str, *asked: object) -> Any:
+def _answer(name: str, asked: object, how: str) -> Any:
     answers = getattr(sys.modules.get(ANSWERS), "answers", {})
-    if (name, *asked) not in answers:
-        raise ValueError(f"{name} takes plain values only, written in the call itself, such as a number or a list")
-    answer = answers[(name, *asked)]
+    if (name, asked) not in answers:
+        raise ValueError(f"{name} got no answer: {how}")
+    answer = answers[(name, asked)]
     if isinstance(answer, Exception):
         raise answer
     return answer

@@ -17,7 +17,7 @@ from codepilot.agents.walking import Walk
 from codepilot.core.contract import Contract
 from codepilot.core.events import State
 from codepilot.core.task import Capability
-from codepilot.models import Model
+from codepilot.models import Model, ReplayModel, exchanges
 from codepilot.skills import Registry, all_skills
 
 PYTHON_RUNNERS = ("pytest", "unittest")
@@ -62,6 +62,9 @@ class CodeActAgent:
         """Play a role at its desk: the model-free engine first, where policy has it so."""
         if (found := free_repair(role, desk)) is not None:
             return found
+        for model in self._models:
+            if isinstance(model, ReplayModel):
+                model.go_on_after(len(exchanges(desk.earlier)))
         seat = Seat(desk)
 
         def talk(player: Role, node: str = "", part: Sections | None = None) -> Contract:

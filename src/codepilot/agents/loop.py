@@ -22,7 +22,6 @@ from codepilot.agents.transcript import ACCEPTED, FORMAT_ERROR, Turn, condensed_
 from codepilot.core.artifacts import ArtifactRef
 from codepilot.core.breaker import count_failed, tripped
 from codepilot.core.contract import Contract, JsonObject
-from codepilot.core.decide import over_budget
 from codepilot.core.events import (
     EventType,
     GuardrailBlocked,
@@ -66,7 +65,7 @@ class Conversation:
 
     @property
     def model(self) -> Model:
-        return self.models[-1] if any(turn.switched_after for turn in self.turns) else self.models[0]
+        return self.models[-1] if self.seat.switched else self.models[0]
 
     def artifact(self) -> Contract:
         """Take turns until one brings the result."""
@@ -99,18 +98,13 @@ class Conversation:
         if circle := going_in_circles([_deed(turn) for turn in recent]):
             said = f"The {self.role.name} is stuck: {circle}."
             return Failure(kind=FailureKind.STUCK, message=said, details={"role": self.role.name})
-        if self._out_of_turns:
-            spent = over_budget("turns_per_step", self.seat.turns, self.seat.run.task.budget.turns_per_step)
-            raise CodePilotError(spent.kind, spent.message, spent.next_action, **spent.details)
+        self.seat.require_turn()
         return None
-
-    @property
-    def _out_of_turns(self) -> bool:
-        return self.seat.turns >= self.seat.run.task.budget.turns_per_step
 
     def _switched(self, hopeless: Failure) -> bool:
         """Let the other model go on, if there is one that has not had its turn."""
-        if len(self.models) < 2 or self._out_of_turns or any(turn.switched_after for turn in self.turns):
+        spent = self.seat.turns >= self.seat.run.task.budget.turns_per_step
+        if len(self.models) < 2 or spent or self.seat.switched:
             return False
         bad = hopeless.kind is FailureKind.MODEL_BAD_REPLY
         reason = "its replies could not be used" if bad else hopeless.message.partition(": ")[2].rstrip(".")

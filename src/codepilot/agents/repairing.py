@@ -14,7 +14,7 @@ MOST_SEC = 60.0
 MOST = 20
 
 
-def repairs(seat: Seat, tests: tuple[str, ...] | None, limit: int) -> list[dict[str, Any]] | ValueError:
+def repairs(seat: Seat, tests: tuple[str, ...] | None) -> list[dict[str, Any]] | ValueError:
     """Candidates as an action gets them, best first; what the search cannot do is an error it reads."""
     desk = seat.desk
     targets = tests or (desk.run.baseline.targets if desk.run.baseline else desk.baseline.red)
@@ -38,7 +38,7 @@ def repairs(seat: Seat, tests: tuple[str, ...] | None, limit: int) -> list[dict[
             RepairsSought(by="agent", tests=targets, tried=0, found=0, reason=error.failure.message),
         )
         return ValueError(error.failure.message)
-    offered = result.candidates[: max(0, min(limit, MOST))]
+    offered = result.candidates[:MOST]
     sought = RepairsSought(
         by="agent",
         tests=targets,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 import textwrap
 from dataclasses import dataclass
@@ -124,7 +125,7 @@ def _result_at(text: str, start: int) -> tuple[JsonObject | None, int, str]:
     lead = re.match(r"\s*(?:```(?:json)?\s*)?", body)
     skipped = lead.end() if lead else 0
     try:
-        value, length = json.JSONDecoder(parse_constant=_no_constant).raw_decode(body[skipped:])
+        value, length = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite).raw_decode(body[skipped:])
         json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         return None, start, f"The text in {_OPEN} is not JSON: {error}. Give one JSON object, in double quotes."
@@ -138,3 +139,8 @@ def _result_at(text: str, start: int) -> tuple[JsonObject | None, int, str]:
 
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    return value if math.isfinite(value) else _no_constant(digits)

@@ -8,7 +8,17 @@ from codepilot.agents.protocol import Desk
 from codepilot.core.artifacts import ArtifactRef
 from codepilot.core.breaker import FailedCall
 from codepilot.core.contract import Contract
-from codepilot.core.events import Event, EventDraft, EventType, ModelAsked, TurnFinished, TurnStarted
+from codepilot.core.decide import over_budget
+from codepilot.core.events import (
+    Event,
+    EventDraft,
+    EventType,
+    ModelAsked,
+    ModelSwitched,
+    TurnFinished,
+    TurnStarted,
+)
+from codepilot.core.failures import CodePilotError
 from codepilot.core.run import Run, evolve
 
 
@@ -23,6 +33,8 @@ class Seat:
     failed_calls: tuple[FailedCall, ...] = field(init=False)
     asked: str = field(init=False)
     """The model that was asked last."""
+    switched: bool = field(init=False)
+    """Whether the other model goes on with this step."""
     gathered: bool = False
     """Whether it is on record what is shown of the repository."""
     acted: bool = field(init=False)
@@ -36,6 +48,7 @@ class Seat:
         self.failed_calls = self.run.failed_calls
         models = [event.data.model for event in self.desk.history if isinstance(event.data, ModelAsked)]
         self.asked = models[-1] if models else ""
+        self.switched = any(isinstance(event.data, ModelSwitched) for event in self.desk.history)
         self.acted = any(turn.action.get("code") is not None for turn in started)
 
     def record(self, kind: EventType, data: Contract, artifacts: tuple[ArtifactRef, ...] = ()) -> Event:
@@ -46,7 +59,15 @@ class Seat:
         event = self.desk.record(draft)
         self.run = evolve(self.run, event)
         self.asked = data.model if isinstance(data, ModelAsked) else self.asked
+        self.switched = self.switched or isinstance(data, ModelSwitched)
         return event
+
+    def require_turn(self) -> None:
+        """All conversations and tools of a step share its turns."""
+        limit = self.run.task.budget.turns_per_step
+        if self.turns >= limit:
+            spent = over_budget("turns_per_step", self.turns, limit)
+            raise CodePilotError(spent.kind, spent.message, spent.next_action, **spent.details)
 
     def start_turn(self, turn: TurnStarted) -> None:
         self.turns = turn.turn

@@ -5,7 +5,6 @@ What is done is on record, so that a walk which was interrupted goes on with the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -112,8 +111,10 @@ class Walk:
         return named.model_copy(update={"note": bounded(shown, MAX_NOTE), "result": {"status": "ok"}})
 
     def _run(self, node: PlanNode, hands: Hands) -> tuple[JsonObject, str]:
+        self.seat.desk.checkpoint()
+        self.seat.require_turn()
         number = self.seat.turns + 1
-        code = f"import json\n{node.tool}(**json.loads({json.dumps(node.args)!r}))"
+        code = f"{node.tool}(**{node.args!r})"
         action: JsonObject = {"tool": node.tool, "args": node.args, "code": code, "node": node.id}
         self.seat.start_turn(TurnStarted(turn=number, action=action, usage=Usage(turns=1)))
         finished, kept = hands.run(code, number, ())

@@ -30,6 +30,7 @@ from codepilot.cli.base import (
     app,
     console,
     open_house,
+    settled_model,
     told_as_json,
 )
 from codepilot.cli.bench import bench
@@ -94,7 +95,7 @@ def fix(
         ref=ref,
         python=python,
         agent=agent,
-        model=model,
+        model=settled_model(model),
         fallback_model=fallback_model,
         budget=parse_budget(tuple(budget or ())),
         unsafe_no_sandbox=unsafe_no_sandbox,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -43,6 +44,17 @@ def open_house() -> House:
     return House.open(os.environ)
 
 
+def settled_model(spec: str | None) -> str | None:
+    """`replay:RUN` as `replay:FILE`; other models as they are named."""
+    kind, _, name = (spec or "").partition(":")
+    if kind != "replay" or not name or Path(name).expanduser().exists():
+        return spec
+    from codepilot.engine import recording
+
+    with open_house() as house:
+        return f"replay:{recording(house, name)}"
+
+
 def console() -> Console:
     from rich.console import Console
 
@@ -60,7 +72,7 @@ PythonOption = Annotated[str | None, typer.Option(metavar="PATH", help="The proj
 AgentOption = Annotated[str, typer.Option(metavar="NAME", help="Who works on it: repair, or codeact with a model.")]
 ModelOption = Annotated[
     str | None,
-    typer.Option(metavar="MODEL", help="anthropic:NAME, openai:NAME or openai-compatible:URL#NAME."),
+    typer.Option(metavar="MODEL", help="anthropic:NAME, openai:NAME, openai-compatible:URL#NAME or replay:RUN."),
 ]
 FallbackOption = Annotated[
     str | None, typer.Option("--fallback-model", metavar="MODEL", help="Asked when the first cannot be had.")

@@ -21,7 +21,7 @@ def drive(house: House, run: Run, console: Console, *, quiet: bool) -> Run:
     """Work on the run until it ends or waits; returns it as it then is."""
     history = house.store.events(run.run_id)
     watcher = make_watcher(console, run, history, quiet=quiet)
-    worker = Worker(house, listen=watcher.show)
+    worker = Worker(house, listen=watcher.show, hear=watcher.hear)
     failures: list[BaseException] = []
 
     def work() -> None:

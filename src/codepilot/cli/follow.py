@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from codepilot.cli.progress import describe
 from codepilot.cli.screens import when
+from codepilot.cli.telling import describe
 from codepilot.cli.text import plain
 from codepilot.core.events import Event, State
 from codepilot.engine import House

@@ -13,8 +13,19 @@ from rich.table import Table
 from rich.text import Text
 
 from codepilot.cli.progress import Progress, StepLine, advance
-from codepilot.core.events import Event, EventType
+from codepilot.cli.telling import describe
+from codepilot.cli.text import plain
+from codepilot.core.events import (
+    DependencyDegraded,
+    Event,
+    EventType,
+    ModelAsked,
+    ModelSwitched,
+    TurnFinished,
+    TurnStarted,
+)
 from codepilot.core.run import Run
+from codepilot.core.task import Budget
 
 MARKS = {
     "waiting": ("·", "dim"),
@@ -36,6 +47,10 @@ class Watcher(Protocol):
 
     def show(self, event: Event) -> None: ...
 
+    def hear(self, piece: str) -> None:
+        """A model's words while they come."""
+        ...
+
     def say(self, text: str) -> None: ...
 
 
@@ -51,12 +66,15 @@ class Silent:
     def show(self, event: Event) -> None:
         return None
 
+    def hear(self, piece: str) -> None:
+        return None
+
     def say(self, text: str) -> None:
         return None
 
 
 class Lines:
-    """For pipes and logs: one line a step and a milestone."""
+    """For pipes and logs: one line a step, a turn of a model and a milestone."""
 
     def __init__(self, console: Console, progress: Progress) -> None:
         self._console = console
@@ -73,12 +91,20 @@ class Lines:
         if event.type in _STEP_ENDS:
             line = self._progress.steps[-1]
             self.say(f"{MARKS[line.mark][0]} {line.state:<9} {_elapsed(line):>8}  {line.note}")
+        elif isinstance(event.data, _TOLD) and (told := describe(event)):
+            self.say(f"{'':22}{plain(told)}")
+
+    def hear(self, piece: str) -> None:
+        """Words in pieces are for a screen."""
 
     def say(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 _STEP_ENDS = frozenset({EventType.STEP_SUCCEEDED, EventType.STEP_SKIPPED, EventType.STEP_FAILED})
+_TOLD = (TurnStarted, TurnFinished, ModelSwitched, DependencyDegraded)
+_WORDS = 500
+"""How much of what a model says is kept to show its end."""
 
 
 class Panel:
@@ -88,6 +114,7 @@ class Panel:
         self._run = run
         self._progress = progress
         self._lock = threading.Lock()
+        self._words = ""
         self._message = "Ctrl+C pauses at a safe point, Ctrl+\\ quits at once; both can be resumed."
         self._live = Live(get_renderable=self._draw, console=console, refresh_per_second=10, transient=False)
 
@@ -104,6 +131,11 @@ class Panel:
     def show(self, event: Event) -> None:
         with self._lock:
             self._progress = advance(self._progress, event)
+            self._words = "" if isinstance(event.data, (ModelAsked, TurnStarted)) else self._words
+
+    def hear(self, piece: str) -> None:
+        with self._lock:
+            self._words = (self._words + piece)[-_WORDS:]
 
     def say(self, text: str) -> None:
         with self._lock:
@@ -111,7 +143,7 @@ class Panel:
 
     def _draw(self) -> RenderableType:
         with self._lock:
-            progress, message = self._progress, self._message
+            progress, message, words = self._progress, self._message, " ".join(self._words.split())
         table = Table.grid(padding=(0, 2), expand=True)
         table.add_column(width=1)
         table.add_column(width=9)
@@ -120,9 +152,9 @@ class Panel:
         for line in progress.steps:
             mark, style = MARKS[line.mark]
             state_style = "bold" if line.mark == "running" else "dim" if line.mark == "skipped" else ""
-            table.add_row(
-                Text(mark, style), Text(line.state, state_style), Text(_elapsed(line), "dim"), Text(line.note)
-            )
+            speaking = words and line.mark == "running"
+            note = Text(_end(words, self._live.console.width - 26), "italic") if speaking else Text(line.note)
+            table.add_row(Text(mark, style), Text(line.state, state_style), Text(_elapsed(line), "dim"), note)
         for state in progress.upcoming:
             table.add_row(Text("·", "dim"), Text(state, "dim"), "", "")
         footer = Text(self._budget(progress), "dim")
@@ -136,8 +168,25 @@ class Panel:
         wall = sum(_seconds(line) for line in progress.steps)
         return (
             f"budget: iteration {progress.iterations}/{budget.iterations * grants} · "
-            f"{wall:.0f} of {budget.wall_sec * grants:.0f} s · {progress.turns} turns · sandbox {progress.sandbox}"
+            f"{wall:.0f} of {budget.wall_sec * grants:.0f} s · {progress.turns} turns{_paid(progress, budget, grants)}"
+            f" · sandbox {progress.sandbox}"
         )
+
+
+def _paid(progress: Progress, budget: Budget, grants: int) -> str:
+    """Tokens and money, once there are any."""
+    if not progress.tokens:
+        return ""
+    money = f"${progress.cost_usd:.3f} of ${budget.cost_usd * grants:g}"
+    if progress.unpriced:
+        money = f"{money} (some tokens have no known price)" if progress.cost_usd else "no known price"
+    return f" · {progress.tokens:,} of {budget.tokens * grants:,} tokens · {money}"
+
+
+def _end(words: str, columns: int) -> str:
+    """The newest words that fit on a line."""
+    words = plain(words)
+    return words if len(words) <= columns else f"…{words[-max(1, columns - 1) :]}"
 
 
 def _seconds(line: StepLine) -> float:

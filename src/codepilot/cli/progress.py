@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from codepilot.cli.telling import describe
 from codepilot.cli.text import plain
 from codepilot.core.events import (
-    BaselineRecorded,
-    BasePinned,
     Event,
     EventType,
-    PatchProposed,
-    ProofRecorded,
-    ReviewRecorded,
+    ModelAsked,
     RunFinished,
     SandboxChosen,
-    SearchProgressed,
     State,
     StepFailed,
     StepQueued,
     StepSkipped,
     StepSucceeded,
-    TestsJudged,
     TurnStarted,
-    WorkspaceCreated,
+    Usage,
 )
 
 ROAD = (State.INIT, State.MAP_REPO, State.PLAN, State.IMPLEMENT, State.TEST, State.REVIEW, State.FINALIZE)
@@ -45,6 +40,12 @@ class Progress:
     steps: tuple[StepLine, ...] = ()
     iterations: int = 0
     turns: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+    unpriced: bool = False
+    """Whether some of the tokens have a price that is not known."""
+    asked: Usage | None = None
+    """The estimate of a call whose reply is not there: what the next call finds here is spent."""
     sandbox: str = ""
     finished: RunFinished | None = None
 
@@ -73,8 +74,12 @@ def advance(progress: Progress, event: Event) -> Progress:
             return _close(progress, event, "failed", failure.message)
         case SandboxChosen(level=level):
             return replace(progress, sandbox=level)
-        case TurnStarted():
-            return replace(_note(progress, "working"), turns=progress.turns + 1)
+        case ModelAsked(estimate=estimate):
+            lost = progress.asked or Usage()
+            return replace(_used(_note(progress, describe(event)), lost), asked=estimate)
+        case TurnStarted(usage=usage):
+            doing = describe(event) or "working"
+            return replace(_used(_note(progress, doing), usage), turns=progress.turns + 1, asked=None)
         case RunFinished():
             return replace(progress, finished=data)
         case _ if event.type is EventType.STEP_STARTED:
@@ -84,32 +89,13 @@ def advance(progress: Progress, event: Event) -> Progress:
             return _note(progress, note) if note else progress
 
 
-def describe(event: Event) -> str:
-    """One line about an event worth telling, or nothing."""
-    match event.data:
-        case BasePinned(commit=commit) as base:
-            return f"base {commit[:12]}{' with uncommitted changes' if base.dirty else ''}"
-        case WorkspaceCreated():
-            return "running the tests before anything is changed"
-        case BaselineRecorded(before=before, targets=targets):
-            red = len(before.failed) + len(before.errors)
-            return f"{before.passed} pass, {red} fail before; repairing {', '.join(targets)}"
-        case SearchProgressed() as search:
-            best = f" · best: {search.best}" if search.best else ""
-            return f"{search.tried} candidates · {search.per_sec:.0f}/s · {search.plausible} plausible{best}"
-        case PatchProposed(patch=patch, refused_by=refused_by):
-            refused = f" — refused: {refused_by}" if refused_by else ""
-            return f"{', '.join(patch.touched_files) or 'no file'} changed{refused}"
-        case TestsJudged(result=result):
-            red = len(result.failed_tests_after) + len(result.regressions)
-            return f"{result.summary.passed} pass, {red} fail after"
-        case ReviewRecorded(review=review):
-            held = sum(1 for check in review.policy_checks if check.ok)
-            return f"{held} of {len(review.policy_checks)} checks hold"
-        case ProofRecorded(verdict=verdict, ok=ok):
-            return f"proved on a clean copy: {verdict}" if ok else "the proof did not hold"
-        case _:
-            return ""
+def _used(progress: Progress, usage: Usage) -> Progress:
+    return replace(
+        progress,
+        tokens=progress.tokens + usage.tokens,
+        cost_usd=progress.cost_usd + usage.cost_usd,
+        unpriced=progress.unpriced or usage.unpriced_tokens > 0,
+    )
 
 
 def _note(progress: Progress, note: str) -> Progress:

@@ -154,7 +154,12 @@ def run_screen(console: Console, run: Run, patch: bytes, figures: Sequence[Itera
         table.add_row("base", Text(f"{run.base.commit[:12]}{dirty}"))
     table.add_row("started", when(run.created_at))
     spent = run.spent
-    table.add_row("spent", f"{spent.iterations} iteration(s), {spent.turns} turn(s), {spent.wall_us / 1e6:.1f} s")
+    used = f"{spent.iterations} iteration(s), {spent.turns} turn(s), {spent.wall_us / 1e6:.1f} s"
+    if run.task.model:
+        behind = f", else {run.task.fallback_model}" if run.task.fallback_model else ""
+        table.add_row("model", Text(plain(run.task.model + behind)))
+        used += f", {spent.tokens:,} tokens, ${spent.cost_usd:.4f}"
+    table.add_row("spent", used)
     if run.sandbox_level:
         table.add_row("sandbox", sandbox_row(run.sandbox_level, run.executor))
     if network := opened(run.task):

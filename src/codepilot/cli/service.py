@@ -26,6 +26,7 @@ from codepilot.cli.base import (
     TestOption,
     UnsafeFlag,
     open_house,
+    settled_model,
 )
 
 StoreOption = Annotated[
@@ -74,7 +75,7 @@ def submit(
         ref=ref,
         python=python,
         agent=agent,
-        model=model,
+        model=settled_model(model),
         fallback_model=fallback_model,
         elsewhere=True,
         budget=parse_budget(tuple(budget or ())),

@@ -14,7 +14,7 @@ from codepilot.context.repository import RepositoryMap
 from codepilot.context.symbols import Symbol
 
 MAX_TRACE, MAX_TASK, MAX_FRAMES, MAX_PATH, MAX_TEST = 64_000, 20_000, 40, 300, 1_000
-MAX_SPOTS, MAX_DEPTH = 500, 30
+MAX_SPOTS, MAX_DEPTH, MAX_TOLD = 500, 30, 100
 
 _FOREIGN = ("site-packages/", "dist-packages/", "node_modules/", "/lib/python", "<frozen", "node:internal")
 _SPOT = re.compile(r"\.(?P<ending>pyi?|java|[cm]?[jt]sx?)(?P<then>\", line |:\[?|\()(?P<line>\d{1,7})")
@@ -61,14 +61,18 @@ class Clues:
     @cached_property
     def tests(self) -> tuple[Place, ...]:
         """Where the failing tests are written."""
-        found = (self._test(test) for test in self.evidence.failing_tests)
+        found = (self._test(test) for test in self.evidence.failing_tests[:MAX_TOLD])
         return tuple(dict.fromkeys(place for place in found if place is not None))
 
     @cached_property
     def frames(self) -> tuple[Place, ...]:
         """Where the traces went through this repository, the place of the failure first."""
-        found = (place for trace in self.evidence.traces for place in self._frames(trace[-MAX_TRACE:]))
-        return tuple(dict.fromkeys(found))[:MAX_FRAMES]
+        found: dict[Place, None] = {}
+        for trace in self.evidence.traces[:MAX_TOLD]:
+            found.update(dict.fromkeys(self._frames(trace[-MAX_TRACE:])))
+            if len(found) >= MAX_FRAMES:
+                break
+        return tuple(found)[:MAX_FRAMES]
 
     @cached_property
     def touched(self) -> tuple[str, ...]:

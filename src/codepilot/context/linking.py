@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from codepilot.context.source import language_of
 from codepilot.context.symbols import FileSymbols
@@ -13,11 +14,27 @@ FAMILIES = {"python": "python", "java": "java", "javascript": "script", "typescr
 _SCRIPT_ENDINGS = ("", ".ts", ".tsx", ".js", ".jsx", ".mjs", ".cjs", ".d.ts", "/index.ts", "/index.tsx", "/index.js")
 _SPOKEN_ENDINGS = ((".js", ".ts"), (".js", ".tsx"), (".mjs", ".mts"), (".cjs", ".cts"), (".jsx", ".tsx"))
 """TypeScript imports what it will be compiled to."""
+MAX_MEANT = 500
+"""A name that means more files than this, by a wildcard or by chance, means the first of them."""
+MAX_HANDED = 1_000_000
+"""Imports that are looked through for all packages of a repository; what lies beyond is not seen."""
 
 
 def family_of(path: str) -> str:
     """Files of one family can refer to one another."""
     return FAMILIES.get(language_of(path) or "", "")
+
+
+@dataclass(frozen=True)
+class Imports:
+    """Which files each file imports; and by package, those that importing its own file stands for as well."""
+
+    direct: Mapping[str, set[str]]
+    handed_on: Mapping[str, frozenset[str]]
+
+    def packages(self, path: str) -> list[str]:
+        """The packages whose contents a file can name by what it imports."""
+        return sorted(self.direct[path] & self.handed_on.keys())
 
 
 class Links:
@@ -38,10 +55,10 @@ class Links:
                 if family == "java":
                     self._packages[dotted.rpartition(".")[0].rpartition(".")[2]].append(path)
 
-    def imported(self, files: Mapping[str, FileSymbols]) -> dict[str, frozenset[str]]:
-        """The files that each file imports, without itself; a package's own file stands for what it imports too."""
-        direct = {path: self._direct(path, file.imports) for path, file in files.items()}
-        return {path: frozenset(_through(found, direct) - {path}) for path, found in direct.items()}
+    def imported(self, files: Mapping[str, FileSymbols]) -> Imports:
+        """What each file imports, without itself."""
+        direct = {path: self._direct(path, file.imports) - {path} for path, file in files.items()}
+        return Imports(direct, handed_on(direct))
 
     def _direct(self, path: str, modules: Iterable[str]) -> set[str]:
         family = family_of(path)
@@ -68,11 +85,12 @@ class Links:
         places = self._by_last.get((family, dotted.rpartition(".")[2]), ())
         fitting = [path for path in places if f".{self._dotted[path]}".endswith(f".{dotted}")]
         least = min((path.count("/") for path in fitting), default=0)
-        return [path for path in fitting if path.count("/") == least]
+        return [path for path in fitting if path.count("/") == least][:MAX_MEANT]
 
     def _package(self, dotted: str) -> list[str]:
         places = self._packages.get(dotted.rpartition(".")[2], ())
-        return [path for path in places if f".{self._dotted[path].rpartition('.')[0]}".endswith(f".{dotted}")]
+        fitting = [path for path in places if f".{self._dotted[path].rpartition('.')[0]}".endswith(f".{dotted}")]
+        return fitting[:MAX_MEANT]
 
     def _relative(self, path: str, module: str) -> list[str]:
         name = module.lstrip(".")
@@ -91,15 +109,21 @@ class Links:
         return [place for place in places if place in self._paths][:1]
 
 
-def _through(found: set[str], direct: Mapping[str, set[str]]) -> set[str]:
-    """With what packages among them hand on, and what those hand on in turn."""
-    every = set(found)
-    waiting = [path for path in found if _hands_on(path)]
-    while waiting:
-        fresh = direct.get(waiting.pop(), set()) - every
-        every |= fresh
-        waiting.extend(path for path in fresh if _hands_on(path))
-    return every
+def handed_on(direct: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
+    """By package, what it hands on, and what the packages among that hand on in turn."""
+    found: dict[str, frozenset[str]] = {}
+    left = MAX_HANDED
+    for package in filter(_hands_on, direct):
+        every: set[str] = set()
+        waiting = [package]
+        while waiting and left > 0:
+            imports = direct.get(waiting.pop(), set())
+            left -= len(imports)
+            fresh = imports - every
+            every |= fresh
+            waiting.extend(filter(_hands_on, fresh))
+        found[package] = frozenset(every)
+    return found
 
 
 def _hands_on(path: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import posixpath
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +17,8 @@ AMBIGUOUS = 4
 """A name with more homes than this, none of them imported or nearby, says nothing."""
 MENTIONED = 8.0
 IMPORT_WEIGHT, GUESSED = 0.3, 0.2
+MAX_EDGES = 1_000_000
+"""So many references are told apart; a repository with more of them is ranked by these."""
 FOCUSED = 0.9
 """How much of the surfer's restarts goes to the focus, where there is one."""
 
@@ -64,29 +66,35 @@ def graph_of(repository: RepositoryMap) -> Graph:
     paths = tuple(repository.files)
     numbers = {path: number for number, path in enumerate(paths)}
     imported = Links(paths).imported(repository.files)
+    handed = {
+        package: {numbers[other] for other in others if other in numbers}
+        for package, others in imported.handed_on.items()
+    }
     homes = _homes(repository, paths)
     families = [family_of(path) for path in paths]
-    folders = [posixpath.dirname(path) for path in paths]
+    together = _together(homes["java"], paths)
     edges: list[Edge] = []
     for number, path in enumerate(paths):
         known = homes[families[number]]
-        near = {numbers[other] for other in imported[path]}
-        beside = folders[number] if families[number] == "java" else None
+        near = {numbers[other] for other in imported.direct[path]}
+        behind = [handed[package] for package in imported.packages(path)]
+        beside = together.get(posixpath.dirname(path), {}) if families[number] == "java" else {}
         edges.extend(Edge(number, other, "", IMPORT_WEIGHT) for other in sorted(near))
         for key, lines in repository.files[path].references.items():
             name = key.removeprefix(".")
-            there = known.get(key, _NOWHERE)
-            if number in there or number in known.get(name, _NOWHERE):
+            there, plain = known.get(key, _NOWHERE), known.get(name, _NOWHERE)
+            if number in there or number in plain:
                 continue
             weight = 1.0
-            meant = (there | known.get(name, _NOWHERE)) & near
-            if not meant and there and beside is not None:
-                meant = {other for other in there if folders[other] == beside}
+            meant: Set[int] = {other for reach in (near, *behind) for other in (there & reach) | (plain & reach)}
+            meant = meant or beside.get(key, _NOWHERE)
             if not meant and 0 < len(there) <= AMBIGUOUS and _distinct(name):
                 meant, weight = there, GUESSED
             if meant:
                 weight *= math.sqrt(lines.count(",") + 1) / len(meant)
                 edges.extend(Edge(number, other, name, weight) for other in sorted(meant))
+        if len(edges) > MAX_EDGES:
+            break
     return Graph(paths, tuple(edges))
 
 
@@ -101,6 +109,15 @@ def _homes(repository: RepositoryMap, paths: tuple[str, ...]) -> dict[str, dict[
             key = f".{symbol.name}" if symbol.kind == "method" else symbol.name
             known.setdefault(key, set()).add(number)
     return homes
+
+
+def _together(homes: Mapping[str, Set[int]], paths: tuple[str, ...]) -> dict[str, dict[str, set[int]]]:
+    """By folder, the files in it that define a name: in Java they need no import."""
+    found: dict[str, dict[str, set[int]]] = {}
+    for key, numbers in homes.items():
+        for number in numbers:
+            found.setdefault(posixpath.dirname(paths[number]), {}).setdefault(key, set()).add(number)
+    return found
 
 
 def _distinct(name: str) -> bool:

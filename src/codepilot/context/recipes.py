@@ -20,6 +20,7 @@ END = 1 << 30
 """The last line of a whole file, whichever it is."""
 AROUND = 12
 NEIGHBOURS, SIMILAR, DOCS, CALLERS = 12, 4, 3, 5
+MAX_DOC, MAX_NAMES = 64_000, 200
 
 _CONFIGS = (
     *("codepilot.toml", "pyproject.toml", "setup.cfg", "pytest.ini", "tox.ini", "package.json", "tsconfig.json"),
@@ -118,7 +119,7 @@ def stack_frames(view: View) -> Iterator[Candidate]:
 
 def touched_files(view: View) -> Iterator[Candidate]:
     for path in view.clues.touched:
-        yield Candidate("touched file", path, 1, END, 0.85, "was changed already")
+        yield Candidate("touched file", path, 1, END, 0.85, "an earlier change touched it")
 
 
 def named_files(view: View) -> Iterator[Candidate]:
@@ -182,11 +183,12 @@ def documentation(view: View) -> Iterator[Candidate]:
     """Documents that speak of what the task speaks of, then the README."""
     names = {name.lower() for name in view.focus.names} | {w for w in view.clues.words if len(w) > 4}
     names |= {posixpath.basename(path).rpartition(".")[0].lower() for path in view.focus.paths}
+    longest = sorted(names, key=lambda name: (-len(name), name))[:MAX_NAMES]
     docs = sorted((path for path in view.repository.hashes if is_doc(path)), key=lambda path: (path.count("/"), path))
     told = []
     for path in docs[:40]:
-        text = "\n".join(view.texts.lines(path)).lower()
-        hits = sum(1 for name in names if name in text)
+        text = "\n".join(view.texts.lines(path))[:MAX_DOC].lower()
+        hits = sum(1 for name in longest if name in text)
         if hits:
             told.append((-hits, path))
     for hits, path in sorted(told)[:DOCS]:

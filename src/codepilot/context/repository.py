@@ -57,10 +57,12 @@ def map_repository(
 ) -> RepositoryMap:
     """The map of a tree given as content hashes by path. Nothing in the files can make it fail.
 
+    A name that no screen shows as it is (control characters, undecodable bytes) is left out: it could pass for more.
     `read` is called for what the cache does not hold, in this thread. What is not parsed within `seconds` is noted as
     late and parsed next time.
     """
     deadline = time.monotonic() + seconds
+    files = {path: oid for path, oid in files.items() if path.isprintable()}
     languages = {path: language for path in sorted(files) if (language := language_of(path))}
     wanted = {path: key_of(files[path], language) for path, language in list(languages.items())[:MAX_FILES]}
     store = SymbolCache(cache)
@@ -76,7 +78,7 @@ def map_repository(
     known.update((key, decoded(payload)) for key, payload in fresh.items())
     known.update((key, FileSymbols(note=note)) for key, note in lost.items())
     found = {path: known[key] for path, key in wanted.items()}
-    return RepositoryMap(dict(files), found, _figures(files, found, len(fresh)))
+    return RepositoryMap(files, found, _figures(files, found, len(fresh)))
 
 
 def _parse(

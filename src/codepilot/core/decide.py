@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -37,6 +38,8 @@ SAME_FAILURE_LIMIT = 3
 CRASH_LIMIT = 10
 COMPILER_ERRORS = frozenset({"CompilationError", "SyntaxError", "IndentationError", "TabError"})
 BUILD_WARNING_ITERATION = 12
+LONGEST_DOUBT_SEC = 60
+"""How long a run is parked at most although its provider says that it need not wait."""
 RESUMABLE = frozenset(
     kind
     for kind, handling in HANDLING.items()
@@ -139,7 +142,7 @@ def decide(run: Run, outcome: Outcome, now: int) -> list[EventDraft]:
             return [ended, *_again(run, State.IMPLEMENT, failure)]
         case Failed(failure):
             ended = _draft(run, EventType.STEP_FAILED, StepFailed(state=run.state, failure=failure))
-            return [ended, *_after_failure(run, failure)]
+            return [ended, *_after_failure(run, failure, now)]
 
 
 def decide_start(run: Run) -> Failure | None:
@@ -166,7 +169,10 @@ def decide_resume(run: Run) -> list[EventDraft]:
         return []
     if run.failure.kind is FailureKind.BUDGET_EXCEEDED:
         resumed = _draft(run, EventType.RUN_RESUMED, RunResumed(granted=True))
-        return [resumed, _queue(run, run.resume_state, "another budget was granted", again=True)]
+        reason = "another budget was granted"
+        if run.failure.details.get("budget") == "iterations":  # the step before was whole, and is not paid for twice
+            return [resumed, _queue(run, State.IMPLEMENT, reason)]
+        return [resumed, _queue(run, run.resume_state, reason, again=True)]
     if run.failure.kind in RESUMABLE:
         resumed = _draft(run, EventType.RUN_RESUMED, RunResumed())
         return [resumed, _queue(run, run.resume_state, "tried again", again=True)]
@@ -174,16 +180,22 @@ def decide_resume(run: Run) -> list[EventDraft]:
 
 
 def decide_due(run: Run, now: int) -> list[EventDraft]:
-    """Go on with a run whose time has come."""
+    """Go on with a run whose time has come, unless somebody asked it to pause meanwhile."""
     if run.state is not State.BLOCKED or run.parked_until is None or run.parked_until > now:
         return []
+    if run.pause_requested:
+        return [_draft(run, EventType.RUN_PAUSED, RunPaused(reason="asked to pause"))]
     return decide_resume(run)
 
 
-def _reset_at(failure: Failure) -> int | None:
-    """When a quota is whole again, where the provider said so."""
+def _parked_until(run: Run, failure: Failure, now: int) -> int | None:
+    """When a quota is whole again, where the provider said so; later and later if that turns out to be wrong."""
     said = failure.details.get("reset_at") if failure.kind is FailureKind.MODEL_QUOTA else None
-    return said if isinstance(said, int) else None
+    if not isinstance(said, int):
+        return None
+    before = itertools.takewhile(lambda past: past.kind is FailureKind.MODEL_QUOTA, reversed(run.failures))
+    doubt_sec = min(1 << len(list(before)), LONGEST_DOUBT_SEC)
+    return max(said, now + doubt_sec * 1_000_000)
 
 
 def exhausted(run: Run, now: int | None = None) -> Failure | None:
@@ -259,7 +271,7 @@ def _red_message(result: TestResult) -> str:
     return "The gates did not hold."
 
 
-def _after_failure(run: Run, failure: Failure) -> list[EventDraft]:
+def _after_failure(run: Run, failure: Failure, now: int) -> list[EventDraft]:
     kind, handling = failure.kind, failure.handling
     if kind is FailureKind.BUDGET_EXCEEDED or kind is FailureKind.CANCELLED:
         return _finish(run, State.ABORTED, failure)
@@ -281,7 +293,8 @@ def _after_failure(run: Run, failure: Failure) -> list[EventDraft]:
         reason = "the suite took too long: only the named tests from here"
         return [_queue(run, run.state, reason, narrowed=True, again=True)]
     if handling.origin is Origin.PERSON:
-        return [_draft(run, EventType.RUN_BLOCKED, RunBlocked(failure=failure, until=_reset_at(failure)))]
+        until = _parked_until(run, failure, now)
+        return [_draft(run, EventType.RUN_BLOCKED, RunBlocked(failure=failure, until=until))]
     if handling.retryable and run.attempt < MAX_ATTEMPTS:
         return [_queue(run, run.state, failure.message, attempt=run.attempt + 1)]
     if handling.agent_fixable and run.state is State.IMPLEMENT:

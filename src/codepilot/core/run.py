@@ -201,7 +201,8 @@ def _on_control(run: Run, event: Event) -> dict[str, object]:
     match event.type, event.data:
         case EventType.STEP_STARTED, _:
             carried = close_step(run, run.updated_at)
-            return {**carried, "step_open_since": event.at, "idle_starts": run.idle_starts + 1}
+            begun = {"step_open_since": event.at, "idle_starts": run.idle_starts + 1, "asked": None}
+            return {**carried, **begun}
         case ((EventType.STEP_SUCCEEDED | EventType.STEP_SKIPPED), _):
             return close_step(run, event.at)
         case EventType.BUNDLE_WRITTEN, data:
@@ -211,10 +212,11 @@ def _on_control(run: Run, event: Event) -> dict[str, object]:
         case EventType.CANCEL_REQUESTED, _:
             return {"cancel_requested": True}
         case _, RunPaused():
-            return {**close_step(run, event.at), **_wait(run, State.PAUSED), "pause_requested": False}
+            waits = {"pause_requested": False, "parked_until": None}
+            return {**close_step(run, event.at), **_wait(run, State.PAUSED), **waits}
         case _, RunBlocked(failure=failure, until=until):
-            waits = {"failure": failure, "parked_until": until}
-            return {**close_step(run, event.at), **_wait(run, State.BLOCKED), **waits}
+            parked = {"failure": failure, "parked_until": until}
+            return {**close_step(run, event.at), **_wait(run, State.BLOCKED), **parked}
         case _, RunResumed(granted=granted):
             back = run.resume_state or run.state
             grants = run.grants + (1 if granted else 0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from codepilot.engine.apply import apply_run, patch_of
-    from codepilot.engine.close import fetch_bundle, report_run
+    from codepilot.engine.close import fetch_bundle, recording, report_run
     from codepilot.engine.control import cancel, request_pause, resume
     from codepilot.engine.crew import Crew
     from codepilot.engine.fork import fork_run
@@ -39,6 +39,7 @@ _HOMES = {
     "open_executor": "plane",
     "parse_budget": "task",
     "patch_of": "apply",
+    "recording": "close",
     "report_run": "close",
     "request_pause": "control",
     "resume": "control",
@@ -64,6 +65,7 @@ __all__ = [
     "open_executor",
     "parse_budget",
     "patch_of",
+    "recording",
     "report_run",
     "request_pause",
     "resume",

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from codepilot.core.events import BundleWritten, Event, FollowUpProposed, State
-from codepilot.core.failures import FailureKind, Origin
+from codepilot.core.failures import CodePilotError, FailureKind, Origin
 from codepilot.core.run import Run
 from codepilot.engine.house import House
 from codepilot.engine.plane import remover
@@ -58,6 +58,20 @@ def fetch_bundle(run: Run, events: list[Event], house: House) -> None:
     for name, ref in written.files.items():
         (partial / Path(name).name).write_bytes(house.artifacts.get(ref))
     partial.rename(directory)
+
+
+def recording(house: House, name: str) -> Path:
+    """The transcript of an ended run, by its id or the beginning of one: what its models said can be replayed."""
+    run_id = house.store.find(name)
+    path = house.home.bundles / run_id / "transcript.jsonl"
+    fetch_bundle(house.store.load(run_id), house.store.events(run_id), house)
+    if not path.is_file():
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"Run {run_id} has not ended, or ended on another machine: there is no transcript of it here.",
+            next_action="Let it end, or name the transcript.jsonl of its bundle.",
+        )
+    return path
 
 
 def report_run(run: Run, events: list[Event], home: Home) -> Report:

@@ -79,7 +79,10 @@ class Heart:
         """Any worker may, and all may try: whoever is first records it."""
         now = now_us()
         for run_id in self._store.due(now):
-            self._store.control(run_id, lambda run: decide_due(run, now))
+            try:
+                self._store.control(run_id, lambda run: decide_due(run, now))
+            except ValueError as error:  # written by a newer version
+                _log.warning("%s stays parked, its log cannot be read here: %s", run_id, error)
 
     def _give_back_ownerless(self) -> None:
         """Steps that the store counts as ours and that nobody here works on: the answer to a claim was lost, or the

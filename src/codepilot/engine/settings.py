@@ -90,7 +90,7 @@ def load_settings(repo: Path | None, environ: Mapping[str, str]) -> Settings:
 
 def own_settings(environ: Mapping[str, str]) -> Settings:
     """The reader's own alone, read again only when its file or the environment says something else."""
-    said = tuple(sorted((name, value) for name, value in environ.items() if name.startswith(ENV_PREFIX)))
+    said = tuple(sorted((name, environ[name]) for name in environ if name.startswith(ENV_PREFIX)))
     source = _user_file(environ)
     try:
         seen = source.stat() if source is not None else None

@@ -12,7 +12,7 @@ from codepilot.agents.roles.discovery import all_parts
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import TaskSpec
 from codepilot.engine.settings import own_settings
-from codepilot.models import Model, ModelSettings, make_model, settled, usual_model
+from codepilot.models import Model, ModelSettings, ReplayModel, make_model, settled, usual_model
 
 THINKERS = frozenset({"codeact"})
 """Agents that need a chat model."""
@@ -23,7 +23,8 @@ def choose_models(
 ) -> tuple[str | None, str | None]:
     """The model and the one behind it, by name; none for an agent that asks none."""
     if agent in THINKERS:
-        behind = fallback or settings.fallback
+        again = model is not None and model.startswith("replay:")
+        behind = fallback or (None if again else settings.fallback)
         return settled(model or usual_model(environ, settings)), settled(behind) if behind else None
     if model or fallback:
         raise CodePilotError(
@@ -50,8 +51,11 @@ def make_thinker(
     def made(spec: str, behind: str | None = None) -> Model:
         return make_model(spec, behind, environ=environ, settings=settings, here=here)
 
-    limits = _limits(settings)
-    return make_agent(agent, model=made(model, fallback), fallback=made(fallback) if fallback else None, limits=limits)
+    limits, thinking = _limits(settings), made(model, fallback)
+    spare = made(fallback) if fallback else None
+    if isinstance(thinking, ReplayModel) and thinking.spare:
+        spare = thinking
+    return make_agent(agent, model=thinking, fallback=spare, limits=limits)
 
 
 def _limits(settings: ModelSettings) -> dict[str, Limits]:

@@ -74,8 +74,7 @@ class Watch:
 
     def checkpoint(self) -> None:
         """A safe point: raises if the step must stop here."""
-        if (standing := _standing(self._store, self.claim.worker)) is not None:
-            self.look(standing)
+        self.look(_standing(self._store, self.claim.worker))
         if self.lost is not None:
             raise self.lost
         if self.stopped:
@@ -88,9 +87,11 @@ class Watch:
         run_left = budget.wall_sec * self.run.grants - self.run.spent.wall_us / 1e6 - open_sec
         return max(0.0, min(run_left, budget.step_wall_sec - open_sec))
 
-    def look(self, standing: Mapping[Claim, Requests]) -> None:
-        """Learn from what the store says of its worker's steps."""
+    def look(self, standing: Mapping[Claim, Requests] | None) -> None:
+        """Learn from the clock, and from what the store says of its worker's steps if it says anything."""
         self.spent = self.spent or self._over()
+        if standing is None:
+            return
         asked = standing.get(self.claim)
         if asked is None:
             self.lost = self.lost or LostLease(self.claim)
@@ -103,6 +104,11 @@ class Watch:
         if not busy and (self.urgent or (self.paused and self._pause_interrupts)):
             self._interrupting = threading.Thread(target=self._interrupt, name="interrupt", daemon=True)
             self._interrupting.start()
+
+    def settle(self) -> None:
+        """Wait for an interruption that is under way: what comes after the step is not meant by it."""
+        if self._interrupting is not None:
+            self._interrupting.join()
 
     def _over(self) -> Failure | None:
         limit, used = self.run.task.budget.step_wall_sec, self._open_sec()
@@ -134,6 +140,7 @@ class Watcher:
         finally:
             with self._guard:
                 self._watches.remove(watch)
+            watch.settle()
 
     def _poll(self) -> None:
         idle = 0
@@ -149,16 +156,17 @@ class Watcher:
                 self._look_after(watches)
 
     def _look_after(self, watches: list[Watch]) -> None:
-        """Those that were open before the store was asked."""
+        """Those that were open before the store was asked, and still are: what has ended is not held any more."""
         try:
             standing = _standing(self._store, self._worker)
         except Exception:  # noqa: BLE001 - a defect here must not leave every step unwatched
             _log.exception("the steps of %s could not be looked at", self._worker)
             standing = None
-        for watch in watches:
-            if standing is not None:
-                watch.look(standing)
-            watch.stop_if_told()
+        with self._guard:
+            for watch in watches:
+                if watch in self._watches:
+                    watch.look(standing)
+                    watch.stop_if_told()
 
 
 def _standing(store: Store, worker: str) -> Mapping[Claim, Requests] | None:

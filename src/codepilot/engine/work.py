@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TypeVar
 
 from pydantic import JsonValue
@@ -49,6 +50,7 @@ class Work:
     watch: Watch
     kept: KeptSite
     publish: Callable[[Sequence[Event]], None]
+    hear: Callable[[str], None] = lambda piece: None
 
     @property
     def store(self) -> Store:
@@ -89,8 +91,10 @@ class Work:
     def append(self, drafts: Sequence[EventDraft]) -> list[Event]:
         refused = [self.draft(EventType.NETWORK_REFUSED, one) for one in self.kept.take_refused()]
         events = self.store.append(self.claim, [*drafts, *refused])
-        for event in events:
-            self.run = evolve(self.run, event)
+        if events and events[0].seq != self.run.last_seq + 1:
+            self.run = self.store.load(self.run.run_id)  # somebody asked something of it in between
+        else:
+            self.run = reduce(evolve, events, self.run)
         self.watch.run = self.run
         self.publish(events)
         return events
@@ -177,14 +181,10 @@ class Work:
             seconds_left=self.watch.seconds_left,
             keep=lambda data: self.artifacts.put(data, ArtifactType.LOG),
             fetch=self.artifacts.get,
-            stopped=self._must_stop,
+            stopped=lambda: self.watch.urgent,
+            hear=self.hear,
             survey=lambda: site.survey,
         )
-
-    def _must_stop(self) -> bool:
-        """Whether a call in flight is not worth waiting for. A pause waits for it."""
-        watch = self.watch
-        return watch.cancelled or watch.leaving or watch.spent is not None or watch.lost is not None
 
 
 def _told(turn: TurnFinished, tree: str, blocked: Sequence[GuardrailBlocked]) -> TurnFinished:

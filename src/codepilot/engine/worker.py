@@ -7,6 +7,7 @@ the next one finds the same step, the same events and the same workspace.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ from codepilot.engine.steps import STEPS
 from codepilot.engine.watch import Leaving, StopRequested, Watch, Watcher
 from codepilot.engine.work import Work
 from codepilot.store import Claim, LostLease, Start, new_id
-from codepilot.telemetry import RunLog, now_us
+from codepilot.telemetry import Redactor, RunLog, now_us
 
 _log = logging.getLogger(__name__)
 
@@ -46,12 +47,14 @@ class Worker:
         house: House,
         listen: Callable[[Event], None] = lambda event: None,
         agent_for: Callable[[TaskSpec], Agent] = agent_of,
+        hear: Callable[[str], None] = lambda piece: None,
     ) -> None:
         self.name = new_id("w-")
         self._house = house
         self._store = house.store
         self._agent_for = agent_for
         self._listen = listen
+        self._hear = hear
         self._settling = threading.Event()
         self._leaving = threading.Event()
         self._in_hand: dict[int, Claim] = {}
@@ -82,15 +85,13 @@ class Worker:
         """Do the step, and those of the same run that follow it, until the run ends or waits or another needs us."""
         run_id = start.claim.run_id
         following: Start | Run | None = start
-        me = threading.get_ident()
-        self._in_hand[me] = start.claim
+        self._take_in_hand(start)
         try:
             with closing(_LateLog(self._house, run_id)) as log, closing(KeptSite(self._house)) as kept:
                 while isinstance(following, Start):
-                    self._in_hand[me] = following.claim
                     following = self._step(following, log, kept)
         finally:
-            del self._in_hand[me]
+            del self._in_hand[threading.get_ident()]
         run = following or self._store.load(run_id)
         if run.state in TERMINAL | WAITING and log.last_seq == run.last_seq:
             leave_record(run, self._house)
@@ -105,6 +106,10 @@ class Worker:
         """Stop what is in hand now, and give it back for others to go on with."""
         self._settling.set()
         self._leaving.set()
+
+    def _take_in_hand(self, start: Start) -> None:
+        """As soon as it is ours: whatever we hold and have not in hand is given back before long."""
+        self._in_hand[threading.get_ident()] = start.claim
 
     def _step(self, start: Start, log: _LateLog, kept: KeptSite) -> Start | Run | None:
         """Do one step; what is to be done next, or how it left the run, as far as that is known."""
@@ -129,6 +134,8 @@ class Worker:
                 events, following = self._store.commit_and_start(
                     claim, lambda current: decide(current, outcome, now_us()), run
                 )
+            if isinstance(following, Start):
+                self._take_in_hand(following)
             publish(events)
             if following is None and events and events[0].seq == run.last_seq + 1:
                 following = reduce(evolve, events, run)
@@ -152,7 +159,7 @@ class Worker:
                     check_place(run)
                 kept.executor(run.task)
                 agent = self._agent_for(run.task)
-                outcome = STEPS[run.state](Work(run, claim, self._house, agent, watch, kept, publish))
+                outcome = STEPS[run.state](Work(run, claim, self._house, agent, watch, kept, publish, self._hear))
             except StopRequested:
                 outcome = _stopped(watch)
             except LostLease:
@@ -213,5 +220,8 @@ def _stopped(watch: Watch) -> Outcome:
 
 
 def _defect(error: Exception) -> Failure:
-    trace = "".join(traceback.format_exception(error))[-4000:]
-    return Failure(kind=FailureKind.INTERNAL, message=f"{type(error).__name__}: {error}", details={"traceback": trace})
+    """What nobody expected may quote anything, the keys of this process included."""
+    clean = Redactor(os.environ)
+    trace = clean("".join(traceback.format_exception(error)))[-4000:]
+    message = clean(f"{type(error).__name__}: {error}")
+    return Failure(kind=FailureKind.INTERNAL, message=message, details={"traceback": trace})

@@ -71,8 +71,8 @@ class Workplace:
 
 def workplaces(home: Home, run_id: str) -> list[str]:
     """The run's workspaces in this home, in use or not."""
-    made = {path.name.removesuffix(_SUFFIX) for path in home.locks.glob(f"{run_id}*{_SUFFIX}")}
-    return sorted(name for name in {run_id, *made} if run_of(name) == run_id)
+    made = {path.name.removesuffix(_SUFFIX) for path in home.locks.iterdir() if path.name.endswith(_SUFFIX)}
+    return sorted(name for name in {run_id, *made} if name.startswith(run_id) and run_of(name) == run_id)
 
 
 def remove_workplaces(home: Home, run_id: str, remove: Callable[[str], None]) -> None:

@@ -107,7 +107,7 @@ def configured_models(environ: Mapping[str, str], settings: ModelSettings) -> tu
             key_optional=name == "openai-compatible",
             package=name.partition("-")[0],
             sdk_installed=find_spec(name.partition("-")[0]) is not None,
-            url=environ.get(URLS.get(name, ""), "").strip() or urls.get(name),
+            url=redact(environ.get(URLS.get(name, ""), "").strip() or urls.get(name) or "") or None,
         )
         for name, variable in KEYS.items()
     )
@@ -129,6 +129,12 @@ def _make(spec: str, *, environ: Mapping[str, str], settings: ModelSettings, ret
         "scripted": lambda wanted: scripted(Path(wanted.name)),
     }
     wanted = Wanted(spec, kind, name.strip(), environ, settings, retry, here)
+    if redact(spec) != spec:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"The model's name {redact(spec)!r} holds what looks like a key or a password.",
+            next_action=f"Leave it out, and give keys in the environment: {', '.join(KEYS.values())}.",
+        )
     if kind in known and wanted.name:
         return known[kind](wanted)
     from importlib.metadata import entry_points

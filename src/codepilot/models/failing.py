@@ -11,6 +11,8 @@ from datetime import datetime
 from codepilot.core.failures import CodePilotError, FailureKind
 
 SHOWN = 500
+LONGEST_PARK_SEC = 366 * 86400.0
+"""A reset that is further away is no moment that anybody meant."""
 _TOO_LONG = re.compile(
     r"(?i)prompt is too long|context.{0,3}length|context.{0,3}window|maximum context|exceeds?.{0,40}context"
     r"|too many (?:input )?tokens|input is too long"
@@ -71,9 +73,9 @@ def refused(model: str, refusal: Refusal, now: float, clean: Callable[[str], str
     details: dict[str, object] = {"status": refusal.status, "said": said, "param": str(refusal.error.get("param"))}
     wait = None
     if kind is FailureKind.MODEL_QUOTA:
-        reset = reset_at(refusal, now)
-        details["reset_at"] = None if reset is None else round(reset * 1_000_000)
+        reset = reset_at(refusal, now, rated=again)
         wait = None if reset is None else max(0.0, reset - now)
+        details["reset_at"] = None if wait is None or wait > LONGEST_PARK_SEC else round((now + wait) * 1_000_000)
     elif again:
         wait = retry_after(refusal.headers, now)
     message, advice = _TOLD.get(kind, ("{model} did not accept the request: {said}", "Choose another model."))
@@ -130,8 +132,11 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     return None
 
 
-def reset_at(refusal: Refusal, now: float) -> float | None:
-    """When there is quota again, in seconds since 1970, if the provider tells."""
+def reset_at(refusal: Refusal, now: float, *, rated: bool = True) -> float | None:
+    """When there is quota again, in seconds since 1970, if the provider tells.
+
+    What is not `rated` but bought or granted does not come back with the limits of a minute.
+    """
     body = refusal.error
     for key, start in (("resets_at", 0.0), ("resets_in_seconds", now)):
         value = body.get(key)
@@ -140,12 +145,12 @@ def reset_at(refusal: Refusal, now: float) -> float | None:
     wait = retry_after(refusal.headers, now)
     if wait is not None:
         return now + wait
-    resets = [_moment(value, now) for value in _exhausted(refusal.headers)]
+    resets = [_moment(value, now) for value in _exhausted(refusal.headers, rated)]
     return max((reset for reset in resets if reset is not None), default=None)
 
 
-def _exhausted(headers: Mapping[str, str]) -> list[str]:
-    """The reset times of the limits of which nothing remains; of all, if none says so."""
+def _exhausted(headers: Mapping[str, str], rated: bool) -> list[str]:
+    """The reset times of the limits of which nothing remains; of all, if none says so and it must be one of them."""
     unified = _header(headers, "anthropic-ratelimit-unified-reset")
     found: list[tuple[str | None, str]] = [("0", unified)] if unified else []
     for bucket in _BUCKETS:
@@ -156,7 +161,7 @@ def _exhausted(headers: Mapping[str, str]) -> list[str]:
             value = _header(headers, reset)
             if value is not None:
                 found.append((_header(headers, left), value))
-    return [value for left, value in found if left == "0"] or [value for _, value in found]
+    return [value for left, value in found if left == "0"] or [value for _, value in found if rated]
 
 
 def _moment(value: str, now: float) -> float | None:

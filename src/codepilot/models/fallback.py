@@ -75,11 +75,29 @@ class FallbackModel:
         try:
             reply = ask(self._second)
         except CodePilotError as error:
-            before = {"in_place_of": f"{failure.kind}: {failure.message}"}
-            error.failure = error.failure.model_copy(update={"details": {**error.failure.details, **before}})
+            error.failure = _of_both(failure, error)
             raise
         degraded = DependencyDegraded(dependency="model", consequence=consequence, failure=failure)
         return reply.model_copy(update={"degraded": degraded})
+
+
+def _of_both(first: Failure, error: CodePilotError) -> Failure:
+    """The failure of the second, which tells of the first; but the quota to wait for, if that is all it takes."""
+    resets = [(at, each) for each in (first, error.failure) if (at := _reset_at(each)) is not None]
+    if not resets or not _away(error):
+        return _with(error.failure, in_place_of=first)
+    _, soonest = min(resets, key=lambda reset: reset[0])
+    return _with(first, fallback=error.failure) if soonest is first else _with(error.failure, in_place_of=first)
+
+
+def _with(failure: Failure, **other: Failure) -> Failure:
+    told = {name: f"{each.kind}: {each.message}" for name, each in other.items()}
+    return failure.model_copy(update={"details": {**failure.details, **told}})
+
+
+def _reset_at(failure: Failure) -> int | None:
+    said = failure.details.get("reset_at") if failure.kind is FailureKind.MODEL_QUOTA else None
+    return said if isinstance(said, int) else None
 
 
 def _away(error: CodePilotError) -> bool:

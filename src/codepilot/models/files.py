@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from codepilot.core.events import Event
+from codepilot.core.events import Event, TaskSpecRecorded
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.models.protocol import Reply
 from codepilot.models.replay import ReplayModel, exchanges
 from codepilot.models.scripted import ScriptedModel
+
+TRANSCRIPT = "transcript.jsonl"
 
 
 def scripted(path: Path) -> ScriptedModel:
@@ -25,12 +27,17 @@ def scripted(path: Path) -> ScriptedModel:
 
 
 def replayed(path: Path) -> ReplayModel:
-    """The model's side of a run's events, one JSON object a line."""
+    """The model's side of a run's events, one JSON object a line; a bundle's are its transcript."""
+    path = path / TRANSCRIPT if path.is_dir() else path
     try:
         events = [Event.model_validate_json(line) for line in _text(path).splitlines() if line.strip()]
     except (ValueError, KeyError) as error:
         raise _unusable(path, "a recording with one event a line", error) from error
-    return ReplayModel(exchanges(events), name=f"replay:{path}")
+    found = exchanges(events)
+    if not found:
+        raise _unusable(path, "a recording of a model", ValueError("no model was asked in it"))
+    spare = any(isinstance(event.data, TaskSpecRecorded) and event.data.task.fallback_model for event in events)
+    return ReplayModel(found, name=f"replay:{path}", spare=spare)
 
 
 def _text(path: Path) -> str:

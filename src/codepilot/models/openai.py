@@ -145,14 +145,14 @@ class _Said:
 
 
 def _usage(said: _Said, asked: Asked) -> Usage:
-    """What the server counted; a server that does not count gets the estimate."""
+    """What the server counted; for a server that does not count, or miscounts, the estimate."""
     counted = said.usage or {}
     taken_in, output = counted.get("prompt_tokens"), counted.get("completion_tokens")
-    if not isinstance(taken_in, int) or not isinstance(output, int):
+    if not isinstance(taken_in, int) or not isinstance(output, int) or taken_in <= 0 or output < 0:
         spoken = "".join((*said.text, *(call["arguments"] for call in said.calls.values())))
         taken_in = prompt_tokens(asked.messages, asked.tools)
         output = prompt_tokens([Message(role="assistant", content=spoken)])
-    cached = (counted.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+    cached = max(0, (counted.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
     return Usage(turns=1, tokens=taken_in + output, input_tokens=taken_in, output_tokens=output, cached_tokens=cached)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from codepilot.core.contract import Contract
-from codepilot.core.events import DependencyDegraded, Event, ModelAsked, TurnStarted, Usage
-from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.events import DependencyDegraded, Event, ModelAsked, StepFailed, StepStarted, TurnStarted, Usage
+from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.models.estimate import estimated
 from codepilot.models.protocol import (
     Hear,
@@ -21,22 +21,31 @@ from codepilot.models.protocol import (
     unheard,
 )
 
+NOT_THE_MODELS = frozenset({FailureKind.BUDGET_EXCEEDED, FailureKind.CANCELLED})
+"""Failures of a step whose model had not replied yet, and was not the reason."""
+
 
 class Exchange(Contract):
-    """One recorded turn: the fingerprint of what was asked, who was to answer at which price, and the answer."""
+    """One recorded turn: the fingerprint of what was asked, who was to answer at which price, and the answer.
+
+    A call that failed has no turn of its own, and with it no fingerprint.
+    """
 
     request: tuple[str, ...]
     reply: Reply
     asked: ModelAsked | None = None
+    failure: Failure | None = None
 
 
 class ReplayModel:
     """Answers each request as it was answered then, under the name of who did; a request that differs is refused.
 
-    It stands for every model of the recording, the ones that others fell back on included.
+    It stands for every model of the recording, the ones that others fell back on included: `spare` tells that there
+    was one for conversations that did not get anywhere.
     """
 
-    def __init__(self, exchanges: Iterable[Exchange], name: str = "replay") -> None:
+    def __init__(self, exchanges: Iterable[Exchange], name: str = "replay", *, spare: bool = False) -> None:
+        self.spare = spare
         self._name = name
         self._exchanges = tuple(exchanges)
         self._turn = 0
@@ -48,6 +57,10 @@ class ReplayModel:
     @property
     def context_tokens(self) -> int | None:
         return self._asked.context_tokens if self._asked else None
+
+    def go_on_after(self, taken: int) -> None:
+        """A run that already has so many of the exchanges goes on with the next one."""
+        self._turn = taken
 
     @property
     def _asked(self) -> ModelAsked | None:
@@ -70,6 +83,9 @@ class ReplayModel:
         if turn > len(self._exchanges):
             raise _differs(turn, f"the recording ends after {len(self._exchanges)} turns")
         recorded = self._exchanges[self._turn]
+        if (failed := recorded.failure) is not None:
+            self._turn = turn
+            raise CodePilotError(failed.kind, failed.message, failed.next_action, **failed.details)
         difference = _difference(recorded.request, messages)
         if difference:
             raise _differs(turn, difference)
@@ -79,13 +95,15 @@ class ReplayModel:
 
     def estimate(self, messages: Sequence[Message], max_tokens: int, tools: Sequence[Tool] = ()) -> Usage:
         """As it was told then, if this is what was asked then."""
-        if self._asked is not None and not _difference(self._exchanges[self._turn].request, messages):
-            return self._asked.estimate
+        if self._asked is not None:
+            recorded = self._exchanges[self._turn]
+            if recorded.failure is not None or not _difference(recorded.request, messages):
+                return self._asked.estimate
         return estimated(messages, max_tokens, tools)
 
 
 def exchanges(events: Iterable[Event]) -> tuple[Exchange, ...]:
-    """The model's side of a recorded run, in order. Turns that no model took are left out."""
+    """The model's side of a recorded run, in order. Turns that no model took, and calls cut short, are left out."""
     found = []
     asked: ModelAsked | None = None
     degraded: DependencyDegraded | None = None
@@ -95,6 +113,11 @@ def exchanges(events: Iterable[Event]) -> tuple[Exchange, ...]:
                 asked, degraded = event.data, None
             case DependencyDegraded(dependency="model"):
                 degraded = event.data
+            case StepStarted():
+                asked = None
+            case StepFailed(failure=failure) if asked is not None and failure.kind not in NOT_THE_MODELS:
+                found.append(Exchange(request=(), reply=Reply(), asked=asked, failure=failure))
+                asked = None
             case TurnStarted(action=action) if "request" in action:
                 found.append(_exchange(event.data, asked, degraded))
                 asked = degraded = None
@@ -136,8 +159,8 @@ def _difference(recorded: tuple[str, ...], messages: Sequence[Message]) -> str:
 
 def _differs(turn: int, how: str) -> CodePilotError:
     return CodePilotError(
-        FailureKind.MODEL_BAD_REPLY,
+        FailureKind.INVALID_SPEC,
         f"The replay departs from the recording at turn {turn}: {how}.",
-        next_action="Replay with the version and the repository that made the recording.",
+        next_action="Replay with the version, the repository, the tests, the prompt and the budget of the recording.",
         turn=turn,
     )

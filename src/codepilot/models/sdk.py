@@ -40,6 +40,8 @@ class SdkModel(ABC):
     """A model of a provider. Subclasses know its wire format, and nothing else."""
 
     package: str
+    writes_cache: bool = False
+    """Whether the provider charges more for what it keeps for the next turn."""
 
     def __init__(self, name: str, prices: Prices, connection: Connection) -> None:
         self.name = name
@@ -66,7 +68,11 @@ class SdkModel(ABC):
         return self.connection.retry.ask(self.name, lambda: self._once(asked, hear, stopped), stopped)
 
     def estimate(self, messages: Sequence[Message], max_tokens: int, tools: Sequence[Tool] = ()) -> Usage:
-        return estimated(messages, max_tokens, tools, self.prices.priced)
+        return estimated(messages, max_tokens, tools, self._at_most)
+
+    def _at_most(self, usage: Usage) -> Usage:
+        """Nothing is cached yet; where that is dearer, all of it will be."""
+        return self.prices.priced(usage, usage.input_tokens if self.writes_cache else 0)
 
     @abstractmethod
     async def _stream(self, asked: Asked) -> Any:

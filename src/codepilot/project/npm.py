@@ -43,7 +43,8 @@ class Npm:
                 next_action="Let `npm test` run one of these, last in its script.",
             )
         install = next((how for lock, how in INSTALLS if (checkout.root / lock).is_file()), "npm install")
-        remedy = f"Run `{install}` in the checkout."
+        where = "a clone of your own, and name that" if checkout.boundary.is_clone else "the checkout"
+        remedy = f"Run `{install}` in {where}."
         modules = list(_modules(checkout.root))
         if (package.get("dependencies") or package.get("devDependencies")) and not modules:
             raise missing("The package's dependencies are not installed: there is no node_modules.", remedy)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from codepilot.core.artifacts import RepoMap
-from codepilot.project.suite import Project
+from codepilot.project.suite import Project, RunnerName
 
 MAX_LISTED = 500
 
@@ -25,9 +25,25 @@ _KEY_NAMES = {
     "README.rst",
     "CONTRIBUTING.md",
     "codepilot.toml",
+    "pom.xml",
+    "build.gradle",
+    "build.gradle.kts",
+    "settings.gradle",
+    "settings.gradle.kts",
+    "package.json",
+    "tsconfig.json",
 }
 _BUILDS = (("poetry.lock", "poetry"), ("uv.lock", "uv"), ("Pipfile", "pipenv"), ("hatch.toml", "hatch"))
-_TEST_FILE = re.compile(r"(test.*|.*_test|tests)\.py")
+_TEST_FILE = re.compile(
+    r"(?:test.*|.*_test|tests)\.py|.+(?:Tests?|TestCase|IT|Spec)\.(?:java|kt|groovy|scala)|.+\.(?:test|spec)\.[cm]?[jt]sx?"
+)
+_COMMANDS: dict[RunnerName, tuple[str, ...]] = {
+    "pytest": ("python", "-m", "pytest"),
+    "unittest": ("python", "-m", "unittest", "discover"),
+    "maven": ("mvn", "-B", "-o", "test"),
+    "gradle": ("gradle", "--offline", "--no-daemon", "test"),
+    "npm": ("npm", "test"),
+}
 _TEST_FOLDERS = {"test", "tests", "testing"}
 
 
@@ -35,11 +51,11 @@ def map_repo(paths: Iterable[str], project: Project) -> RepoMap:
     """Build system, commands, packages, key files and tests. `paths` are relative, with forward slashes."""
     files = sorted(PurePosixPath(path) for path in set(paths))
     python = [path for path in files if path.suffix == ".py"]
-    tests = [path for path in python if _TEST_FILE.fullmatch(path.name)]
+    tests = [path for path in files if _TEST_FILE.fullmatch(path.name)]
     names = {str(path) for path in files}
     return RepoMap(
-        build_system=next((build for name, build in _BUILDS if name in names), _plain_build(names)),
-        test_cmd=_test_cmd(project),
+        build_system=_build_system(names) if project.is_python else project.runner,
+        test_cmd=_COMMANDS[project.runner],
         lint_cmd=("ruff", "check") if names & {"ruff.toml", ".ruff.toml"} else (),
         modules=_listed(_modules(python, set(tests))),
         key_files=_listed([str(path) for path in files if path.name in _KEY_NAMES and len(path.parts) <= 2]),
@@ -47,14 +63,13 @@ def map_repo(paths: Iterable[str], project: Project) -> RepoMap:
     )
 
 
-def _plain_build(names: set[str]) -> str:
+def _build_system(names: set[str]) -> str:
+    for name, build in _BUILDS:
+        if name in names:
+            return build
     if "pyproject.toml" in names:
         return "pyproject"
     return "setuptools" if names & {"setup.py", "setup.cfg"} else "python"
-
-
-def _test_cmd(project: Project) -> tuple[str, ...]:
-    return ("python", "-m", "pytest") if project.runner == "pytest" else ("python", "-m", "unittest", "discover")
 
 
 def _modules(python: list[PurePosixPath], tests: set[PurePosixPath]) -> list[str]:

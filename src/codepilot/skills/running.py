@@ -50,7 +50,10 @@ class CommandOutcome:
 
 
 def run_command(cmd: list[str], timeout: float = 300.0) -> CommandOutcome:
-    """Run a program with its arguments (a list, no shell) in the workspace. Build, test and search tools only."""
+    """Run a program with its arguments (a list, no shell) in the workspace. Build, test and search tools only.
+
+    The result has exit_code, stdout, stderr and ok.
+    """
     cmd = _listed(cmd)
     if CAPABILITY != "full_shell":
         rule, why = refusal(cmd)

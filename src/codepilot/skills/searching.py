@@ -40,7 +40,10 @@ class Hit:
 
 
 def search_code(pattern: str, path: str = ".", limit: int = 200) -> list[Hit]:
-    """The lines that match a Python regular expression, in one file or all files below a directory."""
+    """The lines that match a Python regular expression, in one file or all files below a directory.
+
+    Each has path, line and text.
+    """
     try:
         wanted = re.compile(pattern)
     except re.error as error:

@@ -184,10 +184,11 @@ class Database:
         except BaseException:
             connection.close()
             raise
-        if self._closed:
-            connection.close()
-        else:
-            self._spare.append(connection)
+        with self._closing:
+            if not self._closed and len(self._spare) < _CONNECTIONS:
+                self._spare.append(connection)
+                return
+        connection.close()
 
     def _drop_spare(self) -> None:
         while self._spare:

@@ -148,8 +148,13 @@ class Log:
                 return known, row[1]
         asked = SELECT_HELD_RUN.send(connection, claim_params(claim))
         newer = SELECT_NEWER_THAN_VIEW.send(connection, {"in_run": claim.run_id})
-        found = asked.rows()
-        return (self._told(connection, claim.run_id, found[0], newer.rows()), found[0][1]) if found else None
+        found, rest = asked.rows(), newer.rows()
+        if not found:
+            return None
+        # Whoever had the run's lock before us may have written its view anew between our two questions.
+        view_seq = found[0][1]
+        follows = bool(rest) and rest[0][1] == view_seq + 1
+        return self._told(connection, claim.run_id, found[0], rest if follows else None), view_seq
 
     def committed(self, connection: Connection, tried: Tried) -> list[Event] | None:
         """What an earlier try has placed, if it came into the log. The run must have been locked before."""

@@ -145,11 +145,17 @@ def _ignore(_: Any) -> None:
 
 
 def _written(value: Any) -> bytes | None:
-    if value is None or isinstance(value, bytes):
-        return value
-    if value is True or value is False:
-        return b"t" if value else b"f"
-    return str(value).encode()
+    write = _WRITTEN.get(type(value))
+    return write(value) if write is not None else str(value).encode()
+
+
+_WRITTEN: dict[type, Callable[[Any], bytes | None]] = {
+    str: str.encode,
+    int: lambda value: b"%d" % value,
+    bool: lambda value: b"t" if value else b"f",
+    bytes: lambda value: value,
+    type(None): lambda value: None,
+}
 
 
 def _reader(kind: int) -> Callable[[bytes | None], Any]:

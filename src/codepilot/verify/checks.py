@@ -6,7 +6,6 @@ none repeats a secret in its evidence.
 
 from __future__ import annotations
 
-import ast
 import math
 import re
 from collections import Counter
@@ -21,23 +20,31 @@ from codepilot.executor import DiffResult, FileChange, Violation
 from codepilot.verify import bracecode, testcode
 from codepilot.verify.generated import Scan, generated_code
 from codepilot.verify.guarded import bends_runner, is_test
+from codepilot.verify.leftovers import BREAKPOINTS, DEBUG_LINES, MARKERS, debug_calls, speaks
 from codepilot.verify.regression import regression_test, silent_tests
 
 Read = Callable[[str], bytes | None]
 """The content of a path, None where there is no such file."""
 
 MAX_EVIDENCE = 10
+MAX_IMPORTS = 20
 
 SKIPS = re.compile(
     r"""@?pytest\.mark\.(?:skip|skipif|xfail)\b | \bpytest\.(?:skip|xfail|importorskip)\s*\(
     | @?unittest\.(?:skip|expectedFailure) | ^\s*@(?:skip|skipIf|skipUnless|expectedFailure)\b
-    | (?:^|\s)@(?:Ignore|Disabled\w*|EnabledIf\w*|EnabledOn\w*)\b | \bassume(?:True|False|That|NotNull|NoException)\s*\(
-    | \bself\.skipTest\s*\( | \bSkipTest\b | ^\s*__test__\s*=\s*False | \bcollect_ignore(?:_glob)?\b
+    | \bself\.skipTest\s*\( | \bSkipTest\b | ^\s*__test__\s*=\s*False | \bcollect_ignore(?:_glob)?\b""",
+    re.VERBOSE,
+)
+TEST_SKIPS = re.compile(
+    r"""(?:^|\s)@(?:Ignore|Disabled\w*|EnabledIf\w*|EnabledOn\w*)\b
+    | \bassume(?:True|False|That|NotNull|NoException)\s*\(
     | \b(?:it|test|describe|suite|context|specify)\.(?:\w{1,20}\.){0,3}(?:skip|todo|only|skipIf|runIf)\b
     | ^\s*(?:xit|xtest|xdescribe|xcontext|xspecify|fit|fdescribe)\s*[.(] | \b(?:this|t|ctx|context)\.(?:skip|todo)\s*\(
     | \b(?:it|test|describe)\([^{}]{0,200}\{[^{}]{0,100}\b(?:skip|todo|only)\s*:\s*(?!false\b)""",
     re.VERBOSE,
 )
+"""What skips only where tests are: elsewhere these are everybody's words."""
+TESTING = re.compile(rb"org\.junit|org\.testng|io\.kotest|node:test|@jest/|\bvitest\b|@playwright/|\bdescribe\s*\(")
 CODE = (".py", ".pyi", *bracecode.JVM, *bracecode.SCRIPT, ".vue", ".svelte")
 SECRETS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("a private key", re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----")),
@@ -52,7 +59,7 @@ SECRETS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("a password in a URL", re.compile(r"\b[a-z][a-z0-9+.-]{0,30}://[^\s/:@'\"{}$<>]+:[^\s/:@'\"{}$<>]{3,}@[^\s'\"]")),
 )
 SECRET_NAMED = re.compile(
-    r"(?i)\b\w*(?:secret|token|passw(?:or)?d|passwd|api_?key|access_?key|private_?key|credential)\w*['\"]?\s*(?::\s*\w+\s*)?[:=]\s*"
+    r"(?i)\b\w{0,60}?(?:secret|token|passw(?:or)?d|passwd|api_?key|access_?key|private_?key|credential)\w{0,60}['\"]?\s{0,20}(?::\s{0,20}\w{1,60}\s{0,20})?[:=]\s{0,20}"
     r"['\"]([^'\"\s]{8,})['\"]"
 )
 PLACEHOLDER = re.compile(
@@ -62,10 +69,6 @@ LONG_LITERAL = re.compile(r"['\"]([A-Za-z0-9+/_=-]{40,})['\"]")
 NAMED_ENTROPY = 3.0
 LITERAL_ENTROPY = 4.7
 
-MARKERS = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
-DEBUG_LINES = re.compile(r"\bconsole\.(?:log|debug|trace)\s*\(|\bSystem\.(?:out|err)\.print|\.printStackTrace\s*\(")
-BREAKPOINTS = re.compile(r"(?:^|[;{}])\s*debugger\s*(?:;|$)")
-DEBUG_MODULES = frozenset({"pdb", "ipdb", "pudb", "wdb", "remote_pdb"})
 TEST_AWARE = re.compile(
     r"PYTEST_CURRENT_TEST|\bin\s+sys\.modules\b.{0,200}(?:pytest|unittest)|(?:pytest|unittest)['\"]\s+in\s+sys\.modules|\b_pytest\b|\bos\._exit\s*\("
     r"|forName\s*\(\s*\"org\.(?:junit|testng)|\"(?:surefire|org\.gradle\.test)\.|\bgetRuntime\(\)\.halt\s*\("
@@ -105,7 +108,11 @@ class ChangedFile:
 
     def gained(self, pattern: re.Pattern[str]) -> list[tuple[int, str]]:
         """Where added lines hold the pattern, if the file has more of it than before: an edited line may keep it."""
-        found = [(number, match[0].strip()) for number, line in self.added if (match := pattern.search(line))]
+        found = [
+            (number, match[match.lastindex or 0].strip())
+            for number, line in self.added
+            if (match := pattern.search(line))
+        ]
         if not found or self.before is None:
             return found
         counts = [sum(1 for line in _lines(side) if pattern.search(line)) for side in (self.before, self.after)]
@@ -113,8 +120,20 @@ class ChangedFile:
 
     @cached_property
     def removed(self) -> bool:
-        """Whether any line of the old side is gone."""
-        return bool(Counter(_lines(self.before)) - Counter(_lines(self.after)))
+        """Whether any line of the old side is gone. A comma behind it, or more names in an import, make it no other."""
+        old, new = (
+            Counter(line.rstrip().removesuffix(",") for line in _lines(side)) for side in (self.before, self.after)
+        )
+        gone = list(old - new)
+        if len(gone) > MAX_IMPORTS:
+            return True
+        after = (self.after or b"").decode("utf-8", "replace") if gone else ""
+        return not all(self.path.endswith(bracecode.SCRIPT) and bracecode.widened(line, after) for line in gone)
+
+    @cached_property
+    def tests(self) -> bool:
+        """Whether it holds tests, by its place or by what it uses."""
+        return is_test(self.path) or any(TESTING.search(side or b"") for side in (self.before, self.after))
 
 
 def _lines(content: bytes | None) -> list[str]:
@@ -139,7 +158,8 @@ def no_disabled_tests(files: Sequence[ChangedFile]) -> PolicyCheck:
 
 def _disabled(file: ChangedFile) -> Iterable[str]:
     if file.path.endswith(CODE):
-        yield from (f"{file.path}:{number} skips tests" for number, _ in file.gained(SKIPS))
+        found = [*file.gained(SKIPS), *(file.gained(TEST_SKIPS) if file.tests else ())]
+        yield from (f"{file.path}:{number} skips tests" for number, _ in found)
     if not is_test(file.path) or file.before is None:
         return
     if file.after is None:
@@ -247,36 +267,22 @@ def no_debug_left(files: Sequence[ChangedFile]) -> PolicyCheck:
 
 
 def _debug(file: ChangedFile) -> Iterable[str]:
+    speaking = speaks(file.path, file.before, file.after)
     yield from (f"{file.path}:{number} adds a {marker}" for number, marker in file.gained(MARKERS))
     if not file.is_python:
         if file.path.endswith(CODE):
             yield from (f"{file.path}:{number} adds a breakpoint" for number, _ in file.gained(BREAKPOINTS))
-            yield from (f"{file.path}:{number} adds debug output" for number, _ in file.gained(DEBUG_LINES))
+            printed = () if speaking else file.gained(DEBUG_LINES)
+            yield from (f"{file.path}:{number} adds debug output" for number, _ in printed)
         return
     new = testcode.parsed(file.after)
     if new is None:
         return
     old = testcode.parsed(file.before)
-    fresh = _debug_calls(new) - (_debug_calls(old) if old is not None else Counter())
-    if file.before is None:
+    fresh = debug_calls(new) - (debug_calls(old) if old is not None else Counter())
+    if speaking:
         del fresh["print"]
     yield from (f"{file.path} adds {name}" for name in sorted(fresh))
-
-
-def _debug_calls(tree: ast.Module) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            called = node.func
-            if isinstance(called, ast.Name) and called.id in ("print", "breakpoint", "set_trace"):
-                found[called.id] += 1
-            elif isinstance(called, ast.Attribute) and called.attr == "set_trace":
-                found["set_trace"] += 1
-        elif isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names if alias.name in DEBUG_MODULES)
-        elif isinstance(node, ast.ImportFrom) and node.module in DEBUG_MODULES:
-            found[node.module] += 1
-    return found
 
 
 def no_new_syntax_errors(files: Sequence[ChangedFile]) -> PolicyCheck:

@@ -53,9 +53,18 @@ def _silent_python(file: Changed) -> list[str]:
         return []
     known = testcode.test_functions(old) if old is not None else {}
     functions = [node for node in ast.walk(new) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    helpers = {node.name for node in functions if _asserts(node, frozenset())}
+    helpers = frozenset(node.name for node in functions if _asserts(node, frozenset()))
     fresh = {name: node for name, node in testcode.test_functions(new).items() if name not in known}
-    return [name for name, node in fresh.items() if not _asserts(node, frozenset(helpers)) and not _is_abstract(node)]
+    silent = (name for name, node in fresh.items() if not _asserts(node, helpers | _from_elsewhere(node, new)))
+    return [name for name in silent if not _is_abstract(fresh[name])]
+
+
+def _from_elsewhere(function: ast.FunctionDef | ast.AsyncFunctionDef, module: ast.Module) -> frozenset[str]:
+    """Names that may assert and cannot be followed: the test's fixtures, and what comes from files that help tests."""
+    given = (argument.arg for argument in (*function.args.args, *function.args.kwonlyargs))
+    imports = (node for node in ast.walk(module) if isinstance(node, ast.ImportFrom))
+    helping = (node for node in imports if node.level or bracecode.HELPS.search(node.module or ""))
+    return frozenset((*given, *(alias.asname or alias.name for node in helping for alias in node.names)))
 
 
 def _asserts(function: ast.AST, helpers: frozenset[str]) -> bool:

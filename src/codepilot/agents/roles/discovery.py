@@ -31,8 +31,12 @@ def all_parts() -> tuple[Role, ...]:
 def _usable(role: object, known: list[Role]) -> Role:
     if not isinstance(role, Role):
         raise TypeError(f"it is a {type(role).__name__}, not a Role")
+    if not role.name.strip() or not role.name.isprintable():
+        raise ValueError(f"its name is {role.name!r}")
     if role.state is not State.IMPLEMENT:
         raise ValueError(f"it plays {role.state}; installed roles play parts of {State.IMPLEMENT}")
     if role.name in [other.name for other in known]:
         raise ValueError(f"there is a role {role.name} already")
+    role.template.read_text(encoding="utf-8")
+    role.schema()
     return role

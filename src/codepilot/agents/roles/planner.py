@@ -5,6 +5,7 @@ from pathlib import Path
 from codepilot.agents.protocol import Desk
 from codepilot.agents.roles import sections
 from codepilot.agents.roles.role import Names, Role, Sections
+from codepilot.core.areas import misnamed
 from codepilot.core.contract import Contract
 from codepilot.core.events import State
 from codepilot.core.plan import Plan
@@ -31,6 +32,9 @@ def _check(made: Contract, names: Names) -> list[str]:
             )
         if node.kind == "agent" and node.role and node.role not in names.roles:
             wrong.append(f"node {node.id}: there is no role {node.role!r}; use one of {', '.join(sorted(names.roles))}")
+    for area in (*made.allowed_areas, *made.forbidden_areas) if isinstance(made, Plan) else ():
+        if misnamed(area):
+            wrong.append(f"{area!r}: areas are relative to the root of the repository, without `..`")
     if isinstance(made, Plan) and made.nodes and all(node.kind == "tool" for node in made.nodes):
         wrong.append("nodes: at least one must be of kind agent")
     return wrong

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from codepilot.agents.protocol import Desk
 from codepilot.agents.roles import sections
-from codepilot.agents.roles.role import Role, Sections
+from codepilot.agents.roles.role import Names, Role, Sections
 from codepilot.core.artifacts import Review
-from codepilot.core.contract import JsonObject
+from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.events import State
 from codepilot.skills import score_patch_quality
 
@@ -25,6 +25,13 @@ def _filled(desk: Desk) -> JsonObject:
     return {"patch_loc": quality.added + quality.removed}
 
 
+def _check(made: Contract, names: Names) -> list[str]:
+    """Nobody could act on a refusal without a reason."""
+    if isinstance(made, Review) and made.verdict == "REQUEST_CHANGES" and not any(map(str.strip, made.reasons)):
+        return ["reasons: say what must be different, or approve"]
+    return []
+
+
 def _unreadable(why: str) -> JsonObject:
     """What cannot be read is no approval."""
     return {"verdict": "REQUEST_CHANGES", "reasons": [f"the reviewer gave no verdict that can be read: {why}"]}
@@ -41,5 +48,6 @@ REVIEWER = Role(
     state=State.REVIEW,
     given=("patch_loc", "policy_checks"),
     filled=_filled,
+    check=_check,
     unreadable=_unreadable,
 )

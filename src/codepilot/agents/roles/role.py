@@ -102,6 +102,7 @@ def opening(role: Role, desk: Desk, tools: str, part: Sections | None = None) ->
     system = Template(_text(FRAME)).substitute(
         name=role.name,
         purpose=role.purpose,
+        network=_reached(desk),
         guidance=_text(role.template).strip(),
         tools=tools,
         schema=role.schema(),
@@ -109,6 +110,11 @@ def opening(role: Role, desk: Desk, tools: str, part: Sections | None = None) ->
     sections = {"Task": desk.run.task.goal.natural, **role.inputs(desk), **(part or {})}
     task = "\n\n".join(f"# {title}\n{text.strip()}" for title, text in sections.items() if text.strip())
     return Message(role="system", content=system), Message(role="user", content=task)
+
+
+def _reached(desk: Desk) -> str:
+    hosts = ", ".join(desk.run.task.hosts)
+    return f"Of the network there is only {hosts}." if hosts else "There is no network."
 
 
 @cache

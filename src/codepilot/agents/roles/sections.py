@@ -22,7 +22,7 @@ def constraints(desk: Desk) -> str:
 
 
 def project(desk: Desk) -> str:
-    return f"The test runner is {desk.project.runner}; `run_tests([…])` runs it."
+    return f"The platform runs the tests by {desk.project.runner}."
 
 
 def failing_tests(desk: Desk) -> str:

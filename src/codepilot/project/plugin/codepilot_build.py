@@ -38,6 +38,7 @@ class Telling:
         self._found: dict[str, list[str]] = {name: [] for name in asked}
         self._seen: set[str] = set()
         self._warned = 0
+        self._red = self._red_beside = False
         self.troubled = False
         self._channel.send("start", runner=runner)
 
@@ -56,8 +57,11 @@ class Telling:
     def test(self, test: str, outcome: str, **more: Any) -> None:
         """A test's end: passed, failed, error or skipped."""
         test = frames.short_id(test)
+        red = outcome in ("failed", "error")
         if self._meant and not self._asked_for(test):
+            self.beside(red)
             return
+        self._red = self._red or red
         if test not in self._seen:
             self._seen.add(test)
             self._channel.send("collected", ids=[test])
@@ -71,6 +75,10 @@ class Telling:
             if test not in self._seen:
                 self._found[name].append(test)
         return bool(names)
+
+    def beside(self, red: bool = True) -> None:
+        """Something that nobody asked for was run as well, and may be why the tool ended as it did."""
+        self._red_beside = self._red_beside or red
 
     def unloadable(self, place: str, **more: Any) -> None:
         """A file that could not be compiled or loaded, whatever was asked for."""
@@ -96,6 +104,8 @@ class Telling:
             self._channel.send_ids("missing", [name for name, tests in self._found.items() if not tests])
         if code == 0 and not self._seen and not self._meant:
             code = NO_TESTS
+        if self._red_beside and not self._red and not self.troubled:
+            code = 0
         self._channel.send("end", exit_code=code)
         return code
 

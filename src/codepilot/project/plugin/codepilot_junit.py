@@ -28,7 +28,10 @@ _METHOD = re.compile(r"^(?P<group>(?:.*\.)?[A-Z_][\w$]*)\.(?P<method>[a-z_][\w$]
 
 
 class Name(NamedTuple):
-    """A test as people write it: a class with or without its package, a method or none. `package` ends in a dot."""
+    """A test as people write it: a class with or without its package, a method or none.
+
+    A `package` ends in a dot, and a dot alone stands for all there is.
+    """
 
     group: str
     method: str = ""
@@ -37,7 +40,7 @@ class Name(NamedTuple):
     def matches(self, test: str) -> bool:
         group, _, method = test.partition("#")
         if self.package:
-            return group.startswith(self.package)
+            return self.package == "." or group.startswith(self.package)
         if self.method and self.method not in (method, _PARAMETERS.sub("", method)):
             return False
         return f".{group}$".endswith(f".{self.group}$") or (not self.method and f".{self.group}$" in f".{group}$")
@@ -52,11 +55,12 @@ def parsed(asked: str) -> Name:
     place, mark, method = asked.replace("::", "#").partition("#")
     if place.startswith("./"):
         place = place[2:]
-    if _SOURCE.search(place) or "/" in place:
-        dotted = _ROOTS.sub("", _SOURCE.sub("", place).rstrip("/") + "/").rstrip("/").replace("/", ".")
-        if not _SOURCE.search(place):
-            return Name("", package=f"{dotted}." if dotted else ".")
-        return Name(dotted, method)
+    if _SOURCE.search(place):
+        return Name(_ROOTS.sub("", _SOURCE.sub("", place)).replace("/", "."), method)
+    if "/" in place or place in (".", ""):
+        below = _ROOTS.match(f"{place.rstrip('/')}/")
+        package = place.rstrip("/")[below.end() :].replace("/", ".") if below else ""
+        return Name("", package=f"{package}.")
     told = _METHOD.match(place)
     if told and not mark:
         return Name(told["group"], told["method"])

@@ -24,6 +24,7 @@ LENIENT = ("-DfailIfNoTests=false", "-Dsurefire.failIfNoSpecifiedTests=false")
 MAX_PROBLEMS = 50
 
 _PLACED = re.compile(r"^\[(ERROR|WARNING)\] (/\S.*?\.(?:java|kt|groovy|scala)):\[?(\d+)(?:,(\d+))?\]? (.*)")
+_UNPLACED = re.compile(r"^\[WARNING\] (/\S.*?\.(?:java|kt|groovy|scala)): (?:\1 )?(.*)")
 _MORE = re.compile(r"^\[ERROR\] {2,}(\S.*)|^ {2,}(\S.*)")
 _OFFLINE = re.compile(r"offline mode and the artifact (\S+) has not been downloaded|offline mode.*?artifact (\S+:\S+)")
 _UNRESOLVED = re.compile(
@@ -47,6 +48,10 @@ class Log:
         placed = _PLACED.match(line)
         if placed:
             self._compiler(placed[1], relative(placed[2]), placed[3], placed[5])
+            return
+        unplaced = _UNPLACED.match(line)
+        if unplaced:
+            self._telling.warning(f"{relative(unplaced[1])}: {unplaced[2]}")
             return
         more = _MORE.match(line)
         if more and self._open is not None:

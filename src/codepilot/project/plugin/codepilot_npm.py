@@ -27,6 +27,7 @@ MAX_REPORT = 64 << 20
 TAIL = 60
 
 _MISSING = re.compile(r"Cannot find (?:module|package) '([^'./][^']*)'|Failed to resolve import \"([^\"./][^\"]*)\"")
+_UNCOMPILED = re.compile(r"SyntaxError|Transform failed|[Pp]arse (?:failure|error)|Failed to parse|error TS\d+")
 _SOURCE = re.compile(r"^[^:]+\.[cm]?[jt]sx?(?=::|$)")
 
 
@@ -73,10 +74,7 @@ class Report:
         place = relative(file) if file else "."
         if not isinstance(names, list) or not names:
             if event == "broken":
-                said = str(told.get("message") or "")
-                found = _MISSING.search(said)
-                missing = next(filter(None, found.groups())) if found else ""
-                self._telling.unloadable(place, **_error(told), missing_module=missing)
+                self._broken(place, told)
             return
         test = f"{place}::{SEPARATOR.join(' '.join(str(name).split()) for name in names)}"
         if event == "run":
@@ -84,6 +82,24 @@ class Report:
         elif event == "test":
             duration = told.get("duration")
             self._telling.test(test, str(told.get("outcome")), **_error(told), duration=duration or 0)
+
+    def _broken(self, place: str, told: dict[str, Any]) -> None:
+        """A file that could not be loaded, told of if what was asked for may lie in it."""
+        if self._telling.asked and not any(_may_hold(place, name) for name in self._telling.asked):
+            self._telling.beside()
+            return
+        error = _error(told)
+        found = _MISSING.search(error["message"])
+        missing = next(filter(None, found.groups())) if found else ""
+        if _UNCOMPILED.search(f"{error['error_type']} {error['message']}"):
+            error["error_type"] = "SyntaxError"
+        self._telling.unloadable(place, **error, missing_module=missing)
+
+
+def _may_hold(place: str, asked: str) -> bool:
+    file = asked.partition("::")[0]
+    file = file[2:] if file.startswith("./") else file
+    return not Path(file).exists() or file in (".", place) or place.startswith(f"{file.rstrip('/')}/")
 
 
 def _error(told: dict[str, Any]) -> dict[str, str]:

@@ -1,0 +1,277 @@
+"""Thinking runs through the real SDKs and the engine, against a scripted provider: what goes wrong, and how it ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_kit import APPROVE, DONE, MAP, PLAN, result, states
+
+from codepilot.core.events import Event, EventType, State
+from codepilot.core.failures import FailureKind
+from codepilot.core.run import Run
+from codepilot.engine import Checking, Crew, House, Worker, cancel, make_task, resume, submit, verify_again
+from codepilot.engine import Request as Wanted
+from codepilot.telemetry import now_us
+from model_server import Answer, Call, Cut, Garbage, HttpError, ModelServer, Request, Said, StreamError
+
+ANTHROPIC = "anthropic:claude-sonnet-4-6"
+THOUGHT = result(root_cause="it is no product", fix_hypothesis="multiply")
+
+
+def run(code: str, text: str = "") -> Call:
+    return Call("python", {"code": code}, text=text)
+
+
+def replaced(old: str, new: str) -> Call:
+    return run(f"write_file('shapes.py', read_file('shapes.py').replace({old!r}, {new!r}, 1))")
+
+
+LOOK = run("print(read_file('shapes.py'))", "I read the code first.")
+TRY = run("run_tests(['test_shapes.py'])")
+WRONG, RIGHT = replaced("width + height", "width - height"), replaced("width + height", "width * height")
+MEND = replaced("width - height", "width * height")
+
+
+def without_tools(script: Sequence[Answer]) -> Callable[[Request], Answer]:
+    """A server that knows no tools, and a model that writes fenced blocks therefore."""
+    left = iter(script)
+
+    def answer(request: Request) -> Answer:
+        if "tools" in request.body:
+            return HttpError(400, {"error": {"message": "this model does not support tools"}})
+        said = next(left)
+        if isinstance(said, Call) and not isinstance(said.arguments, str):
+            return f"{said.text}\n```python\n{said.arguments['code']}\n```"
+        return said
+
+    return answer
+
+
+class Place:
+    """A house with a provider: `begin` records a run, `work` drives it as a worker would."""
+
+    def __init__(self, house: House, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.house, self.checkout, self._monkeypatch = house, checkout, monkeypatch
+        self.heard: list[str] = []
+
+    def begin(self, server: ModelServer, model: str = ANTHROPIC, **asked: Any) -> Run:
+        for name, value in server.environ.items():
+            self._monkeypatch.setenv(name, value)
+        wanted = Wanted(repo=str(self.checkout), agent="codeact", model=model, **asked)
+        return submit(self.house, make_task(wanted, server.environ))
+
+    def work(self, run_id: str) -> tuple[Run, list[Event]]:
+        ended = Worker(self.house, hear=self.heard.append).drive(run_id)
+        self.house.store.check(run_id)
+        return ended, self.house.store.events(run_id)
+
+    def drive(self, server: ModelServer, model: str = ANTHROPIC, **asked: Any) -> tuple[Run, list[Event]]:
+        return self.work(self.begin(server, model, **asked).run_id)
+
+
+@pytest.fixture
+def place(house: House, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    return Place(house, checkout, monkeypatch)
+
+
+def of(events: Sequence[Event], kind: EventType) -> list[Any]:
+    return [event.data for event in events if event.type is kind]
+
+
+@pytest.mark.parametrize("model", [ANTHROPIC, "openai:gpt-5.1", "compatible"])
+def test_a_model_reads_patches_wrongly_reads_the_error_and_patches_right(place: Place, model: str) -> None:
+    script = [MAP, PLAN, LOOK, WRONG, TRY, MEND, TRY, DONE, APPROVE]
+    with ModelServer(without_tools(script) if model == "compatible" else script) as server:
+        ended, events = place.drive(server, server.compatible if model == "compatible" else model)
+        requests = [request for request in server.requests if model != "compatible" or "tools" not in request.body]
+    assert (ended.state, ended.verdict, ended.spent.iterations) == (State.DONE, "confirmed", 1)
+    assert "I read the code first." in "".join(place.heard)
+    assert len(place.heard) > len(requests), "words are heard while they come"
+    assert "return width + height" in requests[3].last
+    assert "AssertionError: -1 != 12" in requests[5].last
+    assert "2 passed" in requests[7].last
+    assert ended.spent.turns == len(requests) == len(of(events, EventType.TURN_STARTED))
+    assert ended.spent.tokens == 110 * len(requests)
+    assert (ended.spent.cost_usd > 0) == (model != "compatible")
+    assert ended.bundle is not None
+    assert verify_again(place.house, Path(ended.bundle), Checking(), {}).ok
+
+
+def test_two_red_cycles_lead_to_a_new_plan_and_it_holds(place: Place) -> None:
+    other = replaced("width + height", "width // height")
+    script = [MAP, PLAN, WRONG, DONE, THOUGHT, other, DONE, THOUGHT, PLAN, RIGHT, DONE, APPROVE]
+    with ModelServer(script) as server:
+        ended, events = place.drive(server)
+        replanned = server.requests[8].text
+    assert (ended.state, ended.verdict, ended.spent.iterations) == (State.DONE, "confirmed", 3)
+    assert states(events).count(State.PLAN) == 2
+    assert "width - height" in replanned
+    assert "width // height" in replanned
+
+
+def test_a_change_is_refused_by_the_checks_then_by_the_reviewer_and_improves(place: Place) -> None:
+    debug = replaced("return width + height", "print(width)\n    return width * height")
+    refusal = result(verdict="REQUEST_CHANGES", reasons=["say which unit"])
+    better = replaced("return width + height", "return width * height  # in square metres")
+    with ModelServer([MAP, PLAN, debug, DONE, RIGHT, DONE, refusal, better, DONE, APPROVE]) as server:
+        ended, events = place.drive(server)
+        asked = [request.text for request in server.requests]
+    assert (ended.state, ended.spent.iterations) == (State.DONE, 3)
+    verdicts = [recorded.review.verdict for recorded in of(events, EventType.REVIEW_RECORDED)]
+    assert verdicts == ["REQUEST_CHANGES", "REQUEST_CHANGES", "APPROVE"]
+    assert "no_debug_left" in asked[4]
+    assert "say which unit" in asked[7]
+    assert ended.proposal is not None
+    assert "square metres" in ended.proposal.patch.diff
+
+
+RED = [WRONG, DONE, THOUGHT]
+
+
+@pytest.mark.parametrize(
+    ("budget", "first", "second"),
+    [
+        ({"iterations": 1}, [MAP, PLAN, *RED], [RIGHT, DONE, APPROVE]),
+        ({"turns_per_step": 2}, [MAP, PLAN, LOOK, TRY], [RIGHT, DONE, APPROVE]),
+        ({"turns": 4}, [MAP, PLAN, LOOK, TRY], [RIGHT, DONE, APPROVE]),
+        ({"tokens": 5_500}, [MAP, PLAN], [RIGHT, DONE, APPROVE]),
+        ({"cost_usd": 0.06}, [MAP, PLAN], [RIGHT, DONE, APPROVE]),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_spent_budget_stops_before_the_next_call_and_is_granted_once_more(
+    place: Place, budget: dict[str, float], first: list[Answer], second: list[Answer]
+) -> None:
+    with ModelServer([*first, *second]) as server:
+        ended, _ = place.drive(server, budget=budget)
+        asked = len(server.requests)
+        assert (ended.state, ended.failure and ended.failure.kind) == (State.ABORTED, FailureKind.BUDGET_EXCEEDED)
+        assert ended.failure is not None
+        assert ended.failure.details["budget"] == next(iter(budget))
+        assert ended.spent.tokens == 110 * asked
+        assert asked == len(first), "nothing was asked that the budget had no room for"
+        assert resume(place.house, ended.run_id).grants == 2
+        again, _ = place.work(ended.run_id)
+    assert (again.state, again.verdict) == (State.DONE, "confirmed"), again.failure
+
+
+@pytest.mark.parametrize("name", ["wall_sec", "step_wall_sec"])
+def test_a_model_that_thinks_for_too_long_is_hung_up_on(place: Place, name: str) -> None:
+    with ModelServer([Said(MAP, pause_sec=90.0)]) as server:
+        ended, events = place.drive(server, budget={name: 5.0})
+        assert ended.failure is not None
+        assert (ended.state, ended.failure.details["budget"]) == (State.ABORTED, name)
+        assert len(server.requests) == 1
+        _until(lambda: server.hung_up == 1)
+    assert ended.spent.wall_us < 30e6
+    assert ended.spent.tokens == of(events, EventType.MODEL_ASKED)[0].estimate.tokens
+    again = resume(place.house, ended.run_id)
+    assert (again.state, again.grants) == (State.MAP_REPO, 2)
+
+
+def test_a_patch_that_is_too_long_goes_back_and_a_command_that_is_too_slow_is_told(place: Place) -> None:
+    padded = "return width * height\n" + "\n\n\ndef more(): return 1\n" * 9
+    long = replaced("return width + height", padded)
+    slow = run("import time\ntime.sleep(60)")
+    budget = {"patch_lines": 10, "command_sec": 5}
+    with ModelServer([MAP, PLAN, slow, long, DONE, RIGHT, DONE, APPROVE]) as server:
+        ended, events = place.drive(server, budget=budget)
+        told, refused = server.requests[3].last, server.requests[5].text
+    assert ended.state is State.DONE
+    assert "timeout" in told
+    assert "patch_within_size_limit" in refused
+    assert of(events, EventType.REVIEW_RECORDED)[0].review.verdict == "REQUEST_CHANGES"
+
+
+def test_one_run_meets_what_providers_do_and_goes_on(place: Place) -> None:
+    troubles = [
+        HttpError(529),
+        MAP,
+        HttpError(429, headers={"Retry-After": "2"}),
+        PLAN,
+        Cut("half a th"),
+        RIGHT,
+        Garbage(),
+        Call("python", "{not json"),
+        DONE,
+        StreamError(),
+        APPROVE,
+    ]
+    with ModelServer(troubles) as server:
+        ended, events = place.drive(server)
+        assert len(server.requests) == len(troubles)
+    assert (ended.state, ended.verdict) == (State.DONE, "confirmed")
+    assert ended.spent.turns == 5
+    asked = [event.at for event in events if event.type in (EventType.MODEL_ASKED, EventType.TURN_STARTED)]
+    assert asked[3] - asked[2] >= 2_000_000, "the provider asked to be left alone for so long"
+
+
+def test_a_refusal_ends_the_run_with_what_the_model_said(place: Place) -> None:
+    with ModelServer([MAP, Said("I will not do that.", stop="refusal")]) as server:
+        ended, _ = place.drive(server)
+    assert ended.failure is not None
+    assert (ended.state, ended.failure.kind) == (State.FAILED, FailureKind.MODEL_REFUSED)
+    assert "I will not do that" in ended.failure.message
+
+
+def test_a_quota_parks_the_run_and_a_worker_goes_on_by_itself(place: Place) -> None:
+    resets = time.time() + 2.5
+    spent = {"error": {"type": "rate_limit_error", "message": "exceeded your current quota", "resets_at": resets}}
+    with ModelServer([MAP, HttpError(429, spent), PLAN, RIGHT, DONE, APPROVE]) as server:
+        begun = place.begin(server)
+        crew = Crew(place.house, Worker(place.house), concurrency=1)
+        working = threading.Thread(target=crew.run)
+        working.start()
+        try:
+            _until(lambda: place.house.store.load(begun.run_id).terminal, 60)
+        finally:
+            crew.stop()
+            working.join()
+        asked = len(server.requests)
+    ended, events = place.house.store.load(begun.run_id), place.house.store.events(begun.run_id)
+    assert (ended.state, asked) == (State.DONE, 6)
+    assert [blocked.until for blocked in of(events, EventType.RUN_BLOCKED)] == [round(resets * 1e6)]
+    assert next(event.at for event in events if event.type is EventType.RUN_RESUMED) >= resets * 1e6
+
+
+def test_an_observation_of_200_000_tokens_is_shown_in_part(place: Place) -> None:
+    shout = run("for number in range(100_000):\n    print('line', number)")
+    with ModelServer([MAP, PLAN, shout, RIGHT, DONE, APPROVE]) as server:
+        ended, events = place.drive(server)
+        shown = server.requests[3].last
+    assert ended.state is State.DONE
+    assert len(shown) < 10_000
+    (kept,) = [event.artifacts[0] for event in events if event.type is EventType.TURN_FINISHED and event.artifacts]
+    assert kept.uri in shown
+    assert len(place.house.artifacts.get(kept)) > 1_000_000
+
+
+def test_cancelling_hangs_up_on_a_stalled_stream(place: Place) -> None:
+    with ModelServer([Said(MAP, pause_sec=60.0)]) as server:
+        begun = place.begin(server)
+        working = threading.Thread(target=place.work, args=(begun.run_id,))
+        working.start()
+        _until(lambda: len(server.requests) == 1, 30)
+        asked = time.monotonic()
+        cancel(place.house, begun.run_id)
+        working.join(20)
+        took = time.monotonic() - asked
+        _until(lambda: server.hung_up == 1)
+    ended = place.house.store.load(begun.run_id)
+    assert ended.failure is not None
+    assert (ended.state, ended.failure.kind) == (State.ABORTED, FailureKind.CANCELLED)
+    assert took < 3
+    estimate = of(place.house.store.events(begun.run_id), EventType.MODEL_ASKED)[0].estimate
+    assert ended.spent.tokens == estimate.tokens
+
+
+def _until(true: Callable[[], bool], seconds: float = 5.0) -> None:
+    deadline = now_us() + int(seconds * 1e6)
+    while not true() and now_us() < deadline:
+        time.sleep(0.02)
+    assert true()

@@ -1,0 +1,93 @@
+"""The watcher stops what must stop, and nothing else: a step that is over is none of its business."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from codepilot.core.decide import Succeeded, decide, start
+from codepilot.core.events import EventType
+from codepilot.core.failures import FailureKind
+from codepilot.core.task import Budget, Goal, TaskSpec
+from codepilot.engine.watch import Watch, Watcher
+from codepilot.store import Claim, Requests, Start, Store, new_id
+from codepilot.store.faults import Interrupted
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store.open(tmp_path / "codepilot.db")
+    yield opened
+    opened.close()
+
+
+def begun(store: Store, **budget: float) -> Start:
+    run_id = new_id("r")
+    task = TaskSpec(
+        task_id=new_id("t"), goal=Goal(natural="x"), repo="/somewhere", budget=Budget.model_validate(budget)
+    )
+    store.create_run(run_id, start(task, run_id))
+    found = store.start("w-one", run_id)
+    assert found is not None
+    return found
+
+
+def watch_of(store: Store, started: Start, interrupted: threading.Event) -> Watch:
+    return Watch(store, started.run, started.claim, interrupted.set, threading.Event(), pause_interrupts=True)
+
+
+def test_a_step_that_ended_while_it_was_looked_at_interrupts_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step's executor belongs to the next step of the run by then."""
+    interrupted, looking, over = threading.Event(), threading.Event(), threading.Event()
+    really = store.queue.standing
+
+    def standing(worker: str) -> dict[Claim, Requests]:
+        looking.set()
+        over.wait(10)
+        return really(worker)
+
+    monkeypatch.setattr(store.queue, "standing", standing)
+    started = begun(store)
+    with Watcher(store, "w-one").over(watch_of(store, started, interrupted)):
+        assert looking.wait(10)
+    events, following = store.commit_and_start(started.claim, lambda run: decide(run, Succeeded(), run.updated_at))
+    assert events[0].type is EventType.STEP_SUCCEEDED
+    assert following is not None
+    over.set()
+    assert not interrupted.wait(1.0)
+
+
+def test_a_spent_budget_is_noticed_while_the_store_is_away(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(worker: str) -> dict[Claim, Requests]:
+        raise Interrupted(FailureKind.STORE_UNAVAILABLE, "The server is away.")
+
+    interrupted = threading.Event()
+    started = begun(store, step_wall_sec=1, wall_sec=60)
+    monkeypatch.setattr(store.queue, "standing", away)
+    watch = watch_of(store, started, interrupted)
+    with Watcher(store, "w-one").over(watch):
+        assert interrupted.wait(5)
+    assert watch.spent is not None
+
+
+def test_an_interruption_is_over_before_the_next_step_begins(store: Store) -> None:
+    done: list[float] = []
+
+    def slow() -> None:
+        time.sleep(0.3)
+        done.append(time.monotonic())
+
+    started = begun(store)
+    watch = Watch(store, started.run, started.claim, slow, threading.Event(), pause_interrupts=True)
+    with Watcher(store, "w-one").over(watch):
+        watch.cancelled = True
+        watch.stop_if_told()
+    left = time.monotonic()
+    assert done
+    assert done[0] <= left
