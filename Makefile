@@ -9,7 +9,7 @@ demo:  ## Fix a real bug offline, end to end
 	@$(PYTHONS)/codepilot demo
 
 test: lint  ## Lint, types, import contracts, dependency hygiene, and the whole suite
-	$(PYTHONS)/python -m pytest -n 2 --dist worksteal
+	$(PYTHONS)/python -m pytest -n 4 --dist worksteal
 
 lint:
 	@scripts/setup
