@@ -206,9 +206,9 @@ class _Search:
         self._base = self._base or self._judge_base(trial, batch, related)
         rulings = trial.judge(jobs)
         for number, ruling in rulings.items():
-            self._marks[number] = self._mark(ruling)
-            if ruling.outcome == "timeout":
-                self._late.append(number)
+            if number < len(self._singles):
+                self._marks[number] = self._mark(ruling)
+                self._late += [number] if ruling.outcome == "timeout" else []
         passed = {number for number, ruling in rulings.items() if ruling.outcome == "passed"}
         if len(rulings) < len(jobs) and not passed:
             return None

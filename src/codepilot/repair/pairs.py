@@ -39,12 +39,12 @@ def pairs(singles: Sequence[Proposal], marks: Mapping[int, str], start: int) -> 
         for one in rated:
             by_line[one[1].line].append(one)
         streams += [_combined(same, 1.0, alike=True) for same in by_line.values()]
-    seen: set[tuple[str, int, int, str]] = set()
+    seen: set[int] = set()
     position = start
     for score, first, second in heapq.merge(*streams, key=lambda row: (-row[0], row[1].position, row[2].position)):
         edit = combine(first, second)
-        key = (first.source.path, edit.start, edit.end, edit.replacement) if edit else None
-        if edit is None or key is None or key in seen:
+        key = hash((first.source.path, edit.start, edit.end, edit.replacement)) if edit else 0
+        if edit is None or key in seen:
             continue
         seen.add(key)
         yield Proposal(position, first.source, first.unit, edit, score * _PAIR, first.line)
