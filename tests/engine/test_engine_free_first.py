@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, code, drive, states, until
+from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, TESTS, code, drive, states, until
 
 from codepilot.core.events import EventType, State
 from codepilot.core.policy import Policy
@@ -31,15 +31,17 @@ def test_a_repair_that_needs_no_model_costs_nothing(house: House, checkout: Path
 
 
 def test_what_the_free_engine_cannot_do_is_paid_for(house: House, checkout: Path) -> None:
-    (checkout / "shapes.py").write_text(
-        "import hashlib\n\n\ndef area(width, height):\n    return int(hashlib.md5(b'x').hexdigest(), 16)\n\n\n"
-        "def perimeter(width, height):\n    return 2 * (width + height)\n",
-        encoding="utf-8",
+    """An algorithm that is missing altogether: the tests compare digests, so that no expression can be guessed."""
+    rest = "\n\ndef perimeter(width, height):\n    return 2 * (width + height)\n"
+    (checkout / "shapes.py").write_text(f"def area(width, height):\n    raise NotImplementedError\n{rest}", "utf-8")
+    (checkout / "test_shapes.py").write_text(
+        TESTS.replace("(area(3, 4), 12)", "(hashlib.md5(area(3, 4)).hexdigest(), hashlib.md5(b'3 by 4').hexdigest())")
+        .replace("        self.assertEqual(area(2, 2), 4)\n", "")
+        .replace("import unittest", "import hashlib\nimport unittest"),
+        "utf-8",
     )
-    mend = code(
-        "write_file('shapes.py', 'def area(width, height):\\n    return width * height\\n\\n\\n"
-        "def perimeter(width, height):\\n    return 2 * (width + height)\\n')"
-    )
+    right = f"def area(width, height):\n    return f'{{width}} by {{height}}'.encode()\n{rest}"
+    mend = code(f"write_file('shapes.py', {right!r})")
     run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, mend, DONE, APPROVE]), FREE)
     assert run.state is State.DONE
     (sought,) = [event.data for event in events if event.type is EventType.REPAIRS_SOUGHT]
