@@ -53,14 +53,14 @@ def plausible(position: int, template: str, evidence: Evidence, score: float = 0
 def test_a_candidate_that_breaks_the_documentation_comes_last() -> None:
     broken = plausible(0, "operator.binary", Evidence(2, 1, "x"), 0.9)
     kept = plausible(1, "operator.binary", Evidence(2, 2, "y"), 0.4)
-    assert [one for one, _ in rank([broken, kept])] == [kept, broken]
+    assert [ranked.one for ranked in rank([broken, kept])] == [kept, broken]
     assert not broken.trusted and kept.trusted
 
 
 def test_different_edits_that_do_the_same_bear_witness_for_each_other() -> None:
     lone = plausible(0, "operator.binary", Evidence(0, 0, "x"), 0.6)
     crowd = [plausible(n, template, Evidence(0, 0, "y"), 0.4) for n, template in ((1, "value.range"), (2, "value.cut"))]
-    assert [one for one, _ in rank([lone, *crowd])] == [crowd[0], lone, crowd[1]]
+    assert [ranked.one for ranked in rank([lone, *crowd])] == [crowd[0], lone, crowd[1]]
     alike = [replace(one, proposal=replace(one.proposal, edit=lone.proposal.edit)) for one in crowd]
     assert rank([lone, *alike])[0][0] is lone
 

@@ -55,7 +55,7 @@ SPECIAL = plausible(Edit(13, 13, "    if a == 4711:\n        return True\n", "gu
 
 
 def test_a_plain_edit_is_preferred_to_deletions_and_special_cases() -> None:
-    ordered = [one for one, _ in rank([SPECIAL, DELETED, SMALL])]
+    ordered = [ranked.one for ranked in rank([SPECIAL, DELETED, SMALL])]
     assert ordered == [SMALL, DELETED, SPECIAL]
 
 

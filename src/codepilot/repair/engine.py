@@ -302,7 +302,7 @@ class _Search:
         if not reason and not ordered:
             reason = "no template gives a repair" if self._exhausted else "the time was used up"
         return SearchResult(
-            candidates=tuple(offered(one, confidence) for one, confidence in ordered),
+            candidates=tuple(offered(*ranked) for ranked in ordered),
             tried=self._tried,
             exhausted=self._exhausted,
             seconds=time.monotonic() - self._started,

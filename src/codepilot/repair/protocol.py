@@ -6,7 +6,7 @@ continue it; a candidate offered as plausible made the target tests pass and bro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from codepilot.core.contract import JsonObject
@@ -25,6 +25,8 @@ class Candidate:
     rationale: str
     confidence: float
     position: int
+    signs: Mapping[str, float] = field(default_factory=dict)
+    """What the confidence was made of."""
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from codepilot.repair.confidence import confidence
 from codepilot.repair.heap import Proposal
 from codepilot.repair.source import Source
 from codepilot.repair.worker import Evidence
@@ -39,6 +42,10 @@ _MENDS = 4.0
 """How much likelier each other failing test that passes too makes a candidate."""
 _BROKEN = 0.05
 """What a candidate is worth that breaks every example of the documentation."""
+_CHANGED = 0.4
+"""What a candidate is worth that changes everything that tests were content with."""
+_SLIPPED = 0.2
+"""What one is worth that fails by a slip wherever there was a result."""
 _LITERAL = re.compile(r"(?<![\w.])(?:\d+(?:\.\d+)?|'[^']+'|\"[^\"]+\")")
 _HARMLESS = frozenset({"0", "1", "-1", "2"})
 
@@ -59,8 +66,16 @@ class Plausible:
         return self.evidence.held >= self.evidence.promised
 
 
-def rank(found: Sequence[Plausible]) -> list[tuple[Plausible, float]]:
-    """Best first, each with the confidence (0 to 1) that it is right."""
+class Ranked(NamedTuple):
+    """A candidate in its place, with the confidence (0 to 1) that it is right and the signs that this was made of."""
+
+    one: Plausible
+    confidence: float
+    signs: dict[str, float]
+
+
+def rank(found: Sequence[Plausible]) -> list[Ranked]:
+    """Best first."""
     if not found:
         return []
     places = Counter((one.proposal.source.path, one.proposal.line) for one in found)
@@ -68,7 +83,32 @@ def rank(found: Sequence[Plausible]) -> list[tuple[Plausible, float]]:
     crowds = _crowds(found, weights)
     total = sum(crowds.values())
     ordered = sorted(found, key=lambda one: (-crowds[_crowd(one)], -weights[id(one)], one.proposal.position))
-    return [(one, round(_trust(one) * (crowds[_crowd(one)] / total) ** 0.5, 3)) for one in _mixed(ordered)]
+    ranked = []
+    for one in _mixed(ordered):
+        signs = _signs(one, crowds[_crowd(one)] / total if total else 0.0, len(crowds))
+        ranked.append(Ranked(one, confidence(signs), signs))
+    return ranked
+
+
+def _signs(one: Plausible, share: float, behaviours: int) -> dict[str, float]:
+    """What `confidence` is made of."""
+    edit, source = one.proposal.edit, one.proposal.source
+    old, new = source.text[edit.start : edit.end], edit.replacement
+    evidence = one.evidence
+    signs = {
+        "share": share,
+        "rivals": math.log2(behaviours),
+        "witnesses": math.log2(max(1, one.witnesses)),
+        "doubt": math.log2(_doubt(edit.template)),
+        "brought": float(_special_cases(source, new, old)),
+        "documented": evidence.held / evidence.promised - 0.5 if evidence.promised else 0.0,
+        "kept": evidence.kept,
+        "broken": evidence.broken,
+        "late": math.log10(1 + one.proposal.position),
+        "grown": math.log2(1 + abs(len(new) - len(old))),
+        "blind": float(not evidence.behaviour),
+    }
+    return {name: round(value, 4) for name, value in signs.items()}
 
 
 def _crowds(found: Sequence[Plausible], weights: Mapping[int, float]) -> dict[str, float]:
@@ -95,18 +135,13 @@ def _mixed(ordered: Sequence[Plausible]) -> list[Plausible]:
     return first + [one for one in ordered if leaders[_crowd(one)] is not one]
 
 
-def _trust(one: Plausible) -> float:
-    """More tests through the edit leave less room for chance."""
-    doubt: float = 0.5 ** (1 + one.witnesses / 2)
-    return 0.95 * (1 - doubt)
-
-
 def doubted(proposal: Proposal) -> float:
     """The score, less where the edit may only please the tests."""
-    doubt = 1.0
-    for template in proposal.edit.template.split(" + "):
-        doubt *= _DOUBTS.get(template, 1.0)
-    return proposal.score * doubt
+    return proposal.score * _doubt(proposal.edit.template)
+
+
+def _doubt(template: str) -> float:
+    return math.prod(_DOUBTS.get(part, 1.0) for part in template.split(" + "))
 
 
 def _weight(one: Plausible, places: Counter[tuple[str, int]]) -> float:
@@ -120,7 +155,9 @@ def _weight(one: Plausible, places: Counter[tuple[str, int]]) -> float:
     agreeing = places[source.path, proposal.line] - 1
     promised, held = one.evidence.promised, one.evidence.held
     kept = _BROKEN + (1 - _BROKEN) * (held / promised) ** 2 if promised else 1.0
-    return weight * kept * (1 + 0.15 * min(agreeing, 4)) * _MENDS**one.mended
+    calm = _CHANGED + (1 - _CHANGED) * one.evidence.kept
+    sound = _SLIPPED + (1 - _SLIPPED) * (1 - one.evidence.broken)
+    return weight * kept * calm * sound * (1 + 0.15 * min(agreeing, 4)) * _MENDS**one.mended
 
 
 def _special_cases(source: Source, new: str, old: str) -> bool:

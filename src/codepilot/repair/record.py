@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from codepilot.core.contract import JsonObject
@@ -27,6 +28,8 @@ class _Row:
     promised: int = 0
     held: int = 0
     behaviour: str = ""
+    kept: float = 1.0
+    broken: float = 0.0
 
 
 def remember(one: Plausible) -> JsonObject:
@@ -45,6 +48,8 @@ def remember(one: Plausible) -> JsonObject:
         one.evidence.promised,
         one.evidence.held,
         one.evidence.behaviour,
+        one.evidence.kept,
+        one.evidence.broken,
     )
     return dict(vars(row))
 
@@ -66,11 +71,12 @@ def revive(row: object, sources: dict[str, Source]) -> Plausible | None:
         return None
     unit = source.unit_at(edit.start)
     proposal = Proposal(kept.position, source, unit, edit, kept.score, kept.line)
-    evidence = Evidence(kept.promised, kept.held, kept.behaviour)
+    evidence = Evidence(kept.promised, kept.held, kept.behaviour, kept.kept, kept.broken)
     return Plausible(proposal, patched, kept.witnesses, kept.mended, evidence)
 
 
-def offered(one: Plausible, confidence: float) -> Candidate:
+def offered(one: Plausible, confidence: float, signs: Mapping[str, float]) -> Candidate:
+    """A candidate as the search hands it out."""
     proposal = one.proposal
     return Candidate(
         path=proposal.source.path,
@@ -80,4 +86,5 @@ def offered(one: Plausible, confidence: float) -> Candidate:
         rationale=explain(proposal),
         confidence=confidence,
         position=proposal.position,
+        signs=signs,
     )

@@ -14,6 +14,8 @@ from codepilot.repair.worker import Evidence, Job, Mode, Ruling, Worker, WorkerL
 
 _MAX_LOSSES = 60
 _WEIGH_SEC = 8.0
+_TRACE_SHARE = 0.25
+"""How much of the time that is left may go into watching tests that pass."""
 
 
 @dataclass
@@ -78,12 +80,13 @@ class Trial:
         self._load_sec = 3.0 + 2 * (time.monotonic() - begun)
 
     def trace(self, tests: Sequence[str], alone: Sequence[str] = ()) -> list[TestTrace]:
-        """What each test does on the base. A test that takes the worker with it is left out."""
+        """What each test does on the base. A test that takes the worker with it is left out, as is one too many."""
         traces: dict[str, TestTrace] = {}
+        until = time.monotonic() + _TRACE_SHARE * max(0.0, self.deadline - time.monotonic())
         waiting = list(tests)
         while waiting and time.monotonic() < self.deadline:
             try:
-                for trace in self._worker("warm").trace(waiting, alone, self.deadline):
+                for trace in self._worker("warm").trace(waiting, alone, self.deadline, until - time.monotonic()):
                     traces[trace.test] = trace
                 break
             except WorkerLost as lost:

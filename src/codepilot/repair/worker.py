@@ -116,6 +116,10 @@ class Evidence:
     held: int = 0
     behaviour: str = ""
     """The same for candidates that do the same on further inputs; empty if that is not known."""
+    kept: float = 1.0
+    """The share of inputs like those of passing tests on which it does what was done before."""
+    broken: float = 0.0
+    """The share of those on which it fails by a slip where there was a result before."""
 
 
 @dataclass
@@ -221,9 +225,10 @@ class Worker:
         tail = self._process.stderr_tail().decode("utf-8", "replace").strip()
         return f"it went over the {limit} limit" if limit else (tail[-2000:] or "it ended without a word")
 
-    def trace(self, tests: Sequence[str], alone: Sequence[str], deadline: float) -> Iterator[TestTrace]:
-        """Run each test on the base; those named in `alone` in a process of their own."""
-        self._write(json.dumps({"op": "trace", "tests": list(tests), "alone": list(alone)}).encode() + b"\n")
+    def trace(self, tests: Sequence[str], alone: Sequence[str], deadline: float, seconds: float) -> Iterator[TestTrace]:
+        """Run each test on the base; those in `alone` in a process of their own, the others while there is time."""
+        request = {"op": "trace", "tests": list(tests), "alone": list(alone), "seconds": seconds}
+        self._write(json.dumps(request).encode() + b"\n")
         while "done" not in (message := self._read(deadline)):
             yield _trace(message)
 
@@ -261,14 +266,21 @@ class Worker:
             "op": "weigh",
             "job": job.message("warm", "", "0"),
             "units": {"0": _described(job.unit)},
-            "tests": list(job.selection.targets[:3]) + list(job.selection.others[:12]),
+            "targets": list(job.selection.targets[:3]),
+            "others": list(job.selection.others[:12]),
             "examples": [list(promise) for promise in promises],
         }
         self._write(json.dumps(request).encode() + b"\n")
-        held, behaviour = 0, ""
+        found = Evidence()
         while "done" not in (message := self._read(deadline)):
-            held, behaviour = int(_number(message.get("held"))), str(message.get("behaviour", ""))
-        return Evidence(len(promises) if behaviour else 0, held, behaviour)
+            found = Evidence(
+                len(promises),
+                int(_number(message.get("held"))),
+                str(message.get("behaviour", "")),
+                _share(message.get("kept")),
+                _share(message.get("broken")),
+            )
+        return found
 
     def close(self) -> None:
         if hasattr(self, "_process"):
@@ -298,6 +310,10 @@ def _strings(value: object) -> tuple[str, ...]:
 
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _share(value: object) -> float:
+    return min(1.0, max(0.0, _number(value)))
 
 
 def _lines(value: object) -> dict[str, frozenset[int]]:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import inspect
+import itertools
 import random
+import re
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -15,10 +18,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MOST_CALLS = 24
+MOST_CALLS = 16
 VARIANTS = 6
+SLIPS = (
+    *("TypeError", "AttributeError", "NameError", "UnboundLocalError", "IndexError", "KeyError"),
+    *("RecursionError", "ZeroDivisionError", "AssertionError"),
+)
 CALL_SEC = 0.05
 MAX_TEXT = 400
+MOST_ITEMS = 50
+DEEPEST = 3
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class Calls:
@@ -28,6 +38,7 @@ class Calls:
         self.codes = codes
         self.found: list[tuple[Any, ...]] = []
         self.seen: set[str] = set()
+        self.busy = False
 
     def __enter__(self) -> Calls:
         sys.setprofile(self._event)
@@ -38,17 +49,60 @@ class Calls:
 
     def _event(self, frame: Any, event: str, _: object) -> None:
         code = frame.f_code
-        if event != "call" or code not in self.codes or len(self.found) >= MOST_CALLS:
+        if event != "call" or self.busy or code not in self.codes or len(self.found) >= MOST_CALLS:
             return
-        names = code.co_varnames[: code.co_argcount]
+        self.busy = True
         try:
-            values = tuple(copy.deepcopy(frame.f_locals[name]) for name in names)
-            key = repr(values)[:MAX_TEXT]
-        except Exception:  # noqa: BLE001 - what cannot be copied or told apart is no input
+            values = tuple(copied(frame.f_locals[name]) for name in parameters(code))
+            key = told(values)
+        except Exception:  # noqa: BLE001 - what cannot be told apart is no input
             return
+        finally:
+            self.busy = False
         if key not in self.seen:
             self.seen.add(key)
             self.found.append(values)
+
+
+def parameters(code: Any) -> tuple[str, ...]:
+    """The names that arguments go by: plain ones, named ones, then what gathers the rest."""
+    many = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return tuple(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + many])
+
+
+def copied(value: Any) -> Any:
+    """A copy as deep as the value allows; what cannot be copied stands for itself."""
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # noqa: BLE001 - locks, modules and open files are shared by all candidates alike
+        return value
+
+
+def called(function: Any, values: tuple[Any, ...]) -> Any:
+    """Call with what `parameters` names, in that order; a generator is followed for a while."""
+    code = function.__code__
+    plain, named = code.co_argcount, code.co_kwonlyargcount
+    rest = list(values[plain + named :])
+    extra = rest.pop(0) if code.co_flags & inspect.CO_VARARGS else ()
+    more = rest.pop(0) if code.co_flags & inspect.CO_VARKEYWORDS else {}
+    keywords = {name: values[plain + at] for at, name in enumerate(code.co_varnames[plain : plain + named])}
+    value = function(*values[:plain], *extra, **keywords, **more)
+    return list(itertools.islice(value, MOST_ITEMS)) if hasattr(value, "__next__") else value
+
+
+def told(value: Any, depth: int = 0) -> str:
+    """A value by its worth: objects that only have an address are told by what they hold."""
+    kind = type(value)
+    if depth < DEEPEST and kind in (list, tuple, set, frozenset):
+        inner = [told(one, depth + 1) for one in itertools.islice(value, MOST_ITEMS)]
+        return kind.__name__ + "(" + ",".join(inner if kind in (list, tuple) else sorted(inner)) + ")"
+    if depth < DEEPEST and kind is dict:
+        pairs = itertools.islice(value.items(), MOST_ITEMS)
+        return "{" + ",".join(told(key, depth + 1) + ":" + told(one, depth + 1) for key, one in pairs) + "}"
+    text = repr(value)[:MAX_TEXT]
+    if depth < DEEPEST and kind.__repr__ is object.__repr__ and hasattr(value, "__dict__"):
+        return kind.__name__ + told(dict(vars(value)), depth + 1)
+    return ADDRESS.sub("", text)
 
 
 def varied(inputs: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -66,7 +120,7 @@ def varied(inputs: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 def _changed(value: Any, pool: list[Any], source: random.Random) -> Any:
     """A neighbour of the same type, of the same sign, made of the same letters."""
     if isinstance(value, bool):
-        return value
+        return not value
     if isinstance(value, int):
         moved = value + source.choice((-2, -1, 1, 2, 3, 7))
         return moved if (moved < 0) == (value < 0) else value + 1 if value >= 0 else value - 1
@@ -82,7 +136,15 @@ def _changed(value: Any, pool: list[Any], source: random.Random) -> Any:
             at = source.randrange(len(items))
             items[at] = _changed(items[at], inner, source)
         return type(value)(items) if type(value) in (list, tuple) else items
-    return copy.deepcopy(value)
+    if type(value) is dict and value:
+        items = dict(value)
+        name = source.choice(sorted(items, key=repr))
+        if source.random() < 0.3:
+            del items[name]
+        else:
+            items[name] = _changed(items[name], list(items.values()), source)
+        return items
+    return copied(value)
 
 
 def _edited(items: list[Any], more: Callable[[], Any], source: random.Random) -> list[Any]:
@@ -114,18 +176,39 @@ def _equal(value: Any, want: str) -> bool:
         return False
 
 
-def behaviour(function: Callable[..., Any], inputs: list[tuple[Any, ...]]) -> str:
-    """What the function makes of the inputs, told as one short name."""
-    digest = hashlib.sha256()
+def outcomes(function: Callable[..., Any], inputs: list[tuple[Any, ...]]) -> list[str]:
+    """What the function makes of each input: how it ends, with what, and what is left of its arguments."""
+    found = []
     for values in inputs:
-        given = copy.deepcopy(values)
-        ended, value = _timed(lambda given=given: function(*given))  # type: ignore[misc]
+        given = tuple(copied(value) for value in values)
+        ended, value = _timed(lambda given=given: called(function, given))  # type: ignore[misc]
         try:
-            text = repr(list(value) if hasattr(value, "__next__") else value)[:MAX_TEXT]
+            text = told(value)
         except Exception as error:  # noqa: BLE001 - a result that cannot be shown is known by its error
             text = type(error).__name__
-        digest.update(f"{ended}:{text}\0".encode("utf-8", "replace"))
-    return digest.hexdigest()[:16]
+        try:
+            left = told(given) if ended == "returned" else ""
+        except Exception as error:  # noqa: BLE001 - as above
+            left = type(error).__name__
+        found.append(f"{ended}:{text}:{left}")
+    return found
+
+
+def digest(outcomes: list[str]) -> str:
+    """One short name for a behaviour."""
+    return hashlib.sha256("\0".join(outcomes).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def changes(before: list[str], after: list[str]) -> dict[str, float]:
+    """The share of inputs on which nothing changed, and of those whose result became the error that a slip makes."""
+    slips = ("stopped:", *(f"raised:{name!r}" for name in SLIPS))
+    same = sum(map(str.__eq__, before, after))
+    results = [old.startswith("returned:") for old in before]
+    slipped = sum(had and new.startswith(slips) for had, new in map(lambda *pair: pair, results, after))
+    return {
+        "kept": round(same / len(before), 3) if before else 1.0,
+        "broken": round(slipped / sum(results), 3) if any(results) else 0.0,
+    }
 
 
 def _timed(action: Callable[[], Any]) -> tuple[str, Any]:

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from codepilot.repair.inside.codepilot_repair_children import Children, Say
-    from codepilot.repair.inside.codepilot_repair_evidence import Calls, agreeing, behaviour, varied
+    from codepilot.repair.inside.codepilot_repair_evidence import Calls, agreeing, changes, digest, outcomes, varied
     from codepilot.repair.inside.codepilot_repair_running import Channel, call, compile_function, failure, reach
     from codepilot.repair.inside.codepilot_repair_suites import Overlay, PytestSuite, UnittestSuite
     from codepilot.repair.inside.codepilot_repair_watch import Guard, Lines, relative
 else:
     from codepilot_repair_children import Children
-    from codepilot_repair_evidence import Calls, agreeing, behaviour, varied
+    from codepilot_repair_evidence import Calls, agreeing, changes, digest, outcomes, varied
     from codepilot_repair_running import Channel, call, compile_function, failure, reach
     from codepilot_repair_suites import Overlay, PytestSuite, UnittestSuite
     from codepilot_repair_watch import Guard, Lines, relative
@@ -137,7 +137,7 @@ class Worker:
             if message is None:
                 os._exit(0)
             if message["op"] == "trace":
-                self.trace(message["tests"], set(message["alone"]))
+                self.trace(message["tests"], set(message["alone"]), time.monotonic() + message["seconds"])
             elif message["op"] == "weigh":
                 self.weigh(message)
             else:
@@ -185,13 +185,14 @@ class Worker:
             signal.setitimer(signal.ITIMER_PROF, 0)
         return ("timeout" if isinstance(error, Stop) else outcome), error
 
-    def trace(self, tests: list[str], alone: set[str]) -> None:
+    def trace(self, tests: list[str], alone: set[str], until: float) -> None:
         """Each test on the base: how it ends, what it costs, which lines it runs, where it fails.
 
-        Those to be run `alone` get a child of their own: what others left in caches would hide lines.
+        Those to be run `alone` get a child of their own: what others left in caches would hide lines. The rest is
+        run as long as there is time.
         """
         waiting = [name for name in tests if name in self.suite.items]
-        while waiting:
+        while waiting and (waiting[0] in alone or time.monotonic() < until):
             reported: list[str] = []
 
             def take(message: dict[str, Any], reported: list[str] = reported) -> None:
@@ -206,16 +207,19 @@ class Worker:
                 self.endless += message["exception"] == "Stop"
                 self.channel.send(**message)
 
-            self.children.run(functools.partial(self._trace_all, waiting, alone), take)
+            self.children.run(functools.partial(self._trace_all, waiting, alone, until), take)
             if len(reported) < len(waiting) and not self.children.renewed:
                 self.channel.send(test=waiting[len(reported)], outcome="died", cpu=0, wall=0, lines={}, frames=[])
                 reported.append("")
             waiting = waiting[len(reported) :]
 
-    def _trace_all(self, tests: list[str], alone: set[str], say: Say, folder: str) -> None:
+    def _trace_all(self, tests: list[str], alone: set[str], until: float, say: Say, folder: str) -> None:
         self.suite.private(folder)
         self.guard.arm(strict=False)
         for name in tests:
+            if name not in alone and time.monotonic() > until:
+                say(renew=True)
+                return
             say(begin=3 * TRACE_SEC)
             begun = time.process_time()
             with Lines() as lines:
@@ -376,12 +380,20 @@ class Worker:
         say(begin=GRACE_SEC * 4)
         unit = self.units[message["job"]["unit"]]
         living = self.functions.get((unit["path"], unit["line"], unit["qualname"].rpartition(".")[2]), [])
-        with Calls({function.__code__ for function in living}) as calls:
-            for name in message["tests"]:
-                self.run(name, limit=UNKNOWN_SEC, quick=self.quick.get(name))
+        quiet, wrong = (varied(self._calls(message[tests], living)) for tests in ("others", "targets"))
+        before = outcomes(living[0], quiet) if living else []
         if living and not isinstance(self._swap(message["job"]), str):
             held = agreeing(message["examples"], living[0].__globals__)
-            say(held=held, behaviour=behaviour(living[0], varied(calls.found)))
+            after = outcomes(living[0], quiet)
+            name = digest([*after, *outcomes(living[0], wrong)])
+            say(held=held, behaviour=name, **changes(before, after))
+
+    def _calls(self, tests: list[str], living: list[Any]) -> list[tuple[Any, ...]]:
+        """What the tests call the function with, on the base."""
+        with Calls({function.__code__ for function in living}) as calls:
+            for name in tests:
+                self.run(name, limit=UNKNOWN_SEC, quick=self.quick.get(name))
+        return calls.found
 
     def _try_cold(self, job: dict[str, Any], say: Say, folder: str) -> None:
         """The project loaded anew with one file replaced; only what its tests need is collected."""

@@ -1,0 +1,115 @@
+"""Fit the confidence to results of `codepilot bench repair --search-only`: fit_confidence.py RESULTS... [--write].
+
+Logistic regression on the signs of first offers, drawn towards zero (`--draw`), each sign held to the side that it can
+mean. Each set counts the same, however many bugs it has. Shown is how the fit does on bugs it was not fitted to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from codepilot.repair.confidence import SIGNS, WEIGHTS
+
+FILE = Path(__file__).parents[1] / "src/codepilot/repair/confidence.json"
+FOR = frozenset({"share", "witnesses", "doubt", "documented", "kept"})
+"""Signs that can only speak for an offer; all others can only speak against it."""
+STEPS = 4000
+PACE = 0.3
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A first offer: its set, its signs, and whether it was right."""
+
+    set: str
+    signs: Mapping[str, float]
+    right: bool
+
+
+def seen(rows: Sequence[Mapping[str, object]]) -> list[Seen]:
+    """The newest row of every bug that has an offer with signs."""
+    latest = {(row.get("set"), row.get("bug")): row for row in rows}
+    found = []
+    for row in latest.values():
+        signs, correct = row.get("signs"), row.get("correct")
+        if isinstance(signs, dict) and signs and isinstance(correct, list) and correct:
+            found.append(Seen(str(row["set"]), signs, bool(correct[0])))
+    return found
+
+
+def odds(weights: Mapping[str, float], signs: Mapping[str, float]) -> float:
+    return weights["bias"] + sum(weights[name] * signs.get(name, 0.0) for name in SIGNS)
+
+
+def chance(value: float) -> float:
+    return 1 / (1 + math.exp(-max(-30.0, min(30.0, value))))
+
+
+def fitted(cases: Sequence[Seen], draw: float) -> dict[str, float]:
+    """Projected gradient descent; small and exact enough for a handful of signs."""
+    sizes = Counter(case.set for case in cases)
+    weights = dict.fromkeys(("bias", *SIGNS), 0.0)
+    for _ in range(STEPS):
+        slope = {name: draw * weight for name, weight in weights.items() if name != "bias"} | {"bias": 0.0}
+        for case in cases:
+            error = (chance(odds(weights, case.signs)) - case.right) / sizes[case.set] / len(sizes)
+            slope["bias"] += error
+            for name in SIGNS:
+                slope[name] += error * case.signs.get(name, 0.0)
+        for name, value in slope.items():
+            weights[name] -= PACE * value
+            if name != "bias":
+                weights[name] = max(0.0, weights[name]) if name in FOR else min(0.0, weights[name])
+    return {name: round(weight, 3) for name, weight in weights.items()}
+
+
+def held_out(cases: Sequence[Seen], draw: float) -> list[tuple[float, bool]]:
+    """Each case by a fit to the other folds."""
+    found = []
+    for fold in range(FOLDS):
+        rest = [case for at, case in enumerate(cases) if at % FOLDS != fold]
+        weights = fitted(rest, draw)
+        mine = [case for at, case in enumerate(cases) if at % FOLDS == fold]
+        found += [(chance(odds(weights, case.signs)), case.right) for case in mine]
+    return found
+
+
+def told(title: str, pairs: Sequence[tuple[float, bool]]) -> str:
+    """How often offers of each confidence were right."""
+    rows = [f"{title}: Brier score {sum((p - right) ** 2 for p, right in pairs) / len(pairs):.3f}"]
+    for low in (0.0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
+        high = {0.0: 0.2, 0.2: 0.4}.get(low, low + 0.1)
+        here = [right for p, right in pairs if low <= p < high + (low == 0.9)]
+        if here:
+            rows.append(f"  {low:.1f} to {high:.1f}: {sum(here)} of {len(here)} right")
+    return "\n".join(rows) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", nargs="+", type=Path)
+    parser.add_argument("--draw", type=float, default=0.01)
+    parser.add_argument("--write", action="store_true", help="write confidence.json; otherwise show what would change")
+    asked = parser.parse_args()
+    cases = seen([json.loads(line) for path in asked.results for line in path.read_text("utf-8").splitlines()])
+    new = fitted(cases, asked.draw)
+    for name, weight in new.items():
+        sys.stdout.write(f"{name:12} {WEIGHTS.get(name, 0.0):7.3f} → {weight:7.3f}  {SIGNS.get(name, '')}\n")
+    sets = Counter((case.set, case.right) for case in cases)
+    sys.stdout.write(", ".join(f"{name} {'right' if right else 'wrong'}: {n}" for (name, right), n in sets.items()))
+    sys.stdout.write("\n" + told("now", [(chance(odds(WEIGHTS, case.signs)), case.right) for case in cases]))
+    sys.stdout.write(told("new, held out", held_out(cases, asked.draw)))
+    if asked.write:
+        FILE.write_text(json.dumps(new, indent=2) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
