@@ -109,7 +109,7 @@ def test_what_cannot_be_compared_is_not_called_right(tmp_path: Path) -> None:
 def test_a_missing_repository_and_a_broken_list_are_said(tmp_path: Path) -> None:
     data = _data(tmp_path)
     (data / "repos/shop.git").rename(data / "repos/other.git")
-    with pytest.raises(CodePilotError, match="the repository for shop-"):
+    with pytest.raises(CodePilotError, match="the repository is missing"):
         chosen(Sweep(set="realfix", data=data, out=tmp_path / "out"))
     (data / "list.json").write_text('{"tasks": [{"repo": "a/b"}]}')
     with pytest.raises(CodePilotError, match="task 1 has no 'parent'"):

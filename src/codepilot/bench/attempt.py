@@ -38,6 +38,8 @@ class Attempt:
     total_sec: float = 0.0
     peak_mib: float = 0.0
     template: str = ""
+    signs: dict[str, float] = field(default_factory=dict)
+    proof: str = ""
 
 
 @dataclass
@@ -70,6 +72,7 @@ def attempt(bug: Bug, checkout: Path, home: Path, how: Budgeted) -> Attempt:
         found.reason = run.failure.message if run.failure else ""
         if run.state is State.DONE:
             found.verdict, found.confidence = str(run.verdict), run.confidence
+            found.proof = run.proof.reason if run.proof else ""
             found.offers = _offers(house, run, bug, checkout, watch.alternatives)
     found.peak_mib = memory.peak_mib
     return found

@@ -59,3 +59,8 @@ class Judgement:
 def broken_data(path: Path, message: str, next_action: str) -> CodePilotError:
     """The set cannot be read: what is wrong with it, and what would be right."""
     return CodePilotError(FailureKind.INVALID_SPEC, f"{path}: {message}", next_action=next_action)
+
+
+def missing_repository(repository: Path) -> CodePilotError:
+    advice = "Make it there with `git clone --bare`; its history must hold both commits."
+    return broken_data(repository, "the repository is missing.", advice)

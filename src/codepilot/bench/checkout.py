@@ -9,7 +9,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from codepilot.bench.bugs import Bug
+from codepilot.bench.bugs import Bug, missing_repository
 from codepilot.core.failures import CodePilotError, FailureKind
 
 _GIT = ("git", "-c", "user.name=CodePilot", "-c", "user.email=bench@codepilot.invalid", "-c", "commit.gpgsign=false")
@@ -20,6 +20,8 @@ def prepare(directory: Path, bug: Bug) -> Path:
     if bug.origin is None:
         return lay_down(directory, bug.files)
     origin = bug.origin
+    if not origin.repository.is_dir():
+        raise missing_repository(origin.repository)
     _export(origin.repository, origin.parent, directory)
     _export(origin.repository, origin.fix, directory, *origin.test_files)
     commit(directory)

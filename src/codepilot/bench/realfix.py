@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from codepilot.bench.bugs import Bug, Origin, broken_data
+from codepilot.bench.bugs import Bug, Origin, broken_data, missing_repository
 
 NEEDED = ("repo", "parent", "fix", "src_file", "test_files", "failing_tests")
 COMMAND_SEC = 120.0
@@ -63,11 +63,10 @@ def _bug(file: Path, number: int, task: Any) -> Bug:
 
 
 def check_repositories(bugs: Sequence[Bug]) -> None:
-    """Say which repository is missing before anything is run."""
-    for bug in bugs:
-        if bug.origin is not None and not bug.origin.repository.is_dir():
-            advice = "Make it there with `git clone --bare`; its history must hold both commits."
-            raise broken_data(bug.origin.repository, f"the repository for {bug.name} is missing.", advice)
+    """Say before anything is run that no repository is there. If some are, bugs of the others become rows of errors."""
+    origins = [bug.origin for bug in bugs if bug.origin is not None]
+    if origins and not any(origin.repository.is_dir() for origin in origins):
+        raise missing_repository(origins[0].repository)
 
 
 def _test_id(name: str, files: tuple[str, ...]) -> str:

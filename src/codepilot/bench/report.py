@@ -10,8 +10,11 @@ from codepilot.bench.figures import Figures, by_kind, figure
 from codepilot.bench.results import FILE, Result
 from codepilot.bench.sweep import Sweep, Swept
 
-HEADINGS = ("kind", "bugs", "plausible", "correct", "top 5", "confirmed", "wrong", "first s", "cand/s", "errors")
-"""`wrong` is of those confirmed."""
+HEADINGS = (
+    *("kind", "bugs", "plausible", "correct", "top 5", "confirmed", "confirmed wrong"),
+    *("first s", "whole s", "cand/s", "errors"),
+)
+"""`correct` is of first offers; seconds are medians."""
 
 
 def document(sweep: Sweep, swept: Swept) -> dict[str, Any]:
@@ -40,7 +43,8 @@ def rows(swept: Swept) -> Iterator[tuple[str, ...]]:
 def _row(name: str, found: Figures) -> tuple[str, ...]:
     first = "-" if found.median_first_sec is None else f"{found.median_first_sec:.1f}"
     counts = (found.bugs, found.plausible, found.top1, found.top5, found.confirmed, found.confirmed_wrong)
-    return (name, *map(str, counts), first, f"{found.per_sec:.0f}", str(found.errors))
+    whole = f"{found.median_total_sec:.0f}"
+    return (name, *map(str, counts), first, whole, f"{found.per_sec:.0f}", str(found.errors))
 
 
 def summary(sweep: Sweep, swept: Swept) -> str:
@@ -50,8 +54,8 @@ def summary(sweep: Sweep, swept: Swept) -> str:
     part = "" if swept.complete else f" ({len(swept.results)} of {swept.wanted} done)"
     return (
         f"{sweep.set}{part}: {found.top1}/{found.bugs} correct first ({share}), {found.plausible} plausible; "
-        f"search of {sweep.seconds:g} s; peak memory {found.peak_mib:.0f} MiB; "
-        f"median whole run {found.median_total_sec} s"
+        f"{found.confirmed_wrong} of {found.confirmed} confirmed are wrong; "
+        f"search of {sweep.seconds:g} s; peak memory {found.peak_mib:.0f} MiB"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,10 @@ class Result:
     total_sec: float = 0.0
     peak_mib: float = 0.0
     template: str = ""
+    signs: dict[str, float] = field(default_factory=dict)
+    """What the first offer's confidence was made of, where the search is run alone."""
+    proof: str = ""
+    """Why the change is called what it is, where the whole engine is run."""
     patches: tuple[str, ...] = ()
 
     @property

@@ -8,10 +8,12 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from codepilot.bench.bugs import Bug
 from codepilot.bench.realfix import check_repositories
@@ -105,6 +107,7 @@ class _Crew:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._stopped = False
+        self._longest = sweep.seconds + GRACE_SEC
 
     def __enter__(self) -> _Crew:
         return self
@@ -115,7 +118,7 @@ class _Crew:
         shutil.rmtree(self._sweep.out / "work", ignore_errors=True)
 
     def work(self, bugs: Sequence[Bug]) -> Iterator[Result]:
-        futures: set[Future[Result | None]] = {self._pool.submit(self._one, bug) for bug in bugs}
+        futures: set[Future[Result | None]] = {self._pool.submit(self._safely, bug) for bug in bugs}
         while futures:
             ended, futures = wait(futures, timeout=0.5, return_when=FIRST_COMPLETED)
             for future in ended:
@@ -129,6 +132,26 @@ class _Crew:
             running = list(self._running)
         for process in running:
             process.kill()
+
+    def _safely(self, bug: Bug) -> Result | None:
+        """One bug's row, whatever happens to it: the others go on."""
+        try:
+            return self._one(bug)
+        except Exception as error:  # noqa: BLE001 - a row of the table, not the table's end
+            return self._failed(bug, f"{type(error).__name__}: {error}")
+
+    def _failed(self, bug: Bug, reason: str) -> Result:
+        return make_result({**self._identity(bug), "status": "ERROR", "reason": reason})
+
+    def _identity(self, bug: Bug) -> dict[str, Any]:
+        sweep = self._sweep
+        return {
+            "set": sweep.set,
+            "bug": bug.name,
+            "kind": bug.kind,
+            "engine": self._engine,
+            "seconds": sweep.seconds,
+        }
 
     def _one(self, bug: Bug) -> Result | None:
         sweep = self._sweep
@@ -145,22 +168,17 @@ class _Crew:
         process = self._start()
         if process is None:
             return None
+        begun = time.monotonic()
         answer, said = self._talk(process, json.dumps(job).encode() + b"\n")
+        late = time.monotonic() - begun >= self._longest
         if self._stopped:
             return None
-        identity = {
-            "set": sweep.set,
-            "bug": bug.name,
-            "kind": bug.kind,
-            "engine": self._engine,
-            "seconds": sweep.seconds,
-        }
         try:
-            return make_result({**json.loads(answer), **identity})
-        except ValueError:
+            return make_result({**json.loads(answer), **self._identity(bug)})
+        except (ValueError, TypeError):
             last = (said.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"])[-1]
-            reason = f"The bug's process ended by itself (exit code {process.returncode}): {last[-300:]}"
-            return make_result({**identity, "status": "ERROR", "reason": reason})
+            ended = f"The bug's process ended without a row (exit code {process.returncode}): {last[-300:]}"
+            return self._failed(bug, f"It took more than {self._longest:.0f} s in all." if late else ended)
 
     def _start(self) -> subprocess.Popen[bytes] | None:
         with self._lock:
@@ -182,7 +200,7 @@ class _Crew:
         said: list[bytes] = []
         listener = threading.Thread(target=lambda: said.append(process.stderr.read()), daemon=True)  # type: ignore[union-attr]
         listener.start()
-        clock = threading.Timer(self._sweep.seconds + GRACE_SEC, process.kill)
+        clock = threading.Timer(self._longest, process.kill)
         clock.start()
         try:
             process.stdin.write(job)
