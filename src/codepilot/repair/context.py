@@ -6,39 +6,14 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 
 from codepilot.repair.binding import ATOM, demand, strength, text_strength
+from codepilot.repair.kinds import BOOL, DICT, LIST, NUMBER, STRING, kinds_of
 from codepilot.repair.source import Edit, Function, Source, Unit
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_STRING_METHODS = (
-    *("lower", "upper", "strip", "lstrip", "rstrip", "split", "rsplit", "join", "startswith", "endswith", "replace"),
-    *("isdigit", "isalpha", "isupper", "islower", "isalnum", "isspace", "title", "capitalize", "swapcase", "find"),
-    *("rfind", "encode", "format", "zfill", "splitlines", "casefold"),
-)
-_LIST_METHODS = ("append", "extend", "insert", "sort", "reverse")
-_DICT_METHODS = ("get", "items", "keys", "values", "setdefault", "update")
-NUMBER, STRING, LIST, DICT, BOOL = "number", "string", "list", "dict", "bool"
-_ANNOTATIONS = {
-    "int": NUMBER,
-    "float": NUMBER,
-    "complex": NUMBER,
-    "str": STRING,
-    "bytes": STRING,
-    "list": LIST,
-    "List": LIST,
-    "Sequence": LIST,
-    "Iterable": LIST,
-    "tuple": LIST,
-    "Tuple": LIST,
-    "set": LIST,
-    "Set": LIST,
-    "dict": DICT,
-    "Dict": DICT,
-    "Mapping": DICT,
-    "bool": BOOL,
-}
+
+__all__ = ["BOOL", "DICT", "LIST", "NUMBER", "STRING", "Context", "Failure"]
 
 
 @dataclass(frozen=True)
@@ -267,7 +242,7 @@ class Context:
         """What names seem to hold, judged by annotations and by how they are used."""
         found: dict[str, set[str]] = {}
         for node in ast.walk(self.root):
-            for name, kind in _kinds(node):
+            for name, kind in kinds_of(node):
                 found.setdefault(name, set()).add(kind)
         return found
 
@@ -336,72 +311,3 @@ class Context:
 def _sets_member(node: ast.AST) -> bool:
     stored = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
     return stored and isinstance(node.value, ast.Name) and node.value.id == "self"  # type: ignore[attr-defined]
-
-
-def _kinds(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """What this one node says about the names in it."""
-    if isinstance(node, ast.arg) and node.annotation is not None:
-        outer = node.annotation.value if isinstance(node.annotation, ast.Subscript) else node.annotation
-        if isinstance(outer, ast.Name) and outer.id in _ANNOTATIONS:
-            yield node.arg, _ANNOTATIONS[outer.id]
-    elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-        kind = _kind_of_value(node.value)
-        if kind:
-            yield node.targets[0].id, kind
-    elif isinstance(node, ast.AugAssign | ast.BinOp):
-        yield from _kinds_of_arithmetic(node)
-    elif isinstance(node, ast.Compare):
-        sides = [node.left, *node.comparators]
-        for one, other in pairwise(sides):
-            for name, value in ((one, other), (other, one)):
-                kind = _kind_of_value(value)
-                if isinstance(name, ast.Name) and kind:
-                    yield name.id, kind
-    elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        for methods, kind in ((_STRING_METHODS, STRING), (_LIST_METHODS, LIST), (_DICT_METHODS, DICT)):
-            if node.attr in methods:
-                yield node.value.id, kind
-    elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-        yield node.value.id, LIST
-        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
-            yield node.value.id, DICT
-    elif isinstance(node, ast.For | ast.comprehension):
-        if isinstance(node.iter, ast.Name):
-            yield node.iter.id, LIST
-        ranged = isinstance(node.iter, ast.Call) and isinstance(node.iter.func, ast.Name) and node.iter.func.id
-        if ranged == "range" and isinstance(node.target, ast.Name):
-            yield node.target.id, NUMBER
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        first = node.args[0] if node.args else None
-        if isinstance(first, ast.Name) and node.func.id in ("len", "sorted", "sum", "enumerate", "reversed"):
-            yield first.id, LIST
-        elif isinstance(first, ast.Name) and node.func.id in ("range", "abs", "round", "chr"):
-            yield first.id, NUMBER
-
-
-def _kinds_of_arithmetic(node: ast.AugAssign | ast.BinOp) -> Iterator[tuple[str, str]]:
-    one, other = (node.target, node.value) if isinstance(node, ast.AugAssign) else (node.left, node.right)
-    for name, value in ((one, other), (other, one)):
-        if isinstance(name, ast.Name):
-            kind = _kind_of_value(value)
-            if kind:
-                yield name.id, kind
-            elif isinstance(node.op, ast.Sub | ast.Div | ast.FloorDiv | ast.Pow):
-                yield name.id, NUMBER
-
-
-def _kind_of_value(value: ast.expr) -> str | None:
-    if isinstance(value, ast.Constant):
-        for kind, types in ((BOOL, bool), (NUMBER, int | float), (STRING, str | bytes)):
-            if isinstance(value.value, types):
-                return kind
-    if isinstance(value, ast.List | ast.ListComp | ast.Tuple | ast.Set):
-        return LIST
-    if isinstance(value, ast.Dict | ast.DictComp):
-        return DICT
-    if isinstance(value, ast.JoinedStr):
-        return STRING
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
-        calls = {"len": NUMBER, "int": NUMBER, "float": NUMBER, "sum": NUMBER, "abs": NUMBER, "str": STRING}
-        return {**calls, "list": LIST, "sorted": LIST, "set": LIST, "dict": DICT}.get(value.func.id)
-    return None
