@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import Executor
 from codepilot.project import Project
 from codepilot.repair.localise import TestTrace
+from codepilot.repair.source import Unit
 from codepilot.repair.worker import Evidence, Job, Mode, Ruling, Worker, WorkerLost
 
 _MAX_LOSSES = 60
@@ -112,6 +114,16 @@ class Trial:
         except WorkerLost as lost:
             self._lose(lost)
             return Evidence()
+
+    def compose(self, unit: Unit, request: Mapping[str, Any], seconds: float) -> list[tuple[int, str]]:
+        """What fills the sketches of a function; what was found before a worker was lost still counts."""
+        found: list[tuple[int, str]] = []
+        try:
+            for answer in self._worker("warm").compose(unit, request, time.monotonic() + seconds + _WEIGH_SEC):
+                found.append(answer)
+        except WorkerLost as lost:
+            self._lose(lost)
+        return found
 
     def _attempt(self, jobs: Sequence[Job], mode: Mode, patience: float) -> dict[int, Ruling]:
         rulings: dict[int, Ruling] = {}

@@ -19,7 +19,7 @@ from codepilot.repair.source import Edit, Source, Unit
 from codepilot.sandbox import Limits, Process
 
 _INSIDE = Path(__file__).with_name("inside")
-_PARTS = ("watch", "running", "evidence", "suites", "children", "worker")
+_PARTS = ("watch", "running", "evidence", "suites", "children", "bank", "holes", "compose", "worker")
 _BOOT = """import os, sys
 if "" in sys.path:
     sys.path.remove("")
@@ -281,6 +281,15 @@ class Worker:
                 _share(message.get("broken")),
             )
         return found
+
+    def compose(self, unit: Unit, request: Mapping[str, Any], deadline: float) -> Iterator[tuple[int, str]]:
+        """Expressions that fill the request's sketches, each with the number of its sketch."""
+        asked = {**request, "op": "compose", "unit": "0", "units": {"0": _described(unit)}}
+        self._write(json.dumps(asked).encode() + b"\n")
+        while "done" not in (message := self._read(deadline)):
+            sketch, text = message.get("sketch"), message.get("text")
+            if isinstance(sketch, int) and isinstance(text, str):
+                yield sketch, text
 
     def close(self) -> None:
         if hasattr(self, "_process"):

@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from codepilot.repair.inside.codepilot_repair_children import Children, Say
+    from codepilot.repair.inside.codepilot_repair_compose import compose
     from codepilot.repair.inside.codepilot_repair_evidence import Calls, agreeing, changes, digest, outcomes, varied
     from codepilot.repair.inside.codepilot_repair_running import Channel, call, compile_function, failure, reach
     from codepilot.repair.inside.codepilot_repair_suites import Overlay, PytestSuite, UnittestSuite
     from codepilot.repair.inside.codepilot_repair_watch import Guard, Lines, relative
 else:
     from codepilot_repair_children import Children
+    from codepilot_repair_compose import compose
     from codepilot_repair_evidence import Calls, agreeing, changes, digest, outcomes, varied
     from codepilot_repair_running import Channel, call, compile_function, failure, reach
     from codepilot_repair_suites import Overlay, PytestSuite, UnittestSuite
@@ -140,6 +142,8 @@ class Worker:
                 self.trace(message["tests"], set(message["alone"]), time.monotonic() + message["seconds"])
             elif message["op"] == "weigh":
                 self.weigh(message)
+            elif message["op"] == "compose":
+                self.children.run(functools.partial(compose, self, message), lambda said: self.channel.send(**said))
             else:
                 self.attempt(message)
             self.channel.send(done=True, damaged=self._stamps() != stamps)

@@ -14,7 +14,7 @@ _SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return, ast.R
 _PLACES = (*_SIMPLE, ast.For, ast.While, ast.If, ast.With, ast.Try)
 
 
-def _results(node: ast.AST, context: Context) -> list[str]:
+def results(node: ast.AST, context: Context) -> list[str]:
     """What the function could return early: what it returns elsewhere, empty values, its own names."""
     found: dict[str, None] = {}
     function = context.function_of(node)
@@ -59,11 +59,11 @@ def inner_return(node: ast.stmt, context: Context) -> Proposals:
 
 def _returns(node: ast.stmt, context: Context, template: str) -> Proposals:
     edges = list(dict.fromkeys(_edges(node, context)))[:120]
-    results = _results(node, context)[:14]
-    for total in range(len(edges) + len(results)):
-        for second in range(min(total + 1, len(results))):
+    values = results(node, context)[:14]
+    for total in range(len(edges) + len(values)):
+        for second in range(min(total + 1, len(values))):
             if total - second < len(edges):
-                edge, result = edges[total - second], results[second]
+                edge, result = edges[total - second], values[second]
                 yield context.before(node, [f"if {edge}:", f"{context.step}return {result}"], template)
 
 

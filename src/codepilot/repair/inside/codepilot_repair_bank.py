@@ -1,0 +1,371 @@
+"""Small expressions over recorded states, made from the bottom up, each behaviour once.
+
+Runs inside the sandbox; standard library alone, Python 3.8 or newer.
+"""
+
+# ruff: noqa: B905 - Python 3.8 has no strict zip
+
+from __future__ import annotations
+
+import copy
+import itertools
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+OR, AND, NOT, COMPARE, ADD, MULTIPLY, UNARY, ATOM = 2, 3, 4, 5, 9, 10, 11, 20
+ERROR: Any = type("Error", (), {"__repr__": lambda self: "<error>"})()
+"""What an expression that raised has for a value."""
+MAX_BITS = 256
+MAX_LENGTH = 4000
+MAX_POWER = 12
+MAX_TEXT = 90
+
+
+class Made:
+    """An expression and what it gives in each state. `size` counts its parts."""
+
+    __slots__ = ("kind", "size", "strength", "text", "values")
+
+    def __init__(self, text: str, strength: int, size: int, values: list[Any]) -> None:
+        self.text, self.strength, self.size, self.values = text, strength, size, values
+        self.kind = kind_of(values)
+
+    def at(self, level: int) -> str:
+        """Its text, in parentheses if it binds looser than `level`."""
+        return self.text if self.strength >= level else f"({self.text})"
+
+
+def kind_of(values: Sequence[Any]) -> str:
+    """One word for what all values are; empty if they differ."""
+    kinds = {_kind(value) for value in values if value is not ERROR}
+    kinds = kinds - {"none"} or kinds
+    return kinds.pop() if len(kinds) == 1 else ""
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "none"
+    for kind, types in _KINDS:
+        if isinstance(value, types):
+            return kind
+    return "callable" if callable(value) else "thing"
+
+
+_KINDS: tuple[tuple[str, Any], ...] = (
+    ("bool", bool),
+    ("number", (int, float)),
+    ("text", str),
+    ("list", (list, tuple)),
+    ("dict", dict),
+    ("set", (set, frozenset)),
+)
+
+
+def _power(a: Any, b: Any) -> Any:
+    if abs(b) > MAX_POWER or abs(a) > 10**6:
+        raise ValueError
+    return a**b
+
+
+def _times(a: Any, b: Any) -> Any:
+    if (isinstance(a, (str, list, tuple)) and b > MAX_LENGTH) or (isinstance(b, (str, list)) and a > MAX_LENGTH):
+        raise ValueError
+    return a * b
+
+
+# The form, how tightly its operand must bind, how tightly it binds itself, and what it does.
+_NUMBERS: list[Any] = [
+    ("{} + 1", ADD, ADD, lambda x: x + 1),
+    ("{} - 1", ADD, ADD, lambda x: x - 1),
+    ("abs({})", 0, ATOM, abs),
+    ("-{}", UNARY, UNARY, lambda x: -x),
+    ("{} * 2", MULTIPLY, MULTIPLY, lambda x: x * 2),
+    ("{} // 2", MULTIPLY, MULTIPLY, lambda x: x // 2),
+    ("{} % 2", MULTIPLY, MULTIPLY, lambda x: x % 2),
+    ("{} / 2", MULTIPLY, MULTIPLY, lambda x: x / 2),
+    ("{} ** 2", ATOM, MULTIPLY + 2, lambda x: _power(x, 2)),
+    ("str({})", 0, ATOM, str),
+    ("int({})", 0, ATOM, int),
+    ("round({})", 0, ATOM, round),
+    ("{} % 10", MULTIPLY, MULTIPLY, lambda x: x % 10),
+    ("{} // 10", MULTIPLY, MULTIPLY, lambda x: x // 10),
+    ("[{}]", 0, ATOM, lambda x: [x]),
+    ("range({})", 0, ATOM, lambda x: range(x)),
+    ("bin({})", 0, ATOM, bin),
+    ("chr({})", 0, ATOM, chr),
+]
+_ROWS: list[Any] = [
+    ("len({})", 0, ATOM, len),
+    ("{}[0]", ATOM, ATOM, lambda x: x[0]),
+    ("{}[-1]", ATOM, ATOM, lambda x: x[-1]),
+    ("{}[1:]", ATOM, ATOM, lambda x: x[1:]),
+    ("{}[:-1]", ATOM, ATOM, lambda x: x[:-1]),
+    ("{}[::-1]", ATOM, ATOM, lambda x: x[::-1]),
+    ("{}[1]", ATOM, ATOM, lambda x: x[1]),
+    ("set({})", 0, ATOM, set),
+    ("sorted({})", 0, ATOM, sorted),
+    ("list({})", 0, ATOM, list),
+]
+_TEXTS: list[Any] = [
+    *_ROWS,
+    *(
+        (f"{{}}.{name}()", ATOM, ATOM, lambda x, name=name: getattr(x, name)())
+        for name in (
+            *("lower", "upper", "strip", "split", "isdigit", "isalpha", "isupper", "islower", "isalnum", "isspace"),
+            *("swapcase", "rstrip", "lstrip", "capitalize", "title"),
+        )
+    ),
+    ("int({})", 0, ATOM, int),
+    ("float({})", 0, ATOM, float),
+    ("ord({})", 0, ATOM, ord),
+    ("[{}]", 0, ATOM, lambda x: [x]),
+    ("''.join(sorted({}))", 0, ATOM, lambda x: "".join(sorted(x))),
+]
+_LISTS: list[Any] = [
+    *_ROWS,
+    ("sum({})", 0, ATOM, sum),
+    ("max({})", 0, ATOM, max),
+    ("min({})", 0, ATOM, min),
+    ("tuple({})", 0, ATOM, tuple),
+    ("sorted({}, reverse=True)", 0, ATOM, lambda x: sorted(x, reverse=True)),
+    ("any({})", 0, ATOM, any),
+    ("all({})", 0, ATOM, all),
+    ("[{}]", 0, ATOM, lambda x: [x]),
+    ("''.join({})", 0, ATOM, "".join),
+    ("' '.join({})", 0, ATOM, " ".join),
+    ("dict({})", 0, ATOM, dict),
+]
+_DICTS: list[Any] = [
+    ("len({})", 0, ATOM, len),
+    ("{}.values()", ATOM, ATOM, lambda x: list(x.values())),
+    ("{}.keys()", ATOM, ATOM, lambda x: list(x)),
+    ("{}.items()", ATOM, ATOM, lambda x: list(x.items())),
+    ("max({}.values())", ATOM, ATOM, lambda x: max(x.values())),
+    ("min({}.values())", ATOM, ATOM, lambda x: min(x.values())),
+    ("sum({}.values())", ATOM, ATOM, lambda x: sum(x.values())),
+    ("max({0}, key={0}.get)", ATOM, ATOM, lambda x: max(x, key=x.get)),
+    ("sorted({})", 0, ATOM, sorted),
+    ("list({})", 0, ATOM, list),
+    ("{}.copy()", ATOM, ATOM, dict),
+]
+_SETS: list[Any] = [
+    *(("len({})", 0, ATOM, len), ("sorted({})", 0, ATOM, sorted), ("list({})", 0, ATOM, list)),
+    *(("max({})", 0, ATOM, max), ("min({})", 0, ATOM, min), ("sum({})", 0, ATOM, sum)),
+]
+UNARIES: dict[str, list[Any]] = {
+    "number": _NUMBERS,
+    "text": _TEXTS,
+    "list": _LISTS,
+    "dict": _DICTS,
+    "set": _SETS,
+    "thing": [("[{}]", 0, ATOM, lambda x: [x])],
+    "bool": [("not {}", NOT, NOT, lambda x: not x), ("int({})", 0, ATOM, int)],
+}
+_ARITHMETIC: list[Any] = [
+    ("{} + {}", ADD, ADD + 1, ADD, lambda a, b: a + b),
+    ("{} - {}", ADD, ADD + 1, ADD, lambda a, b: a - b),
+    ("{} * {}", MULTIPLY, MULTIPLY + 1, MULTIPLY, _times),
+    ("{} // {}", MULTIPLY, MULTIPLY + 1, MULTIPLY, lambda a, b: a // b),
+    ("{} % {}", MULTIPLY, MULTIPLY + 1, MULTIPLY, lambda a, b: a % b),
+    ("{} / {}", MULTIPLY, MULTIPLY + 1, MULTIPLY, lambda a, b: a / b),
+    ("max({}, {})", 0, 0, ATOM, max),
+    ("min({}, {})", 0, 0, ATOM, min),
+    ("{} ** {}", ATOM, ATOM, MULTIPLY + 2, _power),
+]
+_ORDER: list[Any] = [
+    ("{} < {}", COMPARE + 1, COMPARE + 1, COMPARE, lambda a, b: a < b),
+    ("{} <= {}", COMPARE + 1, COMPARE + 1, COMPARE, lambda a, b: a <= b),
+]
+_EQUAL: list[Any] = [
+    ("{} == {}", COMPARE + 1, COMPARE + 1, COMPARE, lambda a, b: a == b),
+    ("{} != {}", COMPARE + 1, COMPARE + 1, COMPARE, lambda a, b: a != b),
+]
+_TURNED: list[Any] = [
+    ("{} > {}", COMPARE + 1, COMPARE + 1, COMPARE, lambda a, b: a > b),
+    ("{} >= {}", COMPARE + 1, COMPARE + 1, COMPARE, lambda a, b: a >= b),
+]
+_WITHIN: list[Any] = [
+    ("{} in {}", COMPARE + 1, COMPARE + 1, COMPARE, lambda a, b: a in b),
+    ("{} not in {}", COMPARE + 1, COMPARE + 1, COMPARE, lambda a, b: a not in b),
+]
+_AT: list[Any] = [
+    ("{}[{}]", ATOM, 0, ATOM, lambda a, b: a[b]),
+    ("{}[:{}]", ATOM, 0, ATOM, lambda a, b: a[:b]),
+    ("{}[{}:]", ATOM, 0, ATOM, lambda a, b: a[b:]),
+    ("{} * {}", MULTIPLY, MULTIPLY + 1, MULTIPLY, _times),
+]
+_SAME: list[Any] = [("{} is {}", COMPARE + 1, COMPARE + 1, COMPARE, lambda a, b: a is b)]
+BINARIES: dict[tuple[str, str], list[Any]] = {
+    ("number", "number"): _ARITHMETIC,
+    ("text", "text"): [
+        ("{} + {}", ADD, ADD + 1, ADD, lambda a, b: a + b),
+        ("{}.count({})", ATOM, 0, ATOM, lambda a, b: a.count(b)),
+        ("{}.split({})", ATOM, 0, ATOM, lambda a, b: a.split(b)),
+        ("{}.find({})", ATOM, 0, ATOM, lambda a, b: a.find(b)),
+    ],
+    ("text", "number"): _AT,
+    ("list", "number"): [*_AT, ("{}.count({})", ATOM, 0, ATOM, lambda a, b: a.count(b))],
+    ("list", "list"): [
+        ("{} + {}", ADD, ADD + 1, ADD, lambda a, b: a + b),
+        ("zip({}, {})", 0, 0, ATOM, lambda a, b: list(zip(a, b))),
+    ],
+    ("list", "text"): [("{}.count({})", ATOM, 0, ATOM, lambda a, b: a.count(b))],
+    ("text", "list"): [("{}.join({})", ATOM, 0, ATOM, lambda a, b: a.join(b))],
+    ("set", "set"): [
+        ("{} - {}", ADD, ADD + 1, ADD, lambda a, b: a - b),
+        ("{} & {}", 7, 8, 7, lambda a, b: a & b),
+        ("{} | {}", 6, 7, 6, lambda a, b: a | b),
+    ],
+    **{
+        ("dict", key): [
+            ("{}[{}]", ATOM, 0, ATOM, lambda a, b: a[b]),
+            ("{}.get({})", ATOM, 0, ATOM, lambda a, b: a.get(b)),
+            ("{}.get({}, 0)", ATOM, 0, ATOM, lambda a, b: a.get(b, 0)),
+        ]
+        for key in ("number", "text", "thing", "list")
+    },
+}
+RELATIONS: dict[tuple[str, str], list[Any]] = {
+    ("number", "number"): [*_ORDER, *_EQUAL, *_TURNED],
+    ("text", "text"): [
+        *_EQUAL,
+        *_WITHIN,
+        ("{}.startswith({})", ATOM, 0, ATOM, lambda a, b: a.startswith(b)),
+        ("{}.endswith({})", ATOM, 0, ATOM, lambda a, b: a.endswith(b)),
+        *_ORDER,
+    ],
+    ("list", "list"): [*_EQUAL, *_WITHIN],
+    ("set", "set"): [*_EQUAL, ("{} <= {}", COMPARE + 1, COMPARE + 1, COMPARE, lambda a, b: a <= b)],
+    ("dict", "dict"): _EQUAL,
+    ("thing", "thing"): [*_EQUAL, *_SAME],
+    ("bool", "bool"): _EQUAL,
+    **{(one, many): _WITHIN for one in ("number", "text", "thing") for many in ("list", "dict", "set")},
+    ("list", "dict"): _WITHIN,
+    ("list", "set"): _WITHIN,
+}
+
+
+class Bank:
+    """Expressions over the states, small ones first. `limit` bounds how many are made for each size."""
+
+    def __init__(self, states: Sequence[dict[str, Any]], names: dict[str, Any], deadline: float, limit: int) -> None:
+        self.states = states
+        self.names = names
+        self.deadline = deadline
+        self.limit = limit
+        self.seen: set[Any] = set()
+        self.made: list[Made] = []
+
+    def leaves(self, atoms: Sequence[str], attributes: Sequence[str]) -> None:
+        """Names that hold something in every state, their attributes, then the given texts."""
+        known = [name for name in self.states[0] if all(name in state for state in self.states)] if self.states else []
+        for name in known:
+            values = [state[name] for state in self.states]
+            if kind_of(values) == "thing":
+                for attribute in attributes:
+                    given = [_attribute(value, attribute) for value in values]
+                    self.add(Made(f"{name}.{attribute}", ATOM, 1, given))
+            if name not in ("self", "cls"):
+                self.add(Made(name, ATOM, 1, values))
+        for text in atoms:
+            made = self.evaluated(text)
+            if made is not None:
+                self.add(made)
+
+    def evaluated(self, text: str) -> Made | None:
+        """A text of the program in each state, on a copy where it may change something."""
+        try:
+            code = compile(text, "<leaf>", "eval")
+        except (SyntaxError, ValueError):
+            return None
+        values = []
+        for state in self.states:
+            try:
+                scope = {**self.names, **(copy.deepcopy(state) if "(" in text else state)}
+                values.append(eval(code, scope))
+            except Exception:  # noqa: BLE001 - it means nothing in this state
+                values.append(ERROR)
+        plain = text.replace("_", "").replace(".", "").isalnum() or text[:1] in "'\""
+        closed = plain or (text.endswith((")", "]")) and text.split("(")[0].replace(".", "").isidentifier())
+        return Made(text, ATOM if closed else 0, 1, values)
+
+    def add(self, made: Made) -> bool:
+        """Keep it, if it tells the states apart in a new way."""
+        if made.kind in ("", "callable") or len(made.text) > MAX_TEXT:
+            return False
+        key = tuple([_key(value) for value in made.values])
+        if key in self.seen:
+            return False
+        self.seen.add(key)
+        self.made.append(made)
+        return True
+
+    def grow(self, depth: int) -> list[Made]:
+        """Everything up to this depth, within the limit."""
+        level = list(self.made)
+        first = list(self.made)
+        for _ in range(depth):
+            before = len(self.made)
+            for made in itertools.islice(self._larger(level, first), self.limit):
+                self.add(made)
+                if time.monotonic() > self.deadline:
+                    return self.made
+            level = self.made[before:]
+        return self.made
+
+    def _larger(self, level: Sequence[Made], first: Sequence[Made]) -> Iterator[Made]:
+        for one in level:
+            for form, need, strength, act in UNARIES.get(one.kind, ()):
+                yield Made(form.format(one.at(need)), strength, one.size + 1, applied(act, one.values))
+        both = [(one, other) for one in level for other in first]
+        if level is not first:
+            both += [(other, one) for one in level for other in first if one not in first]
+        both.sort(key=lambda pair: pair[0].size + pair[1].size)
+        for one, other in both:
+            yield from joined(one, other, BINARIES.get((one.kind, other.kind), ()))
+
+
+def joined(one: Made, other: Made, forms: Sequence[Any]) -> Iterator[Made]:
+    for form, left, right, strength, act in forms:
+        values = applied(act, one.values, other.values)
+        yield Made(form.format(one.at(left), other.at(right)), strength, one.size + other.size + 1, values)
+
+
+def applied(act: Callable[..., Any], *columns: list[Any]) -> list[Any]:
+    """What the operation gives in each state."""
+    given = []
+    for row in zip(*columns):
+        value = ERROR
+        if all(one is not ERROR for one in row):
+            try:
+                value = act(*row)
+                value = ERROR if _too_large(value) else value
+            except Exception:  # noqa: BLE001 - it means nothing in this state
+                value = ERROR
+        given.append(value)
+    return given
+
+
+def _too_large(value: Any) -> bool:
+    if isinstance(value, int):
+        return value.bit_length() > MAX_BITS
+    return hasattr(value, "__len__") and len(value) > MAX_LENGTH
+
+
+def _attribute(value: Any, name: str) -> Any:
+    try:
+        return getattr(value, name)
+    except Exception:  # noqa: BLE001 - not every object has it
+        return ERROR
+
+
+def _key(value: Any) -> Any:
+    """Tells values apart as the program would."""
+    if isinstance(value, (int, float, str, bool)) or value is None or value is ERROR:
+        return (value.__class__, value)
+    if isinstance(value, (list, tuple, dict, set, frozenset, range)):
+        return (value.__class__, repr(value)[:200])
+    return (value.__class__, id(value))
