@@ -21,7 +21,7 @@ FILE = Path(__file__).parents[1] / "src/codepilot/repair/confidence.json"
 FOR = frozenset({"share", "witnesses", "doubt", "documented", "kept"})
 """Signs that can only speak for an offer; all others can only speak against it."""
 STEPS = 4000
-PACE = 0.3
+PACE = 1.5
 FOLDS = 5
 
 
@@ -54,8 +54,9 @@ def chance(value: float) -> float:
 
 
 def fitted(cases: Sequence[Seen], draw: float) -> dict[str, float]:
-    """Projected gradient descent; small and exact enough for a handful of signs."""
+    """Projected gradient descent on signs of like size; small and exact enough for a handful of them."""
     sizes = Counter(case.set for case in cases)
+    scales = {name: max(1.0, *(abs(case.signs.get(name, 0.0)) for case in cases)) for name in SIGNS}
     weights = dict.fromkeys(("bias", *SIGNS), 0.0)
     for _ in range(STEPS):
         slope = {name: draw * weight for name, weight in weights.items() if name != "bias"} | {"bias": 0.0}
@@ -65,7 +66,7 @@ def fitted(cases: Sequence[Seen], draw: float) -> dict[str, float]:
             for name in SIGNS:
                 slope[name] += error * case.signs.get(name, 0.0)
         for name, value in slope.items():
-            weights[name] -= PACE * value
+            weights[name] -= PACE * value / scales.get(name, 1.0) ** 2
             if name != "bias":
                 weights[name] = max(0.0, weights[name]) if name in FOR else min(0.0, weights[name])
     return {name: round(weight, 3) for name, weight in weights.items()}

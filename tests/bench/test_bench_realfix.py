@@ -11,9 +11,11 @@ import pytest
 from codepilot.bench.bugs import Judgement, Offer
 from codepilot.bench.checkout import prepare
 from codepilot.bench.realjudge import judge_real
+from codepilot.bench.report import write_reports
 from codepilot.bench.sets import load_set
-from codepilot.bench.sweep import Sweep, chosen
+from codepilot.bench.sweep import Sweep, chosen, run_sweep
 from codepilot.core.failures import CodePilotError
+from codepilot.repair.confidence import SIGNS
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -117,3 +119,16 @@ def test_a_missing_repository_and_a_broken_list_are_said(tmp_path: Path) -> None
     (data / "list.json").write_text("[]")
     with pytest.raises(CodePilotError, match="not a list of commits"):
         load_set("realfix", data)
+
+
+def test_a_bug_that_cannot_be_tried_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
+    data = _data(tmp_path)
+    tasks = json.loads((data / "list.json").read_text())["tasks"]
+    lost = {**tasks[0], "repo": "somebody/lost"}
+    (data / "list.json").write_text(json.dumps({"tasks": [lost, *tasks]}))
+    sweep = Sweep(set="realfix", data=data, out=tmp_path / "out", seconds=10.0, search_only=True)
+    swept = run_sweep(sweep)
+    assert swept.complete and [one.status for one in swept.results] == ["ERROR", "DONE"]
+    assert "the repository is missing" in swept.results[0].reason
+    assert swept.results[1].first_correct and set(swept.results[1].signs) == set(SIGNS)
+    assert "| all | 2 | 1 | 1 | 1 | 0 | 0 |" in write_reports(sweep, swept)[0].read_text()

@@ -155,6 +155,18 @@ def test_a_runner_that_refuses_its_options_is_told(tmp_path: Path) -> None:
     assert "--no-such-option" in suite.message
 
 
+def test_options_marks_and_settings_of_plugins_that_are_not_installed_do_not_matter(tmp_path: Path) -> None:
+    lines = [
+        "[pytest]",
+        "addopts = --cov=pkg --cov-branch --cov-report term --cov-fail-under=100 --reruns 2 --html=out.html --cov",
+        "asyncio_mode = auto",
+        "filterwarnings = error",
+    ]
+    text = "import pytest\n@pytest.mark.no_cover\ndef test_a(): pass\ndef test_b(): assert 0\n"
+    root = write(tmp_path, {"pytest.ini": "\n".join(lines) + "\n", T: text})
+    assert statuses(run(root)) == {f"{T}::test_a": "passed", f"{T}::test_b": "failed"}
+
+
 def test_no_tests_is_its_own_end(tmp_path: Path) -> None:
     assert run(write(tmp_path, {"conftest.py": ""})).status == "no_tests"
 

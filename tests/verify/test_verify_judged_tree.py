@@ -93,8 +93,9 @@ def test_whatever_changes_the_judge_stays_the_bases(objects: ObjectStore, edits:
 
 
 class Measured:
-    def __init__(self, mutants: int, killed: int) -> None:
+    def __init__(self, mutants: int, killed: int, near: int = 0, near_killed: int = 0) -> None:
         self.mutants, self.killed = mutants, killed
+        self.near, self.near_killed = near, near_killed
         self.score = killed / mutants if mutants else 0.0
 
 
@@ -108,6 +109,8 @@ def test_only_strong_evidence_is_called_confirmed() -> None:
     assert verdict(Measured(10, 9)) == "confirmed"
     assert verdict(None) == "plausible"
     assert verdict(Measured(10, 6)) == "plausible"
+    assert verdict(Measured(20, 18, near=4, near_killed=2)) == "plausible"
+    assert verdict(Measured(20, 18, near=4, near_killed=3)) == "confirmed"
     assert verdict(Measured(4, 4)) == "plausible"
     assert verdict(Measured(10, 9), suite="partial") == "plausible"
     assert verdict(Measured(10, 9), suite="none") == "plausible"

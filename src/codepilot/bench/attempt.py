@@ -65,7 +65,9 @@ def attempt(bug: Bug, checkout: Path, home: Path, how: Budgeted) -> Attempt:
     watch = _Watch()
     begun = time.monotonic()
     with PeakMemory() as memory, House.open(environ) as house:
-        run = submit(house, make_task(request, environ))
+        task = make_task(request, environ)
+        policy = task.policy.model_copy(update={"regression_test": False})  # repairs are judged, and timed, alone
+        run = submit(house, task.model_copy(update={"policy": policy}))
         run = Worker(house, watch.see, lambda task: RepairAgent(seconds=watch.left(how.seconds))).drive(run.run_id)
         found = watch.attempt
         found.status, found.total_sec = str(run.state), round(time.monotonic() - begun, 3)

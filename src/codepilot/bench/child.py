@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from codepilot.bench.attempt import Budgeted, attempt
+from codepilot.bench.bugs import Bug, Judgement, Offer
 from codepilot.bench.checkout import prepare
 from codepilot.bench.searching import search_alone
 from codepilot.bench.sets import judge_of, load_set
@@ -50,7 +51,7 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
     try:
         through = search_alone if job["search_only"] else attempt
         found = through(bug, checkout, place / "home", Budgeted(job["seconds"], job["python"], bug.command_sec))
-        judged = judge_of(bug)(bug, found.offers, checkout, place / "home", job["python"]) if found.offers else []
+        judged = _judged(bug, found.offers, checkout, place / "home", job["python"])
     finally:
         shutil.rmtree(place, ignore_errors=True)
     row = {key: value for key, value in vars(found).items() if key != "offers"}
@@ -62,6 +63,16 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
         "inputs": max((judgement.inputs for judgement in judged), default=0),
         "patches": [offer.diff for offer in found.offers],
     }
+
+
+def _judged(bug: Bug, offers: list[Offer], checkout: Path, home: Path, python: str | None) -> list[Judgement]:
+    """Whether each offer is right. What cannot be judged is not right, and says so; that it was found is still true."""
+    if not offers:
+        return []
+    try:
+        return judge_of(bug)(bug, offers, checkout, home, python)
+    except CodePilotError as error:
+        return [Judgement(False, f"it could not be judged: {error}")] * len(offers)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ _PYTEST = (
     "pytest",
     "-p",
     "codepilot_plugin",
+    "-p",
+    "codepilot_options",
     "-o",
     "cache_dir=$CODEPILOT_CACHE",
     "--rootdir=.",

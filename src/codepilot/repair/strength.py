@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import time
 from collections import defaultdict
@@ -24,6 +25,14 @@ _MUTATIONS = (
     *("operator.drop_condition", "value.number", "value.literal", "condition.negate", "statement.delete"),
     *("statement.return_other", "statement.jump"),
 )
+_RIVALS = (
+    *_MUTATIONS,
+    *("name.variable", "name.attribute", "value.index", "value.off_by_one", "value.range", "call.function"),
+    *("call.method", "call.drop_argument", "call.swap_arguments", "condition.strengthen", "condition.weaken"),
+)
+"""What the changed lines are varied by: a test that cannot tell the change from these does not speak for it."""
+_NEAR = 16
+"""How many variations of the changed lines are tried."""
 _POOL = 2000
 _MAX_TESTS = 200
 _PATIENCE = 12.0
@@ -31,11 +40,13 @@ _PATIENCE = 12.0
 
 @dataclass(frozen=True)
 class Strength:
-    """`score` is killed / mutants; without mutants nothing is known and it is 0."""
+    """`score` is killed / mutants; without mutants nothing is known and it is 0. `near` are those of changed lines."""
 
     mutants: int
     killed: int
     score: float
+    near: int = 0
+    near_killed: int = 0
 
 
 def measure_strength(
@@ -75,13 +86,24 @@ def measure_strength(
         chosen = [*tests, *(test for test in trial.collected if test not in tests)][:_MAX_TESTS]
         traces = [trace for trace in trial.trace(chosen) if trace.passed]
         units = _touched(sources, before, traces)
-        mutants = _sample(_mutants(units), limit)
+        near = _sample(_mutants(units, _RIVALS, _changed(sources, before)), _NEAR)
+        known = {_edit(mutant) for mutant in near}
+        others = [mutant for mutant in _mutants(units, _MUTATIONS) if _edit(mutant) not in known]
+        mutants = [*near, *_sample(others, limit - len(near))]
         jobs = [job for index, mutant in enumerate(mutants) if (job := _job(index, mutant, traces)) is not None]
         rulings = [
             ruling for ruling in trial.judge(jobs, _PATIENCE).values() if ruling.outcome not in ("invalid", "cold")
         ]
-    killed = sum(ruling.outcome != "passed" for ruling in rulings)
-    return Strength(len(rulings), killed, round(killed / len(rulings), 3)) if rulings else None
+    killed = [ruling.number for ruling in rulings if ruling.outcome != "passed"]
+    if not rulings:
+        return None
+    return Strength(
+        len(rulings),
+        len(killed),
+        round(len(killed) / len(rulings), 3),
+        sum(ruling.number < len(near) for ruling in rulings),
+        sum(number < len(near) for number in killed),
+    )
 
 
 def _read(executor: Executor, workspace: str, paths: Sequence[str], patched: Mapping[str, bytes]) -> dict[str, Source]:
@@ -115,10 +137,31 @@ def _touched(
     return found
 
 
-def _mutants(units: Mapping[Source, Sequence[Unit]]) -> list[Proposal]:
-    """Every line of the touched functions weighs the same."""
-    lines = {source.path: {line: 1.0 for unit in found for line in unit.lines} for source, found in units.items()}
-    templates = tuple(template for template in TEMPLATES if template.name in _MUTATIONS)
+def _changed(sources: Mapping[str, Source], originals: Mapping[str, Source]) -> dict[str, set[int]]:
+    """The lines that the change wrote, by path."""
+    found: dict[str, set[int]] = {}
+    for path, source in sources.items():
+        before = originals[path].text.splitlines() if path in originals else []
+        blocks = difflib.SequenceMatcher(None, before, source.text.splitlines(), autojunk=False).get_opcodes()
+        found[path] = {line + 1 for kind, _, _, start, end in blocks if kind != "equal" for line in range(start, end)}
+    return found
+
+
+def _edit(mutant: Proposal) -> tuple[str, int, int, str]:
+    return mutant.source.path, mutant.edit.start, mutant.edit.end, mutant.edit.replacement
+
+
+def _mutants(
+    units: Mapping[Source, Sequence[Unit]], names: Sequence[str], only: Mapping[str, set[int]] | None = None
+) -> list[Proposal]:
+    """Every line of the touched functions (or `only` some of these) weighs the same."""
+    lines = {
+        source.path: {
+            line: 1.0 for unit in found for line in unit.lines if only is None or line in only.get(source.path, ())
+        }
+        for source, found in units.items()
+    }
+    templates = tuple(template for template in TEMPLATES if template.name in names)
     sources = {source.path: source for source in units}
     every = candidates(sources, Suspicion(lines), Failure(), templates)
     return [one for one in itertools.islice(every, _POOL) if one.unit is not None]

@@ -61,6 +61,14 @@ class Strength(Protocol):
     @property
     def score(self) -> float: ...
 
+    @property
+    def near(self) -> int:
+        """How many of the mutants vary the very lines that were changed."""
+        ...
+
+    @property
+    def near_killed(self) -> int: ...
+
 
 Create = Callable[[str, str], CreateWorkspace]
 """The request that makes a workspace of a name and a tree, with the project's environment around it."""
@@ -101,6 +109,9 @@ def worth(
     noticed = f"the tests notice {strength.killed} of {strength.mutants} mutants of the changed code"
     if strength.score < STRONG_SCORE:
         return Worth("plausible", f"weak tests: {noticed}")
+    if strength.near_killed < STRONG_SCORE * strength.near:
+        alike = f"they notice {strength.near_killed} of {strength.near} variations of the changed lines"
+        return Worth("plausible", f"weak tests around the change: {alike}")
     if confidence < CONFIDENCE_FLOOR:
         return Worth("plausible", f"the agent is not sure ({confidence:.2f})")
     return Worth("confirmed", noticed)

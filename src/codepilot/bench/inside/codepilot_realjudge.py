@@ -184,7 +184,7 @@ def run_tests(tests: list[str], listener: Listener) -> None:
             yield
             sys.setprofile(None)
 
-    options = ["-q", "-p", "no:cacheprovider", "--rootdir=."]
+    options = ["-q", "-p", "no:cacheprovider", "-p", "codepilot_options", "--rootdir=."]
     pytest.main([*options, *tests], plugins=[Plugin()])
 
 

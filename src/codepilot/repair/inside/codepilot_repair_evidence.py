@@ -137,13 +137,13 @@ def _changed(value: Any, pool: list[Any], source: random.Random) -> Any:
             items[at] = _changed(items[at], inner, source)
         return type(value)(items) if type(value) in (list, tuple) else items
     if type(value) is dict and value:
-        items = dict(value)
-        name = source.choice(sorted(items, key=repr))
+        pairs = dict(value)
+        name = source.choice(sorted(pairs, key=repr))
         if source.random() < 0.3:
-            del items[name]
+            del pairs[name]
         else:
-            items[name] = _changed(items[name], list(items.values()), source)
-        return items
+            pairs[name] = _changed(pairs[name], list(pairs.values()), source)
+        return pairs
     return copied(value)
 
 

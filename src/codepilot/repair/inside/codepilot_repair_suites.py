@@ -88,7 +88,7 @@ class PytestSuite:
         hooks.pytest_runtestloop = pytest.hookimpl(tryfirst=True)(hooks._loop)
         hooks.pytest_cmdline_main = pytest.hookimpl(tryfirst=True)(hooks._main)
         hooks.pytest_load_initial_conftests = pytest.hookimpl(tryfirst=True)(hooks._early)
-        pytest.main([*fixed, *places], plugins=[self])
+        pytest.main([*fixed, *places], plugins=[self, importlib.import_module("codepilot_options")])
 
     def _early(self, early_config: Any) -> None:
         self._calm(early_config.known_args_namespace)

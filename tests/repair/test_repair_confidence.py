@@ -1,0 +1,60 @@
+"""Confidence: a probability made of few signs, with weights that a script fits."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codepilot.repair.confidence import LEAST, MOST, SIGNS, WEIGHTS, confidence
+
+
+def _script() -> ModuleType:
+    file = Path(__file__).parents[2] / "scripts/fit_confidence.py"
+    spec = importlib.util.spec_from_file_location("fit_confidence", file)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules["fit_confidence"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+FIT = _script()
+
+
+def test_every_weight_is_of_a_sign_and_pulls_its_own_way() -> None:
+    assert set(WEIGHTS) == {"bias", *SIGNS}
+    assert all(WEIGHTS[name] >= 0 for name in FIT.FOR)
+    assert all(WEIGHTS[name] <= 0 for name in set(SIGNS) - FIT.FOR)
+
+
+@given(st.fixed_dictionaries({name: st.floats(-20, 20) for name in SIGNS}))
+def test_confidence_is_a_probability_that_is_never_certain(signs: dict[str, float]) -> None:
+    assert LEAST <= confidence(signs) <= MOST
+
+
+def test_a_fit_learns_what_tells_right_from_wrong_and_forgets_what_does_not() -> None:
+    chance = random.Random(1)
+    rows: list[dict[str, object]] = []
+    for number in range(200):
+        share, late = chance.random(), chance.random()
+        right = chance.random() < share
+        signs = {**dict.fromkeys(SIGNS, 0.0), "share": share, "late": late}
+        rows.append({"set": "a", "bug": str(number), "signs": signs, "correct": [right, True]})
+    cases = FIT.seen([*rows, {"set": "a", "bug": "none", "signs": {}, "correct": []}])
+    assert len(cases) == 200
+    weights = FIT.fitted(cases, 0.001)
+    assert weights["share"] > 2 and abs(weights["late"]) < 1
+    sure = [right for p, right in FIT.held_out(cases, 0.001) if p > 0.7]
+    assert len(sure) > 20 and sum(sure) / len(sure) > 0.7
+
+
+def test_a_set_counts_the_same_however_large_it_is() -> None:
+    blank = dict.fromkeys(SIGNS, 0.0)
+    rows = [{"set": "large", "bug": str(n), "signs": blank, "correct": [True]} for n in range(30)]
+    rows += [{"set": "small", "bug": str(n), "signs": blank, "correct": [False]} for n in range(3)]
+    assert abs(FIT.fitted(FIT.seen(rows), 0.01)["bias"]) < 0.05
