@@ -6,22 +6,18 @@ nobody is paid; otherwise the models go on as if it had not been there.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable
 
+from codepilot.agents.accompany import accompanied, appraise
 from codepilot.agents.protocol import Abstained, Desk
 from codepilot.agents.repair_agent import RepairAgent
 from codepilot.core.artifacts import PatchCandidate
-from codepilot.core.contract import JsonObject
 from codepilot.core.events import EventDraft, EventType, PatchProposed, RepairsSought, State, TestsJudged
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Capability, TaskKind
-from codepilot.repair import measure_strength
-from codepilot.verify import worth
 
 MOST_SEC = 120.0
 SHARE_OF_TIME = 0.25
-STRENGTH_SEC = 20.0
 _FOUND = "the model-free engine found a repair; no model is asked"
 
 
@@ -64,17 +60,20 @@ def _seek(desk: Desk) -> RepairsSought:
     targets = desk.run.baseline.targets if desk.run.baseline else desk.baseline.red
     try:
         seconds = min(MOST_SEC, desk.seconds_left() * SHARE_OF_TIME)
-        action, tried = RepairAgent(seconds=seconds).choose(desk)
-        confidence, (verdict, reason) = _appraised(action, targets, desk)
+        action, tried, best, others = RepairAgent(seconds=seconds).choose(desk)
+        value = appraise(best, desk)
+        confirmed = value.verdict == "confirmed"
+        if confirmed:
+            action = accompanied(action, best, others, desk, confirmed=True)
         sought = RepairsSought(
             by="policy",
             tests=targets,
             tried=tried,
             found=1,
-            chosen=verdict == "confirmed",
+            chosen=confirmed,
             action=action,
-            confidence=confidence,
-            reason=reason,
+            confidence=best.confidence,
+            reason=value.reason,
         )
     except CodePilotError as error:
         if error.kind not in (
@@ -88,22 +87,3 @@ def _seek(desk: Desk) -> RepairsSought:
     step, attempt = desk.run.step_id, desk.run.attempt
     desk.record(EventDraft(type=EventType.REPAIRS_SOUGHT, data=sought, step_id=step, attempt=attempt))
     return sought
-
-
-def _appraised(action: JsonObject, targets: tuple[str, ...], desk: Desk) -> tuple[float, tuple[str, str]]:
-    """What the proof will say of the repair, as far as that can be told before it."""
-    path, patched = str(action["path"]), base64.b64decode(str(action["patched"]))
-    strength = measure_strength(
-        desk.executor,
-        desk.workspace,
-        desk.project,
-        (path,),
-        targets,
-        seconds=min(STRENGTH_SEC, desk.seconds_left() / 4),
-        patched={path: patched},
-        originals={path: desk.executor.read_file(desk.workspace, path)},
-    )
-    confidence = PatchCandidate.model_validate(action["candidate"]).confidence
-    suite = desk.run.baseline.suite if desk.run.baseline else "none"
-    value = worth(strength, suite, targets, (), confidence)
-    return confidence, (value.verdict, value.reason)

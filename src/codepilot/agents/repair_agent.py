@@ -7,8 +7,11 @@ import difflib
 import math
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from codepilot.agents.accompany import accompanied
 from codepilot.agents.protocol import Desk
+from codepilot.agents.writing import write_file
 from codepilot.core.artifacts import PatchCandidate
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.decide import over_budget
@@ -25,18 +28,23 @@ from codepilot.core.events import (
 )
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Capability
-from codepilot.executor import RunCommand
 from codepilot.repair import Candidate, Progress, SearchRequest, SearchResult, search
 from codepilot.skills import PatchError, patch_tree
 
 ALTERNATIVES = 5
 SHARE_OF_TIME = 0.85
 RECORD_EVERY_SEC = 1.0
-WRITE_SEC = 60.0
-
-_WRITER = "import sys\nwith open(sys.argv[1], 'wb') as f: f.write(sys.stdin.buffer.read())"
 
 Search = Callable[[SearchRequest], SearchResult]
+
+
+class Chosen(NamedTuple):
+    """The winner as the action that will be recorded, how many were tried, and what else would pass the tests."""
+
+    action: JsonObject
+    tried: int
+    best: Candidate
+    others: tuple[Candidate, ...]
 
 
 class RepairAgent:
@@ -53,21 +61,27 @@ class RepairAgent:
 
     def perform(self, role: State, desk: Desk) -> PatchCandidate:
         action = _chosen_before(desk.history)
-        return self.carry_out(self.choose(desk)[0] if action is None else action, desk)
+        if action is None:
+            chosen = self.choose(desk)
+            action = accompanied(chosen.action, chosen.best, chosen.others, desk)
+        return self.carry_out(action, desk)
 
     def carry_out(self, action: JsonObject, desk: Desk) -> PatchCandidate:
-        """Write the winner, as one turn."""
+        """Write the winner and the test that goes with it, as one turn."""
         if _chosen_before(desk.history) is None:
             _record(desk, EventType.TURN_STARTED, TurnStarted(turn=1, action=action, usage=Usage(turns=1)))
         path, patched = str(action["path"]), base64.b64decode(str(action["patched"]))
-        _write(desk, path, patched)
+        write_file(desk, path, patched)
+        test = action.get("test")
+        if isinstance(test, dict):
+            write_file(desk, str(test["path"]), base64.b64decode(str(test["content"])))
         if not any(isinstance(event.data, TurnFinished) for event in desk.history):
             observation: JsonObject = {"status": "ok", "path": path, "bytes": len(patched)}
             _record(desk, EventType.TURN_FINISHED, TurnFinished(turn=1, observation=observation))
         return PatchCandidate.model_validate(action["candidate"])
 
-    def choose(self, desk: Desk) -> tuple[JsonObject, int]:
-        """Search, and put the winner into the action that will be recorded; also how many were tried."""
+    def choose(self, desk: Desk) -> Chosen:
+        """Search, and put the winner into the action that will be recorded."""
         attempted = [patch.diff for patch in desk.run.attempted]
         result = self._search(
             SearchRequest(
@@ -104,7 +118,7 @@ class RepairAgent:
             "diff": _diff(best),
             "candidate": candidate.model_dump(mode="json"),
         }
-        return action, result.tried
+        return Chosen(action, result.tried, best, tuple(others))
 
 
 class _Reporter:
@@ -144,25 +158,6 @@ def _last_state(desk: Desk) -> JsonObject:
         if isinstance(event.data, PatchProposed):
             break
     return {}
-
-
-def _write(desk: Desk, path: str, patched: bytes) -> None:
-    """Make the file hold exactly these bytes; nothing is done if it already does."""
-    if desk.executor.read_file(desk.workspace, path) == patched:
-        return
-    command = RunCommand(
-        workspace=desk.workspace,
-        argv=(desk.project.interpreter.executable, "-I", "-S", "-c", _WRITER, path),
-        stdin=patched,
-        timeout_sec=WRITE_SEC,
-    )
-    result = desk.executor.run_command(command)
-    if result.status != "ok" or desk.executor.read_file(desk.workspace, path) != patched:
-        raise CodePilotError(
-            FailureKind.TOOL_FAILED,
-            f"The repair could not be written to {path} ({result.limit or result.status}).",
-            stderr=result.stderr[-500:].decode("utf-8", "replace"),
-        )
 
 
 def _contents(desk: Desk, diff: str) -> list[bytes]:

@@ -67,6 +67,8 @@ def ending(console: Console, run: Run, patch: bytes, *, applied: bool) -> None:
         console.print(Syntax(printable(patch), "diff", background_color="default", word_wrap=True))
         console.print(before_and_after(run))
         console.print(_verdict(run))
+        if told := _regression_test(run):
+            console.print(told, soft_wrap=True)
         console.print(Text.assemble(("bundle   ", "dim"), str(run.bundle)), soft_wrap=True)
         if not applied:
             console.print(Text.assemble(("apply    ", "dim"), (apply_command(run), "bold")), soft_wrap=True)
@@ -194,6 +196,18 @@ def _verdict(run: Run) -> Text:
         return Text.assemble(("verdict  ", "dim"), ("confirmed", "bold green"), f" ({run.confidence:.2f}): {reason}")
     worth = f" ({run.confidence:.2f}): {reason}. Read the change before you trust it."
     return Text.assemble(("verdict  ", "dim"), ("plausible", "bold yellow"), worth)
+
+
+def _regression_test(run: Run) -> Text | None:
+    """The test that came with the change, or why none did."""
+    found = run.proposal.patch.regression_test if run.proposal else None
+    if found is None:
+        return None
+    if found.written:
+        return Text.assemble(
+            ("test     ", "dim"), (plain(found.test), "green"), " was added: it fails without the change"
+        )
+    return Text.assemble(("test     ", "dim"), f"no regression test was added: {plain(found.reason)}")
 
 
 def printable(patch: bytes) -> str:

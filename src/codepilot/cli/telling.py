@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codepilot.core.artifacts import PatchCandidate
 from codepilot.core.contract import JsonObject
 from codepilot.core.events import (
     BaselineRecorded,
@@ -44,7 +45,7 @@ def describe(event: Event) -> str:
             return f"{search.tried} candidates · {search.per_sec:.0f}/s · {search.plausible} plausible{best}"
         case PatchProposed(patch=patch, refused_by=refused_by):
             refused = f" — refused: {refused_by}" if refused_by else ""
-            return f"{', '.join(patch.touched_files) or 'no file'} changed{refused}"
+            return f"{', '.join(patch.touched_files) or 'no file'} changed{_test_told(patch)}{refused}"
         case TestsJudged(result=result):
             red = len(result.failed_tests_after) + len(result.regressions)
             return f"{result.summary.passed} pass, {red} fail after"
@@ -56,6 +57,13 @@ def describe(event: Event) -> str:
             return f"proved on a clean copy: {verdict}" if ok else "the proof did not hold"
         case _:
             return _thinking(event)
+
+
+def _test_told(patch: PatchCandidate) -> str:
+    test = patch.regression_test
+    if test is None:
+        return ""
+    return f", with a regression test: {test.test}" if test.written else f"; no regression test: {test.reason}"
 
 
 def _thinking(event: Event) -> str:

@@ -72,6 +72,19 @@ class ContextItem(ContextChoice):
     text: str
 
 
+class RegressionTest(Contract):
+    """The test that came with a repair: it fails on the base and passes after the change. Or why there is none."""
+
+    test: str = ""
+    """As the project's runner names it; empty if there is none."""
+    path: str = ""
+    reason: str = ""
+
+    @property
+    def written(self) -> bool:
+        return bool(self.test)
+
+
 class PatchCandidate(Contract):
     """A change on offer: a unified diff against the base, and why it should work."""
 
@@ -80,6 +93,8 @@ class PatchCandidate(Contract):
     rationale: str
     confidence: float = Field(default=0.0, ge=0.0, le=1.0)
     alternatives: tuple[str, ...] = ()
+    regression_test: RegressionTest | None = None
+    """What came of the wish for one; nothing where nobody had it."""
 
 
 class TestStatus(StrEnum):

@@ -27,6 +27,8 @@ class Policy(Contract):
     """The least severity of a static finding that refuses generated code."""
     free_first: bool = False
     """Whether the model-free engine tries before a model is paid for."""
+    regression_test: bool = True
+    """Whether a repair of the model-free engine that counts as confirmed may bring a test of its own."""
     hosts: tuple[Host, ...] = ()
     """Hosts that code inside may reach, through a proxy that sees every request. None means no network at all."""
     test_hosts: tuple[Host, ...] = ()
@@ -52,6 +54,7 @@ def tightened(policy: Policy, wish: Policy) -> Policy:
         imports=max(policy.imports, wish.imports, key=_IMPORTS.index),
         generated_code=max(policy.generated_code, wish.generated_code, key=_SEVERITIES.index),
         free_first=policy.free_first or wish.free_first,
+        regression_test=policy.regression_test and wish.regression_test,
         hosts=tuple(host for host in policy.hosts if host in wish.hosts),
         test_hosts=tuple(host for host in policy.test_hosts if host in wish.test_hosts),
     )

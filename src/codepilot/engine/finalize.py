@@ -22,6 +22,7 @@ from codepilot.core.events import (
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Run
 from codepilot.core.task import FollowUp, TaskOrigin
+from codepilot.engine.proposing import without_test
 from codepilot.engine.site import Site
 from codepilot.engine.work import Work
 from codepilot.repair import Strength, measure_strength
@@ -57,7 +58,7 @@ def finalize(work: Work) -> Outcome:
     site, baseline = work.settled()
     proof = work.recorded(ProofRecorded)
     if proof is None:
-        proof = _prove(work, site, baseline, proposal)
+        proof, proposal = _proved(work, site, baseline, proposal)
         work.conclude(EventType.PROOF_RECORDED, proof)
     if not proof.ok:
         return Refused(Failure(kind=FailureKind.PROOF_FAILED, message=proof.reason))
@@ -67,6 +68,16 @@ def finalize(work: Work) -> Outcome:
         work.watch.checkpoint()  # whoever lost the run must not write over the bundle of the one that has it
         _hand_over(work, site, baseline, proposal)
     return Succeeded(f"{proof.verdict}: {proof.reason}")
+
+
+def _proved(work: Work, site: Site, baseline: Baseline, proposal: PatchProposed) -> tuple[ProofRecorded, PatchProposed]:
+    """The proof; without the test that came with the change, where that does not hold or only a guess is proved."""
+    proof = _prove(work, site, baseline, proposal)
+    if proof.verdict != "confirmed" and without_test(work, site, f"it did not go on: {proof.reason}"):
+        assert work.run.proposal is not None
+        proposal = work.run.proposal
+        proof = _prove(work, site, baseline, proposal)
+    return proof, proposal
 
 
 def _prove(work: Work, site: Site, baseline: Baseline, proposal: PatchProposed) -> ProofRecorded:
@@ -89,6 +100,7 @@ def _prove(work: Work, site: Site, baseline: Baseline, proposal: PatchProposed) 
         confidence=proposal.patch.confidence,
         narrowed=work.run.narrowed,
         measure=measure,
+        regression=proposal.patch.regression_test,
     )
 
 
@@ -191,4 +203,5 @@ def _provenance(work: Work, site: Site, baseline: Baseline, proposal: PatchPropo
         sandbox=sandbox_used(site.executor.level),
         created_at=at,
         checkout=work.base.checkout,
+        regression_test=proposal.patch.regression_test,
     )

@@ -12,8 +12,7 @@ from contextlib import closing
 from typing import TypeVar
 
 from codepilot.agents import Abstained
-from codepilot.core.areas import outside
-from codepilot.core.artifacts import ArtifactType, PatchCandidate, Reflection, RepoMap, Review, TestResult
+from codepilot.core.artifacts import PatchCandidate, Reflection, RepoMap, Review, TestResult
 from codepilot.core.contract import Contract
 from codepilot.core.decide import Failed, Outcome, Red, Refused, Skipped, Succeeded
 from codepilot.core.events import (
@@ -39,11 +38,11 @@ from codepilot.engine.base import carry_base, fetch_base, local_checkout, open_o
 from codepilot.engine.carry import keep_snapshot, restore_snapshot
 from codepilot.engine.finalize import finalize
 from codepilot.engine.plane import executor_url, seen_at
+from codepilot.engine.proposing import propose, without_test
 from codepilot.engine.site import Site, find_project, keep_baseline
 from codepilot.engine.work import Work
-from codepilot.executor import DiffResult, Violation
 from codepilot.project import Project
-from codepilot.verify import Baseline, flagged, review, run_baseline, run_gate, scan_generated
+from codepilot.verify import Baseline, review, run_baseline, run_gate, scan_generated
 
 GATES = frozenset({"tests_pass", "compiles"})
 """What `evaluation.success` may ask for: the gates of TEST, and the review's syntax check."""
@@ -149,30 +148,7 @@ def implement(work: Work) -> Outcome:
     diff = site.executor.diff(work.workspace, work.base.tree)
     if diff.tree != taken.tree:
         raise CodePilotError(FailureKind.TOOL_FAILED, "The workspace changed while it was being examined.")
-    return _propose(work, offered, diff, taken.snapshot)
-
-
-def _propose(work: Work, offered: PatchCandidate, diff: DiffResult, snapshot: str) -> Outcome:
-    stored = work.artifacts.put(diff.patch, ArtifactType.PATCH)
-    patch = offered.model_copy(
-        update={
-            "diff": diff.patch.decode("utf-8", "backslashreplace"),
-            "touched_files": tuple(change.path for change in diff.changes),
-        }
-    )
-    touched = outside(work.run.plan, patch.touched_files)
-    broken = (*diff.violations, *(Violation(rule=rule, path=path) for path, rule in touched.items()))
-    refused_by = "; ".join(f"{one.rule} at {one.path}" for one in broken)
-    proposed = PatchProposed(patch=patch, diff=stored, tree=diff.tree, snapshot=snapshot, refused_by=refused_by)
-    work.append(
-        [
-            *(work.draft(EventType.GUARDRAIL_BLOCKED, blocked) for blocked in work.new_violations(broken)),
-            *(work.draft(EventType.FILES_FLAGGED, flag) for flag in flagged(diff.changes)),
-            *keep_snapshot(work, snapshot),
-            work.draft(EventType.PATCH_PROPOSED, proposed, (stored,)),
-        ]
-    )
-    return _outcome_of_patch(proposed)
+    return _outcome_of_patch(propose(work, offered, diff, taken.snapshot))
 
 
 def _outcome_of_patch(proposed: PatchProposed) -> Outcome:
@@ -188,8 +164,14 @@ def test(work: Work) -> Outcome:
         return _outcome_of_tests(done.result)
     site, baseline = work.settled()
     _restore(work, site, _proposal(work).snapshot)
-    budget = work.run.task.budget
+    result = _gates(work, site, baseline)
+    if not result.passed and without_test(work, site, "the gates did not hold with it"):
+        result = _gates(work, site, baseline)
+    work.conclude(EventType.TESTS_JUDGED, TestsJudged(result=result))
+    return _outcome_of_tests(result)
 
+
+def _gates(work: Work, site: Site, baseline: Baseline) -> TestResult:
     def base_workspace() -> str:
         name = f"{work.workspace}-base"
         site.executor.delete(name)
@@ -197,19 +179,17 @@ def test(work: Work) -> Outcome:
         return name
 
     try:
-        result = run_gate(
+        return run_gate(
             site.executor,
             work.workspace,
             site.project,
             baseline,
-            budget.command_sec,
+            work.run.task.budget.command_sec,
             base_workspace=base_workspace,
             narrowed=work.run.narrowed,
         )
     finally:
         site.executor.delete(f"{work.workspace}-base")
-    work.conclude(EventType.TESTS_JUDGED, TestsJudged(result=result))
-    return _outcome_of_tests(result)
 
 
 def _outcome_of_tests(result: TestResult) -> Outcome:
@@ -223,6 +203,8 @@ def review_change(work: Work) -> Outcome:
     site, baseline = work.settled()
     _restore(work, site, _proposal(work).snapshot)
     verdict = _check(work, site)
+    if verdict.verdict != "APPROVE" and without_test(work, site, f"the review refused it: {verdict.reasons[0]}"):
+        verdict = _check(work, site)
     if State.REVIEW not in work.agent.roles:
         verdict = verdict.model_copy(update={"notes": f"the agent {work.agent.name!r} has no reviewer"})
     elif verdict.verdict == "APPROVE":

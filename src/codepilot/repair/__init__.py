@@ -3,5 +3,22 @@
 from codepilot.repair.engine import search
 from codepilot.repair.protocol import Candidate, Progress, SearchRequest, SearchResult
 from codepilot.repair.strength import Strength, measure_strength
+from codepilot.repair.testwriting import Unwritable, Written, write_test
+from codepilot.repair.witness import WitnessRequest, Witnesses, find_witnesses, tests_around
 
-__all__ = ["Candidate", "Progress", "SearchRequest", "SearchResult", "Strength", "measure_strength", "search"]
+__all__ = [
+    "Candidate",
+    "Progress",
+    "SearchRequest",
+    "SearchResult",
+    "Strength",
+    "Unwritable",
+    "WitnessRequest",
+    "Witnesses",
+    "Written",
+    "find_witnesses",
+    "measure_strength",
+    "search",
+    "tests_around",
+    "write_test",
+]

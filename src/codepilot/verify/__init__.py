@@ -3,6 +3,7 @@
 The platform judges here, by rules that are pure and by tests that run in the sandbox; no agent has a say.
 """
 
+from codepilot.verify.apart import fails
 from codepilot.verify.bundle import (
     BundleContents,
     BundleInfo,
@@ -19,7 +20,8 @@ from codepilot.verify.checks import review
 from codepilot.verify.flags import flagged
 from codepilot.verify.gate import Baseline, run_baseline, run_gate
 from codepilot.verify.generated import Finding, Scan, scan_generated
-from codepilot.verify.proof import Create, Measure, Strength, judged_tree, prove, worth
+from codepilot.verify.guarded import is_test
+from codepilot.verify.proof import ENVIRONMENTAL, Create, Measure, Strength, Worth, judged_tree, prove, worth
 from codepilot.verify.record import write_record
 from codepilot.verify.report import (
     Report,
@@ -32,9 +34,10 @@ from codepilot.verify.report import (
     reported,
 )
 from codepilot.verify.reprove import rebuild_base, verify_bundle
-from codepilot.verify.verdict import Comparison, Failing, baseline_verdict, compare, judge, settle
+from codepilot.verify.verdict import Comparison, Failing, baseline_verdict, compare, judge, passes, selects, settle
 
 __all__ = [
+    "ENVIRONMENTAL",
     "Baseline",
     "BundleContents",
     "BundleInfo",
@@ -51,14 +54,18 @@ __all__ = [
     "Scan",
     "Strength",
     "Versions",
+    "Worth",
     "baseline_verdict",
     "check_bundle",
     "compare",
     "exit_code",
     "exit_code_of",
+    "fails",
     "flagged",
+    "is_test",
     "judge",
     "judged_tree",
+    "passes",
     "prove",
     "read_payload",
     "rebuild_base",
@@ -71,6 +78,7 @@ __all__ = [
     "run_gate",
     "sandbox_used",
     "scan_generated",
+    "selects",
     "settle",
     "verify_bundle",
     "worth",

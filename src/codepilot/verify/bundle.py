@@ -20,6 +20,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
+from codepilot.core.artifacts import RegressionTest
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import TaskSpec
@@ -77,6 +78,8 @@ class Provenance(Contract):
     sandbox: SandboxUsed
     created_at: str
     checkout: str | None = None
+    regression_test: RegressionTest | None = None
+    """The test that came with the change, or why none did."""
     files: dict[str, FileDigest] = {}
 
 

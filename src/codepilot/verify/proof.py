@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from codepilot.core.artifacts import PolicyCheck, TestResult, TestSummary
+from codepilot.core.artifacts import PolicyCheck, RegressionTest, TestResult, TestSummary
 from codepilot.core.events import ProofRecorded, Verdict
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import CreateWorkspace, Executor
 from codepilot.project import Project
+from codepilot.verify.apart import Apart
 from codepilot.verify.gate import Baseline, run_gate
 from codepilot.verify.guarded import bends_runner, is_test
 from codepilot.verify.verdict import SuiteKind
@@ -132,8 +133,11 @@ def prove(
     confidence: float = 0.0,
     narrowed: bool = False,
     measure: Measure | None = None,
+    regression: RegressionTest | None = None,
 ) -> ProofRecorded:
     """Prove that `patch` on `base_tree` gives `tree` and that the tests then hold.
+
+    `regression` is the test that came with the change: it must tell base and change apart.
 
     Works in `<workspace>-proof` and, for reruns, `<workspace>-base`; both are gone afterwards.
     """
@@ -164,6 +168,9 @@ def prove(
         executor.create(create(proof_place, judged))
         result = run_gate(executor, proof_place, project, baseline, command_sec, base_workspace, narrowed)
         strength = measure(proof_place) if measure is not None and result.passed else None
+        if regression is not None and regression.written and result.passed:
+            apart = Apart(executor, objects, project, create, proof_place, command_sec)
+            checks.append(apart.told_by(regression, base_tree, built))
     finally:
         executor.delete(proof_place)
         executor.delete(base_place)
@@ -183,7 +190,7 @@ def _recorded(
         PolicyCheck(name="named_tests_pass", ok=not unmet, evidence=", ".join(unmet or baseline.targets)),
         PolicyCheck(name="nothing_else_broke", ok=not result.regressions, evidence=_suite_told(result)),
     ]
-    if not result.passed:
+    if not result.passed or not all(check.ok for check in checks):
         return _refuted(checks, result)
     value = worth(
         strength, result.suite, baseline.targets, result.summary.flaky, confidence, _unmended(baseline, result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from codepilot.core.artifacts import TestSummary
+from codepilot.core.artifacts import RegressionTest, TestSummary
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.events import State, Verdict
 from codepilot.core.failures import Failure, FailureKind, Origin
@@ -47,6 +47,8 @@ class Report(Contract):
     tests_before: TestSummary | None
     tests_after: TestSummary | None
     suite: Literal["full", "partial", "none"]
+    regression_test: RegressionTest | None = None
+    """The test that came with the change, or why none did; null where none was wished for."""
     iterations: int
     turns: int
     tokens: int
@@ -86,6 +88,7 @@ def report(
         tests_before=run.baseline.before if run.baseline else None,
         tests_after=proof.after if proof else tested.summary if tested else None,
         suite=proof.suite if proof else tested.suite if tested else run.baseline.suite if run.baseline else "none",
+        regression_test=run.proposal.patch.regression_test if run.proposal else None,
         iterations=run.spent.iterations,
         turns=run.spent.turns,
         tokens=run.spent.tokens,

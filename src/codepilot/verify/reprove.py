@@ -65,6 +65,7 @@ def verify_bundle(
         confidence=provenance.confidence,
         narrowed=provenance.suite == "none",
         measure=measure,
+        regression=provenance.regression_test,
     )
     return proof.model_copy(update={"checks": (intact, rebuilt, fails, *proof.checks)})
 

@@ -41,6 +41,6 @@ IMPLEMENTER = Role(
     state=State.IMPLEMENT,
     context_tokens=6000,
     capability=Capability.FULL_SHELL,
-    given=("diff", "touched_files", "alternatives"),
+    given=("diff", "touched_files", "alternatives", "regression_test"),
     filled=_filled,
 )

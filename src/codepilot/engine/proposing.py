@@ -1,0 +1,68 @@
+"""What becomes a change on offer: the exact difference of the workspace, and that without the test it came with.
+
+A test that came with a repair must never cost the repair: where it does not hold, the same change is proposed again
+without it, in the same step. The proposal is an event, so a worker that dies afterwards leaves no doubt which it is.
+"""
+
+from __future__ import annotations
+
+from codepilot.core.areas import outside
+from codepilot.core.artifacts import ArtifactType, PatchCandidate, RegressionTest
+from codepilot.core.events import EventType, PatchProposed
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.engine.carry import keep_snapshot, restore_snapshot
+from codepilot.engine.site import Site
+from codepilot.engine.work import Work
+from codepilot.executor import DiffResult, Violation
+from codepilot.verify import flagged
+
+
+def propose(work: Work, offered: PatchCandidate, diff: DiffResult, snapshot: str) -> PatchProposed:
+    """Record the exact difference as the change on offer, and which rules it breaks."""
+    stored = work.artifacts.put(diff.patch, ArtifactType.PATCH)
+    patch = offered.model_copy(
+        update={
+            "diff": diff.patch.decode("utf-8", "backslashreplace"),
+            "touched_files": tuple(change.path for change in diff.changes),
+        }
+    )
+    touched = outside(work.run.plan, patch.touched_files)
+    broken = (*diff.violations, *(Violation(rule=rule, path=path) for path, rule in touched.items()))
+    refused_by = "; ".join(f"{one.rule} at {one.path}" for one in broken)
+    proposed = PatchProposed(patch=patch, diff=stored, tree=diff.tree, snapshot=snapshot, refused_by=refused_by)
+    work.append(
+        [
+            *(work.draft(EventType.GUARDRAIL_BLOCKED, blocked) for blocked in work.new_violations(broken)),
+            *(work.draft(EventType.FILES_FLAGGED, flag) for flag in flagged(diff.changes)),
+            *keep_snapshot(work, snapshot),
+            work.draft(EventType.PATCH_PROPOSED, proposed, (stored,)),
+        ]
+    )
+    return proposed
+
+
+def without_test(work: Work, site: Site, why: str) -> bool:
+    """Propose the change alone, if it came with a test, and leave it in the workspace; whether there was one."""
+    proposal, base = work.run.proposal, work.run.base_snapshot
+    test = proposal.patch.regression_test if proposal else None
+    if proposal is None or base is None or test is None or not test.written:
+        return False
+    work.watch.checkpoint()  # what was interrupted says nothing about the test
+    _bring(work, site, base)
+    before = work.snapshot().snapshot
+    _bring(work, site, proposal.snapshot)
+    site.executor.restore(work.workspace, before, (test.path,))
+    taken = work.snapshot()
+    diff = site.executor.diff(work.workspace, work.base.tree)
+    bare = proposal.patch.model_copy(update={"regression_test": RegressionTest(reason=why)})
+    propose(work, bare, diff, taken.snapshot)
+    return True
+
+
+def _bring(work: Work, site: Site, snapshot: str) -> None:
+    if not restore_snapshot(work, site, snapshot):
+        raise CodePilotError(
+            FailureKind.WORKER_LOST,
+            f"What {work.run.run_id} had in its workspace is gone with the machine or the directory it was in.",
+            next_action="Start the task again.",
+        )

@@ -1,0 +1,156 @@
+"""Functions of the project as they are called: by whom, with what, to what end, and all of it as source.
+
+Runs inside the sandbox; standard library alone, Python 3.8 or newer.
+"""
+
+from __future__ import annotations
+
+import copy
+import dis
+import enum
+from typing import Any
+
+MAX_SEEDS = 24
+MAX_KNOWN = 400
+MAX_MIXED = 300
+MAX_TEXT = 160
+MAX_FLOAT = 8
+PLAIN: Any = object
+
+
+class Subject:
+    """A function of the project that can be called by its name, and the inputs that tests gave it."""
+
+    def __init__(self, function: Any, public: Any) -> None:
+        self.function = function
+        self.public = public
+        code = function.__code__
+        count = code.co_argcount + code.co_kwonlyargcount
+        self.names = list(code.co_varnames[:count])
+        self.places = code.co_argcount
+        self.extras = code.co_varnames[count : count + bool(code.co_flags & 4) + bool(code.co_flags & 8)]
+        self.seeds: list[tuple[Any, ...]] = []
+        self.known: set[str] = set()
+        self.callers: set[str] = set()
+
+    def note(self, frame: Any) -> None:
+        """One call as it begins; what cannot be copied or told apart is no input."""
+        try:
+            if any(frame.f_locals[name] for name in self.extras):
+                return
+            values = tuple(copy.deepcopy(frame.f_locals[name]) for name in self.names)
+            key = repr(values)
+        except Exception:  # noqa: BLE001 - values of the project's may fail at anything
+            return
+        if key not in self.known and len(self.known) < MAX_KNOWN:
+            self.known.add(key)
+            if len(self.seeds) < MAX_SEEDS:
+                self.seeds.append(values)
+
+    def call(self, values: tuple[Any, ...]) -> Any:
+        getattr(self.public, "cache_clear", lambda: None)()
+        named = {name: values[at] for at, name in enumerate(self.names) if at >= self.places}
+        return self.public(*values[: self.places], **named)
+
+    def arguments(self, values: tuple[Any, ...], told: Any) -> str:
+        """The call's arguments as source: optional ones by name, and without what the defaults say anyway."""
+        function = self.function
+        defaults = function.__defaults__ or ()
+        first = max(self.places - len(defaults), getattr(function.__code__, "co_posonlyargcount", 0))
+        optional = dict(function.__kwdefaults__ or {})
+        optional.update((self.names[self.places - len(defaults) + at], value) for at, value in enumerate(defaults))
+        given = [told(value) for value in values[:first]]
+        for name, value in list(zip(self.names, values))[first:]:  # noqa: B905 - Python 3.8 knows no other
+            text = told(value)
+            if name not in optional or text != _shown(optional[name], told):
+                given.append(name + "=" + text)
+        return ", ".join(given)
+
+
+def mixed(inputs: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Inputs made of two: an argument as large as another of the same type, or as in another call."""
+    found: list[tuple[Any, ...]] = []
+    for values in inputs:
+        for at, value in enumerate(values):
+            others = [other[at] for other in inputs if len(other) > at] + list(values)
+            for other in others:
+                if type(other) is type(value) and len(found) < MAX_MIXED:
+                    found.append((*values[:at], other, *values[at + 1 :]))
+    return found
+
+
+def _shown(value: Any, told: Any) -> str | None:
+    try:
+        return str(told(value))
+    except ValueError:
+        return None
+
+
+def told(value: Any) -> str:
+    """The value as source, or ValueError."""
+    kind = type(value)
+    if value is None or kind in (bool, int, str, bytes):
+        text = repr(value)
+    elif kind is float:
+        text = repr(value)
+        if len(text) > MAX_FLOAT or text.strip("-") in ("inf", "nan"):
+            raise ValueError(text)
+    elif kind is list:
+        text = "[" + ", ".join(map(told, value)) + "]"
+    elif kind is tuple:
+        text = "(" + ", ".join(map(told, value)) + ("," if len(value) == 1 else "") + ")"
+    elif kind is dict:
+        text = "{" + ", ".join(told(key) + ": " + told(item) for key, item in value.items()) + "}"
+    elif kind in (set, frozenset):
+        inner = "{" + ", ".join(sorted(map(told, value))) + "}"
+        inner = inner if value else ""
+        text = (inner or "set()") if kind is set else "frozenset(" + inner + ")"
+    elif isinstance(value, enum.Enum):
+        text = kind.__name__ + "." + value.name
+    else:
+        text = repr(value)
+        if kind.__eq__ is PLAIN.__eq__ or not text.startswith(kind.__name__ + "("):
+            raise ValueError(text[:MAX_TEXT])
+    if len(text) > MAX_TEXT:
+        raise ValueError(text[:MAX_TEXT])
+    return text
+
+
+class Outcome:
+    """How a call ended."""
+
+    def __init__(self, ended: str, value: Any, own: bool = False) -> None:
+        self.ended = ended
+        self.value = value
+        self.own = own
+        """Whether the function raised it by a `raise` of its own."""
+
+    def same(self, other: Outcome) -> bool:
+        if self.ended != other.ended:
+            return False
+        if self.ended == "raised":
+            return type(self.value) is type(other.value)
+        return type(self.value) is type(other.value) and equal(self.value, other.value)
+
+
+def equal(one: Any, other: Any) -> bool:
+    return bool(one == other)
+
+
+def differs(before: Outcome, after: Outcome) -> bool:
+    """Whether a test could tell them apart, and the second is meant: a value, or an exception of the function's own."""
+    if after.ended == "returned":
+        return before.ended == "raised" or not equal(before.value, after.value)
+    same = before.ended == "raised" and isinstance(before.value, type(after.value))
+    return after.ended == "raised" and after.own and not same
+
+
+def raised_by(error: BaseException, codes: set[Any]) -> bool:
+    """Whether a `raise` in one of the functions, not something that it called or tried, raised this."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    if place is None or place.tb_frame.f_code not in codes or isinstance(error, AssertionError):
+        return False
+    steps = dis.get_instructions(place.tb_frame.f_code)
+    return any(step.offset == place.tb_lasti and step.opname == "RAISE_VARARGS" for step in steps)

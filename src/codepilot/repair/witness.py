@@ -1,0 +1,265 @@
+"""The input that tells a repair from what was there before, for the test that is to keep the mistake from coming back.
+
+Two processes inside look for it: one finds inputs, by varying those that the tests give, on which the repaired function
+does something else than the base's; the other, with another hash seed, evaluates them as a test would write them. Only
+what both agree on is offered. An input is left out if an existing test has it already, if the call does not come to an
+end on the base, if its value or its result cannot be written as plain source that gives an equal value again, or if
+most other repairs that pass the same tests do something else on it. An exception is expected only where the repaired
+function raises it by a statement of its own. Smallest first. What the processes say is read as hostile input.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from codepilot.core.artifacts import TestStatus
+from codepilot.executor import Executor, RunCommand
+from codepilot.project import Project, SuiteRun, environment
+from codepilot.repair.literals import Hand, named, positional, read
+from codepilot.repair.related import resolve
+from codepilot.repair.source import Source, Unit, Unreadable
+from codepilot.repair.testwriting import Example, Place, Subject, Thing
+from codepilot.repair.worker import _BOOT as BOOT
+from codepilot.sandbox import Limits
+
+_INSIDE = Path(__file__).with_name("inside")
+_PARTS = ("watch", "running", "evidence", "suites", "calls", "witness")
+MAX_TESTS = 60
+MAX_CASES = 24
+OTHER_SEED = "4711"
+MAX_ANSWER = 4 << 20
+
+
+def tests_around(targets: Sequence[str], baseline: SuiteRun, path: str) -> tuple[tuple[str, ...], int]:
+    """Tests that may call what a file holds, the failing ones first; and how many of them those are."""
+    failing = resolve(targets, baseline)
+    ended = baseline.having(TestStatus.PASSED, TestStatus.FAILED, TestStatus.ERROR)
+    stem, files = PurePosixPath(path).stem, {_file(test) for test in failing}
+
+    def distance(test: str) -> int:
+        return 0 if test in baseline.red else 1 if stem in _file(test) else 2 if _file(test) in files else 3
+
+    others = sorted((test for test in ended if test not in failing), key=distance)
+    return tuple((*failing, *(test for test in others if distance(test) < 3)))[:MAX_TESTS], len(failing)
+
+
+def _file(test: str) -> str:
+    """The file of a test, or its module where the runner names that."""
+    return test.partition("::")[0] if "::" in test else test.rpartition(".")[0].rpartition(".")[0]
+
+
+@dataclass(frozen=True)
+class WitnessRequest:
+    """What to tell apart, in a workspace that holds the base."""
+
+    executor: Executor
+    workspace: str
+    project: Project
+    tests: tuple[str, ...]
+    """The failing ones first; then others that may call the same functions."""
+    targets: int
+    """How many of them fail."""
+    path: str
+    original: bytes
+    patched: bytes
+    others: tuple[bytes, ...] = ()
+    """The same file by other repairs that pass the tests."""
+    seconds: float = 15.0
+
+
+@dataclass(frozen=True)
+class Witnesses:
+    """Examples that tell base and repair apart, smallest first; or none, and why."""
+
+    examples: tuple[Example, ...] = ()
+    place: Place | None = None
+    subject: Subject | None = None
+    things: Mapping[str, Thing] | None = None
+    reason: str = ""
+
+
+def find_witnesses(request: WitnessRequest) -> Witnesses:
+    """Look for inputs. The workspace is left as it was."""
+    versions = [_differing(request.path, request.original, one) for one in (request.patched, *request.others)]
+    if not versions[0]:
+        return Witnesses(reason="the repair lies outside of any function")
+    spec: dict[str, Any] = {
+        "runner": request.project.runner,
+        "tests": list(request.tests[:MAX_TESTS]),
+        "targets": request.targets,
+        "versions": [version for version in versions if version],
+    }
+    snapshot = request.executor.snapshot(request.workspace).snapshot
+    try:
+        found = _read(_ask(request, {**spec, "op": "find"}, "0"))
+        if not found.examples or found.subject is None:
+            return found
+        return _checked(request, {**spec, "tests": spec["tests"][:1]}, found)
+    finally:
+        request.executor.restore(request.workspace, snapshot)
+
+
+def _differing(path: str, original: bytes, patched: bytes) -> list[dict[str, Any]]:
+    """The functions that a repair changes, as they become; empty if it changes something else as well."""
+    try:
+        before, after = Source.read(path, original), Source.read(path, patched)
+    except Unreadable:
+        return []
+    old, new = ([(unit.qualname, unit) for unit in source.units] for source in (before, after))
+    if [name for name, _ in old] != [name for name, _ in new] or _around(before) != _around(after):
+        return []
+    pairs = [(was, now) for (_, was), (_, now) in zip(old, new, strict=True) if was.segment() != now.segment()]
+    if any(_signature(was) != _signature(now) for was, now in pairs):
+        return []
+    return [
+        {
+            "path": path,
+            "segment": now.segment(),
+            "qualname": now.qualname,
+            "line": was.first_line,
+            "shift": now.line_shift,
+            "future": list(after.future),
+        }
+        for was, now in pairs
+    ]
+
+
+def _around(source: Source) -> list[str]:
+    """The file without its functions."""
+    pieces, at = [], 0
+    for unit in source.units:
+        pieces.append(source.text[at : unit.start])
+        at = unit.end
+    return [*pieces, source.text[at:]]
+
+
+def _signature(unit: Unit) -> str:
+    """What is evaluated when the function is defined, and so is not carried by its code alone."""
+    return ast.dump(unit.node.args) + "".join(map(ast.dump, unit.node.decorator_list))
+
+
+# --- speaking with the inside -----------------------------------------------------------------------------------------
+
+
+def _ask(request: WitnessRequest, spec: Mapping[str, Any], seed: str) -> dict[str, Any]:
+    """One process, one question. Whatever goes wrong in there is an answer without anything in it."""
+    names = [f"codepilot_repair_{part}" for part in _PARTS]
+    code = json.dumps([(name, (_INSIDE / f"{name}.py").read_text("utf-8")) for name in names]).encode()
+    done = request.executor.run_command(
+        RunCommand(
+            workspace=request.workspace,
+            argv=(request.project.interpreter.executable, "-c", BOOT),
+            stdin=b"%08d" % len(code) + code + json.dumps(spec).encode() + b"\n",
+            env={**environment(request.project), "PYTHONHASHSEED": seed},
+            timeout_sec=request.seconds,
+            limits=Limits(wall_sec=request.seconds, output_bytes=MAX_ANSWER),
+        )
+    )
+    line = done.stdout.partition(b"\n")[0]
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        answer = None
+    ended = "took too long" if done.status == "timeout" else "came to nothing"
+    return answer if isinstance(answer, dict) else {"reason": f"the search for an input {ended}"}
+
+
+def _read(answer: Mapping[str, Any]) -> Witnesses:
+    place, subject, rows = answer.get("place"), answer.get("subject"), answer.get("rows")
+    if not (isinstance(place, dict) and isinstance(subject, dict) and isinstance(rows, list)):
+        return Witnesses(reason=_line(answer.get("reason")) or "no input was found")
+    try:
+        told = answer.get("names")
+        things = {name: _thing(one) for name, one in told.items()} if isinstance(told, dict) else {}
+        main = Subject(_thing(subject), tuple(map(_identifier, subject["parameters"])))
+        where = _place(place)
+        agreed = sorted((row for row in rows if _agreed(row)), key=lambda row: int(row["against"]))
+    except (KeyError, TypeError, ValueError):
+        return Witnesses(reason="the search for an input came to nothing")
+    known = {**things, main.thing.name: main.thing}
+    examples = tuple(one for row in agreed for one in _examples(row, known))[:MAX_CASES]
+    if rows and not agreed:
+        return Witnesses(reason="repairs that pass the same tests do not agree on any further input")
+    reason = "" if examples else "no such input can be written as plain source"
+    return Witnesses(examples, where, main, things, reason)
+
+
+def _place(told: Mapping[str, Any]) -> Place:
+    test, path, scope, name = (str(told[key]) for key in ("test", "file", "scope", "name"))
+    return Place(path, scope, name, told["unittest"] is True, test)
+
+
+def _agreed(row: Mapping[str, Any]) -> bool:
+    """Whether at most half of the other repairs do something else."""
+    return 2 * int(row.get("against", 0)) <= int(row.get("others", 0))
+
+
+def _thing(told: Mapping[str, Any]) -> Thing:
+    dotted = (*told["bound"], told["module"])
+    for name in dotted:
+        list(map(_identifier, name.split(".")))
+    return Thing(_identifier(told["name"]), told["module"], tuple(told["bound"]))
+
+
+def _identifier(name: object) -> str:
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"{name!r} is no name")
+    return name
+
+
+def _line(text: object) -> str:
+    return " ".join(str(text).split())[:200] if isinstance(text, str) else ""
+
+
+def _examples(row: Mapping[str, Any], things: Mapping[str, Thing]) -> Iterator[Example]:
+    """The row as source, by place where that is shorter; nothing if it is more than values."""
+    call, result = read(f"f({row.get('args')})"), read(str(row["result"])) if "result" in row else None
+    raises = str(row.get("raises", ""))
+    if not isinstance(call, ast.Call) or (result is None) == (not raises) or (raises and not raises.isidentifier()):
+        return
+    arguments, keywords = tuple(call.args), tuple((str(one.arg), one.value) for one in call.keywords)
+    plain = Example(arguments, keywords, result, raises)
+    values = [*arguments, *(value for _, value in keywords), *([result] if result is not None else [])]
+    if any(name not in things for value in values for name in named(value)):
+        return
+    placed = Example(
+        tuple(map(positional, arguments)),
+        tuple((name, positional(value)) for name, value in keywords),
+        positional(result) if result is not None else None,
+        raises,
+    )
+    if _texts(placed, "f") != _texts(plain, "f"):
+        yield placed
+    yield plain
+
+
+def _texts(example: Example, name: str) -> dict[str, str]:
+    """The example as the inside evaluates it."""
+    hand = Hand()
+    given = [*map(hand.written, example.arguments), *(f"{key}={hand.written(one)}" for key, one in example.keywords)]
+    call = {"call": f"{name}({', '.join(given)})"}
+    return (
+        {**call, "raises": example.raises}
+        if example.result is None
+        else {**call, "result": hand.written(example.result)}
+    )
+
+
+def _checked(request: WitnessRequest, spec: Mapping[str, Any], found: Witnesses) -> Witnesses:
+    """Those of the examples that hold in another process with another hash seed, written as a test would."""
+    assert found.subject is not None
+    main, things = found.subject.thing, found.things or {}
+    cases = [_texts(example, main.name) for example in found.examples]
+    names = {one.name: one.module for one in (*things.values(), main)}
+    asked = {**spec, "op": "check", "targets": 1, "cases": cases, "names": names}
+    held = _ask(request, asked, OTHER_SEED).get("held")
+    kept: Sequence[Example] = []
+    if isinstance(held, list) and len(held) == len(cases):
+        kept = [example for example, holds in zip(found.examples, held, strict=True) if holds is True]
+    reason = "" if kept else "what the repair gives on other inputs is not the same each time"
+    return replace(found, examples=tuple(kept), reason=reason)
