@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from codepilot.bench.bugs import Judgement, Offer
-from codepilot.bench.checkout import prepare
+from codepilot.bench.checkout import prepare, write_version
 from codepilot.bench.realjudge import judge_real
 from codepilot.bench.report import write_reports
 from codepilot.bench.sets import load_set
@@ -89,6 +89,16 @@ def test_the_parent_is_shown_with_the_tests_of_the_fix(tmp_path: Path) -> None:
     prepare(checkout, bug)
     assert (checkout / "shop/cart.py").read_text() == BUG
     assert (checkout / "tests/test_cart.py").read_text() == TESTS
+
+
+def test_the_file_that_a_build_would_write_the_version_to_is_there(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "pyproject.toml").write_text('[tool.hatch.build.hooks.vcs]\nversion-file = "src/_version.py"\n')
+    write_version(tmp_path)
+    assert "__version__" in (tmp_path / "src/_version.py").read_text()
+    (tmp_path / "pyproject.toml").write_text('[tool.setuptools_scm]\nwrite_to = "../_version.py"\n')
+    write_version(tmp_path)
+    assert not (tmp_path.parent / "_version.py").exists()
 
 
 def test_the_same_code_and_the_same_behaviour_are_right_and_an_overfit_is_wrong(tmp_path: Path) -> None:

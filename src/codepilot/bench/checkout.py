@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import tarfile
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +14,14 @@ from codepilot.bench.bugs import Bug, missing_repository
 from codepilot.core.failures import CodePilotError, FailureKind
 
 _GIT = ("git", "-c", "user.name=CodePilot", "-c", "user.email=bench@codepilot.invalid", "-c", "commit.gpgsign=false")
+
+_VERSION_FILES = (
+    ("hatch", "build", "hooks", "vcs", "version-file"),
+    ("setuptools_scm", "version_file"),
+    ("setuptools_scm", "write_to"),
+    ("pdm", "version", "write_to"),
+)
+"""Where a project's configuration names the file that its build writes the version to."""
 
 
 def prepare(directory: Path, bug: Bug) -> Path:
@@ -24,6 +33,7 @@ def prepare(directory: Path, bug: Bug) -> Path:
         raise missing_repository(origin.repository)
     _export(origin.repository, origin.parent, directory)
     _export(origin.repository, origin.fix, directory, *origin.test_files)
+    write_version(directory)
     commit(directory)
     return directory
 
@@ -32,6 +42,21 @@ def _export(repository: Path, revision: str, directory: Path, *paths: str) -> No
     data = git(repository, "archive", "--format=tar", revision, *paths)
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         archive.extractall(directory, filter="data")
+
+
+def write_version(directory: Path) -> None:
+    """Make the file with the version that an installation would have made, where the project imports one."""
+    try:
+        tool = tomllib.loads((directory / "pyproject.toml").read_text("utf-8")).get("tool", {})
+    except (OSError, ValueError):
+        return
+    for keys in _VERSION_FILES:
+        found: object = tool
+        for key in keys:
+            found = found.get(key) if isinstance(found, dict) else None
+        file = (directory / found).resolve() if isinstance(found, str) else directory
+        if file.is_relative_to(directory.resolve()) and not file.exists() and file.parent.is_dir():
+            file.write_text('__version__ = version = "0.0.0"\n__version_tuple__ = version_tuple = (0, 0, 0)\n', "utf-8")
 
 
 def show(repository: Path, revision: str, path: str) -> bytes:

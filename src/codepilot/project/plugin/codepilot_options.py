@@ -25,6 +25,7 @@ OPTIONS: dict[str, dict[str, str]] = {
     },
     "xdist": {"-n": VALUE, "--numprocesses": VALUE, "--dist": VALUE, "--maxprocesses": VALUE},
     "pytest_timeout": {"--timeout": VALUE, "--timeout-method": VALUE},
+    "pytest_asyncio": {"--asyncio-mode": VALUE},
     "pytest_rerunfailures": {"--reruns": VALUE, "--reruns-delay": VALUE},
     "pytest_randomly": {"--randomly-seed": VALUE},
     "pytest_random_order": {"--random-order": FLAG, "--random-order-bucket": VALUE, "--random-order-seed": VALUE},
