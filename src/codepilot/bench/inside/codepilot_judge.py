@@ -310,14 +310,14 @@ def difference(ready: Ready, kept: Sequence[tuple[Call, Any, int]]) -> dict[str,
         seen += 1
         if not same(done, right):
             endless += done == ["endless"]
-            wrong.append(f"{_short(repr(call))} gives {_short(_shown(done))}, not {_short(_shown(right))}")
+            wrong.append(f"{_short(_text(call))} gives {_short(_shown(done))}, not {_short(_shown(right))}")
         if len(wrong) >= ENOUGH or endless >= ENDLESS_ENOUGH:
             break
     told.close()  # type: ignore[attr-defined]
     if wrong:
         return {"correct": False, "reason": f"differs on {len(wrong)} of {seen} inputs: {wrong[0]}"}
     if seen < len(kept):
-        return {"correct": False, "reason": f"does not end, or dies, on {_short(repr(kept[seen][0]))}"}
+        return {"correct": False, "reason": f"does not end, or dies, on {_short(_text(kept[seen][0]))}"}
     return {"correct": True, "reason": ""}
 
 
@@ -363,6 +363,14 @@ def _shown(told: Any) -> str:
     if isinstance(told, list):
         return " ".join(map(_shown, told[1:] if told[:1] == ["value"] else told))
     return repr(told)
+
+
+def _text(value: object) -> str:
+    """How a value shows itself, if it can: one made up need not be whole."""
+    try:
+        return repr(value)
+    except Exception as error:  # noqa: BLE001 - whatever the program's own __repr__ raises
+        return f"<{type(value).__name__} that shows itself by {type(error).__name__}>"
 
 
 def _short(text: str) -> str:
