@@ -22,8 +22,8 @@ NEAR_TESTS, NEAR_SEC = 80, 2.0
 ALL_SEC = 10.0
 MAX_FILES = 400
 LOADING = 0.15
-COLD = 0.25
-"""A function that ran while the project was loaded can only be tried by loading it anew, which takes long."""
+COLD = 0.7
+"""A function that ran while the project was loaded can only be kept by loading it anew, which takes long."""
 
 
 def resolve(targets: Sequence[str], baseline: SuiteRun) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ def add_loading(
 ) -> Suspicion:
     """Functions that ran while the project was loaded left their results behind: a little suspicious as well.
 
-    Those that the failing tests run too wait longer: each try of theirs costs as much as many others.
+    Those that the failing tests run too wait a little longer: what passes has to be loaded anew.
     """
     weight = LOADING if suspicion.lines else 1.0
     lines = {path: dict(known) for path, known in suspicion.lines.items()}

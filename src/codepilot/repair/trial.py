@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -102,7 +102,10 @@ class Trial:
         """A ruling for every job that time allowed; what cannot be swapped is loaded anew."""
         rulings = self._attempt([job for job in jobs if job.unit is not None], "warm", patience)
         cold = [job for job in jobs if job.unit is None or _outcome(rulings, job) == "cold"]
-        rulings.update(self._attempt(cold, "cold", patience))
+        rulings.update(self._attempt([_targets_alone(job) for job in cold], "cold", patience))
+        passed = [job for job in cold if job.selection.others and _outcome(rulings, job) == "passed"]
+        rulings = {number: ruling for number, ruling in rulings.items() if number not in {job.number for job in passed}}
+        rulings.update(self._attempt(passed, "cold", patience))
         return rulings
 
     def weigh(self, job: Job, promises: Sequence[tuple[str, str]]) -> Evidence:
@@ -149,6 +152,11 @@ class Trial:
         self._restore()
         if self.losses > _MAX_LOSSES:
             raise CodePilotError(FailureKind.TOOL_FAILED, f"The repair worker was lost {self.losses} times: {lost}")
+
+
+def _targets_alone(job: Job) -> Job:
+    """The same candidate judged by its targets: their file alone is loaded soon, and most candidates end there."""
+    return replace(job, selection=replace(job.selection, others=()))
 
 
 def _outcome(rulings: Mapping[int, Ruling], job: Job) -> str:

@@ -67,6 +67,7 @@ class Worker:
         self.kills: dict[str, int] = {}
         self.functions: dict[tuple[str, int, str], list[Any]] = {}
         self.entered: dict[str, set[Any]] = {}
+        self.ran: dict[str, set[int]] = {}
         self.quick: dict[str, Callable[[], object]] = {}
         self.verdicts: list[dict[str, Any]] = []
         self.leaked = False
@@ -143,7 +144,7 @@ class Worker:
             elif message["op"] == "weigh":
                 self.weigh(message)
             elif message["op"] == "compose":
-                self.children.run(functools.partial(compose, self, message), lambda said: self.channel.send(**said))
+                compose(self, message)
             else:
                 self.attempt(message)
             self.channel.send(done=True, damaged=self._stamps() != stamps)
@@ -207,6 +208,8 @@ class Worker:
                 if message["exception"] in ("MemoryError", "RecursionError", "Stop"):
                     message.update(cpu=0.0, wall=0.0)
                 self.costs[message["test"]] = (message["cpu"], message["wall"])
+                for path, lines in message["lines"].items() if message["test"] in alone else ():
+                    self.ran.setdefault(path, set()).update(lines)
                 reported.append(message["test"])
                 self.endless += message["exception"] == "Stop"
                 self.channel.send(**message)
@@ -357,7 +360,7 @@ class Worker:
             return "cold"
         unit = self.units[job["unit"]]
         name = unit["qualname"].rpartition(".")[2]
-        if (unit["line"], name) in self.entered.get(unit["path"], ()):
+        if (unit["line"], name) in self.entered.get(unit["path"], ()) and not self._swappable(job, unit):
             return "cold"
         living = self.functions.get((unit["path"], unit["line"], name))
         if not living:
@@ -372,6 +375,15 @@ class Worker:
         for function in living:
             function.__code__ = code
         return old
+
+    def _swappable(self, job: dict[str, Any], unit: dict[str, Any]) -> bool:
+        """Whether swapping tells enough of a function that ran while the project was loaded.
+
+        It does for a first try if the targets run it as well. What is kept has to be loaded with it.
+        """
+        lines = range(unit["line"], unit["line"] + unit["segment"].count("\n") + 1)
+        slow = job["suite"] in self.suites and self.suites[job["suite"]]["slow"]
+        return not slow and not self.ran.get(unit["path"], set()).isdisjoint(lines)
 
     def weigh(self, message: dict[str, Any]) -> None:
         """Which examples hold with the candidate in place, and what it does on the tests' inputs and others."""
