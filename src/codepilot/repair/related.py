@@ -21,7 +21,8 @@ MAX_TEST_SEC = 60.0
 NEAR_TESTS, NEAR_SEC = 80, 2.0
 ALL_SEC = 10.0
 MAX_FILES = 400
-LOADING = 0.15
+LOADING = 0.03
+"""What a function that ran only at load weighs beside the most suspicious line: each try of it costs a fresh load."""
 COLD = 0.7
 """A function that ran while the project was loaded can only be kept by loading it anew, which takes long."""
 
@@ -83,7 +84,8 @@ def add_loading(
 
     Those that the failing tests run too wait a little longer: what passes has to be loaded anew.
     """
-    weight = LOADING if suspicion.lines else 1.0
+    top = max((score for known in suspicion.lines.values() for score in known.values()), default=0.0)
+    weight = LOADING * top if top else 1.0
     lines = {path: dict(known) for path, known in suspicion.lines.items()}
     for path, source in sources.items():
         for unit in source.units:
