@@ -6,8 +6,9 @@ import ast
 import hashlib
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from codepilot.core.contract import JsonObject, canonical_json
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -23,6 +24,7 @@ from codepilot.repair.rank import Plausible, doubted, explain, rank
 from codepilot.repair.record import offered, remember, revive
 from codepilot.repair.related import Related, add_loading, choose_tests, is_test_file, read_sources, resolve
 from codepilot.repair.source import Edit, Source
+from codepilot.repair.synthesis import Known, compositions
 from codepilot.repair.trial import Trial
 from codepilot.repair.worker import Job, Ruling, Selection
 
@@ -42,6 +44,10 @@ PATIENCE = 12.0
 """How much longer a candidate may run when it is tried again, or is about to be kept."""
 MAX_LATE = 60
 MAX_PROMISES = 20
+COMPOSE_AFTER = 3000
+"""Single edits tried before expressions are composed for what is missing."""
+COMPOSE_SEC = 24.0
+COMPOSE_SHARE = 0.4
 SINGLES = 20_000
 """Single edits tried before pairs of them get their turn."""
 
@@ -101,8 +107,10 @@ class _Search:
             self._resume(suspicion, sources, targets)
             self._hopeful = tuple(test for test in hopeful if test in trial.collected)
             related = Related(targets, traces)
-            proposals = candidates(sources, suspicion, _failure(failing))
-            self._walk(trial, self._noted(itertools.islice(proposals, SINGLES)), related)
+            failure = _failure(failing)
+            compose = partial(self._compose, trial, related, sources, suspicion, failure)
+            proposals = itertools.islice(candidates(sources, suspicion, failure), SINGLES)
+            self._walk(trial, self._noted(proposals, compose), related)
             self._try_late(trial, related)
             if self._exhausted and not self._trusted():
                 self._walk(trial, pairs(self._singles, self._marks, len(self._singles)), related)
@@ -119,10 +127,28 @@ class _Search:
                 if ruling is not None and ruling.outcome == "passed":
                     self._keep(trial, proposal, related)
 
-    def _noted(self, proposals: Iterator[Proposal]) -> Iterator[Proposal]:
-        for proposal in proposals:
+    def _noted(self, proposals: Iterator[Proposal], compose: Callable[[], None]) -> Iterator[Proposal]:
+        """Each single edit, put down for pairs; after the likeliest of them what is missing is composed."""
+        due = True
+        for number, proposal in enumerate(proposals):
+            late = time.monotonic() - self._started > COMPOSE_SHARE * self._request.seconds
+            if due and self._position <= number and (number >= COMPOSE_AFTER or late):
+                due = False
+                compose()
             self._singles.append(proposal)
             yield proposal
+        if due:
+            compose()
+
+    def _compose(
+        self, trial: Trial, related: Related, sources: dict[str, Source], suspicion: Suspicion, failure: Failure
+    ) -> None:
+        """Expressions found for what is missing, kept like any other candidate."""
+        seconds = min(COMPOSE_SEC, COMPOSE_SHARE * (self._deadline - time.monotonic()))
+        known = Known(sources, suspicion, failure, related)
+        for proposal in compositions(trial, known, seconds, len(self._singles), lambda: bool(self._trusted())):
+            if time.monotonic() < self._deadline and len(self._trusted()) < ENOUGH:
+                self._keep(trial, proposal, related)
 
     def _trace(self, trial: Trial, targets: Sequence[str], others: Sequence[str]) -> list[TestTrace]:
         self._phase = "trace"

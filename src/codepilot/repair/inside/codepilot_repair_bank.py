@@ -7,9 +7,10 @@ Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 
 from __future__ import annotations
 
+import ast
 import copy
 import itertools
-import time
+import random
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
 OR, AND, NOT, COMPARE, ADD, MULTIPLY, UNARY, ATOM = 2, 3, 4, 5, 9, 10, 11, 20
 ERROR: Any = type("Error", (), {"__repr__": lambda self: "<error>"})()
 """What an expression that raised has for a value."""
-MAX_BITS = 256
+LARGE = 1 << 256
 MAX_LENGTH = 4000
 MAX_POWER = 12
 MAX_TEXT = 90
+ALIKE = 0.25
+"""How often a made-up state gives two names the same value."""
 
 
 class Made:
@@ -31,7 +34,7 @@ class Made:
 
     def __init__(self, text: str, strength: int, size: int, values: list[Any]) -> None:
         self.text, self.strength, self.size, self.values = text, strength, size, values
-        self.kind = kind_of(values)
+        self.kind = ""
 
     def at(self, level: int) -> str:
         """Its text, in parentheses if it binds looser than `level`."""
@@ -251,17 +254,21 @@ RELATIONS: dict[tuple[str, str], list[Any]] = {
 class Bank:
     """Expressions over the states, small ones first. `limit` bounds how many are made for each size."""
 
-    def __init__(self, states: Sequence[dict[str, Any]], names: dict[str, Any], deadline: float, limit: int) -> None:
+    def __init__(
+        self, states: Sequence[dict[str, Any]], names: dict[str, Any], late: Callable[[], bool], limit: int
+    ) -> None:
         self.states = states
         self.names = names
-        self.deadline = deadline
+        self.late = late
         self.limit = limit
         self.seen: set[Any] = set()
         self.made: list[Made] = []
+        self.conditions: Any = None
 
-    def leaves(self, atoms: Sequence[str], attributes: Sequence[str]) -> None:
-        """Names that hold something in every state, their attributes, then the given texts."""
-        known = [name for name in self.states[0] if all(name in state for state in self.states)] if self.states else []
+    def leaves(self, atoms: Sequence[str], attributes: Sequence[str], stale: Sequence[str] = ()) -> None:
+        """Names that hold something in every state, their attributes, then the given texts; none that are stale."""
+        first = self.states[0] if self.states else {}
+        known = [name for name in first if name not in stale and all(name in state for state in self.states)]
         for name in known:
             values = [state[name] for state in self.states]
             if kind_of(values) == "thing":
@@ -271,15 +278,20 @@ class Bank:
             if name not in ("self", "cls"):
                 self.add(Made(name, ATOM, 1, values))
         for text in atoms:
-            made = self.evaluated(text)
+            made = self.evaluated(text, stale)
             if made is not None:
                 self.add(made)
+        for one in [one for one in self.made if one.kind == "dict"]:
+            self.add(Made(f"{one.at(ATOM)}.values()", ATOM, 1, applied(lambda x: list(x.values()), one.values)))
 
-    def evaluated(self, text: str) -> Made | None:
+    def evaluated(self, text: str, stale: Sequence[str] = ()) -> Made | None:
         """A text of the program in each state, on a copy where it may change something."""
         try:
-            code = compile(text, "<leaf>", "eval")
+            tree = ast.parse(text, mode="eval")
+            code = compile(tree, "<leaf>", "eval")
         except (SyntaxError, ValueError):
+            return None
+        if stale and any(isinstance(node, ast.Name) and node.id in stale for node in ast.walk(tree)):
             return None
         values = []
         for state in self.states:
@@ -288,18 +300,17 @@ class Bank:
                 values.append(eval(code, scope))
             except Exception:  # noqa: BLE001 - it means nothing in this state
                 values.append(ERROR)
-        plain = text.replace("_", "").replace(".", "").isalnum() or text[:1] in "'\""
-        closed = plain or (text.endswith((")", "]")) and text.split("(")[0].replace(".", "").isidentifier())
-        return Made(text, ATOM if closed else 0, 1, values)
+        return Made(text, _strength(tree.body), 1, values)
 
     def add(self, made: Made) -> bool:
         """Keep it, if it tells the states apart in a new way."""
-        if made.kind in ("", "callable") or len(made.text) > MAX_TEXT:
-            return False
         key = tuple([_key(value) for value in made.values])
-        if key in self.seen:
+        if key in self.seen or len(made.text) > MAX_TEXT:
             return False
         self.seen.add(key)
+        made.kind = kind_of(made.values)
+        if made.kind in ("", "callable"):
+            return False
         self.made.append(made)
         return True
 
@@ -311,10 +322,26 @@ class Bank:
             before = len(self.made)
             for made in itertools.islice(self._larger(level, first), self.limit):
                 self.add(made)
-                if time.monotonic() > self.deadline:
+                if self.late():
                     return self.made
             level = self.made[before:]
         return self.made
+
+    def around(self, text: str) -> list[Made]:
+        """The text itself taken further by one step: alone, and with each leaf on either side."""
+        own = self.evaluated(text)
+        if own is None:
+            return []
+        own.kind = kind_of(own.values)
+        leaves = [one for one in self.made if one.size == 1]
+        found, seen = [], set()
+        for made in self._larger([own], leaves):
+            key = tuple([_key(value) for value in made.values])
+            made.kind = kind_of(made.values) if key not in seen else ""
+            seen.add(key)
+            if made.kind:
+                found.append(made)
+        return found
 
     def _larger(self, level: Sequence[Made], first: Sequence[Made]) -> Iterator[Made]:
         for one in level:
@@ -328,6 +355,20 @@ class Bank:
             yield from joined(one, other, BINARIES.get((one.kind, other.kind), ()))
 
 
+def _strength(node: ast.expr) -> int:
+    """How tightly an expression of the program binds; 0 where that would take long to say."""
+    if isinstance(node, ast.BinOp):
+        if isinstance(node.op, (ast.Add, ast.Sub)):
+            return ADD
+        return MULTIPLY if isinstance(node.op, (ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)) else 0
+    if isinstance(node, ast.Compare):
+        return COMPARE
+    closed = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Constant, ast.List, ast.Dict, ast.Set, ast.ListComp)
+    if isinstance(node, ast.UnaryOp):
+        return UNARY if isinstance(node.op, ast.USub) else 0
+    return ATOM if isinstance(node, closed) else 0
+
+
 def joined(one: Made, other: Made, forms: Sequence[Any]) -> Iterator[Made]:
     for form, left, right, strength, act in forms:
         values = applied(act, one.values, other.values)
@@ -339,20 +380,19 @@ def applied(act: Callable[..., Any], *columns: list[Any]) -> list[Any]:
     given = []
     for row in zip(*columns):
         value = ERROR
-        if all(one is not ERROR for one in row):
+        if row[0] is not ERROR and row[-1] is not ERROR:
             try:
                 value = act(*row)
-                value = ERROR if _too_large(value) else value
+                kind = value.__class__
+                if (kind is int and not -LARGE < value < LARGE) or (kind in _LONG and len(value) > MAX_LENGTH):
+                    value = ERROR
             except Exception:  # noqa: BLE001 - it means nothing in this state
                 value = ERROR
         given.append(value)
     return given
 
 
-def _too_large(value: Any) -> bool:
-    if isinstance(value, int):
-        return value.bit_length() > MAX_BITS
-    return hasattr(value, "__len__") and len(value) > MAX_LENGTH
+_LONG = (str, list, tuple)
 
 
 def _attribute(value: Any, name: str) -> Any:
@@ -369,3 +409,33 @@ def _key(value: Any) -> Any:
     if isinstance(value, (list, tuple, dict, set, frozenset, range)):
         return (value.__class__, repr(value)[:200])
     return (value.__class__, id(value))
+
+
+def shaken(states: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """States like those seen, with other numbers, letters and elements; the same ones every time."""
+    source = random.Random(0)
+    made = []
+    for at in range(count if states else 0):
+        state = {name: _shaken(value, source) for name, value in states[at % len(states)].items()}
+        for name, value in list(state.items()):
+            alike = [other for other in state.values() if type(other) is type(value)]
+            if source.random() < ALIKE:
+                state[name] = source.choice(alike)
+        made.append(state)
+    return made
+
+
+def _shaken(value: Any, source: random.Random) -> Any:
+    if isinstance(value, bool):
+        return source.random() < 0.5
+    if isinstance(value, (int, float)):
+        return value + source.choice((-2, -1, 1, 2, 3, 5, 7, 12))
+    if isinstance(value, str):
+        letters = [*value, source.choice("aB3 ")]
+        source.shuffle(letters)
+        return "".join(letters)
+    if type(value) in (list, tuple) and value:
+        items = [_shaken(one, source) for one in value[:20]] + [source.choice(value)]
+        source.shuffle(items)
+        return type(value)(items)
+    return value

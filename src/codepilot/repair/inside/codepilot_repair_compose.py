@@ -9,39 +9,49 @@ behaviour once. Runs inside the sandbox; standard library alone, Python 3.8 or n
 
 from __future__ import annotations
 
+import functools
+import itertools
 import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from codepilot.repair.inside.codepilot_repair_bank import ERROR, Bank, Made
+    from codepilot.repair.inside.codepilot_repair_bank import ERROR, Bank, Made, kind_of, shaken
     from codepilot.repair.inside.codepilot_repair_children import Say
     from codepilot.repair.inside.codepilot_repair_holes import (
         NAME,
+        Condition,
         Exhausted,
         Hole,
+        bounds,
         conditions,
         exact,
         masks,
     )
     from codepilot.repair.inside.codepilot_repair_running import compile_function, reach
 else:
-    from codepilot_repair_bank import ERROR, Bank
-    from codepilot_repair_holes import NAME, Exhausted, Hole, conditions, exact, masks
+    from codepilot_repair_bank import ERROR, Bank, kind_of, shaken
+    from codepilot_repair_holes import NAME, Exhausted, Hole, bounds, conditions, exact, masks
     from codepilot_repair_running import compile_function, reach
 
 EFFORTS: tuple[dict[str, Any], ...] = (
-    {"depth": 0, "limit": 200, "couples": 300, "pairs": 0, "sec": 0.2, "any": False},
-    {"depth": 1, "limit": 1500, "couples": 3000, "pairs": 80, "sec": 0.8, "any": True},
-    {"depth": 2, "limit": 6000, "couples": 20000, "pairs": 200, "sec": 3.0, "any": True},
+    {"depth": 0, "limit": 200, "couples": 300, "pairs": 0, "sec": 0.06, "any": False},
+    {"depth": 1, "limit": 1500, "couples": 3000, "pairs": 80, "sec": 0.4, "any": True},
+    {"depth": 2, "limit": 6000, "couples": 20000, "pairs": 200, "sec": 2.0, "any": True},
 )
 """How much is spent on a sketch: all get a little before any gets more."""
 MAX_FLIPS = 30
+MAX_LOST = 20
 MAX_ANSWERS = 4
 MAX_FOUND = 24
-DISTINCT = 40
-TURN_SEC = 6.0
+DISTINCT = 16
+KEPT = 40
+"""How many places' expressions are remembered."""
+SHAKEN = 16
+"""How many states are made up beside those seen, to tell expressions apart."""
+BANK_SEC = 0.3
+TURN_SEC = 30.0
 
 
 class Composer:
@@ -53,13 +63,15 @@ class Composer:
         self.tests = [name for name in message["tests"] if name in worker.suite.items]
         self.sketches = message["sketches"]
         self.atoms, self.attributes = message["atoms"], message["attributes"]
-        self.deadline = time.monotonic() + message["seconds"]
+        self.deadline = message["until"]
+        self.first = message["from"]
         name = self.unit["qualname"].rpartition(".")[2]
         key = (self.unit["path"], self.unit["line"], name)
         entered = (self.unit["line"], name) in worker.entered.get(self.unit["path"], ())
         self.living = [] if entered else worker.functions.get(key, [])
-        self.found = 0
-        self.places: dict[str, list[dict[str, Any]]] = {}
+        self.found = message["found"]
+        self.banks: dict[tuple[Any, ...], Bank] = {}
+        self.codes: dict[str, Any] = {}
 
     def run(self) -> None:
         if not self.living or not self.tests:
@@ -67,20 +79,22 @@ class Composer:
         names = self.living[0].__globals__
         self.hole = names[NAME] = Hole(names)
         before = [(function, function.__code__) for function in self.living]
-        for effort in EFFORTS:
-            for sketch in self.sketches:
-                self.say(begin=TURN_SEC)
+        for level in range(self.first[0], len(EFFORTS)):
+            for at, sketch in enumerate(self.sketches):
                 if time.monotonic() > self.deadline or self.found >= MAX_FOUND:
                     return
-                if not sketch.get("dead"):
-                    self._fill(sketch, effort)
+                if sketch.get("dead") or [level, at] < self.first:
+                    continue
+                self.say(begin=TURN_SEC)
+                self.say(at=[level, at])
+                self._fill(sketch, EFFORTS[level])
                 for function, code in before:
                     function.__code__ = code
             if self.found:
                 return
 
     def _fill(self, sketch: dict[str, Any], effort: dict[str, Any]) -> None:
-        self.until = min(self.deadline, time.monotonic() + effort["sec"])
+        self.until = time.process_time() + effort["sec"]
         if not self._put(sketch):
             sketch["dead"] = True
             return
@@ -92,6 +106,9 @@ class Composer:
             if answers >= MAX_ANSWERS or self.found >= MAX_FOUND:
                 break
         sketch["dead"] = sketch.get("dead") or answers > 0
+
+    def _late(self) -> bool:
+        return bool(time.process_time() > self.until or time.monotonic() > self.deadline)
 
     def _put(self, sketch: dict[str, Any]) -> bool:
         """The function with the hole in it, in place of the living one."""
@@ -115,9 +132,9 @@ class Composer:
         if solved is None:
             sketch["dead"] = True
         elif solved:
-            yield from self._conditions(sketch, effort)
+            yield from self._conditions(sketch["stale"], effort)
         else:
-            yield from self._guessed(sketch, effort)
+            yield from self._guessed(sketch["stale"], effort)
 
     # --- running ----------------------------------------------------------------------------------------------
 
@@ -125,21 +142,24 @@ class Composer:
         """Whether all tests pass, and how far they came."""
         worker = self.worker
         for index, name in enumerate(self.tests):
-            self.say(begin=TURN_SEC)
+            self.say(begin=2 * worker.limit(name)[1])
             error: BaseException | None
             try:
                 outcome, error = worker.run(name, quick=worker.quick.get(name))
             except Exhausted as exhausted:
                 outcome, error = "timeout", exhausted
+            self.say(begin=TURN_SEC)
             if outcome != "passed":
                 return False, (index, *reach(error)["lines"], self.hole.calls)
         return True, (len(self.tests),)
 
     def _passes(self, text: str) -> bool:
-        try:
-            code = compile(text, "<hole>", "eval")
-        except (SyntaxError, ValueError):
-            return False
+        code = self.codes.get(text)
+        if code is None:
+            try:
+                code = self.codes[text] = compile(text, "<hole>", "eval")
+            except (SyntaxError, ValueError):
+                return False
         self.hole.fill(code)
         return self._judge()[0]
 
@@ -165,13 +185,23 @@ class Composer:
 
     # --- conditions -------------------------------------------------------------------------------------------
 
-    def _bank(self, effort: dict[str, Any], states: Sequence[dict[str, Any]], more: Sequence[str] = ()) -> Bank:
-        bank = Bank(states, self.hole.names, self.until, effort["limit"])
-        bank.leaves([text for text in (*more, *self.atoms) if text], self.attributes)
-        bank.grow(effort["depth"])
-        return bank
+    def _bank(self, stale: list[str], effort: dict[str, Any]) -> tuple[Bank, int]:
+        """Expressions over the states that the hole has recorded, and how many states those are."""
+        distinct = self._distinct()
+        key = (effort["depth"], *stale, *distinct)
+        if key not in self.banks:
+            states = [state for state, _ in distinct.values()]
+            wider = [*states, *shaken(states, SHAKEN)]
+            self.until = time.process_time() + BANK_SEC * (1 + effort["depth"])
+            bank = self.banks[key] = Bank(wider, self.hole.names, self._late, effort["limit"])
+            bank.leaves(self.atoms, self.attributes, stale)
+            bank.grow(effort["depth"])
+            while len(self.banks) > KEPT:
+                self.banks.pop(next(iter(self.banks)))
+            self.until = time.process_time() + effort["sec"]
+        return self.banks[key], len(distinct)
 
-    def _distinct(self) -> tuple[list[dict[str, Any]], list[Any]]:
+    def _distinct(self) -> dict[str, tuple[dict[str, Any], Any]]:
         """Recorded states that differ, the latest first, with what was answered in them."""
         seen: dict[str, tuple[dict[str, Any], Any]] = {}
         for state, answer in reversed(list(zip(self.hole.states, self.hole.answers))):
@@ -182,32 +212,37 @@ class Composer:
             seen.setdefault(key, (state, answer))
             if len(seen) >= DISTINCT:
                 break
-        return [state for state, _ in seen.values()], [answer for _, answer in seen.values()]
+        return seen
 
-    def _conditions(self, sketch: dict[str, Any], effort: dict[str, Any]) -> Iterator[str]:
-        states, answers = self._distinct()
-        wanted, _ = masks(answers)
-        bank = self._bank(effort, states, [sketch["original"]])
-        found = conditions(bank.made, len(states), effort["couples"], self.until)
-        for one in exact(found, wanted, (1 << len(states)) - 1, effort["pairs"]):
-            if self._passes(one.text):
-                yield one.text
-            if time.monotonic() > self.until:
+    def _asked(self, stale: list[str], effort: dict[str, Any]) -> tuple[list[Condition], int, int, Bank]:
+        """Conditions over the recorded states, what was answered there, and how many they are."""
+        bank, real = self._bank(stale, effort)
+        if bank.conditions is None:
+            self.until = time.process_time() + BANK_SEC * (1 + effort["depth"])
+            bank.conditions = conditions(bank.made, real, effort["couples"], self._late)
+            self.until = time.process_time() + effort["sec"]
+        answers, _ = masks([answer for _, answer in self._distinct().values()])
+        return bank.conditions, answers, real, bank
+
+    def _conditions(self, stale: list[str], effort: dict[str, Any]) -> Iterator[str]:
+        found, wanted, real, bank = self._asked(stale, effort)
+        texts = [one.text for one in exact(found, wanted, (1 << real) - 1, effort["pairs"])]
+        texts += itertools.islice(bounds(bank.made, wanted, real), effort["pairs"])
+        for text in texts:
+            if self._passes(text):
+                yield text
+            if self._late():
                 return
 
-    def _guessed(self, sketch: dict[str, Any], effort: dict[str, Any]) -> Iterator[str]:
-        """Conditions that decide otherwise than the base does somewhere, each way of deciding twice at most."""
-        states, answers = self._distinct()
-        base, _ = masks(answers)
-        bank = self._bank(effort, states, [sketch["original"]])
-        tried: dict[int, int] = {}
-        for one in conditions(bank.made, len(states), effort["couples"], self.until):
-            if one.errors or one.truth == base or tried.get(one.truth, 0) >= 2:
+    def _guessed(self, stale: list[str], effort: dict[str, Any]) -> Iterator[str]:
+        """Conditions that decide otherwise than the base does somewhere, each way of deciding once."""
+        found, base, _, _ = self._asked(stale, effort)
+        for one in found:
+            if one.errors or one.truth == base:
                 continue
-            tried[one.truth] = tried.get(one.truth, 0) + 1
             if self._passes(one.text):
                 yield one.text
-            if time.monotonic() > self.until:
+            if self._late():
                 return
 
     # --- values -----------------------------------------------------------------------------------------------
@@ -219,33 +254,56 @@ class Composer:
         if not self.hole.states:
             sketch["dead"] = True
             return
-        states, _ = self._distinct()
-        bank = self._bank(effort, states, [sketch["original"]])
+        bank, real = self._bank(sketch["stale"], effort)
         original = bank.evaluated(sketch["original"]) if sketch["original"] else None
-        kind = original.kind if original is not None else ""
-        for one in sorted(bank.made, key=lambda one: (one.kind != kind, one.size, len(one.text))):
+        kind = kind_of(original.values) if original is not None else ""
+        made = [*(bank.around(sketch["original"]) if kind else ()), *bank.made]
+        for one in sorted(made, key=lambda one: (one.kind != kind, one.size, len(one.text))):
             if not effort["any"] and kind and one.kind != kind:
                 return
-            if original is not None and (one.text == original.text or _alike(one, original)):
+            if any(value is ERROR for value in one.values[:real]):
                 continue
-            if any(value is ERROR for value in one.values):
+            if original is not None and _alike(one, original, real):
                 continue
             if self._passes(one.text):
                 yield one.text
-            if time.monotonic() > self.until:
+            if self._late():
                 return
 
 
-def _alike(one: Made, other: Made) -> bool:
+def _alike(one: Made, other: Made, real: int) -> bool:
+    """Whether both give the same in every state that was seen: the tests would go the same way."""
     try:
-        return all(type(a) is type(b) and bool(a == b) for a, b in zip(one.values, other.values))
+        return all(type(a) is type(b) and bool(a == b) for a, b in zip(one.values[:real], other.values[:real]))
     except Exception:  # noqa: BLE001 - what cannot be compared differs
         return False
 
 
-def compose(worker: Any, message: dict[str, Any], say: Say, folder: str) -> None:
-    """Say each expression that mends a sketch as it is found."""
+def compose(worker: Any, message: dict[str, Any]) -> None:
+    """Send each expression that mends a sketch as it is found. A child that is lost costs the sketch it was at."""
+    place, found = [0, 0], []
+    message["until"] = time.monotonic() + message["seconds"]
+
+    def take(said: dict[str, Any]) -> None:
+        if "at" in said:
+            place[:] = said["at"]
+        else:
+            found.append(said)
+            worker.channel.send(**said)
+
+    for _ in range(MAX_LOST):
+        worker.children.run(
+            functools.partial(_compose, worker, {**message, "from": list(place), "found": len(found)}), take
+        )
+        if place[0] >= len(EFFORTS) or time.monotonic() > message["until"]:
+            return
+        place[1] += 1
+
+
+def _compose(worker: Any, message: dict[str, Any], say: Say, folder: str) -> None:
+    say(begin=TURN_SEC)
     worker.guard.arm(strict=True)
     worker.suite.private(folder)
     worker.patience = 1.0
     Composer(worker, message, say).run()
+    say(at=[len(EFFORTS), 0])

@@ -14,9 +14,11 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from codepilot.repair.inside.codepilot_repair_bank import ERROR, RELATIONS, Made, joined
+    from collections.abc import Callable, Iterator
+
+    from codepilot.repair.inside.codepilot_repair_bank import ERROR, RELATIONS, Made, applied, joined
 else:
-    from codepilot_repair_bank import ERROR, RELATIONS, Made, joined
+    from codepilot_repair_bank import ERROR, RELATIONS, Made, applied, joined
 
 NAME = "__codepilot_hole__"
 MAX_STATES = 120
@@ -53,7 +55,7 @@ class Hole:
         self.last: Any = None
         self.default = default
         self.forced = forced or {}
-        self.code = compile(original, "<hole>", "eval") if original else None
+        self.code: Any = compile(original, "<hole>", "eval") if original else None
         self.act = self._record
 
     def fill(self, code: Any) -> None:
@@ -140,23 +142,25 @@ class Condition:
         return self.text if self.strength >= level else f"({self.text})"
 
 
-def conditions(made: list[Made], count: int, limit: int, deadline: float) -> list[Condition]:
-    """Conditions over the expressions, small ones first; those that always say the same are left out."""
-    every = (1 << count) - 1
+def conditions(made: list[Made], real: int, limit: int, late: Callable[[], bool]) -> list[Condition]:
+    """Conditions over the expressions, small ones first; those that say the same in every state are made once.
+
+    The first `real` states were seen, the others only tell expressions apart.
+    """
+    every = (1 << real) - 1
     found: list[Condition] = []
-    kept: dict[tuple[int, int], int] = {}
+    states = max((len(one.values) for one in made), default=0)
+    kept = {(0, 0), ((1 << states) - 1, 0)}
 
     def add(text: str, strength: int, size: int, values: list[Any]) -> None:
         truth, errors = masks(values)
-        if not errors and truth in (0, every):
+        if (truth, errors) in kept or errors & every == every:
             return
-        if errors == every or kept.get((truth, errors), 0) >= 4:
-            return
-        kept[truth, errors] = kept.get((truth, errors), 0) + 1
-        found.append(Condition(text, strength, size, truth, errors))
+        kept.add((truth, errors))
+        found.append(Condition(text, strength, size, truth & every, errors & every))
 
     for one in made:
-        if not literal(one):
+        if not literal(one) and (one.kind != "number" or one.size == 1):
             add(one.text, one.strength, one.size, one.values)
             denied = [value if value is ERROR else not value for value in one.values]
             add(f"not {one.at(COMPARE)}", NOT, one.size + 1, denied)
@@ -164,14 +168,27 @@ def conditions(made: list[Made], count: int, limit: int, deadline: float) -> lis
                 add(f"{one.at(COMPARE + 1)} is None", COMPARE, one.size + 1, [value is None for value in one.values])
                 known = [value is not None for value in one.values]
                 add(f"{one.at(COMPARE + 1)} is not None", COMPARE, one.size + 1, known)
+    _divided(made, add)
     for one, other in _couples(made, limit):
-        if time.monotonic() > deadline:
+        if late():
             break
         for whole in joined(one, other, RELATIONS.get((one.kind, other.kind), ())):
             add(whole.text, whole.strength, whole.size, whole.values)
     _quantified(made, add)
     found.sort(key=lambda one: (one.size, len(one.text)))
     return found
+
+
+def _divided(made: list[Made], add: Any) -> None:
+    """Multiples of the numbers in reach."""
+    whole = [one for one in made if one.kind == "number" and one.size == 1]
+    for one in whole:
+        for other in whole if not literal(one) else ():
+            if other is not one and other.text not in ("0", "1", "-1"):
+                rest = applied(lambda a, b: a % b, one.values, other.values)
+                text = f"{one.at(10)} % {other.at(11)}"
+                add(f"{text} == 0", COMPARE, 3, [value if value is ERROR else value == 0 for value in rest])
+                add(f"{text} != 0", COMPARE, 3, [value if value is ERROR else value != 0 for value in rest])
 
 
 def _couples(made: list[Made], limit: int) -> list[tuple[Made, Made]]:
@@ -192,7 +209,7 @@ def _couples(made: list[Made], limit: int) -> list[tuple[Made, Made]]:
 
 def _quantified(made: list[Made], add: Any) -> None:
     """`any` and `all` over lists of numbers or texts, against small values in reach."""
-    lists = [one for one in made if one.kind in ("list", "set") and one.size <= 2][:6]
+    lists = [one for one in made if one.kind in ("list", "set") and one.size <= 2][:8]
     against = [one for one in made if one.kind in ("number", "text") and one.size == 1][:8]
     for many in lists:
         for other in against:
@@ -206,6 +223,8 @@ def _quantified(made: list[Made], add: Any) -> None:
 _SIGNS: tuple[tuple[str, Any], ...] = (
     ("<", lambda a, b: a < b),
     (">", lambda a, b: a > b),
+    ("<=", lambda a, b: a <= b),
+    (">=", lambda a, b: a >= b),
     ("==", lambda a, b: a == b),
     ("!=", lambda a, b: a != b),
 )
@@ -218,6 +237,25 @@ def _each(sums: Any, act: Any, row: Any, value: Any) -> Any:
         return sums(act(one, value) for one in row)
     except Exception:  # noqa: BLE001 - not comparable
         return ERROR
+
+
+def bounds(made: list[Made], wanted: int, real: int) -> Iterator[str]:
+    """Where no number of the program divides the states as wanted: one of those seen, or the one value wanted."""
+    for one in sorted(made, key=lambda one: one.size):
+        values = one.values[:real]
+        if literal(one) or one.size > 2 or one.kind not in ("number", "text") or ERROR in values:
+            continue
+        inside = {value for at, value in enumerate(values) if wanted >> at & 1}
+        outside = {value for at, value in enumerate(values) if not wanted >> at & 1}
+        if len(inside) == 1 and not inside & outside and len(repr(min(inside))) <= 12:
+            yield f"{one.at(COMPARE + 1)} == {min(inside)!r}"
+        if one.kind == "number" and inside and outside and all(isinstance(value, int) for value in values):
+            if min(inside) > max(outside):
+                yield f"{one.at(COMPARE + 1)} > {max(outside)!r}"
+                yield f"{one.at(COMPARE + 1)} >= {min(inside)!r}"
+            elif max(inside) < min(outside):
+                yield f"{one.at(COMPARE + 1)} < {min(outside)!r}"
+                yield f"{one.at(COMPARE + 1)} <= {max(inside)!r}"
 
 
 def masks(values: list[Any]) -> tuple[int, int]:
