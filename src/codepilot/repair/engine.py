@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import hashlib
 import itertools
+import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from codepilot.core.contract import JsonObject, canonical_json
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -16,7 +16,7 @@ from codepilot.repair.context import Failure
 from codepilot.repair.examples import examples
 from codepilot.repair.heap import Proposal, candidates
 from codepilot.repair.localise import Suspicion, TestTrace, localise
-from codepilot.repair.pairs import CRASHED, FURTHER, PLAIN, pairs, recall
+from codepilot.repair.pairs import CRASHED, FURTHER, LATE, PLAIN, pairs, recall
 from codepilot.repair.pairs import remember as remember_marks
 from codepilot.repair.priors import PRIORS
 from codepilot.repair.protocol import Progress, SearchRequest, SearchResult
@@ -25,7 +25,7 @@ from codepilot.repair.record import offered, remember, revive
 from codepilot.repair.related import Related, add_loading, choose_tests, is_test_file, read_sources, resolve
 from codepilot.repair.source import Edit, Source
 from codepilot.repair.synthesis import Known, compositions
-from codepilot.repair.trial import Trial
+from codepilot.repair.trial import Flight, Trial
 from codepilot.repair.worker import Job, Ruling, Selection
 
 ENOUGH = 6
@@ -37,12 +37,13 @@ LINGER = 400
 LINGER_SEC = 15.0
 MAX_HOPEFUL = 40
 """How many other failing tests are watched: a repair that mends those too is likelier to be the right one."""
-BATCH_SEC = 0.4
-BATCHES = (16, 512)
+BATCH_SEC = 0.8
+BATCHES = (32, 1024)
 REPORT_SEC = 0.2
 PATIENCE = 12.0
 """How much longer a candidate may run when it is tried again, or is about to be kept."""
-MAX_LATE = 60
+MAX_LATE = 200
+LATE_BATCH = 20
 MAX_PROMISES = 20
 COMPOSE_AFTER = 3000
 """Single edits tried before expressions are composed for what is missing."""
@@ -73,7 +74,6 @@ class _Search:
         self._hopeful: tuple[str, ...] = ()
         self._singles: list[Proposal] = []
         self._marks: dict[int, str] = {}
-        self._late: list[int] = []
         self._base: Ruling | None = None
 
     # --- the corridor -----------------------------------------------------------------------------------------
@@ -92,6 +92,7 @@ class _Search:
             self._deadline,
             self._tick,
             durations={test: case.duration_sec for test, case in request.baseline.cases.items()},
+            places=request.workers,
         ) as trial:
             self._report()
             trial.start()
@@ -107,48 +108,49 @@ class _Search:
             self._resume(suspicion, sources, targets)
             self._hopeful = tuple(test for test in hopeful if test in trial.collected)
             related = Related(targets, traces)
-            failure = _failure(failing)
-            compose = partial(self._compose, trial, related, sources, suspicion, failure)
-            proposals = itertools.islice(candidates(sources, suspicion, failure), SINGLES)
-            self._walk(trial, self._noted(proposals, compose), related)
-            self._try_late(trial, related)
-            if self._exhausted and not self._trusted():
-                self._walk(trial, pairs(self._singles, self._marks, len(self._singles)), related)
+            known = Known(sources, suspicion, _failure(failing), related)
+            self._seek(trial, known, candidates(sources, suspicion, known.failure))
+            self._report()
         return self._result()
+
+    def _seek(self, trial: Trial, known: Known, proposals: Iterator[Proposal]) -> None:
+        """The likeliest single edits, then what is composed, then the other singles, pairs, and the rest."""
+        related, resumed = known.related, self._position
+        first = self._noted(itertools.islice(proposals, COMPOSE_AFTER))
+        left = self._walk(trial, first, related, self._started + COMPOSE_SHARE * self._request.seconds)
+        if resumed < COMPOSE_AFTER and not self._satisfied:
+            self._compose(trial, known)
+        second = self._noted(itertools.islice(proposals, SINGLES - COMPOSE_AFTER))
+        self._walk(trial, itertools.chain(left, first, second), related)
+        self._try_late(trial, related)
+        if self._exhausted and not self._trusted():
+            further = itertools.chain(pairs(self._singles, self._marks, len(self._singles)), proposals)
+            self._walk(trial, _numbered(further, len(self._singles)), related)
+
+    def _compose(self, trial: Trial, known: Known) -> None:
+        """Expressions found for what is missing, kept like any other candidate."""
+        seconds = min(COMPOSE_SEC, COMPOSE_SHARE * (self._deadline - time.monotonic()))
+        for proposal in compositions(trial, known, seconds, self._position, lambda: bool(self._trusted())):
+            if time.monotonic() < self._deadline and len(self._trusted()) < ENOUGH:
+                self._keep(trial, proposal, known.related)
 
     def _try_late(self, trial: Trial, related: Related) -> None:
         """Those that were taken for endless once more, with patience: slow is not wrong."""
         first = min((one.proposal.position for one in self._found), default=len(self._singles))
-        late = [self._singles[at] for at in self._late if at < min(len(self._singles), first + LINGER)][:MAX_LATE]
-        for proposal in late:
-            self._tick()
+        last = min(len(self._singles), first + LINGER)
+        late = [at for at, mark in sorted(self._marks.items()) if mark == LATE and at < last][:MAX_LATE]
+        for batch in (late[at : at + LATE_BATCH] for at in range(0, len(late), LATE_BATCH)):
             if time.monotonic() < self._deadline and len(self._found) < ENOUGH:
-                ruling = trial.judge([_job(proposal, related, everything=False)], PATIENCE).get(proposal.position)
-                if ruling is not None and ruling.outcome == "passed":
-                    self._keep(trial, proposal, related)
+                rulings = trial.judge([_job(self._singles[at], related, everything=False) for at in batch], PATIENCE)
+                for at in batch:
+                    if at in rulings and rulings[at].outcome == "passed":
+                        self._keep(trial, self._singles[at], related)
+                self._tick()
 
-    def _noted(self, proposals: Iterator[Proposal], compose: Callable[[], None]) -> Iterator[Proposal]:
-        """Each single edit, put down for pairs; after the likeliest of them what is missing is composed."""
-        due = True
-        for number, proposal in enumerate(proposals):
-            late = time.monotonic() - self._started > COMPOSE_SHARE * self._request.seconds
-            if due and self._position <= number and (number >= COMPOSE_AFTER or late):
-                due = False
-                compose()
+    def _noted(self, proposals: Iterator[Proposal]) -> Iterator[Proposal]:
+        for proposal in proposals:
             self._singles.append(proposal)
             yield proposal
-        if due:
-            compose()
-
-    def _compose(
-        self, trial: Trial, related: Related, sources: dict[str, Source], suspicion: Suspicion, failure: Failure
-    ) -> None:
-        """Expressions found for what is missing, kept like any other candidate."""
-        seconds = min(COMPOSE_SEC, COMPOSE_SHARE * (self._deadline - time.monotonic()))
-        known = Known(sources, suspicion, failure, related)
-        for proposal in compositions(trial, known, seconds, len(self._singles), lambda: bool(self._trusted())):
-            if time.monotonic() < self._deadline and len(self._trusted()) < ENOUGH:
-                self._keep(trial, proposal, related)
 
     def _trace(self, trial: Trial, targets: Sequence[str], others: Sequence[str]) -> list[TestTrace]:
         self._phase = "trace"
@@ -166,27 +168,35 @@ class _Search:
             next_action="Make the test independent of the order of tests, or name another one.",
         )
 
-    def _walk(self, trial: Trial, proposals: Iterator[Proposal], related: Related) -> None:
-        """Pop, try, keep what passes, until the time, the templates or the wish for more is used up."""
+    def _walk(
+        self, trial: Trial, proposals: Iterator[Proposal], related: Related, until: float = math.inf
+    ) -> list[Proposal]:
+        """Pop, try, keep what passes, until the time, the templates or the wish for more is used up.
+
+        Gives back what was popped and is still to be tried.
+        """
         self._phase = "search"
-        size, stop, self._exhausted = BATCHES[0], self._deadline, False
+        size, stop, self._exhausted = BATCHES[0], min(until, self._deadline), False
         proposals = self._from_position(proposals)
-        while time.monotonic() < stop and not self._satisfied:
+        batch = self._pop(proposals, size)
+        while batch and time.monotonic() < stop and not self._satisfied:
             begun = time.monotonic()
-            batch = self._pop(proposals, size, begun)
-            if not batch:
-                self._exhausted = True
-                break
-            passed = self._try(trial, batch, related)
+            self._base = self._base or self._judge_base(trial, batch, related)
+            flight = trial.begin([_job(proposal, related, everything=False) for proposal in batch])
+            following = self._pop(proposals, size, flight)
+            passed = self._passing(batch, trial.finish(flight))
+            took = time.monotonic() - begun
             if passed is None:
-                break
+                return batch
             self._settle(trial, batch[-1], passed, related)
             self._tried += len(batch)
-            self._report()
+            self._tick()
             if self._trusted():
                 stop = min(stop, begun + max(LINGER_SEC, begun - self._started))
-            took = time.monotonic() - begun
             size = min(BATCHES[1], size * 2) if took < BATCH_SEC / 2 else max(BATCHES[0], size // 2)
+            batch = following
+        self._exhausted = not batch
+        return batch
 
     def _from_position(self, proposals: Iterator[Proposal]) -> Iterator[Proposal]:
         """Without those that were tried before the search was interrupted."""
@@ -202,6 +212,7 @@ class _Search:
             if self._enough(proposal):
                 break
             self._keep(trial, proposal, related)
+            self._report()
         self._satisfied = self._satisfied or self._enough(last)
         self._position = last.position + 1
 
@@ -218,25 +229,24 @@ class _Search:
     def _trusted(self) -> list[Plausible]:
         return [one for one in self._found if one.trusted]
 
-    def _pop(self, proposals: Iterator[Proposal], size: int, begun: float) -> list[Proposal]:
+    def _pop(self, proposals: Iterator[Proposal], size: int, flight: Flight | None = None) -> list[Proposal]:
+        """The next proposals. They are made while others are tried, so that neither waits for the other."""
+        begun = time.monotonic()
         batch: list[Proposal] = []
         for proposal in proposals:
             batch.append(proposal)
-            if len(batch) >= size or time.monotonic() - begun > BATCH_SEC:
+            awaited = flight.ended if flight else time.monotonic() - begun > BATCH_SEC
+            if len(batch) >= size or (awaited and len(batch) >= BATCHES[0]):
                 break
         return batch
 
-    def _try(self, trial: Trial, batch: Sequence[Proposal], related: Related) -> list[Proposal] | None:
+    def _passing(self, batch: Sequence[Proposal], rulings: Mapping[int, Ruling]) -> list[Proposal] | None:
         """Those that pass their tests; None if time ran out before all were tried."""
-        jobs = [_job(proposal, related, everything=False) for proposal in batch]
-        self._base = self._base or self._judge_base(trial, batch, related)
-        rulings = trial.judge(jobs)
         for number, ruling in rulings.items():
             if number < len(self._singles):
                 self._marks[number] = self._mark(ruling)
-                self._late += [number] if ruling.outcome == "timeout" else []
         passed = {number for number, ruling in rulings.items() if ruling.outcome == "passed"}
-        if len(rulings) < len(jobs) and not passed:
+        if len(rulings) < len(batch) and not passed:
             return None
         return [proposal for proposal in batch if proposal.position in passed]
 
@@ -252,6 +262,8 @@ class _Search:
     def _mark(self, ruling: Ruling) -> str:
         """Whether the candidate came further than the base, or fell where that did not."""
         base = self._base
+        if ruling.outcome == "timeout":
+            return LATE
         if base is None:
             return PLAIN
         if ruling.outcome == "failed" and ruling.reach > base.reach:
@@ -267,14 +279,15 @@ class _Search:
             return
         ruling = trial.judge([job], PATIENCE).get(proposal.position)
         if ruling is not None and ruling.outcome == "passed":
-            mended = sum(self._mends(trial, job, test) for test in self._hopeful)
+            mended = self._mended(trial, job)
             evidence = trial.weigh(_job(proposal, related, everything=False), _promises(proposal))
             self._found.append(Plausible(proposal, content, related.witnesses(proposal), mended, evidence))
 
-    def _mends(self, trial: Trial, job: Job, test: str) -> bool:
-        """Whether the candidate also makes this other failing test pass."""
-        ruling = trial.judge([replace(job, selection=Selection((test,), thorough=True))], PATIENCE).get(job.number)
-        return ruling is not None and ruling.outcome == "passed"
+    def _mended(self, trial: Trial, job: Job) -> int:
+        """How many of the other failing tests the candidate makes pass, too."""
+        selections = (Selection((test,), thorough=True) for test in self._hopeful)
+        jobs = [replace(job, number=number, selection=one) for number, one in enumerate(selections)]
+        return sum(ruling.outcome == "passed" for ruling in trial.judge(jobs, PATIENCE).values()) if jobs else 0
 
     # --- what survives ----------------------------------------------------------------------------------------
 
@@ -334,6 +347,10 @@ class _Search:
             seconds=time.monotonic() - self._started,
             reason=reason,
         )
+
+
+def _numbered(proposals: Iterator[Proposal], start: int) -> Iterator[Proposal]:
+    return (replace(proposal, position=at) for at, proposal in enumerate(proposals, start))
 
 
 def _of_the_project(traces: Sequence[TestTrace], request: SearchRequest) -> list[TestTrace]:

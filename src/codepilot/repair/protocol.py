@@ -55,7 +55,8 @@ class SearchRequest:
     refused: tuple[bytes, ...] = ()
     """Patched contents that were already proposed and turned down."""
     state: JsonObject = field(default_factory=dict)
-    workers: int = 1
+    workers: int = 2
+    """How many candidates run at once, at most: one, where tests share more than a process."""
 
 
 @dataclass(frozen=True)

@@ -105,10 +105,11 @@ class Related:
         passing = [trace for trace in traces if trace.passed and trace.test not in targets]
         self._passing = sorted(passing, key=lambda trace: (round(trace.cpu_sec, 3), trace.test))
         self._near: dict[tuple[str, int], Selection] = {}
+        self._through: dict[tuple[str, int], list[TestTrace]] = {}
 
     def near(self, proposal: Proposal) -> Selection:
         """Tests that run through the function (or the file), within a small budget."""
-        key = (proposal.source.path, proposal.unit.start if proposal.unit else -1)
+        key = _place(proposal)
         if key not in self._near:
             covering = self._covering(proposal)
             self._near[key] = Selection(self._targets, _afford(covering, NEAR_SEC, NEAR_TESTS))
@@ -117,18 +118,24 @@ class Related:
     def everything(self, proposal: Proposal) -> Selection:
         """Those tests and all others, within a larger budget."""
         covering = self._covering(proposal)
-        rest = [trace for trace in self._passing if trace not in covering]
+        first = {trace.test for trace in covering}
+        rest = [trace for trace in self._passing if trace.test not in first]
         return Selection(self._targets, _afford([*covering, *rest], ALL_SEC, MAX_TESTS), thorough=True)
 
     def witnesses(self, proposal: Proposal) -> int:
         return len(self._targets) + len(self._covering(proposal))
 
     def _covering(self, proposal: Proposal) -> list[TestTrace]:
-        path = proposal.source.path
-        if proposal.unit is None:
-            return [trace for trace in self._passing if path in trace.lines]
-        lines = set(proposal.unit.lines)
-        return [trace for trace in self._passing if lines & trace.lines.get(path, frozenset())]
+        key = _place(proposal)
+        if key not in self._through:
+            path, lines = proposal.source.path, set(proposal.unit.lines) if proposal.unit else None
+            reached = ((trace, trace.lines.get(path)) for trace in self._passing)
+            self._through[key] = [trace for trace, found in reached if found and (lines is None or lines & found)]
+        return self._through[key]
+
+
+def _place(proposal: Proposal) -> tuple[str, int]:
+    return proposal.source.path, proposal.unit.start if proposal.unit else -1
 
 
 def _afford(traces: Sequence[TestTrace], seconds: float, count: int) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -18,6 +19,24 @@ _MAX_LOSSES = 60
 _WEIGH_SEC = 8.0
 _TRACE_SHARE = 0.25
 """How much of the time that is left may go into watching tests that pass."""
+
+
+@dataclass
+class Flight:
+    """Jobs that are being judged."""
+
+    jobs: Sequence[Job]
+    patience: float
+    worker: Worker | None = None
+
+    @cached_property
+    def warm(self) -> list[Job]:
+        return [job for job in self.jobs if job.unit is not None]
+
+    @property
+    def ended(self) -> bool:
+        """Whether what can be swapped has been judged."""
+        return self.worker is None or self.worker.ended
 
 
 @dataclass
@@ -35,6 +54,8 @@ class Trial:
     whole: bool = False
     durations: Mapping[str, float] = field(default_factory=dict)
     """Seconds that tests took in the suite, where they came to an end there."""
+    places: int = 1
+    """How many candidates may run at once."""
     losses: int = 0
 
     def __enter__(self) -> Trial:
@@ -62,7 +83,7 @@ class Trial:
             worker = Worker(self.executor, self.workspace, self.project, mode, self.tests)
             worker.overlay, worker.costs, worker.modules = self.overlay, self._costs, self._modules
             worker.green, worker.whole, worker.tick = self.green, self.whole, self.tick
-            worker.load_sec = self._load_sec
+            worker.load_sec, worker.places = self._load_sec, self.places
             self._workers[mode] = worker
             if not worker.start(self.deadline):
                 raise _cannot_start(worker)
@@ -100,12 +121,27 @@ class Trial:
 
     def judge(self, jobs: Sequence[Job], patience: float = 1.0) -> dict[int, Ruling]:
         """A ruling for every job that time allowed; what cannot be swapped is loaded anew."""
-        rulings = self._attempt([job for job in jobs if job.unit is not None], "warm", patience)
-        cold = [job for job in jobs if job.unit is None or _outcome(rulings, job) == "cold"]
-        rulings.update(self._attempt([_targets_alone(job) for job in cold], "cold", patience))
+        return self.finish(self.begin(jobs, patience))
+
+    def begin(self, jobs: Sequence[Job], patience: float = 1.0) -> Flight:
+        """Have the jobs judged while the caller does something else; `finish` must come before anything else here."""
+        flight = Flight(jobs, patience)
+        if flight.warm and time.monotonic() < self.deadline:
+            try:
+                flight.worker = self._worker("warm")
+                flight.worker.post(flight.warm, patience=patience)
+            except WorkerLost as lost:
+                flight.worker = None
+                self._lose(lost)
+        return flight
+
+    def finish(self, flight: Flight) -> dict[int, Ruling]:
+        rulings = self._attempt(flight.warm, "warm", flight.patience, flight.worker)
+        cold = [job for job in flight.jobs if job.unit is None or _outcome(rulings, job) == "cold"]
+        rulings.update(self._attempt([_targets_alone(job) for job in cold], "cold", flight.patience))
         passed = [job for job in cold if job.selection.others and _outcome(rulings, job) == "passed"]
         rulings = {number: ruling for number, ruling in rulings.items() if number not in {job.number for job in passed}}
-        rulings.update(self._attempt(passed, "cold", patience))
+        rulings.update(self._attempt(passed, "cold", flight.patience))
         return rulings
 
     def weigh(self, job: Job, promises: Sequence[tuple[str, str]]) -> Evidence:
@@ -128,23 +164,29 @@ class Trial:
             self._lose(lost)
         return found
 
-    def _attempt(self, jobs: Sequence[Job], mode: Mode, patience: float) -> dict[int, Ruling]:
+    def _attempt(
+        self, jobs: Sequence[Job], mode: Mode, patience: float, posted: Worker | None = None
+    ) -> dict[int, Ruling]:
         rulings: dict[int, Ruling] = {}
-        waiting, chunk = list(jobs), 24
+        waiting, single = list(jobs), False
         while waiting and time.monotonic() < self.deadline:
             before = len(rulings)
             try:
-                for ruling in self._worker(mode).attempt(waiting, self.deadline, chunk, patience):
+                worker = posted or self._worker(mode)
+                if posted is None:
+                    worker.post(waiting, single, patience)
+                for ruling in worker.answers(waiting, self.deadline):
                     rulings[ruling.number] = ruling
                 break
             except WorkerLost as lost:
+                posted = None
                 self._lose(lost)
             waiting = [job for job in waiting if job.number not in rulings]
-            if waiting and chunk == 1 and len(rulings) == before:
+            if waiting and single and len(rulings) == before:
                 # Alone in its child and first in line: this one took the worker with it.
                 culprit = waiting.pop(0)
                 rulings[culprit.number] = Ruling(culprit.number, "died", None)
-            chunk = 1
+            single = True
         return rulings
 
     def _lose(self, lost: WorkerLost) -> None:

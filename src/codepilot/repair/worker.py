@@ -19,7 +19,10 @@ from codepilot.repair.source import Edit, Source, Unit
 from codepilot.sandbox import Limits, Process
 
 _INSIDE = Path(__file__).with_name("inside")
-_PARTS = ("watch", "running", "evidence", "suites", "children", "bank", "holes", "compose", "worker")
+_PARTS = (
+    *("watch", "running", "evidence", "suites", "children", "steps", "bank", "holes", "compose"),
+    *("ground", "swapping", "tracing", "trying", "weighing", "worker"),
+)
 _BOOT = """import os, sys
 if "" in sys.path:
     sys.path.remove("")
@@ -140,6 +143,8 @@ class Worker:
     """Whether the targets pass on the base, as they do when the strength of tests is measured."""
     whole: bool = False
     """Whether to collect everything in the files of the tests."""
+    places: int = 1
+    """How many candidates may run at once."""
     tick: Callable[[], None] = lambda: None
     """Called while waiting; may raise."""
     collected: tuple[str, ...] = ()
@@ -151,16 +156,17 @@ class Worker:
     def start(self, deadline: float) -> bool:
         """Whether the tests could be collected."""
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._ended = threading.Event()
         left = max(1.0, deadline - time.monotonic())
         self._process: Process = self.executor.start_process(
             StartProcess(
                 workspace=self.workspace,
                 argv=(self.project.interpreter.executable, "-c", _BOOT),
                 env=environment(self.project),
-                limits=Limits(wall_sec=left + 60.0),
+                limits=Limits(wall_sec=left + 60.0, cpus=float(self.places)),
             )
         )
-        threading.Thread(target=self._pump, args=(self._process.stdout, self._lines), daemon=True).start()
+        threading.Thread(target=self._pump, args=(self._process.stdout, self._lines, self._ended), daemon=True).start()
         names = [f"codepilot_repair_{part}" for part in _PARTS]
         code = json.dumps([(name, (_INSIDE / f"{name}.py").read_text("utf-8")) for name in names]).encode()
         header = {
@@ -173,6 +179,7 @@ class Worker:
             "green": self.green,
             "load_sec": self.load_sec,
             "whole": self.whole,
+            "places": self.places,
         }
         self._write(b"%08d" % len(code) + code + json.dumps(header).encode() + b"\n")
         message = self._read(deadline)
@@ -183,15 +190,18 @@ class Worker:
         return message.get("ready") is True
 
     @staticmethod
-    def _pump(stdout: BinaryIO, lines: queue.SimpleQueue[bytes | None]) -> None:
+    def _pump(stdout: BinaryIO, lines: queue.SimpleQueue[bytes | None], ended: threading.Event) -> None:
         """Move lines off the pipe until it ends or is closed."""
         try:
             while line := stdout.readline(_MAX_LINE):
                 lines.put(line)
+                if line.startswith(b'{"done"'):
+                    ended.set()
         except (OSError, ValueError):
             return
         finally:
             lines.put(None)
+            ended.set()
 
     def _write(self, data: bytes) -> None:
         try:
@@ -226,14 +236,14 @@ class Worker:
         return f"it went over the {limit} limit" if limit else (tail[-2000:] or "it ended without a word")
 
     def trace(self, tests: Sequence[str], alone: Sequence[str], deadline: float, seconds: float) -> Iterator[TestTrace]:
-        """Run each test on the base; those in `alone` in a process of their own, the others while there is time."""
+        """Run each test on the base: those named in `alone` each by itself, the others while there is time."""
         request = {"op": "trace", "tests": list(tests), "alone": list(alone), "seconds": seconds}
         self._write(json.dumps(request).encode() + b"\n")
         while "done" not in (message := self._read(deadline)):
             yield _trace(message)
 
-    def attempt(self, jobs: Sequence[Job], deadline: float, chunk: int = 24, patience: float = 1.0) -> Iterator[Ruling]:
-        """One ruling for each job, in order, as they come. `chunk` jobs share a child where their state allows it.
+    def post(self, jobs: Sequence[Job], single: bool = False, patience: float = 1.0) -> None:
+        """Have the jobs tried; `answers` tells how they ended. With `single`, one after the other, each by itself.
 
         `patience` multiplies the time after which a candidate is taken for endless.
         """
@@ -245,10 +255,19 @@ class Worker:
             "jobs": [job.message(self.mode, selections[job.selection], str(id(job.unit))) for job in jobs],
             "suites": suites,
             "units": {str(key): _described(unit) for key, unit in units.items()},
-            "chunk": chunk,
+            "single": single,
             "patience": patience,
         }
+        self._ended.clear()
         self._write(json.dumps(request).encode() + b"\n")
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has done what it was asked for, and waits."""
+        return self._ended.is_set()
+
+    def answers(self, jobs: Sequence[Job], deadline: float) -> Iterator[Ruling]:
+        """One ruling for each of the posted jobs, as they come."""
         known = {job.number for job in jobs}
         while "done" not in (message := self._read(deadline)):
             verdicts = message.get("verdicts")

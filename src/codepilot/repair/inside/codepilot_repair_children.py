@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Say = Callable[..., None]
 
-MEMORY = 400 << 20
+MEMORY = 300 << 20
 FIRST_SEC = 10.0
 PAGE = 4 << 20
 HEAD = struct.Struct("=Qd")
@@ -66,65 +66,118 @@ class Board:
         return bool(time.monotonic() > HEAD.unpack_from(self.memory)[1])
 
 
-class Children:
-    """Starts one child at a time. `closed` are descriptors that belong to the worker alone."""
+class Turn:
+    """What one child is to do, and how it ended."""
 
-    def __init__(self, closed: Sequence[int]) -> None:
-        self.closed = closed
-        self.board = Board()
+    def __init__(self, body: Callable[[Say, str], None], take: Callable[[dict[str, Any]], None]) -> None:
+        self.body = body
+        self.take = take
         self.renewed = False
+        """The child asked to be replaced."""
         self.killed = False
+        """It had to be ended."""
+        self.beside = False
+        """Another child ran at the same time."""
 
-    def run(self, body: Callable[[Say, str], None], take: Callable[[dict[str, Any]], None]) -> None:
-        """Call `body(say, folder)` in a child with a folder of its own, and hand what it says to `take`.
 
-        Afterwards `renewed` tells that the child asked to be replaced, `killed` that it had to be ended.
-        """
-        reader, writer = os.pipe()
-        folder = tempfile.mkdtemp(prefix="codepilot-")
-        self.board.clear()
-        pid = os.fork()
-        if pid == 0:
-            self._child(body, reader, writer, folder)
+class Child:
+    """A running turn."""
+
+    def __init__(self, turn: Turn, board: Board, closed: Sequence[int]) -> None:
+        self.turn, self.board = turn, board
+        self.reader, writer = os.pipe()
+        self.folder = tempfile.mkdtemp(prefix="codepilot-")
+        board.clear()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._live(writer, closed)
         os.close(writer)
-        self.renewed, self.killed = False, False
-        try:
-            for message in self._listen(reader):
-                if "renew" in message:
-                    self.renewed = True
-                else:
-                    take(message)
-        finally:
-            os.close(reader)
-            _bury(pid)
-            shutil.rmtree(folder, ignore_errors=True)
 
-    def _child(self, body: Callable[[Say, str], None], reader: int, writer: int, folder: str) -> None:
+    def _live(self, writer: int, closed: Sequence[int]) -> None:
         status = 1
         try:
             os.setpgid(0, 0)
-            for descriptor in (reader, *self.closed):
+            for descriptor in (self.reader, *closed):
                 os.close(descriptor)
             nothing = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nothing, 2)
-            tempfile.tempdir = folder
+            tempfile.tempdir = self.folder
             random.seed(0)
             _limit_memory()
 
-            body(self.board.say, folder)
+            self.turn.body(self.board.say, self.folder)
             status = 0
         finally:
             os._exit(status)
 
-    def _listen(self, reader: int) -> Iterator[dict[str, Any]]:
-        """The child's messages until it ends. Its own timer stops a test that overruns; one that is deaf is ended."""
-        running = True
-        while running:
-            running = not select.select([reader], [], [], POLL_SEC)[0]
-            yield from self.board.heard()
-            if running and self.board.late():
-                self.killed = True
+    def listen(self) -> None:
+        for message in self.board.heard():
+            if "renew" in message:
+                self.turn.renewed = True
+            else:
+                self.turn.take(message)
+
+    def end(self) -> None:
+        os.close(self.reader)
+        _bury(self.pid)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Children:
+    """Starts children, some at a time. `closed` are descriptors that belong to the worker alone."""
+
+    def __init__(self, closed: Sequence[int], places: int) -> None:
+        self.closed = closed
+        self.boards = [Board() for _ in range(places)]
+
+    @property
+    def places(self) -> int:
+        return len(self.boards)
+
+    def run(self, body: Callable[[Say, str], None], take: Callable[[dict[str, Any]], None]) -> Turn:
+        """Call `body(say, folder)` in a child with a folder of its own, and hand what it says to `take`."""
+        turn = Turn(body, take)
+        waiting = [turn]
+        for _ in self.each(lambda: waiting.pop() if waiting else None, 1):
+            continue
+        return turn
+
+    def each(self, following: Callable[[], Any], places: int) -> Iterator[Any]:
+        """Give each of the `following` turns a child, some at a time; those that ended, as they end.
+
+        Where there is none to follow, it is asked again when one has ended, for that may bring more.
+        """
+        running: list[Child] = []
+        try:
+            while True:
+                self._fill(running, following, places)
+                if not running:
+                    _reap()
+                    return
+                ended = select.select([child.reader for child in running], [], [], POLL_SEC)[0]
+                for child in list(running):
+                    child.listen()
+                    over = child.reader in ended
+                    # Its own timer stops a test that overruns; a child that is deaf is ended.
+                    if over or child.board.late():
+                        child.turn.killed = not over
+                        running.remove(child)
+                        child.end()
+                        yield child.turn
+        finally:
+            for child in running:
+                child.end()
+
+    def _fill(self, running: list[Child], following: Callable[[], Any], places: int) -> None:
+        while len(running) < min(places, self.places):
+            turn = following()
+            if turn is None:
                 return
+            used = [child.board for child in running]
+            running.append(Child(turn, next(board for board in self.boards if board not in used), self.closed))
+            if len(running) > 1:
+                for child in running:
+                    child.turn.beside = True
 
 
 def _limit_memory() -> None:
@@ -142,7 +195,7 @@ def _limit_memory() -> None:
 
 
 def _bury(pid: int) -> None:
-    """The child, its group and whatever it left behind are ended and reaped."""
+    """The child and its group are ended and reaped."""
     for end in (os.killpg, os.kill):
         try:
             end(pid, signal.SIGKILL)
@@ -150,6 +203,13 @@ def _bury(pid: int) -> None:
             continue
     try:
         os.waitpid(pid, 0)
+    except OSError:
+        return
+
+
+def _reap() -> None:
+    """Whatever children left behind and this process inherited."""
+    try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             continue
     except OSError:

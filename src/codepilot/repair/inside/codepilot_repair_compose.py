@@ -145,7 +145,7 @@ class Composer:
             self.say(begin=2 * worker.limit(name)[1])
             error: BaseException | None
             try:
-                outcome, error = worker.run(name, quick=worker.quick.get(name))
+                outcome, error = worker.run(name, thorough=False)
             except Exhausted as exhausted:
                 outcome, error = "timeout", exhausted
             self.say(begin=TURN_SEC)

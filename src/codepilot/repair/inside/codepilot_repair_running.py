@@ -6,7 +6,6 @@ Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 from __future__ import annotations
 import __future__
 
-import ast
 import json
 import os
 import types
@@ -80,16 +79,22 @@ def failure(error: BaseException | None) -> dict[str, Any]:
 
 
 def compile_function(job: dict[str, Any], unit: dict[str, Any], filename: str) -> Any:
-    """The code of one function, compiled alone, with the line numbers it has in its file."""
-    text = unit["segment"][: job["start"]] + job["text"] + unit["segment"][job["end"] :]
-    shift, flags = unit["shift"], 0
+    """The code of one function with the job's edit made, compiled alone."""
+    return compile_text(unit["segment"][: job["start"]] + job["text"] + unit["segment"][job["end"] :], unit, filename)
+
+
+def compile_text(text: str, unit: dict[str, Any], filename: str) -> Any:
+    """The code of the unit's function in this text, with the line numbers it has in its file."""
+    flags = 0
     for name in unit["future"]:
         flags |= getattr(__future__, name).compiler_flag
-    if shift < 0:
-        tree = ast.increment_lineno(ast.parse(text), shift)
-        code: Any = compile(tree, filename, "exec", flags=flags, dont_inherit=True)
-    else:
-        code = compile("\n" * shift + text, filename, "exec", flags=flags, dont_inherit=True)
+    code: Any = compile(text, filename, "exec", flags=flags, dont_inherit=True)
     for part in unit["qualname"].split("."):
         code = next(c for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == part)
-    return code
+    return _moved(code, unit["shift"])
+
+
+def _moved(code: Any, lines: int) -> Any:
+    """The same code further down: all line numbers in it are relative to its first."""
+    inner = tuple(_moved(one, lines) if isinstance(one, types.CodeType) else one for one in code.co_consts)
+    return code.replace(co_firstlineno=code.co_firstlineno + lines, co_consts=inner)

@@ -44,6 +44,13 @@ CALM: dict[str, Any] = {
 """Options of the project's that would split, reorder, repeat, cut short or litter the run."""
 
 
+HARMLESS = ("_pytest.", "pytest_timeout", "_hypothesis_pytestplugin", "xdist.", "pytest_cov.", "pytest_metadata")
+"""Plugins whose hooks around a test only report, measure or limit it."""
+UNPLAIN = ("xfail", "filterwarnings")
+"""Marks that change how a test's end is told."""
+AROUND = ("pytest_runtest_protocol", "pytest_runtest_makereport", "pytest_runtest_logreport")
+
+
 class Overlay:
     """Contents that stand in for files of the project whenever those are imported."""
 
@@ -71,6 +78,7 @@ class PytestSuite:
         self.items: dict[str, Any] = {}
         self.broken: list[str] = []
         self.session: Any = None
+        self.plain = False
         self.outcomes: list[str] = []
         self.error: BaseException | None = None
 
@@ -111,8 +119,23 @@ class PytestSuite:
         self.items = {item.nodeid: item for item in session.items if self.whole or item.nodeid in self.wanted}
         for item in self.items.values():
             item.repr_failure = lambda *_, **__: "failed"
+        self.plain = self._may_be_plain(session.config)
         self.then()
         return True
+
+    def _may_be_plain(self, config: Any) -> bool:
+        """Whether nothing but the test itself and its fixtures decides how it ends."""
+        if config.getini("filterwarnings") or config.option.pythonwarnings:
+            return False
+        plugins = [impl.plugin for name in AROUND for impl in getattr(config.hook, name).get_hookimpls()]
+        names = [getattr(plugin, "__name__", type(plugin).__module__) + "." for plugin in plugins if plugin is not self]
+        plain = all(name.startswith(HARMLESS) for name in names)
+        logs = config.pluginmanager.get_plugin("logging-plugin")
+        listens = config.getini("log_level") or config.getini("log_cli") or config.option.log_level
+        listens = listens or any("caplog" in getattr(item, "fixturenames", ()) for item in self.items.values())
+        if plain and logs and not listens:
+            config.pluginmanager.unregister(logs)
+        return plain
 
     def quick(self, name: str) -> Callable[[], object] | None:
         """The test as a plain call, if nothing but its function has a say in it; else None."""
@@ -147,15 +170,44 @@ class PytestSuite:
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.outcomes.append(report.outcome)
 
-    def run(self, name: str, following: str | None = None) -> tuple[str, BaseException | None]:
-        """One test as its runner runs it; what it shares with the `following` one is kept."""
-        self.outcomes, self.error = [], None
+    def run(self, name: str, following: str | None = None, thorough: bool = True) -> tuple[str, BaseException | None]:
+        """One test as its runner runs it; what it shares with the `following` one is kept.
+
+        Unless it must be `thorough`, nothing is reported, where that changes nothing.
+        """
         item = self.items[name]
+        if not thorough and self.plain and not any(mark.name in UNPLAIN for mark in item.iter_markers()):
+            return self._run_plain(item, self.items.get(following or ""))
+        self.outcomes, self.error = [], None
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=self.items.get(following or ""))
         for outcome in ("failed", "skipped"):
             if outcome in self.outcomes:
                 return outcome, self.error
         return "passed", None
+
+    def _run_plain(self, item: Any, following: Any) -> tuple[str, BaseException | None]:
+        """Set up, call, tear down: all that the runner does but its reports."""
+        if hasattr(item, "_request") and not item._request:
+            item._initrequest()
+        error: BaseException | None = None
+        try:
+            item.ihook.pytest_runtest_setup(item=item)
+            item.ihook.pytest_runtest_call(item=item)
+        except BaseException as raised:  # noqa: BLE001 - as the runner does
+            error = raised
+        try:
+            item.ihook.pytest_runtest_teardown(item=item, nextitem=following)
+        except BaseException as raised:  # noqa: BLE001 - as the runner does
+            error = error or raised
+        finally:
+            if hasattr(item, "_request"):
+                item._request, item.funcargs = False, None
+        # Where test cases of unittest leave what they raised.
+        left = item.__dict__.pop("_excinfo", None)
+        error = error or (left[0].value if left else None)
+        if error is None:
+            return "passed", None
+        return ("skipped" if type(error).__name__ in ("Skipped", "SkipTest") else "failed"), error
 
 
 class UnittestSuite:
@@ -184,7 +236,7 @@ class UnittestSuite:
     def private(self, folder: str) -> None:
         """unittest has no directory of its own."""
 
-    def run(self, name: str, following: str | None = None) -> tuple[str, BaseException | None]:
+    def run(self, name: str, following: str | None = None, thorough: bool = True) -> tuple[str, BaseException | None]:
         result = OneResult()
         unittest.TestSuite([copy.copy(self.items[name])]).run(result)
         return result.outcome, result.error

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import threading
 from typing import Any
 
@@ -105,6 +106,9 @@ class Guard:
 
     def __init__(self) -> None:
         self.written: set[str] = set()
+        """Folders of the tree that the tests write into, and files of code that they write."""
+        self.shared = False
+        """Whether the tests use something that two of them at once would use alike."""
         self.forked = False
         self.strict = False
         self.parent = os.getpid()
@@ -113,6 +117,11 @@ class Guard:
     def arm(self, strict: bool) -> None:
         self.strict, self.on = strict, True
         sys.addaudithook(self._hook)
+
+    def learn(self, written: list[str], shared: bool, forked: bool) -> None:
+        """What was seen in a child, where the tests ran as they are."""
+        self.written.update(written)
+        self.shared, self.forked = self.shared or shared, self.forked or forked
 
     def _hook(self, event: str, args: Any) -> None:
         if not self.on:
@@ -127,6 +136,8 @@ class Guard:
         elif event in WRITES or event.startswith("shutil."):
             for path in args[:2]:
                 self._write(path)
+        elif event == "socket.bind":
+            self.shared = True
         elif event == "os.fork" and self.strict and not self.forked:
             raise PermissionError("candidates may not fork")
         elif event == "os.fork":
@@ -138,10 +149,13 @@ class Guard:
         if not isinstance(path, (str, bytes, os.PathLike)):
             return
         path = os.path.realpath(os.path.join(os.getcwd(), os.fsdecode(path)))
-        if path != ROOT and not path.startswith(ROOT + os.sep):
-            return
-        folder = os.path.dirname(path)
+        folder, inside = os.path.dirname(path), path == ROOT or path.startswith(ROOT + os.sep)
         if not self.strict:
-            self.written.add(folder)
-        elif folder not in self.written or path.endswith(".py") or path == ROOT:
+            private = (os.sep + "__pycache__" + os.sep) in path or path.startswith((str(tempfile.tempdir), "/dev/"))
+            self.shared = self.shared or not private
+            if inside:
+                self.written.update((folder, path) if path.endswith(".py") else (folder,))
+        elif inside and (folder not in self.written or path == ROOT):
             raise PermissionError("candidates may not change the project's tree")
+        elif inside and path.endswith(".py") and path not in self.written:
+            raise PermissionError("candidates may not change the project's code")

@@ -1,0 +1,104 @@
+"""What everything here stands on: the project's tests, its living functions, and what each test may use.
+
+Runs inside the sandbox; standard library alone, Python 3.8 or newer.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from codepilot.repair.inside.codepilot_repair_children import Children
+    from codepilot.repair.inside.codepilot_repair_running import Channel, call
+    from codepilot.repair.inside.codepilot_repair_steps import Steps, Stop
+    from codepilot.repair.inside.codepilot_repair_suites import Overlay, PytestSuite, UnittestSuite
+    from codepilot.repair.inside.codepilot_repair_watch import Guard, relative
+else:
+    from codepilot_repair_children import Children
+    from codepilot_repair_running import call
+    from codepilot_repair_steps import Steps, Stop
+    from codepilot_repair_suites import Overlay, PytestSuite, UnittestSuite
+    from codepilot_repair_watch import Guard, relative
+
+FLOOR_SEC = 0.012
+FACTOR = 10.0
+HASTE = 3.0
+GRACE_SEC = 1.0
+
+
+class Ground:
+    def __init__(self, channel: Channel, header: dict[str, Any]) -> None:
+        self.channel = channel
+        self.header = header
+        self.cold = header["mode"] == "cold"
+        self.suite: Any = UnittestSuite() if header["runner"] == "unittest" else PytestSuite()
+        self.overlay = Overlay()
+        self.guard = Guard()
+        places = max(1, min(header["places"], len(os.sched_getaffinity(0))))
+        self.children = Children((channel.inward.fileno(), channel.outward.fileno()), places)
+        self.costs: dict[str, tuple[float, float]] = {name: tuple(cost) for name, cost in header["costs"].items()}
+        self.functions: dict[tuple[str, int, str], list[Any]] = {}
+        self.entered: dict[str, set[Any]] = {}
+        """Functions that ran while the project was loaded."""
+        self.ran: dict[str, set[int]] = {}
+        """Lines that the targets run."""
+        self.quick: dict[str, Callable[[], object]] = {}
+        self.leaks = 0
+        """What candidates share: a process (0); one, until a test passes (1); none, as tests leave traces (2)."""
+        self.patience = 1.0
+        self.steps = Steps()
+        signal.signal(signal.SIGPROF, _out_of_steps)
+
+    @property
+    def places(self) -> int:
+        """How many children may run at once: one, if the tests share more than this process."""
+        return 1 if self.guard.shared else self.children.places
+
+    def index(self) -> None:
+        """Every living function of the project, by file, first line and name; and the tests that are plain calls."""
+        for thing in gc.get_objects():
+            if type(thing) is types.FunctionType:
+                code = thing.__code__
+                path = relative(code.co_filename)
+                if path is not None:
+                    self.functions.setdefault((path, code.co_firstlineno, code.co_name), []).append(thing)
+        calls = {name: self.suite.quick(name) for name in self.suite.items}
+        self.quick = {name: call for name, call in calls.items() if call is not None}
+
+    def living(self, unit: dict[str, Any]) -> list[Any]:
+        """The functions that this text made."""
+        return self.functions.get((unit["path"], unit["line"], unit["qualname"].rpartition(".")[2]), [])
+
+    def limit(self, name: str) -> tuple[float, float]:
+        """Processor seconds a test may use, and seconds after which it is taken for asleep."""
+        cpu, wall = self.costs.get(name, (0.0, 0.0))
+        floor, factor = FLOOR_SEC * self.patience, FACTOR if self.patience > 1.0 else HASTE
+        return floor + factor * cpu, GRACE_SEC + 5 * (floor + factor * max(cpu, wall))
+
+    def run(
+        self, name: str, following: str | None = None, limit: float = 0.0, thorough: bool = True, unit: str = ""
+    ) -> tuple[str, BaseException | None]:
+        """One test within its steps, with a candidate in place of a function if any: how it ended, by which error."""
+        self.steps.allow(unit, name, self.patience)
+        quick = None if thorough else self.quick.get(name)
+        signal.setitimer(signal.ITIMER_PROF, limit or self.limit(name)[0], 0.05)
+        error: BaseException | None
+        try:
+            outcome, error = call(quick) if quick else self.suite.run(name, following, thorough)
+        except Stop as stop:
+            outcome, error = "timeout", stop
+        except SystemExit as ended:
+            outcome, error = "failed", ended
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        return ("timeout" if isinstance(error, Stop) or self.steps.left < 0 else outcome), error
+
+
+def _out_of_steps(*_: object) -> None:
+    raise Stop

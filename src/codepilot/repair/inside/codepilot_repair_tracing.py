@@ -1,0 +1,143 @@
+"""Each test on the base: how it ends, what it costs, which lines it runs, where it fails.
+
+Runs inside the sandbox; standard library alone, Python 3.8 or newer.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from codepilot.repair.inside.codepilot_repair_children import Say, Turn
+    from codepilot.repair.inside.codepilot_repair_ground import Ground
+    from codepilot.repair.inside.codepilot_repair_running import failure
+    from codepilot.repair.inside.codepilot_repair_watch import Lines
+else:
+    from codepilot_repair_children import Turn
+    from codepilot_repair_running import failure
+    from codepilot_repair_watch import Lines
+
+TRACE_SEC = 10.0
+UNKNOWN_SEC = 1.0
+ENDLESS_SEC = 0.25
+MANY = 2
+TRACE_COST = 15.0
+BLOCK = 60
+
+
+class Block(Turn):
+    """Tests for one child, those that it has told of, and those that are left."""
+
+    def __init__(self, tracing: Tracing, tests: list[str]) -> None:
+        super().__init__(functools.partial(tracing.trace_all, tests), self._hear)
+        self.tracing, self.tests = tracing, tests
+        self.told = 0
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        self.told += 1
+        self.tracing.take(message)
+
+    def left(self) -> list[str]:
+        return self.tests[self.told :]
+
+
+class Tracing:
+    """Those to be run `alone` get a child of their own: what others left in caches would hide lines.
+
+    The rest is run as long as there is time.
+    """
+
+    def __init__(self, ground: Ground, alone: set[str], until: float) -> None:
+        self.ground, self.alone, self.until = ground, alone, until
+        self.waiting: list[list[str]] = []
+        self.endless = 0
+
+    def run(self, tests: list[str]) -> None:
+        known = [name for name in tests if name in self.ground.suite.items]
+        first, rest = ([name for name in known if (name in self.alone) is alone] for alone in (True, False))
+        self.waiting = [[name] for name in first]
+        self._work(1)
+        self.waiting = [rest[at : at + BLOCK] for at in range(0, len(rest), BLOCK)]
+        self._work(self.ground.places if len(self.waiting) > 1 else 1)
+
+    def _work(self, places: int) -> None:
+        self.waiting.reverse()
+        for block in self.ground.children.each(self._following, places):
+            left = block.left()
+            if left and not block.renewed:
+                self.ground.channel.send(test=left.pop(0), outcome="died", cpu=0, wall=0, lines={}, frames=[])
+            if left:
+                self.waiting.append(left)
+
+    def _following(self) -> Block | None:
+        if not self.waiting or (self.waiting[-1][0] not in self.alone and time.monotonic() > self.until):
+            return None
+        return Block(self, self.waiting.pop())
+
+    def take(self, message: dict[str, Any]) -> None:
+        ground = self.ground
+        ground.guard.learn(message.pop("written"), message.pop("shared"), message.pop("forked"))
+        ground.leaks = 2 if message.pop("stateful") else ground.leaks
+        # What ran until something broke says nothing about what the mended test needs.
+        if message["exception"] in ("MemoryError", "RecursionError", "Stop"):
+            message.update(cpu=0.0, wall=0.0)
+        ground.costs[message["test"]] = (message["cpu"], message["wall"])
+        for path, lines in message["lines"].items() if message["test"] in self.alone else ():
+            ground.ran.setdefault(path, set()).update(lines)
+        self.endless += message["exception"] == "Stop"
+        ground.channel.send(**message)
+
+    def trace_all(self, tests: list[str], say: Say, folder: str) -> None:
+        ground = self.ground
+        ground.suite.private(folder)
+        ground.guard.arm(strict=False)
+        for name in tests:
+            if name not in self.alone and time.monotonic() > self.until:
+                say(renew=True)
+                return
+            if self._trace(name, say) == "timeout":
+                say(renew=True)
+                return
+
+    def _trace(self, name: str, say: Say) -> str:
+        say(begin=3 * TRACE_SEC)
+        begun = time.process_time()
+        with Lines() as lines:
+            first, error = self.ground.run(name, limit=self._limit(name))
+        traced = time.process_time() - begun
+        second, cpu, wall, stateful = first, 0.0, 0.0, False
+        if first != "timeout":
+            say(begin=3 * TRACE_SEC)
+            cpu, wall = time.process_time(), time.monotonic()
+            second, _ = self.ground.run(name, limit=TRACE_SEC, thorough=False)
+            cpu, wall = time.process_time() - cpu, time.monotonic() - wall
+            stateful = name in self.alone and self._goes_another_way(name, lines.found, say)
+            cpu, wall = max(cpu, traced / TRACE_COST), max(wall, traced / TRACE_COST)
+        say(
+            test=name,
+            outcome=first if first == second else "unstable",
+            cpu=cpu,
+            wall=wall,
+            lines={path: sorted(numbers) for path, numbers in lines.found.items()},
+            written=sorted(self.ground.guard.written),
+            shared=self.ground.guard.shared,
+            forked=self.ground.guard.forked,
+            stateful=stateful,
+            **failure(error),
+        )
+        return "timeout" if "timeout" in (first, second) else first
+
+    def _limit(self, name: str) -> float:
+        """Enough for what the test took in the suite; little where it never came to an end, as others did not."""
+        if name in self.ground.costs:
+            return min(TRACE_SEC, UNKNOWN_SEC + TRACE_COST * 4 * self.ground.costs[name][0])
+        return ENDLESS_SEC if self.endless >= MANY else UNKNOWN_SEC
+
+    def _goes_another_way(self, name: str, before: dict[str, set[Any]], say: Say) -> bool:
+        """Whether the test runs other lines when it is run again: then something remembers, a cache perhaps."""
+        say(begin=3 * TRACE_SEC)
+        with Lines() as lines:
+            self.ground.run(name, limit=TRACE_SEC)
+        return lines.found != before

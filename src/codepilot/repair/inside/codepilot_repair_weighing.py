@@ -1,0 +1,50 @@
+"""What speaks for one candidate beside its tests, found out in a child of its own.
+
+Runs inside the sandbox; standard library alone, Python 3.8 or newer.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from codepilot.repair.inside.codepilot_repair_children import Say
+    from codepilot.repair.inside.codepilot_repair_evidence import Calls, agreeing, changes, digest, outcomes, varied
+    from codepilot.repair.inside.codepilot_repair_ground import Ground
+    from codepilot.repair.inside.codepilot_repair_swapping import prepare, swap
+else:
+    from codepilot_repair_evidence import Calls, agreeing, changes, digest, outcomes, varied
+    from codepilot_repair_swapping import prepare, swap
+
+WEIGH_SEC = 4.0
+UNKNOWN_SEC = 1.0
+
+
+def weigh(ground: Ground, message: dict[str, Any]) -> None:
+    """Which examples hold with the candidate in place, and what it does on the tests' inputs and others."""
+    ground.children.run(functools.partial(_weigh, ground, message), lambda said: ground.channel.send(**said))
+
+
+def _weigh(ground: Ground, message: dict[str, Any], say: Say, folder: str) -> None:
+    ground.guard.arm(strict=True)
+    ground.suite.private(folder)
+    say(begin=WEIGH_SEC)
+    unit = message["units"][message["job"]["unit"]]
+    prepare(unit)
+    living = ground.living(unit)
+    quiet, wrong = (varied(_calls(ground, message[tests], living)) for tests in ("others", "targets"))
+    before = outcomes(living[0], quiet) if living else []
+    if living and not isinstance(swap(ground, message["job"], message["units"]), str):
+        held = agreeing(message["examples"], living[0].__globals__)
+        after = outcomes(living[0], quiet)
+        name = digest([*after, *outcomes(living[0], wrong)])
+        say(held=held, behaviour=name, **changes(before, after))
+
+
+def _calls(ground: Ground, tests: list[str], living: list[Any]) -> list[tuple[Any, ...]]:
+    """What the tests call the function with, on the base."""
+    with Calls({function.__code__ for function in living}) as calls:
+        for name in tests:
+            ground.run(name, limit=UNKNOWN_SEC, thorough=False)
+    return calls.found
