@@ -204,6 +204,17 @@ REPAIRS = {
         "T = {'a': 1}\ndef f(x):\n    return T[x]\n",
         "T = {'a': 2}\ndef f(x):\n    return T[x]\n",
     ),
+    "attribute of another": (
+        "def f(a, b):\n    return [x for x in a if x.incoming] + b.outgoing\n",
+        "def f(a, b):\n    return [x for x in a if x.incoming] + b.incoming\n",
+    ),
+    "no arguments": (
+        "def f(x):\n    try:\n        g(x)\n    except ValueError as error:\n        return error.args[0]\n",
+        "def f(x):\n    try:\n        g(x)\n    except ValueError as error:\n        return str(error)\n",
+    ),
+    "unformatted": ("def f(name):\n    return 'hello {name}'\n", "def f(name):\n    return f'hello {name}'\n"),
+    "message": ("def f(name):\n    return f'@ {name}'\n", "def f(name):\n    return f' @ {name}'\n"),
+    "quoted": ("def f(x):\n    return \"no '{x}'\".format(x=x)\n", "def f(x):\n    return 'no {x!r}'.format(x=x)\n"),
     "except": (
         "def f(x):\n    try:\n        return int(x)\n    except ValueError:\n        return 0\n",
         "def f(x):\n    try:\n        return int(x)\n    except (ValueError, TypeError):\n        return 0\n",
@@ -214,6 +225,28 @@ REPAIRS = {
 @pytest.mark.parametrize(("before", "after"), REPAIRS.values(), ids=REPAIRS)
 def test_known_repairs_are_proposed(before: str, after: str) -> None:
     assert ast.unparse(ast.parse(after)) in proposals(before, failure=Failure(("TypeError",)))
+
+
+def test_what_the_failing_tests_spell_out_is_proposed() -> None:
+    failure = Failure(("AssertionError",), expected=("cannot make the folder", "else"))
+    found = list(proposals("def f():\n    return 'cannot make the replay folder'\n", failure=failure))
+    assert "def f():\n    return 'cannot make the folder'" in found
+    assert not any("'else'" in text for text in found)
+
+
+def test_an_edge_is_refused_where_the_tests_miss_an_exception() -> None:
+    failure = Failure(("Failed",), ("DID NOT RAISE <class 'ValueError'>",))
+    wanted = "def f(n):\n    if n < 0:\n        raise ValueError\n    return g(n)"
+    assert wanted in proposals("def f(n):\n    return g(n)\n", failure=failure)
+    assert wanted not in proposals("def f(n):\n    return g(n)\n")
+
+
+def test_keywords_of_functions_in_other_files_are_known() -> None:
+    here = Source.read("a.py", b"def f(x):\n    return clean(x)\n")
+    there = Source.read("b.py", b"def clean(text, strip=True):\n    return text\n")
+    suspicion = Suspicion({"a.py": {2: 1.0}})
+    found = itertools.islice(candidates({"a.py": here, "b.py": there}, suspicion, Failure()), 500)
+    assert any(one.edit.replacement == "clean(x, strip=False)" for one in found)
 
 
 def test_no_program_is_proposed_twice_nor_the_base_itself() -> None:

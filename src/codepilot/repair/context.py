@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -23,6 +23,8 @@ class Failure:
     exceptions: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
     frames: tuple[tuple[str, int], ...] = ()
+    expected: tuple[str, ...] = ()
+    """Texts that the failing tests spell out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +34,8 @@ class Context:
     source: Source
     unit: Unit | None
     failure: Failure = field(default_factory=Failure)
+    around: Mapping[str, Source] = field(default_factory=dict)
+    """The other files that the failing tests run through."""
 
     @property
     def root(self) -> ast.AST:

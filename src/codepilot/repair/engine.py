@@ -14,6 +14,7 @@ from codepilot.core.contract import JsonObject, canonical_json
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.repair.context import Failure
 from codepilot.repair.examples import examples
+from codepilot.repair.expected import expected_texts
 from codepilot.repair.heap import Proposal, candidates
 from codepilot.repair.localise import Suspicion, TestTrace, localise
 from codepilot.repair.pairs import CRASHED, FURTHER, LATE, PLAIN, pairs, recall
@@ -108,7 +109,9 @@ class _Search:
             self._resume(suspicion, sources, targets)
             self._hopeful = tuple(test for test in hopeful if test in trial.collected)
             related = Related(targets, traces)
-            known = Known(sources, suspicion, _failure(failing), related)
+            texts = expected_texts(request.executor, request.workspace, targets)
+            failure = replace(_failure(failing), expected=texts)
+            known = Known(sources, suspicion, failure, related)
             self._seek(trial, known, candidates(sources, suspicion, known.failure))
             self._report()
         return self._result()

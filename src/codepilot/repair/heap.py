@@ -168,7 +168,7 @@ class _Heap:
             for unit in source.units:
                 weight = suspicion.of(path, unit.lines)
                 if weight > 0:
-                    self._push(weight * _BEST_PRIOR, _Entry(Context(source, unit, failure)))
+                    self._push(weight * _BEST_PRIOR, _Entry(Context(source, unit, failure, sources)))
             self._push_module(source, failure)
 
     def _push(self, bound: float, entry: _Entry) -> None:

@@ -14,7 +14,7 @@ _STRING_METHODS = (
 _LIST_METHODS = ("append", "extend", "insert", "sort", "reverse")
 _DICT_METHODS = ("get", "items", "keys", "values", "setdefault", "update")
 NUMBER, STRING, LIST, DICT, BOOL = "number", "string", "list", "dict", "bool"
-_ANNOTATIONS = {
+ANNOTATIONS = {
     "int": NUMBER,
     "float": NUMBER,
     "complex": NUMBER,
@@ -39,10 +39,10 @@ def kinds_of(node: ast.AST) -> Iterator[tuple[str, str]]:
     """What this one node says about the names in it."""
     if isinstance(node, ast.arg) and node.annotation is not None:
         outer = node.annotation.value if isinstance(node.annotation, ast.Subscript) else node.annotation
-        if isinstance(outer, ast.Name) and outer.id in _ANNOTATIONS:
-            yield node.arg, _ANNOTATIONS[outer.id]
+        if isinstance(outer, ast.Name) and outer.id in ANNOTATIONS:
+            yield node.arg, ANNOTATIONS[outer.id]
     elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-        kind = _kind_of_value(node.value)
+        kind = kind_of_value(node.value)
         if kind:
             yield node.targets[0].id, kind
     elif isinstance(node, ast.AugAssign | ast.BinOp):
@@ -51,7 +51,7 @@ def kinds_of(node: ast.AST) -> Iterator[tuple[str, str]]:
         sides = [node.left, *node.comparators]
         for one, other in pairwise(sides):
             for name, value in ((one, other), (other, one)):
-                kind = _kind_of_value(value)
+                kind = kind_of_value(value)
                 if isinstance(name, ast.Name) and kind:
                     yield name.id, kind
     elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -80,14 +80,14 @@ def _kinds_of_arithmetic(node: ast.AugAssign | ast.BinOp) -> Iterator[tuple[str,
     one, other = (node.target, node.value) if isinstance(node, ast.AugAssign) else (node.left, node.right)
     for name, value in ((one, other), (other, one)):
         if isinstance(name, ast.Name):
-            kind = _kind_of_value(value)
+            kind = kind_of_value(value)
             if kind:
                 yield name.id, kind
             elif isinstance(node.op, ast.Sub | ast.Div | ast.FloorDiv | ast.Pow):
                 yield name.id, NUMBER
 
 
-def _kind_of_value(value: ast.expr) -> str | None:
+def kind_of_value(value: ast.expr) -> str | None:
     if isinstance(value, ast.Constant):
         for kind, types in ((BOOL, bool), (NUMBER, int | float), (STRING, str | bytes)):
             if isinstance(value.value, types):

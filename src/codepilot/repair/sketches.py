@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from codepilot.repair.binding import AND, BARE, NOT, OR, demand, text_strength
-from codepilot.repair.context import LIST, NUMBER, Context
+from codepilot.repair.context import LIST, NUMBER, STRING, Context
 from codepilot.repair.localise import Suspicion
 from codepilot.repair.priors import PRIORS
 from codepilot.repair.source import Edit, Function
 from codepilot.repair.templates.documented import said
-from codepilot.repair.templates.guards import results
+from codepilot.repair.templates.exceptions import raises, unraised
+from codepilot.repair.templates.guards import PLAIN, results, returned
 
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.Return)
 _UNFIT = (ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr, ast.Starred)
@@ -66,7 +67,7 @@ def sketches(context: Context, suspicion: Suspicion) -> list[Sketch]:
 def atoms(context: Context) -> list[str]:
     """Texts that may be parts of what fills a hole: small values, then what the function itself says."""
     numbers, words = said(context)
-    found = dict.fromkeys(("0", "1", "-1", "2", "''", "[]", "True", "False", "None"))
+    found = dict.fromkeys(("0", "1", "-1", "2", "''", "[]", "True", "False", "None", "float('inf')"))
     found.update(dict.fromkeys(context.numbers[:8]))
     found.update(dict.fromkeys(context.strings[:8]))
     found.update(dict.fromkeys((*numbers[:6], *words[:6])))
@@ -205,12 +206,30 @@ class _Maker:
     def _rows(self) -> Iterator[tuple[float, str, str]]:
         """What a missing branch may do: return something, leave the loop, or do as another branch does."""
         context, statement = self.context, self.statement
-        for at, value in enumerate(results(statement, context)[: _MOST_RETURNS // (2 if self.inner else 1)]):
+        for at, value in enumerate(self._returns()[: _MOST_RETURNS // (2 if self.inner else 1)]):
             yield (0.4 if self.inner else 1) / (1 + 0.1 * at), f"return {value}", "guard"
+        for text in self._refusals():
+            yield 1.0, text, "guard"
         if context.in_loop(statement):
             yield from ((1.0, "continue", "guard"), (1.0, "break", "guard"))
         for at, text in enumerate(self._donors()[:_MOST_DONORS]):
             yield 1 / (1 + 0.1 * at), text, "branch"
+
+    def _returns(self) -> list[str]:
+        """What may be returned early, of the kinds that the function returns; of texts, those of the tests too."""
+        context, function = self.context, self.context.function_of(self.statement)
+        kinds = returned(function, context) if function else set()
+        every = results(self.statement, context)
+        if len(kinds) == 1:
+            every = [text for text in every if PLAIN.get(text) in (None, *kinds)]
+        if STRING in kinds:
+            every[2:2] = [repr(text) for text in context.failure.expected if text.isidentifier()][:4]
+        return list(dict.fromkeys(every))
+
+    def _refusals(self) -> list[str]:
+        """Exceptions that the tests miss, as the file raises them elsewhere."""
+        missed = unraised(self.context.failure.messages)
+        return [row for name in missed for row in raises(name, self.context)][:4]
 
     def _donors(self) -> list[str]:
         """Simple statements of the function, the nearest first; then counters moved on."""

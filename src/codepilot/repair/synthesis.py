@@ -28,7 +28,7 @@ _MAX_TEXT = 160
 _SAFE = frozenset(
     (
         *("abs", "all", "any", "bin", "bool", "chr", "dict", "enumerate", "float", "int", "len", "list", "max", "min"),
-        *("ord", "range", "round", "set", "sorted", "str", "sum", "tuple", "zip", "e"),
+        *("ord", "range", "round", "set", "sorted", "str", "sum", "tuple", "zip", "e", "bytes", "isinstance"),
     )
 )
 _METHODS = frozenset(

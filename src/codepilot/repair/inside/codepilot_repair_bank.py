@@ -28,13 +28,14 @@ ALIKE = 0.25
 
 
 class Made:
-    """An expression and what it gives in each state. `size` counts its parts."""
+    """An expression and what it gives in each state. `size` counts its parts, `fixed` ones have no name in them."""
 
-    __slots__ = ("kind", "size", "strength", "text", "values")
+    __slots__ = ("fixed", "kind", "size", "strength", "text", "values")
 
-    def __init__(self, text: str, strength: int, size: int, values: list[Any]) -> None:
+    def __init__(self, text: str, strength: int, size: int, values: list[Any], fixed: bool = False) -> None:
         self.text, self.strength, self.size, self.values = text, strength, size, values
         self.kind = ""
+        self.fixed = fixed
 
     def at(self, level: int) -> str:
         """Its text, in parentheses if it binds looser than `level`."""
@@ -300,7 +301,8 @@ class Bank:
                 values.append(eval(code, scope))
             except Exception:  # noqa: BLE001 - it means nothing in this state
                 values.append(ERROR)
-        return Made(text, _strength(tree.body), 1, values)
+        named = any(isinstance(node, ast.Name) and node.id in self.states[0] for node in ast.walk(tree))
+        return Made(text, _strength(tree.body), 1, values, fixed=not named)
 
     def add(self, made: Made) -> bool:
         """Keep it, if it tells the states apart in a new way."""
@@ -345,6 +347,8 @@ class Bank:
 
     def _larger(self, level: Sequence[Made], first: Sequence[Made]) -> Iterator[Made]:
         for one in level:
+            if one.fixed:
+                continue
             for form, need, strength, act in UNARIES.get(one.kind, ()):
                 yield Made(form.format(one.at(need)), strength, one.size + 1, applied(act, one.values))
         both = [(one, other) for one in level for other in first]
@@ -352,6 +356,8 @@ class Bank:
             both += [(other, one) for one in level for other in first if one not in first]
         both.sort(key=lambda pair: pair[0].size + pair[1].size)
         for one, other in both:
+            if one.fixed and other.fixed:
+                continue
             yield from joined(one, other, BINARIES.get((one.kind, other.kind), ()))
 
 

@@ -160,7 +160,7 @@ def conditions(made: list[Made], real: int, limit: int, late: Callable[[], bool]
         found.append(Condition(text, strength, size, truth & every, errors & every))
 
     for one in made:
-        if not literal(one) and (one.kind != "number" or one.size == 1):
+        if not one.fixed and (one.kind != "number" or one.size == 1):
             add(one.text, one.strength, one.size, one.values)
             denied = [value if value is ERROR else not value for value in one.values]
             add(f"not {one.at(COMPARE)}", NOT, one.size + 1, denied)
@@ -175,6 +175,7 @@ def conditions(made: list[Made], real: int, limit: int, late: Callable[[], bool]
         for whole in joined(one, other, RELATIONS.get((one.kind, other.kind), ())):
             add(whole.text, whole.strength, whole.size, whole.values)
     _quantified(made, add)
+    _typed(made, add)
     found.sort(key=lambda one: (one.size, len(one.text)))
     return found
 
@@ -183,7 +184,7 @@ def _divided(made: list[Made], add: Any) -> None:
     """Multiples of the numbers in reach."""
     whole = [one for one in made if one.kind == "number" and one.size == 1]
     for one in whole:
-        for other in whole if not literal(one) else ():
+        for other in whole if not one.fixed else ():
             if other is not one and other.text not in ("0", "1", "-1"):
                 rest = applied(lambda a, b: a % b, one.values, other.values)
                 text = f"{one.at(10)} % {other.at(11)}"
@@ -197,8 +198,8 @@ def _couples(made: list[Made], limit: int) -> list[tuple[Made, Made]]:
     couples = []
     for at, one in enumerate(by_size):
         for other_at, other in enumerate(by_size):
-            if at != other_at and (one.kind, other.kind) in RELATIONS and not literal(one):
-                if one.kind == other.kind == "number" and other_at < at and not literal(other):
+            if at != other_at and (one.kind, other.kind) in RELATIONS and not one.fixed:
+                if one.kind == other.kind == "number" and other_at < at and not other.fixed:
                     continue
                 couples.append((one, other))
         if len(couples) > 20 * limit:
@@ -220,6 +221,22 @@ def _quantified(made: list[Made], add: Any) -> None:
                     add(f"{word}(e {sign} {other.at(6)} for e in {many.at(OR)})", 20, size, values)
 
 
+def _typed(made: list[Made], add: Any) -> None:
+    """Whether a name holds something of a type that some state has."""
+    for one in made:
+        if one.size == 1 and not one.fixed:
+            for word, kind in _TYPES:
+                values = [value if value is ERROR else isinstance(value, kind) for value in one.values]
+                if any(value is True for value in values):
+                    add(f"isinstance({one.text}, {word})", 20, 3, values)
+                    denied = [value if value is ERROR else not value for value in values]
+                    add(f"not isinstance({one.text}, {word})", NOT, 4, denied)
+
+
+_TYPES: tuple[tuple[str, Any], ...] = (
+    *(("str", str), ("int", int), ("list", list), ("dict", dict), ("tuple", tuple), ("float", float), ("bool", bool)),
+    *(("set", set), ("bytes", bytes)),
+)
 _SIGNS: tuple[tuple[str, Any], ...] = (
     ("<", lambda a, b: a < b),
     (">", lambda a, b: a > b),
@@ -243,7 +260,7 @@ def bounds(made: list[Made], wanted: int, real: int) -> Iterator[str]:
     """Where no number of the program divides the states as wanted: one of those seen, or the one value wanted."""
     for one in sorted(made, key=lambda one: one.size):
         values = one.values[:real]
-        if literal(one) or one.size > 2 or one.kind not in ("number", "text") or ERROR in values:
+        if one.fixed or one.size > 2 or one.kind not in ("number", "text") or ERROR in values:
             continue
         inside = {value for at, value in enumerate(values) if wanted >> at & 1}
         outside = {value for at, value in enumerate(values) if not wanted >> at & 1}
@@ -269,13 +286,6 @@ def masks(values: list[Any]) -> tuple[int, int]:
         except Exception:  # noqa: BLE001 - a value without truth
             errors |= 1 << at
     return truth, errors
-
-
-def literal(made: Made) -> bool:
-    return made.size == 1 and (made.text[0].isdigit() or made.text[0] in "'\"-([{" or made.text in _WORDS)
-
-
-_WORDS = ("True", "False", "None")
 
 
 def exact(found: list[Condition], wanted: int, every: int, pairs: int) -> list[Condition]:

@@ -12,6 +12,7 @@ from codepilot.repair.templates import (
     sharing,
     statements,
     symmetry,
+    texts,
     values,
 )
 from codepilot.repair.templates.template import Template
@@ -29,6 +30,7 @@ TEMPLATES: tuple[Template, ...] = (
     *sharing.FAMILY,
     *symmetry.FAMILY,
     *documented.FAMILY,
+    *texts.FAMILY,
 )
 
 __all__ = ["TEMPLATES", "Template"]

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import re
 
 from codepilot.repair.context import Context
 from codepilot.repair.source import Edit
+from codepilot.repair.templates.guards import edges
 from codepilot.repair.templates.template import Proposals, Template
 
 _COMMON = ("ValueError", "TypeError", "KeyError", "IndexError", "AttributeError", "ZeroDivisionError", "OSError")
+_NOT_RAISED = re.compile(r"DID NOT RAISE (?:<class ')?(?:\w+\.)*(\w+)")
+_MOST_EDGES = 40
 
 
 def widen(node: ast.ExceptHandler, context: Context) -> Proposals:
@@ -43,7 +48,7 @@ def catch(node: ast.stmt, context: Context) -> Proposals:
     met = [name for name in context.failure.exceptions if name != "AssertionError" and name.isidentifier()]
     indent, line = context.indent(node), context.source.newline
     exits = ["return None", "return []", "return 0", "return False", "return ''", "pass"]
-    exits += ["continue"] if context.in_loop(node) else []
+    exits += ["break", "continue"] if context.in_loop(node) else []
     for name in met:
         for way in exits:
             text = f"try:{line}{indent}{context.step}{context.text(node)}{line}"
@@ -51,7 +56,44 @@ def catch(node: ast.stmt, context: Context) -> Proposals:
             yield Edit(*context.source.span(node), text, "exception.catch")
 
 
+def said(node: ast.Subscript, context: Context) -> Proposals:
+    """`error.args[0]` → `str(error)`: not every exception has arguments."""
+    if isinstance(node.value, ast.Attribute) and node.value.attr == "args" and isinstance(node.ctx, ast.Load):
+        yield f"str({context.text(node.value.value)})"
+
+
+def unraised(messages: tuple[str, ...]) -> list[str]:
+    """Names of exceptions that tests waited for in vain."""
+    return list(dict.fromkeys(name for text in messages for name in _NOT_RAISED.findall(text)))
+
+
+def raises(name: str, context: Context) -> list[str]:
+    """Statements that raise it: plainly, then as the file does elsewhere."""
+    found: dict[str, None] = {f"raise {name}": None}
+    for node in ast.walk(context.source.tree):
+        if isinstance(node, ast.Raise) and node.lineno == node.end_lineno:
+            text = context.text(node)
+            if re.match(rf"raise {name}\b", text):
+                found[text] = None
+    return list(found)[:4]
+
+
+def refuse(node: ast.stmt, context: Context) -> Proposals:
+    """An edge refused, where the tests expect an exception that does not come."""
+    function = context.function_of(node)
+    if function is None or context.parent(node) is not function:
+        return
+    for name in unraised(context.failure.messages):
+        for row in raises(name, context):
+            for edge in itertools.islice(dict.fromkeys(edges(node, context)), _MOST_EDGES):
+                yield context.before(node, [f"if {edge}:", f"{context.step}{row}"], "exception.refuse")
+
+
 FAMILY = (
+    Template("exception.said", (ast.Subscript,), said),
+    Template(
+        "exception.refuse", (ast.Assign, ast.Return, ast.Expr, ast.If, ast.For, ast.While, ast.Try, ast.With), refuse
+    ),
     Template("exception.widen", (ast.ExceptHandler,), widen),
     Template("exception.raised", (ast.Raise,), raised),
     Template("exception.catch", (ast.Assign, ast.Return, ast.Expr, ast.AugAssign), catch),

@@ -5,13 +5,46 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from codepilot.repair.context import LIST, NUMBER, STRING, Context
+from codepilot.repair.context import BOOL, DICT, LIST, NUMBER, STRING, Context
+from codepilot.repair.kinds import ANNOTATIONS, kind_of_value
 from codepilot.repair.source import Edit, Function
 from codepilot.repair.templates.conditions import atoms
 from codepilot.repair.templates.template import Proposals, Template
 
+PLAIN: dict[str, str | None] = {
+    "None": None,
+    "True": BOOL,
+    "False": BOOL,
+    "0": NUMBER,
+    "[]": LIST,
+    "''": STRING,
+    "-1": NUMBER,
+    "1": NUMBER,
+    "{}": DICT,
+}
+"""Values that functions return at edges, with their kinds."""
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return, ast.Raise, ast.Delete)
 _PLACES = (*_SIMPLE, ast.For, ast.While, ast.If, ast.With, ast.Try)
+
+
+def returned(function: Function, context: Context) -> set[str]:
+    """What kinds of things the function returns, as far as its form says."""
+    found: set[str] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Return) and node.value is not None:
+            if isinstance(node.value, ast.Compare) or (isinstance(node.value, ast.UnaryOp) and _denies(node.value)):
+                found.add(BOOL)
+            elif isinstance(node.value, ast.Name):
+                found |= context.kinds.get(node.value.id, set())
+            else:
+                kind = kind_of_value(node.value)
+                found |= {kind} if kind else set()
+    name = function.returns.id if isinstance(function.returns, ast.Name) else ""
+    return found | ({ANNOTATIONS[name]} if name in ANNOTATIONS else set())
+
+
+def _denies(node: ast.UnaryOp) -> bool:
+    return isinstance(node.op, ast.Not)
 
 
 def results(node: ast.AST, context: Context) -> list[str]:
@@ -25,12 +58,13 @@ def results(node: ast.AST, context: Context) -> list[str]:
                 found[text] = None
     returns = list(found)
     simple = [text for text in returns if len(text) <= 12]
-    plain = ["None", "True", "False", "0", "[]", "''", "-1", "1", "{}"]
+    kinds = returned(function, context) if function else set()
+    plain = sorted(PLAIN, key=lambda text: bool(kinds) and PLAIN[text] not in (kinds | {None}))
     names = [name for name in context.names_at(node) if name in context.locals]
     return list(dict.fromkeys([*simple, *plain, *names[:6], *returns]))
 
 
-def _edges(node: ast.AST, context: Context) -> Iterator[str]:
+def edges(node: ast.AST, context: Context) -> Iterator[str]:
     """Conditions that single out an edge: nothing, zero, less than zero; then any other small condition."""
     names = context.names_at(node)
     for name in names:
@@ -58,12 +92,12 @@ def inner_return(node: ast.stmt, context: Context) -> Proposals:
 
 
 def _returns(node: ast.stmt, context: Context, template: str) -> Proposals:
-    edges = list(dict.fromkeys(_edges(node, context)))[:120]
+    cases = list(dict.fromkeys(edges(node, context)))[:120]
     values = results(node, context)[:14]
-    for total in range(len(edges) + len(values)):
+    for total in range(len(cases) + len(values)):
         for second in range(min(total + 1, len(values))):
-            if total - second < len(edges):
-                edge, result = edges[total - second], values[second]
+            if total - second < len(cases):
+                edge, result = cases[total - second], values[second]
                 yield context.before(node, [f"if {edge}:", f"{context.step}return {result}"], template)
 
 
@@ -71,7 +105,7 @@ def skip(node: ast.stmt, context: Context) -> Proposals:
     """`if condition: continue` (or break) in a loop."""
     if not context.in_loop(node):
         return
-    for edge in dict.fromkeys(_edges(node, context)):
+    for edge in dict.fromkeys(edges(node, context)):
         yield context.before(node, [f"if {edge}:", f"{context.step}continue"], "guard.skip")
         yield context.before(node, [f"if {edge}:", f"{context.step}break"], "guard.skip")
 

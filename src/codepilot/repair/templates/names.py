@@ -9,6 +9,8 @@ from difflib import SequenceMatcher
 from codepilot.repair.context import Context
 from codepilot.repair.templates.template import Proposals, Template
 
+_MOST_ATTRIBUTES = 30
+
 
 def _closest(name: str, others: Iterable[str]) -> list[str]:
     """Similar spellings first, otherwise in the given order."""
@@ -48,8 +50,11 @@ def module_name(node: ast.Name, context: Context) -> Proposals:
 
 
 def attribute(node: ast.Attribute, context: Context) -> Proposals:
-    """Another attribute that the file, or the class itself, gives to the same thing."""
+    """Another attribute that the file, or the class itself, gives to the same thing; then any that the file knows."""
     if not isinstance(node.value, ast.Name):
+        base = context.atom(node.value)
+        for name in _closest(node.attr, _others(node, context)):
+            yield f"{base}.{name}"
         return
     base, called = node.value.id, _called(node, context)
     if base == "self":
@@ -57,8 +62,22 @@ def attribute(node: ast.Attribute, context: Context) -> Proposals:
         names += [] if called else [name for name, method in context.class_members if not method]
     else:
         names = list(context.attributes.get(base, ()))
-    for name in _closest(node.attr, names):
+    near = _closest(node.attr, names)
+    rest = [] if base in context.globals else [name for name in _others(node, context) if name not in near]
+    for name in [*near, *_closest(node.attr, rest)]:
         yield f"{base}.{name}"
+
+
+def _others(node: ast.Attribute, context: Context) -> list[str]:
+    """Attributes used in the same way elsewhere: in this function first, then in the file."""
+    called = _called(node, context)
+    found: dict[str, None] = {}
+    for other in ast.walk(context.root):
+        if isinstance(other, ast.Attribute) and _called(other, context) == called:
+            found[other.attr] = None
+    if not called:
+        found.update(dict.fromkeys(name for names in context.attributes.values() for name in names))
+    return [name for name in found if not name.startswith("__")][:_MOST_ATTRIBUTES]
 
 
 def to_member(node: ast.Name, context: Context) -> Proposals:
