@@ -229,7 +229,7 @@ class Database:
 
     @contextmanager
     def _streamed(self, connection: Connection, whole: bool = True) -> Iterator[None]:
-        """Statements that are sent together, as one transaction if it is a `whole`. One that broke is not used again."""
+        """Statements that are sent together, as one transaction if `whole`. One that broke is not used again."""
         driver: Any = connection.connection.dbapi_connection
         wire = Wire(driver, connection.info.setdefault(_KNOWN, {}))
         connection.info[WIRE] = wire
