@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.servers import PostgresServer, postgres_server
 
-from benchmarks import durable
+from benchmarks import durable, large
 from benchmarks.arena import Arena
 from benchmarks.figures import Table, shown
 from benchmarks.machine import Quiet, described
@@ -42,13 +42,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             arena = Arena(server, place, None if options.no_peers else options.peers)
             disk = [("Servers", _servers(server)), ("Disk", _disk(place))]
             found = durable.measure(_SIZES[options.size], arena, quiet, _tell)
+            _tell("a large store")
+            stored = large.measure(_SIZES[options.size], arena)
     command = ["python -m benchmarks.engine"]
     command += [f"--size {options.size}"] if options.size != "full" else []
     command += ["--no-peers"] if options.no_peers else []
     command += ["--write docs/benchmarks-engine.md"] if options.write is not None else []
     facts = [("Command", f"`{' '.join(command)}`, {time.monotonic() - started:.0f} s")]
     facts += [*described({name: said for name, said in arena.versions.items() if name}), *disk, ("Load", str(quiet))]
-    text = _page(facts, found)
+    text = _page(facts, found, stored)
     print(text)
     if options.write is not None:
         options.write.write_text(text)
@@ -70,11 +72,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _page(facts: Sequence[tuple[str, str]], found: durable.Durable) -> str:
+def _page(facts: Sequence[tuple[str, str]], found: durable.Durable, stored: large.Large) -> str:
     head = "".join(f"- {name}: {said}\n" for name, said in facts)
     said = "Each by the number of runs at a time that suits it best; medians of the rounds."
-    goals = Table("Goals", said, ["", "goal", "measured", "met"], [goal.row() for goal in found.goals()])
-    return "\n".join([_INTRODUCTION, head, goals.markdown(), *(table.markdown() for table in found.tables())])
+    rows = [goal.row() for goal in (*found.goals(), *stored.goals())]
+    tables = [Table("Goals", said, ["", "goal", "measured", "met"], rows), *found.tables(), stored.table()]
+    return "\n".join([_INTRODUCTION, head, *(table.markdown() for table in tables)])
 
 
 def _servers(server: PostgresServer) -> str:

@@ -42,8 +42,12 @@ class EngineSize:
     """How long a dead worker's step is waited for."""
     shapes: tuple[tuple[int, int], ...] = ((1, 1), (1, 8), (4, 1), (4, 8))
     """How many processes work, and on how many runs each at a time."""
+    stored_runs: int = 1_000
+    events_each: int = 2_000
+    questions: int = 30
+    """How often each command is asked of a large store."""
 
 
 ENGINE_FULL = EngineSize(3, 240, 2.0, 60, 5, 30.0)
-ENGINE_QUICK = EngineSize(1, 40, 1.0, 8, 1, 10.0)
-ENGINE_TINY = EngineSize(1, 4, 0.1, 2, 1, 10.0, ((1, 1), (2, 1)))
+ENGINE_QUICK = EngineSize(1, 40, 1.0, 8, 1, 10.0, stored_runs=100)
+ENGINE_TINY = EngineSize(1, 4, 0.1, 2, 1, 10.0, ((1, 1), (2, 1)), stored_runs=5, events_each=80, questions=2)

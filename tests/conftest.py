@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
-from servers import PostgresServer, S3Server, postgres_server, s3_server
+from servers import PostgresServer, S3Server, postgres_server, quick_place, s3_server
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    with postgres_server(tmp_path_factory.mktemp("pg") / "server") as server:
+def postgres() -> Iterator[PostgresServer]:
+    with quick_place() as place, postgres_server(place / "server") as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with s3_server(tmp_path_factory.mktemp("s3") / "server") as server:
+def s3() -> Iterator[S3Server]:
+    with quick_place() as place, s3_server(place / "server") as server:
         yield server

@@ -10,7 +10,7 @@ import pytest
 from crew_kit import Site, ended, has, starters, wait_for
 
 from codepilot.core.events import EventType
-from servers import PostgresServer, postgres_server
+from servers import PostgresServer, postgres_server, quick_place
 
 SEED = {
     "codepilot_run_total": "counter",
@@ -50,7 +50,7 @@ def test_metrics_have_their_names_and_count(alone: Site, shop: Path) -> None:
 
 def test_a_store_that_is_away_is_told_and_outlived(tmp_path: Path, shop: Path) -> None:
     """Stopping is as a power cut to the server, so it is one of this test's own."""
-    with postgres_server(tmp_path / "pg") as server:
+    with quick_place() as place, postgres_server(place / "pg") as server:
         site = Site(
             tmp_path / "site", {"CODEPILOT_STORE": server.database(), "CODEPILOT_ARTIFACTS": str(tmp_path / "a")}
         )

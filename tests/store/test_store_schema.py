@@ -62,6 +62,13 @@ def test_a_run_has_one_open_step(place: str, store: Store) -> None:
         raw_sql(place, add)
 
 
+INDEXES = {
+    "runs": {"runs_by_age", "runs_parked"},
+    "steps": {"steps_pending", "steps_running", "steps_one_open"},
+    "approvals": {"approvals_waiting"},
+}
+
+
 def test_migrations_make_what_the_queries_expect(place: str, store: Store) -> None:
     engine = create_engine(place)
     made = inspect(engine)
@@ -73,7 +80,7 @@ def test_migrations_make_what_the_queries_expect(place: str, store: Store) -> No
             assert str(found[column.name]["type"]) == str(column.type)
             assert found[column.name]["nullable"] == column.nullable
         assert made.get_pk_constraint(name)["constrained_columns"] == [column.name for column in table.primary_key]
-        assert {index["name"] for index in made.get_indexes(name)} == {index.name for index in table.indexes}
+        assert {index["name"] for index in made.get_indexes(name)} == INDEXES.get(name, set())
         references = {key["constrained_columns"][0]: key["referred_table"] for key in made.get_foreign_keys(name)}
         assert references == {key.parent.name: key.column.table.name for key in table.foreign_keys}
     engine.dispose()

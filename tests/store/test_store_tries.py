@@ -90,11 +90,13 @@ def test_a_step_ends_once(store: Store, proxy: CuttingProxy, moment: Moment) -> 
 
 
 @both
-def test_a_step_ends_and_the_next_is_held(store: Store, proxy: CuttingProxy, moment: Moment) -> None:
+@pytest.mark.parametrize("known", [False, True])
+def test_a_step_ends_and_the_next_is_held(store: Store, proxy: CuttingProxy, moment: Moment, known: bool) -> None:
     run_id = new_run(store)
-    claim = take(store)
+    begun = store.start("w-one")
+    assert begun is not None
     proxy.cut(moment)
-    added, following = store.commit_and_start(claim, succeed)
+    added, following = store.commit_and_start(begun.claim, succeed, begun.run if known else None)
     assert proxy.cuts == 1
     assert following is not None
     assert store.events(run_id, after=3) == [*added, *following.events]

@@ -6,12 +6,13 @@ import threading
 import time
 from collections.abc import Callable
 
+import pytest
 from raw_sql import raw_sql
 from sample_runs import new_run, succeed, take, turn
 
 from codepilot.core.events import EventDraft, EventType, Requested
 from codepilot.core.run import Run
-from codepilot.store import Store
+from codepilot.store import LostLease, Store
 from codepilot.store.log import VIEW_LAG
 
 
@@ -22,9 +23,10 @@ def test_a_commit_that_waited_for_a_request_knows_the_whole_log(
     other = open_store()
     run_id = new_run(store)
     claim = take(store, run_id=run_id)
-    viewed = raw_sql(place, f"SELECT seq FROM views WHERE run_id = '{run_id}'")[0][0]
-    for number in range(viewed + VIEW_LAG - store.load(run_id).last_seq):
+    for number in range(VIEW_LAG - 1 - store.load(run_id).last_seq):
         store.append(claim, turn(claim, number + 1)[:1])
+    viewed = f"SELECT seq FROM views WHERE run_id = '{run_id}'"
+    assert raw_sql(place, viewed) == [(2,)]
     asking, waiting = threading.Event(), threading.Event()
 
     def ask(run: Run) -> list[EventDraft]:
@@ -45,6 +47,38 @@ def test_a_commit_that_waited_for_a_request_knows_the_whole_log(
     waiting.set()
     store.commit(claim, decide)
     asked.join()
+    assert raw_sql(place, viewed) == [(VIEW_LAG,)]
     assert seen[0].pause_requested
     assert seen[0].spent.turns == store.load(run_id).spent.turns
+    store.check(run_id)
+
+
+def test_what_is_known_of_a_run_is_not_believed_once_others_have_added_to_it(
+    store: Store, open_store: Callable[[], Store]
+) -> None:
+    run_id = new_run(store)
+    begun = store.start("w-one", run_id)
+    assert begun is not None
+    request = EventDraft(type=EventType.PAUSE_REQUESTED, data=Requested(), step_id=begun.claim.step_id)
+    open_store().control(run_id, lambda _: [request])
+    added, following = store.commit_and_start(begun.claim, succeed, begun.run)
+    assert [event.seq for event in added] == [5, 6]
+    assert following is not None
+    assert following.run == store.load(run_id)
+    assert following.run.pause_requested
+    store.check(run_id)
+
+
+def test_who_lost_a_step_cannot_end_it_by_what_it_knows(store: Store) -> None:
+    run_id = new_run(store)
+    begun = store.start("w-one", run_id)
+    assert begun is not None
+    store.give_back(begun.claim)
+    with pytest.raises(LostLease):
+        store.commit(begun.claim, succeed, begun.run)
+    assert store.load(run_id) == begun.run
+    taken = take(store)
+    with pytest.raises(LostLease):
+        store.commit_and_start(begun.claim, succeed, begun.run)
+    store.commit(taken, succeed)
     store.check(run_id)

@@ -12,7 +12,6 @@ from pathlib import Path
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.panel import Panel
-from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
@@ -64,6 +63,8 @@ def opening(task: TaskSpec, run_id: str, home: Home, level: str, executor: str |
 def ending(console: Console, run: Run, patch: bytes, *, applied: bool) -> None:
     """The diff, before and after, the verdict, the bundle, and what to do next."""
     if run.state is State.DONE:
+        from rich.syntax import Syntax
+
         console.print(Syntax(printable(patch), "diff", background_color="default", word_wrap=True))
         console.print(before_and_after(run))
         console.print(_verdict(run))

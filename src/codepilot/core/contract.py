@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 from pydantic.alias_generators import to_camel
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 JsonObject: TypeAlias = dict[str, JsonValue]
 
@@ -25,9 +28,29 @@ class Contract(BaseModel):
         defer_build=True,
     )
 
+    @classmethod
+    def of_checked(cls, values: Mapping[str, Any], given: set[str]) -> Self:
+        """A contract of every field's value, all of them checked before; `given` are those that are no defaults."""
+        made = cls.__new__(cls)
+        for name, value in (
+            ("__dict__", dict(values)),
+            ("__pydantic_fields_set__", given),
+            ("__pydantic_extra__", None),
+            ("__pydantic_private__", None),
+        ):
+            object.__setattr__(made, name, value)
+        return made
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As the base's, several times quicker: every event makes such a copy."""
+        if deep:
+            return super().model_copy(update=update, deep=True)
+        changes = update or {}
+        return self.of_checked({**self.__dict__, **changes}, {*self.__pydantic_fields_set__, *changes})
+
 
 def canonical_json(value: Any) -> str:
     """One text for one value: sorted keys, no spaces, UTF-8 kept. Accepts contracts and plain JSON."""
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json")
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return _CANONICAL.encode(value)

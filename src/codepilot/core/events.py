@@ -561,3 +561,9 @@ class Event(EventDraft):
     seq: int = Field(ge=1)
     run_id: str
     at: int
+
+    @classmethod
+    def placed(cls, draft: EventDraft, *, event_id: str, seq: int, run_id: str, at: int) -> Event:
+        """The draft in its place in a run's log."""
+        place = {"event_id": event_id, "seq": seq, "run_id": run_id, "at": at}
+        return cls.of_checked({**draft.__dict__, **place}, {*draft.model_fields_set, *place})

@@ -46,14 +46,14 @@ _ENDINGS = {StepSucceeded: "succeeded", StepFailed: "failed", StepSkipped: "skip
 def count(run: Run, events: Sequence[Event]) -> None:
     """`run` as it was before the events."""
     for event in events:
-        role = run.state.value
+        role = str(run.state)
         match event.data:
             case StepSucceeded() | StepFailed() | StepSkipped():
                 since = run.step_open_since or event.at
                 _step_seconds.observe((event.at - since) / 1e6, role=role, status=_ENDINGS[type(event.data)])
             case StepQueued(state=state):
                 if event.attempt > 1:
-                    _retries.inc(role=state.value)
+                    _retries.inc(role=str(state))
                 if state is State.PLAN and run.state is State.REFLECT:
                     _backtracks.inc()
             case TurnStarted():

@@ -105,8 +105,10 @@ def executor_url(environ: Mapping[str, str]) -> str | None:
 
 def check_place(run: Run) -> None:
     """A run goes on where its workspace is."""
+    if run.base_snapshot is None:
+        return
     here = executor_url(os.environ)
-    if run.base_snapshot is None or run.executor == here:
+    if run.executor == here:
         return
     if run.executor is None:
         message, advice = "this machine", "take [executor] out of the configuration"

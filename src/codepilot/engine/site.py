@@ -20,7 +20,7 @@ from codepilot.core.run import Run
 from codepilot.core.task import TaskSpec
 from codepilot.engine.base import fetch_base, open_objects
 from codepilot.engine.house import House
-from codepilot.engine.plane import open_plane
+from codepilot.engine.plane import check_place, open_plane
 from codepilot.engine.settings import load_settings
 from codepilot.engine.workplace import Workplace
 from codepilot.executor import CreateWorkspace, Executor, MountSpec
@@ -163,6 +163,13 @@ class KeptSite:
         if self._workplace is None:
             self._workplace = Workplace.take(self._home, run_id)
         return self._workplace.name
+
+    def settle(self, run: Run) -> None:
+        """Open the executor where the run's workspace is; what stands in the way of that is said here."""
+        if self._executor is None:
+            if not self._house.shared:
+                check_place(run)
+            self.executor(run.task)
 
     def executor(self, task: TaskSpec) -> Executor:
         if self._executor is None:

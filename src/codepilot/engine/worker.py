@@ -24,7 +24,6 @@ from codepilot.engine.close import close_run, leave_record, open_log
 from codepilot.engine.heart import Heart
 from codepilot.engine.house import House
 from codepilot.engine.measures import count
-from codepilot.engine.plane import check_place
 from codepilot.engine.site import KeptSite
 from codepilot.engine.staffing import agent_of
 from codepilot.engine.steps import STEPS
@@ -155,9 +154,7 @@ class Worker:
         watch = Watch(self._store, run, claim, kept.interrupt, self._leaving, pause_interrupts=interrupting)
         with self._watcher.over(watch):
             try:
-                if not self._house.shared:
-                    check_place(run)
-                kept.executor(run.task)
+                kept.settle(run)
                 agent = self._agent_for(run.task)
                 outcome = STEPS[run.state](Work(run, claim, self._house, agent, watch, kept, publish, self._hear))
             except StopRequested:

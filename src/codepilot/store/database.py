@@ -122,6 +122,16 @@ class Database:
             yield connection
 
     @contextmanager
+    def ask(self) -> Iterator[Connection]:
+        """The same for one that is `Prepared`; several times quicker on a server."""
+        if self._gate is not None:
+            with self.look() as connection:
+                yield connection
+            return
+        with self._typed(), self._connected() as connection, self._streamed(connection, whole=False):
+            yield connection
+
+    @contextmanager
     def write(self, *, durable: bool, rings: bool = False) -> Iterator[Connection]:
         """One write transaction, all or nothing. `durable` survives a power cut, the rest a killed process.
 
@@ -218,15 +228,15 @@ class Database:
                 migrate(connection, self.place)
 
     @contextmanager
-    def _streamed(self, connection: Connection) -> Iterator[None]:
-        """A transaction whose statements are sent together. A connection that broke in it is not used again."""
+    def _streamed(self, connection: Connection, whole: bool = True) -> Iterator[None]:
+        """Statements that are sent together, as one transaction if `whole`. One that broke is not used again."""
         driver: Any = connection.connection.dbapi_connection
         wire = Wire(driver, connection.info.setdefault(_KNOWN, {}))
         connection.info[WIRE] = wire
         try:
-            wire.begin()
+            wire.begin(whole)
             yield
-            wire.commit()
+            wire.end(whole)
         except BaseException:
             try:
                 wire.abandon()

@@ -18,6 +18,7 @@ _UNREACHABLE = frozenset(
 _SERVER_FULL = "53100"
 _SERVER_AWAY = ("08", "57P0", "25P03", "40001", "40P01", "53300", "55P03")
 _SERVER_CONFLICT = "23"
+_DIVIDED_BY_ZERO = "22012"
 _SERVER_REFUSED = ("22", "23", "42", "44", "P0")
 
 
@@ -61,6 +62,11 @@ def is_conflict(failure: CodePilotError) -> bool:
     if isinstance(code, int):
         return code & 0xFF == sqlite3.SQLITE_CONSTRAINT
     return (getattr(error, "sqlstate", None) or "").startswith(_SERVER_CONFLICT)
+
+
+def is_stale(failure: CodePilotError) -> bool:
+    """Whether `EXPECT_HELD` has stopped a transaction."""
+    return getattr(failure.__cause__, "sqlstate", None) == _DIVIDED_BY_ZERO
 
 
 def _file_failure(error: BaseException, primary: int, place: str) -> CodePilotError:

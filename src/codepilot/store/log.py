@@ -31,6 +31,7 @@ from codepilot.store.queue import claim_params
 from codepilot.store.records import event_id, no_run, plain_text, read_event
 from codepilot.store.rows import Claim, Start
 from codepilot.store.statements import (
+    EXPECT_HELD,
     INSERT_EVENT,
     INSERT_RUN,
     INSERT_TASK,
@@ -50,7 +51,7 @@ from codepilot.store.statements import (
 from codepilot.store.tries import Tried
 
 VIEW_LAG = 64
-"""How many events the stored view of a run may lie behind its log."""
+"""How many events the stored view of a run may lie behind its log: it is written anew at each multiple."""
 
 
 class Log:
@@ -81,14 +82,12 @@ class Log:
         connection: Connection,
         run_id: str,
         last_seq: int,
-        view_seq: int,
         drafts: Sequence[EventDraft],
         tried: Tried,
     ) -> list[Event]:
         """Add events without rewriting the view, where it may lag and no row but the run's length changes."""
-        behind = last_seq + len(drafts) - view_seq
-        if behind > VIEW_LAG or any(draft.type in CHANGES_ROWS for draft in drafts):
-            return self.record(connection, self.current(connection, run_id), view_seq, drafts, tried)[0]
+        if _view_due(last_seq, len(drafts)) or any(draft.type in CHANGES_ROWS for draft in drafts):
+            return self.record(connection, self.current(connection, run_id), drafts, tried)[0]
         added = tried.placed = self._place(run_id, last_seq, drafts)
         if added:
             self._insert(connection, added)
@@ -100,7 +99,6 @@ class Log:
         self,
         connection: Connection,
         run: Run,
-        view_seq: int,
         drafts: Sequence[EventDraft],
         tried: Tried,
         held: Claim | None = None,
@@ -110,11 +108,12 @@ class Log:
         added = tried.placed = self._place(run.run_id, run.last_seq, drafts)
         if not added:
             return added, run
+        view_due = _view_due(run.last_seq, len(added))
         for event in added:
             run = evolve(run, event)
         self._insert(connection, added, heir)
         UPDATE_RUN.send(connection, {"in_run": run.run_id, **run_columns(run)})
-        if run.last_seq - view_seq > VIEW_LAG or run.state in TERMINAL | WAITING:
+        if view_due or run.state in TERMINAL | WAITING:
             UPDATE_VIEW.send(connection, {"in_run": run.run_id, **view_columns(run)})
         _project(connection, added, run.task.priority, held, heir)
         return added, run
@@ -122,7 +121,7 @@ class Log:
     def start(self, connection: Connection, claim: Claim, row: Sequence[Any]) -> Start:
         """Record that the claim's step begins. `row` is the run's, as `SELECT_RUN` gives it."""
         run = self._told(connection, claim.run_id, row, None)
-        added = self.extend(connection, claim.run_id, run.last_seq, row[1], [started(claim)], Tried())
+        added = self.extend(connection, claim.run_id, run.last_seq, [started(claim)], Tried())
         return Start(claim, added, evolve(run, added[0]))
 
     # reading ----------------------------------------------------------------------------------------
@@ -132,29 +131,33 @@ class Log:
         row = SELECT_RUN.row(connection, {"in_run": run_id})
         return self._told(connection, run_id, row, None)
 
-    def locked(self, connection: Connection, run_id: str) -> tuple[Run, int]:
-        """The same, which nobody changes before this transaction ends, and how far its view tells it."""
-        row = SELECT_RUN_LOCKED.row(connection, {"in_run": run_id})
-        run = self._told(connection, run_id, row, None)
-        return run, row[1] if row else 0
+    def locked(self, connection: Connection, run_id: str) -> Run:
+        """The same, which nobody changes before this transaction ends."""
+        return self._told(connection, run_id, SELECT_RUN_LOCKED.row(connection, {"in_run": run_id}), None)
 
-    def held(self, connection: Connection, claim: Claim, known: Run | None) -> tuple[Run, int] | None:
+    def held(self, connection: Connection, claim: Claim, known: Run | None) -> Run | None:
         """The same, of the claim's run; None if the claim is lost. What is `known` of it is not read again."""
         if known is not None:
             row = SELECT_HELD.row(connection, claim_params(claim))
             if row is None:
                 return None
             if row[0] == known.last_seq:
-                return known, row[1]
+                return known
         asked = SELECT_HELD_RUN.send(connection, claim_params(claim))
         newer = SELECT_NEWER_THAN_VIEW.send(connection, {"in_run": claim.run_id})
         found, rest = asked.rows(), newer.rows()
         if not found:
             return None
         # Whoever had the run's lock before us may have written its view anew between our two questions.
-        view_seq = found[0][1]
-        follows = bool(rest) and rest[0][1] == view_seq + 1
-        return self._told(connection, claim.run_id, found[0], rest if follows else None), view_seq
+        follows = bool(rest) and rest[0][1] == found[0][1] + 1
+        return self._told(connection, claim.run_id, found[0], rest if follows else None)
+
+    def expect(self, connection: Connection, claim: Claim, known: Run) -> None:
+        """Let the whole transaction fail (`is_stale`) unless the claim holds and its run is as it is known.
+
+        On a server only: nothing waits for the answer.
+        """
+        EXPECT_HELD.send(connection, {**claim_params(claim), "in_seq": known.last_seq})
 
     def committed(self, connection: Connection, tried: Tried) -> list[Event] | None:
         """What an earlier try has placed, if it came into the log. The run must have been locked before."""
@@ -187,17 +190,7 @@ class Log:
         """Give the drafts their places in the log."""
         now = self._clock()
         return [
-            Event(
-                type=draft.type,
-                data=draft.data,
-                step_id=draft.step_id,
-                attempt=draft.attempt,
-                artifacts=draft.artifacts,
-                event_id=event_id(run_id, seq),
-                seq=seq,
-                run_id=run_id,
-                at=now,
-            )
+            Event.placed(draft, event_id=event_id(run_id, seq), seq=seq, run_id=run_id, at=now)
             for seq, draft in enumerate(drafts, start=last_seq + 1)
         ]
 
@@ -205,6 +198,10 @@ class Log:
         INSERT_EVENT.send(connection, *(event_columns(event) for event in added))
         for sent, event in project_beside(connection, added, held_by=heir.worker if heir else None):
             expect_asked(sent, event)
+
+
+def _view_due(last_seq: int, added: int) -> bool:
+    return last_seq // VIEW_LAG != (last_seq + added) // VIEW_LAG
 
 
 def started(claim: Claim) -> EventDraft:

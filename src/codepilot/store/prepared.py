@@ -12,9 +12,11 @@ from typing import Any, Protocol
 
 from sqlalchemy import ClauseElement, Connection
 
-from codepilot.store.wire import Wire, by_number
+from codepilot.store.wire import Wire, by_number, several_rows
 
 _names = itertools.count()
+
+_ROWS_AT_ONCE = 16
 
 WIRE = "codepilot_wire"
 """Where a connection keeps the stream that its transaction runs in, if it has one."""
@@ -79,14 +81,23 @@ class Prepared:
         compiled = self._for(connection)
         wire: Wire | None = connection.info.get(WIRE)
         if wire is not None:
-            replies = [wire.send(self._name, compiled.numbered, compiled.numbers(row)) for row in rows]
-            return replies[-1]
+            if len(rows) == 1:
+                return wire.send(self._name, compiled.numbered, compiled.numbers(rows[0]))
+            return self._send_together(wire, compiled, rows)
         cursor = connection.connection.cursor()
         if len(rows) == 1:
             cursor.execute(compiled.sql, compiled.parameters(rows[0]))
         else:
             cursor.executemany(compiled.sql, [compiled.parameters(row) for row in rows])
         return _Done(cursor)
+
+    def _send_together(self, wire: Wire, compiled: _Compiled, rows: Sequence[Mapping[str, Any]]) -> Sent:
+        """An insert of a few rows as one statement; of many, several at a time."""
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            few = rows[start : start + _ROWS_AT_ONCE]
+            values = [value for row in few for value in compiled.numbers(row)]
+            reply = wire.send(f"{self._name}x{len(few)}", several_rows(compiled.numbered, len(few)), values)
+        return reply
 
     def row(self, connection: Connection, values: Mapping[str, Any]) -> Sequence[Any] | None:
         """The first row it returns, if any."""

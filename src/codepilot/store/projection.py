@@ -63,9 +63,9 @@ VIEW_SHAPE = shape_of(Run)
 def run_columns(run: Run) -> dict[str, Any]:
     """The small row of a run."""
     return {
-        "state": run.state.value,
+        "state": str(run.state),
         "verdict": run.verdict,
-        "failure_kind": run.failure.kind.value if run.failure else None,
+        "failure_kind": str(run.failure.kind) if run.failure else None,
         "iterations": run.spent.iterations,
         "pause_requested": run.pause_requested,
         "cancel_requested": run.cancel_requested,
@@ -96,7 +96,7 @@ def event_columns(event: Event) -> dict[str, Any]:
         "run_id": event.run_id,
         "seq": event.seq,
         "at": event.at,
-        "type": event.type.value,
+        "type": str(event.type),
         "step_id": event.step_id,
         "attempt": event.attempt,
         "data": canonical_json(event.data),
@@ -115,7 +115,7 @@ def project_steps(connection: Connection, event: Event, priority: int, heir: Cla
     if isinstance(event.data, StepQueued):
         QUEUE_STEP.send(connection, {**_queued_columns(event, event.data, heir), "priority": priority})
     elif event.type in ENDINGS:
-        ended = {"new_status": ENDINGS[event.type].value, "new_ended_at": event.at}
+        ended = {"new_status": str(ENDINGS[event.type]), "new_ended_at": event.at}
         return END_STEP.send(connection, {**named, **ended})
     elif event.type in REOPENING:
         return REOPEN_STEP.send(connection, named)
@@ -146,14 +146,14 @@ class FoldedStep:
         }
 
     def told(self) -> str:
-        return f"{self.state} {self.status.value} queued by {self.queued_seq} at {self.queued_at}, over {self.ended_at}"
+        return f"{self.state} {self.status} queued by {self.queued_seq} at {self.queued_at}, over {self.ended_at}"
 
 
 def fold_step(steps: dict[tuple[str | None, int], FoldedStep], event: Event) -> None:
     """Bring the steps so far up to `event`."""
     key = (event.step_id, event.attempt)
     if isinstance(event.data, StepQueued):
-        steps[key] = FoldedStep(event.data.state.value, StepStatus.PENDING, event.seq, event.at)
+        steps[key] = FoldedStep(str(event.data.state), StepStatus.PENDING, event.seq, event.at)
     elif event.type is EventType.RUN_FINISHED:
         for other, step in steps.items():
             if step.status is StepStatus.PENDING:
@@ -172,8 +172,8 @@ def _queued_columns(event: Event, data: StepQueued, heir: Claim | None) -> dict[
         "run_id": event.run_id,
         "step_id": event.step_id,
         "attempt": event.attempt,
-        "state": data.state.value,
-        "status": (StepStatus.RUNNING if heir else StepStatus.PENDING).value,
+        "state": str(data.state),
+        "status": str(StepStatus.RUNNING if heir else StepStatus.PENDING),
         "fence": heir.fence if heir else 0,
         "worker": heir.worker if heir else None,
         "queued_seq": event.seq,

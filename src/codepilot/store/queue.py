@@ -93,7 +93,7 @@ class Queue:
         """The steps that the worker has, as far as the store knows, and what is asked of their runs; cheap."""
 
         def look(_: Tried) -> dict[Claim, Requests]:
-            with self._database.look() as connection:
+            with self._database.ask() as connection:
                 rows = SELECT_STANDING.rows(connection, {"in_worker": worker})
             return {
                 Claim(run, step, attempt, fence, worker, State(state)): Requests(bool(pause), bool(cancel))
@@ -116,7 +116,7 @@ class Queue:
 
     def _count(self, counted: Prepared) -> int:
         def look(_: Tried) -> int:
-            with self._database.look() as connection:
+            with self._database.ask() as connection:
                 row = counted.row(connection, {})
                 return int(row[0]) if row else 0
 

@@ -1,4 +1,4 @@
-"""The tables, as queries see them. `migrations` makes them; a test holds the two together.
+"""The tables, as queries see them. `migrations` makes them and their indexes; a test holds the two together.
 
 `runs` is the small row that lists and polls read and every event touches; the whole `Run` lies in `views`, so
 that appending an event never rewrites it. A view's `shape` tells one that another version of CodePilot wrote.
@@ -7,7 +7,7 @@ Times are microseconds, JSON is canonical text.
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, MetaData, Table, Text, text
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Integer, MetaData, Table, Text, text
 
 metadata = MetaData()
 
@@ -47,13 +47,6 @@ runs = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     Column("last_seq", BigInteger, nullable=False),
-    Index("runs_by_age", "created_at"),
-    Index(
-        "runs_parked",
-        "parked_until",
-        sqlite_where=text("parked_until IS NOT NULL"),
-        postgresql_where=text("parked_until IS NOT NULL"),
-    ),
 )
 
 views = Table(
@@ -80,26 +73,6 @@ steps = Table(
     Column("queued_at", BigInteger, nullable=False),
     Column("claimed_at", BigInteger),
     Column("ended_at", BigInteger),
-    Index(
-        "steps_pending",
-        text("priority DESC"),
-        "queued_at",
-        sqlite_where=text("status = 'PENDING'"),
-        postgresql_where=text("status = 'PENDING'"),
-    ),
-    Index(
-        "steps_running",
-        "worker",
-        sqlite_where=text("status = 'RUNNING'"),
-        postgresql_where=text("status = 'RUNNING'"),
-    ),
-    Index(
-        "steps_one_open",
-        "run_id",
-        unique=True,
-        sqlite_where=text("status IN ('PENDING', 'RUNNING')"),
-        postgresql_where=text("status IN ('PENDING', 'RUNNING')"),
-    ),
 )
 
 events = Table(
@@ -158,12 +131,6 @@ approvals = Table(
     Column("decided_by", Text),
     Column("requested_at", BigInteger, nullable=False),
     Column("decided_at", BigInteger),
-    Index(
-        "approvals_waiting",
-        "requested_at",
-        sqlite_where=text("decision IS NULL"),
-        postgresql_where=text("decision IS NULL"),
-    ),
 )
 
 locks = Table(

@@ -47,16 +47,24 @@ EXCLUDE = Prepared(text(f"SELECT pg_advisory_xact_lock({0x636F6466})"))
 # a run ----------------------------------------------------------------------------------------------
 
 _select_held = (
-    select(runs.c.last_seq, views.c.seq)
+    select(runs.c.last_seq)
     .join_from(runs, steps, runs.c.run_id == steps.c.run_id)
-    .join(views, views.c.run_id == runs.c.run_id)
     .where(_held)
     .with_for_update(of=[runs, steps])
 )
 SELECT_HELD = Prepared(_select_held)
-"""Last event and view of the claim's run, nothing if the claim is lost. Locks the run, then the step: never the
-other way round, and whoever takes a step back locks only steps, so that nobody waits in a circle."""
-SELECT_HELD_RUN = Prepared(_select_held.add_columns(views.c.shape, views.c.view))
+"""Last event of the claim's run, nothing if the claim is lost. Locks the run, then the step: never the other way
+round, and whoever takes a step back locks only steps, so that nobody waits in a circle."""
+SELECT_HELD_RUN = Prepared(
+    _select_held.join(views, views.c.run_id == runs.c.run_id).add_columns(views.c.seq, views.c.shape, views.c.view)
+)
+EXPECT_HELD = Prepared(
+    select(literal_column("1") / func.count()).select_from(
+        _select_held.where(runs.c.last_seq == bindparam("in_seq")).subquery()
+    )
+)
+"""Divides by zero where the claim is lost or the run has other events: the statements sent after it then come to
+nothing, and none of them has to wait for its answer."""
 
 _select_run = (
     select(runs.c.last_seq, views.c.seq, views.c.shape, views.c.view)

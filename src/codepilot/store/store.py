@@ -17,7 +17,7 @@ from codepilot.core.run import Run
 from codepilot.store.bell import Bell
 from codepilot.store.check import broken, check_run, read_log, some_runs
 from codepilot.store.database import Database
-from codepilot.store.faults import is_conflict
+from codepilot.store.faults import is_conflict, is_stale
 from codepilot.store.locks import LOCK_SEC, Locks
 from codepilot.store.log import Log, started
 from codepilot.store.queue import LEASE, Lease, Queue, claim_params
@@ -94,8 +94,7 @@ class Store:
                     return added
                 if held is None:
                     raise LostLease(claim)
-                last_seq, view_seq = held
-                return self._log.extend(connection, claim.run_id, last_seq, view_seq, drafts, tried)
+                return self._log.extend(connection, claim.run_id, held[0], drafts, tried)
 
         return twice(self._database, write)
 
@@ -119,10 +118,10 @@ class Store:
 
         def write(tried: Tried) -> list[Event]:
             with self._database.write(durable=True, rings=True) as connection:
-                run, view_seq = self._log.locked(connection, run_id)
+                run = self._log.locked(connection, run_id)
                 if (added := self._log.committed(connection, tried)) is not None:
                     return added
-                return self._log.record(connection, run, view_seq, decide(run), tried)[0]
+                return self._log.record(connection, run, decide(run), tried)[0]
 
         return twice(self._database, write)
 
@@ -224,7 +223,7 @@ class Store:
         """The run's events in order, those after `after`; only one step's if `step_id` is given."""
         if step_id is None and limit is None:
             whole = {"in_run": run_id, "in_after": after}
-            return self._look(lambda connection: [read_event(row) for row in SELECT_EVENTS.rows(connection, whole)])
+            return self._ask(lambda connection: [read_event(row) for row in SELECT_EVENTS.rows(connection, whole)])
         wanted = select(events).where(events.c.run_id == run_id, events.c.seq > after).order_by(events.c.seq)
         if step_id is not None:
             queued = select(func.min(steps.c.queued_seq)).where(steps.c.run_id == run_id, steps.c.step_id == step_id)
@@ -238,7 +237,7 @@ class Store:
 
     def due(self, now: int) -> list[str]:
         """Some of the runs that were parked until a time that has come."""
-        return self._look(lambda connection: [row[0] for row in SELECT_DUE.rows(connection, {"in_now": now})])
+        return self._ask(lambda connection: [row[0] for row in SELECT_DUE.rows(connection, {"in_now": now})])
 
     def named_artifacts(self, hashes: Sequence[str], since: int) -> set[str]:
         """Those of `hashes` that are named by a run that goes on, or that something happened to after `since`."""
@@ -323,25 +322,50 @@ class Store:
         self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]], known: Run | None, go_on: bool
     ) -> tuple[list[Event], Start | None]:
         def write(tried: Tried) -> tuple[list[Event], Start | None]:
+            if known is not None and self.shared and not tried.placed:
+                try:
+                    return self._commit_known(claim, decide(known), known, go_on, tried)
+                except CodePilotError as error:
+                    if not is_stale(error):
+                        raise
+                    tried.placed, tried.begun = [], None
             with self._database.write(durable=True, rings=not go_on) as connection:
-                held = self._log.held(connection, claim, known)
+                run = self._log.held(connection, claim, known)
                 if (added := self._log.committed(connection, tried)) is not None:
                     if (begun := tried.begun) is None:
                         return added, None
                     kept = SELECT_HELD.row(connection, claim_params(begun.claim))
                     return added[:-1], begun if kept else None
-                if held is None:
+                if run is None:
                     raise LostLease(claim)
-                run, view_seq = held
-                drafts = list(decide(run))
-                heir = _following(claim, drafts) if go_on else None
-                if heir is None:
-                    return self._log.record(connection, run, view_seq, drafts, tried, claim)[0], None
-                added, run = self._log.record(connection, run, view_seq, [*drafts, started(heir)], tried, claim, heir)
-                tried.begun = Start(heir, added[-1:], run)
-                return added[:-1], tried.begun
+                return self._follow(connection, claim, decide(run), run, go_on, tried)
 
         return twice(self._database, write)
+
+    def _commit_known(
+        self, claim: Claim, drafts: Sequence[EventDraft], known: Run, go_on: bool, tried: Tried
+    ) -> tuple[list[Event], Start | None]:
+        """In one exchange with the server; it refuses (`is_stale`) if the claim is lost or others were faster."""
+        with self._database.write(durable=True, rings=not go_on) as connection:
+            self._log.expect(connection, claim, known)
+            return self._follow(connection, claim, drafts, known, go_on, tried)
+
+    def _follow(
+        self,
+        connection: Connection,
+        claim: Claim,
+        drafts: Sequence[EventDraft],
+        run: Run,
+        go_on: bool,
+        tried: Tried,
+    ) -> tuple[list[Event], Start | None]:
+        """Record what the end of the claim's step brings, and the start of the next one if it goes on."""
+        heir = _following(claim, drafts) if go_on else None
+        if heir is None:
+            return self._log.record(connection, run, drafts, tried, claim)[0], None
+        added, run = self._log.record(connection, run, [*drafts, started(heir)], tried, claim, heir)
+        tried.begun = Start(heir, added[-1:], run)
+        return added[:-1], tried.begun
 
     def _read(self, ask: Callable[[Connection], Answer]) -> Answer:
         """What `ask` finds in one consistent view of the database."""
@@ -357,6 +381,15 @@ class Store:
 
         def look(_: Tried) -> Answer:
             with self._database.look() as connection:
+                return ask(connection)
+
+        return twice(self._database, look)
+
+    def _ask(self, ask: Callable[[Connection], Answer]) -> Answer:
+        """The same with one that is `Prepared`."""
+
+        def look(_: Tried) -> Answer:
+            with self._database.ask() as connection:
                 return ask(connection)
 
         return twice(self._database, look)

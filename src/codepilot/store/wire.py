@@ -9,10 +9,12 @@ import re
 import select
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 _NUMBERS = frozenset({20, 21, 23})
 _TRUTH = 16
+_NUMBERED = re.compile(r"\$(\d+)")
 _NAMED = re.compile(r"%\((\w+)\)s|%%")
 
 
@@ -28,6 +30,15 @@ def by_number(sql: str) -> tuple[str, list[str]]:
         return f"${names.index(found[1]) + 1}"
 
     return _NAMED.sub(place, sql), names
+
+
+@lru_cache(maxsize=64)
+def several_rows(insert: str, count: int) -> str:
+    """An insert of one row, with numbered parameters, as one of `count` rows."""
+    head, values, row = insert.partition(" VALUES ")
+    width = len(_NUMBERED.findall(row))
+    rows = (_NUMBERED.sub(lambda found: f"${int(found[1]) + width * at}", row) for at in range(count))  # noqa: B023
+    return f"{head}{values}{', '.join(rows)}"
 
 
 class Reply:
@@ -67,10 +78,12 @@ class Wire:
         self._waiting: deque[Callable[[Any], None]] = deque()
         self._failure: Exception | None = None
 
-    def begin(self) -> None:
+    def begin(self, whole: bool = True) -> None:
+        """With `whole`, nothing of it is done before `end`."""
         self._pgconn.enter_pipeline_mode()
-        self._pgconn.send_query_params(b"BEGIN", None)
-        self._waiting.append(_ignore)
+        if whole:
+            self._pgconn.send_query_params(b"BEGIN", None)
+            self._waiting.append(_ignore)
 
     def send(self, name: str, sql: str, values: Sequence[Any]) -> Reply:
         if name not in self._known:
@@ -82,9 +95,10 @@ class Wire:
         self._waiting.append(lambda result: setattr(reply, "result", result))
         return reply
 
-    def commit(self) -> None:
-        self._pgconn.send_query_params(b"COMMIT", None)
-        self._waiting.append(_ignore)
+    def end(self, whole: bool = True) -> None:
+        if whole:
+            self._pgconn.send_query_params(b"COMMIT", None)
+            self._waiting.append(_ignore)
         self._finish()
 
     def abandon(self) -> None:

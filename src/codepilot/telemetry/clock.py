@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -13,6 +14,7 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
+@lru_cache(maxsize=16)
 def rfc3339(us: int) -> str:
     """`us` as RFC 3339 with milliseconds, e.g. `2025-10-15T14:23:01.123Z`."""
     moment = _EPOCH + timedelta(microseconds=us)

@@ -111,9 +111,9 @@ class RunLog:
             "level": _level(event),
             "runId": event.run_id,
             "stepId": event.step_id,
-            "role": role.value if role else None,
+            "role": str(role) if role else None,
             "attempt": event.attempt,
-            "event": event.type.value,
+            "event": str(event.type),
             "seq": event.seq,
             **_facts(event),
         }
