@@ -129,6 +129,7 @@ REPAIRS = {
     "operator": ("def f(a, b):\n    return a + b * 2\n", "def f(a, b):\n    return a - b * 2\n"),
     "grouping": ("def f(a, b):\n    return a + b / 2\n", "def f(a, b):\n    return (a + b) / 2\n"),
     "boolean": ("def f(a, b):\n    return a and b\n", "def f(a, b):\n    return a or b\n"),
+    "middle": ("def f(a, b):\n    return (-1) ** 2 * len(a)\n", "def f(a, b):\n    return (-1) ** len(a)\n"),
     "augmented": ("def f(x):\n    x -= 2\n    return x\n", "def f(x):\n    x //= 2\n    return x\n"),
     "accumulate": ("def f(t, x):\n    t = x\n    return t\n", "def f(t, x):\n    t += x\n    return t\n"),
     "constant": ("def f(x):\n    return x % 3\n", "def f(x):\n    return x % 4\n"),

@@ -20,7 +20,7 @@ from codepilot.sandbox import Limits, Process
 
 _INSIDE = Path(__file__).with_name("inside")
 _PARTS = (
-    *("watch", "running", "evidence", "suites", "children", "steps", "bank", "holes", "compose"),
+    *("watch", "running", "evidence", "suites", "children", "steps", "forms", "bank", "holes", "compose"),
     *("ground", "swapping", "tracing", "trying", "weighing", "worker"),
 )
 _BOOT = """import os, sys

@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from codepilot.repair.inside.codepilot_repair_bank import ERROR, RELATIONS, Made, applied, joined
+    from codepilot.repair.inside.codepilot_repair_bank import ERROR, Made, applied, joined
+    from codepilot.repair.inside.codepilot_repair_forms import AND, COMPARE, NOT, OR, RELATIONS
 else:
-    from codepilot_repair_bank import ERROR, RELATIONS, Made, applied, joined
+    from codepilot_repair_bank import ERROR, Made, applied, joined
+    from codepilot_repair_forms import AND, COMPARE, NOT, OR, RELATIONS
 
 NAME = "__codepilot_hole__"
 MAX_STATES = 120
 MAX_TURNS = 20000
 SLOW_COPY_SEC = 0.002
-COMPARE, NOT, AND, OR = 5, 4, 3, 2
 
 
 class Exhausted(BaseException):

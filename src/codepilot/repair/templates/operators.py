@@ -67,8 +67,18 @@ def swap_operands(node: ast.BinOp, context: Context) -> Proposals:
 
 
 def keep_operand(node: ast.BinOp, context: Context) -> Proposals:
+    """One side alone, or a chain without its middle: `a * b + c` → `a * c`, `a + c`."""
     yield context.text(node.left)
     yield context.text(node.right)
+    chains = []
+    if isinstance(node.left, ast.BinOp):
+        chains = [(node.left.left, operator, node.right) for operator in (node.left.op, node.op)]
+    if isinstance(node.right, ast.BinOp):
+        chains += [(node.left, operator, node.right.right) for operator in (node.op, node.right.op)]
+    for first, operator, last in chains:
+        level = operator_strength(operator)
+        left = level + 1 if isinstance(operator, ast.Pow) else level
+        yield f"{context.at(first, left)} {_SIGNS[type(operator)]} {context.at(last, level + 1)}"
 
 
 def regroup(node: ast.BinOp, context: Context) -> Proposals:
