@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import operator
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from codepilot.repair.confidence import SIGNS, WEIGHTS
 FILE = Path(__file__).parents[1] / "src/codepilot/repair/confidence.json"
 FOR = frozenset({"share", "witnesses", "doubt", "documented", "kept"})
 """Signs that can only speak for an offer; all others can only speak against it."""
-STEPS = 4000
+STEPS = 1500
 PACE = 1.5
 FOLDS = 5
 
@@ -57,19 +58,19 @@ def fitted(cases: Sequence[Seen], draw: float) -> dict[str, float]:
     """Projected gradient descent on signs of like size; small and exact enough for a handful of them."""
     sizes = Counter(case.set for case in cases)
     scales = {name: max(1.0, *(abs(case.signs.get(name, 0.0)) for case in cases)) for name in SIGNS}
-    weights = dict.fromkeys(("bias", *SIGNS), 0.0)
+    rows = [[1.0, *(case.signs.get(name, 0.0) / scales[name] for name in SIGNS)] for case in cases]
+    shares = [1 / sizes[case.set] / len(sizes) for case in cases]
+    sides = [0, *(1 if name in FOR else -1 for name in SIGNS)]
+    weights = [0.0] * len(sides)
     for _ in range(STEPS):
-        slope = {name: draw * weight for name, weight in weights.items() if name != "bias"} | {"bias": 0.0}
-        for case in cases:
-            error = (chance(odds(weights, case.signs)) - case.right) / sizes[case.set] / len(sizes)
-            slope["bias"] += error
-            for name in SIGNS:
-                slope[name] += error * case.signs.get(name, 0.0)
-        for name, value in slope.items():
-            weights[name] -= PACE * value / scales.get(name, 1.0) ** 2
-            if name != "bias":
-                weights[name] = max(0.0, weights[name]) if name in FOR else min(0.0, weights[name])
-    return {name: round(weight, 3) for name, weight in weights.items()}
+        slope = [0.0, *(draw * weight for weight in weights[1:])]
+        for row, share, case in zip(rows, shares, cases, strict=True):
+            error = share * (chance(sum(map(operator.mul, weights, row))) - case.right)
+            slope = [one + error * value for one, value in zip(slope, row, strict=True)]
+        weights = [weight - PACE * one for weight, one in zip(weights, slope, strict=True)]
+        weights = [0.0 if weight * side < 0 else weight for weight, side in zip(weights, sides, strict=True)]
+    found = {name: round(weight / scales[name], 3) for name, weight in zip(SIGNS, weights[1:], strict=True)}
+    return {"bias": round(weights[0], 3), **found}
 
 
 def held_out(cases: Sequence[Seen], draw: float) -> list[tuple[float, bool]]:

@@ -30,6 +30,7 @@ _DOUBTS: dict[str, float] = {
     "guard.wrap": 0.6,
     "guard.unwrap": 0.7,
     "exception.catch": 0.4,
+    "name.module": 0.6,
     "name.to_constant": 0.6,
     "value.scale": 0.7,
     "call.clamp": 0.7,
@@ -42,8 +43,12 @@ _MENDS = 4.0
 """How much likelier each other failing test that passes too makes a candidate."""
 _BROKEN = 0.05
 """What a candidate is worth that breaks every example of the documentation."""
+_CALM = 0.9
+"""The share of inputs like those of passing tests that a repair may be expected to leave as they are."""
 _CHANGED = 0.4
 """What a candidate is worth that changes everything that tests were content with."""
+_WATCHED = 0.25
+"""How much more an edit is worth for each doubling of the tests that run through it: a wrong one would show there."""
 _SLIPPED = 0.2
 """What one is worth that fails by a slip wherever there was a result."""
 _LITERAL = re.compile(r"(?<![\w.])(?:\d+(?:\.\d+)?|'[^']+'|\"[^\"]+\")")
@@ -62,8 +67,12 @@ class Plausible:
 
     @property
     def trusted(self) -> bool:
-        """Whether it keeps what the documentation promises."""
-        return self.evidence.held >= self.evidence.promised
+        """Whether it keeps what the documentation promises, and on inputs like those of passing tests what was there.
+
+        The search goes on until it has found one like that.
+        """
+        evidence = self.evidence
+        return evidence.held >= evidence.promised and evidence.kept >= _CALM and evidence.broken <= 1 - _CALM
 
 
 class Ranked(NamedTuple):
@@ -155,9 +164,10 @@ def _weight(one: Plausible, places: Counter[tuple[str, int]]) -> float:
     agreeing = places[source.path, proposal.line] - 1
     promised, held = one.evidence.promised, one.evidence.held
     kept = _BROKEN + (1 - _BROKEN) * (held / promised) ** 2 if promised else 1.0
-    calm = _CHANGED + (1 - _CHANGED) * one.evidence.kept
+    calm = _CHANGED + (1 - _CHANGED) * one.evidence.kept**2
     sound = _SLIPPED + (1 - _SLIPPED) * (1 - one.evidence.broken)
-    return weight * kept * calm * sound * (1 + 0.15 * min(agreeing, 4)) * _MENDS**one.mended
+    watched = 1 + _WATCHED * math.log2(max(1, one.witnesses))
+    return weight * kept * calm * sound * watched * (1 + 0.15 * min(agreeing, 4)) * _MENDS**one.mended
 
 
 def _special_cases(source: Source, new: str, old: str) -> bool:

@@ -19,7 +19,7 @@ _TEST_FOLDER = re.compile(r"(?:^|[_-])(?:unit)?test(?:s|ing|case|cases|data|_dat
 MAX_TESTS = 3000
 MAX_TEST_SEC = 60.0
 NEAR_TESTS, NEAR_SEC = 80, 2.0
-ALL_SEC = 10.0
+ALL_SEC = 4.0
 MAX_FILES = 400
 LOADING = 0.03
 """What a function that ran only at load weighs beside the most suspicious line: each try of it costs a fresh load."""

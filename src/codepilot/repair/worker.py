@@ -293,7 +293,7 @@ class Worker:
         found = Evidence()
         while "done" not in (message := self._read(deadline)):
             found = Evidence(
-                len(promises),
+                min(len(promises), int(_number(message.get("promised")))),
                 int(_number(message.get("held"))),
                 str(message.get("behaviour", "")),
                 _share(message.get("kept")),

@@ -104,6 +104,14 @@ def outcome(function: Callable[..., Any], arguments: Call, limit: int) -> tuple[
         return ["raised", type(error).__name__], counter.steps
 
 
+def _items(value: Mapping[Any, Any]) -> list[tuple[Any, Any]] | None:
+    """What a mapping holds; None if it cannot be walked through, as one that moves what is looked at."""
+    try:
+        return list(value.items())
+    except Exception:  # noqa: BLE001 - whatever the program's own mapping raises
+        return None
+
+
 def describe(value: Any, seen: dict[int, int] | None = None) -> Any:
     """A value as JSON: numbers by worth, containers by content, objects by what they hold."""
     seen = {} if seen is None else seen
@@ -126,8 +134,8 @@ def describe(value: Any, seen: dict[int, int] | None = None) -> Any:
         return {"list": [describe(item, seen) for item in itertools.islice(value, 100_000)]}
     if isinstance(value, set | frozenset):
         return {"set": sorted((describe(item, seen) for item in value), key=json.dumps)}
-    if isinstance(value, Mapping):
-        pairs = [[describe(key, seen), describe(item, seen)] for key, item in value.items()]
+    if isinstance(value, Mapping) and (items := _items(value)) is not None:
+        pairs = [[describe(key, seen), describe(item, seen)] for key, item in items]
         return {"mapping": sorted(pairs, key=json.dumps)}
     held = getattr(value, "__dict__", None)
     return {"object": type(value).__name__, "holds": describe(held, seen) if held is not None else repr(type(value))}

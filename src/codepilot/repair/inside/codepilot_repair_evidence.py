@@ -13,6 +13,7 @@ import random
 import re
 import signal
 import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 MOST_CALLS = 16
 VARIANTS = 6
+FEWEST = 48
 SLIPS = (
     *("TypeError", "AttributeError", "NameError", "UnboundLocalError", "IndexError", "KeyError"),
     *("RecursionError", "ZeroDivisionError", "AssertionError"),
@@ -92,16 +94,17 @@ def called(function: Any, values: tuple[Any, ...]) -> Any:
 
 def told(value: Any, depth: int = 0) -> str:
     """A value by its worth: objects that only have an address are told by what they hold."""
-    kind = type(value)
+    kind: Any = type(value)
+    name: str = kind.__name__
     if depth < DEEPEST and kind in (list, tuple, set, frozenset):
         inner = [told(one, depth + 1) for one in itertools.islice(value, MOST_ITEMS)]
-        return kind.__name__ + "(" + ",".join(inner if kind in (list, tuple) else sorted(inner)) + ")"
+        return name + "(" + ",".join(inner if kind in (list, tuple) else sorted(inner)) + ")"
     if depth < DEEPEST and kind is dict:
         pairs = itertools.islice(value.items(), MOST_ITEMS)
         return "{" + ",".join(told(key, depth + 1) + ":" + told(one, depth + 1) for key, one in pairs) + "}"
     text = repr(value)[:MAX_TEXT]
     if depth < DEEPEST and kind.__repr__ is object.__repr__ and hasattr(value, "__dict__"):
-        return kind.__name__ + told(dict(vars(value)), depth + 1)
+        return name + told(dict(vars(value)), depth + 1)
     return ADDRESS.sub("", text)
 
 
@@ -110,14 +113,21 @@ def varied(inputs: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     source = random.Random(0)
     found = list(inputs)
     for values in inputs:
-        for _ in range(VARIANTS if values else 0):
+        for _ in range(max(VARIANTS, FEWEST // len(inputs)) if values else 0):
             at = source.randrange(len(values))
-            changed = _changed(values[at], [other[at] for other in inputs if len(other) > at], source)
+            changed = _neighbour(values[at], [other[at] for other in inputs if len(other) > at], source)
             found.append((*values[:at], changed, *values[at + 1 :]))
     return found
 
 
-def _changed(value: Any, pool: list[Any], source: random.Random) -> Any:
+def _neighbour(value: Any, pool: list[Any], source: random.Random) -> Any:
+    try:
+        return _changed(value, pool, source)
+    except Exception:  # noqa: BLE001 - whatever the project's own objects do when they are touched
+        return copied(value)
+
+
+def _changed(value: Any, pool: list[Any], source: random.Random, depth: int = 0) -> Any:
     """A neighbour of the same type, of the same sign, made of the same letters."""
     if isinstance(value, bool):
         return not value
@@ -136,15 +146,30 @@ def _changed(value: Any, pool: list[Any], source: random.Random) -> Any:
             at = source.randrange(len(items))
             items[at] = _changed(items[at], inner, source)
         return type(value)(items) if type(value) in (list, tuple) else items
-    if type(value) is dict and value:
-        pairs = dict(value)
-        name = source.choice(sorted(pairs, key=repr))
-        if source.random() < 0.3:
-            del pairs[name]
-        else:
-            pairs[name] = _changed(pairs[name], list(pairs.values()), source)
-        return pairs
+    if isinstance(value, dict) and value:
+        return _with_other_item(copied(value), source)
+    held = getattr(value, "__dict__", None)
+    if isinstance(held, dict) and not isinstance(value, (type, types.ModuleType, types.FunctionType)) and depth < 2:
+        return _with_other_part(copied(value), source, depth)
     return copied(value)
+
+
+def _with_other_item(pairs: Any, source: random.Random) -> Any:
+    name = source.choice(sorted(pairs, key=repr))
+    if source.random() < 0.3:
+        del pairs[name]
+    else:
+        pairs[name] = _changed(pairs[name], list(pairs.values()), source)
+    return pairs
+
+
+def _with_other_part(thing: Any, source: random.Random, depth: int) -> Any:
+    """The same object in a state near to its own."""
+    parts = [name for name, part in sorted(vars(thing).items()) if part is not None and not callable(part)]
+    if parts:
+        name = source.choice(parts)
+        vars(thing)[name] = _changed(vars(thing)[name], [], source, depth + 1)
+    return thing
 
 
 def _edited(items: list[Any], more: Callable[[], Any], source: random.Random) -> list[Any]:
@@ -160,13 +185,14 @@ def _edited(items: list[Any], more: Callable[[], Any], source: random.Random) ->
     return items
 
 
-def agreeing(examples: list[list[str]], names: dict[str, Any]) -> int:
-    """How many of the documentation's examples hold."""
-    held = 0
+def agreeing(examples: list[list[str]], names: dict[str, Any]) -> dict[str, int]:
+    """How many of the documentation's examples can be tried here, and how many of those hold."""
+    held = promised = 0
     for call, want in examples:
         ended, value = _timed(lambda call=call: eval(call, dict(names)))  # type: ignore[misc]
         held += ended == "returned" and _equal(value, want)
-    return held
+        promised += not (ended == "raised" and value in ("NameError", "ImportError", "ModuleNotFoundError"))
+    return {"held": held, "promised": promised}
 
 
 def _equal(value: Any, want: str) -> bool:

@@ -36,10 +36,10 @@ def _weigh(ground: Ground, message: dict[str, Any], say: Say, folder: str) -> No
     quiet, wrong = (varied(_calls(ground, message[tests], living)) for tests in ("others", "targets"))
     before = outcomes(living[0], quiet) if living else []
     if living and not isinstance(swap(ground, message["job"], message["units"]), str):
-        held = agreeing(message["examples"], living[0].__globals__)
+        documented = agreeing(message["examples"], living[0].__globals__)
         after = outcomes(living[0], quiet)
         name = digest([*after, *outcomes(living[0], wrong)])
-        say(held=held, behaviour=name, **changes(before, after))
+        say(behaviour=name, **documented, **changes(before, after))
 
 
 def _calls(ground: Ground, tests: list[str], living: list[Any]) -> list[tuple[Any, ...]]:
