@@ -114,6 +114,7 @@ class RepairAgent:
             "tool": "write_file",
             "path": best.path,
             "template": best.template,
+            "signs": dict(best.signs),
             "patched": base64.b64encode(best.patched).decode(),
             "diff": _diff(best),
             "candidate": candidate.model_dump(mode="json"),

@@ -113,6 +113,10 @@ class _Watch:
                 others = candidate.get("alternatives") if isinstance(candidate, dict) else None
                 self.alternatives = tuple(map(str, others)) if isinstance(others, list) else ()
                 found.template = str(data.action.get("template", ""))
+                signs = data.action.get("signs")
+                found.signs = {
+                    name: float(str(sign)) for name, sign in (signs if isinstance(signs, dict) else {}).items()
+                }
             case _:
                 pass
 

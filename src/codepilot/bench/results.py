@@ -39,7 +39,7 @@ class Result:
     peak_mib: float = 0.0
     template: str = ""
     signs: dict[str, float] = field(default_factory=dict)
-    """What the first offer's confidence was made of, where the search is run alone."""
+    """What the first offer's confidence was made of."""
     proof: str = ""
     """Why the change is called what it is, where the whole engine is run."""
     patches: tuple[str, ...] = ()
