@@ -11,6 +11,10 @@ from codepilot.core.contract import JsonObject
 from codepilot.executor import CreateWorkspace, LocalExecutor, MountSpec
 from codepilot.project import Project, SuiteRun, detect, run_tests
 from codepilot.repair import Progress, SearchRequest, SearchResult, search
+from codepilot.repair.heap import Proposal
+from codepilot.repair.rank import Plausible
+from codepilot.repair.source import Edit, Source
+from codepilot.repair.worker import Evidence
 from codepilot.sandbox import choose
 from codepilot.workspace import Entry, ObjectStore
 
@@ -80,3 +84,12 @@ def open_bench(folder: Path, files: Mapping[str, str | bytes]) -> Bench:
     baseline = run_tests(executor, "w", project, timeout_sec=100.0)
     assert baseline.status == "finished", baseline.message + baseline.log_tail
     return Bench(executor, project, baseline, contents, tree)
+
+
+def plausible_of(position: int, evidence: Evidence, score: float = 0.5, witnesses: int = 3) -> Plausible:
+    """A candidate that passed, made up: only its evidence matters."""
+    source = Source.read("m.py", b"def f(a, b):\n    c = a + b\n    return c < 100\n")
+    edit = Edit(21, 26, f"a - b{' ' * position}", "operator.binary")
+    patched = source.apply(edit)
+    assert patched is not None
+    return Plausible(Proposal(position, source, source.units[0], edit, score, 2), patched, witnesses, 0, evidence)

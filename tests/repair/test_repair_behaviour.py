@@ -1,0 +1,113 @@
+"""What a candidate does on the tests' inputs and others: recorded, varied, told and compared."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from repair_kit import plausible_of
+
+from codepilot.repair.inside.codepilot_repair_evidence import (
+    Calls,
+    agreeing,
+    changes,
+    digest,
+    outcomes,
+    told,
+    varied,
+)
+from codepilot.repair.rank import rank
+from codepilot.repair.worker import Evidence
+
+
+class Shelf:
+    def __init__(self, **books: int) -> None:
+        self.books = OrderedDict(books)
+
+    def put(self, name: str, count: int) -> None:
+        self.books[name] = count
+
+
+def _recorded(function: Any, *calls: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    with Calls({function.__code__}) as seen:
+        for call in calls:
+            function(*call)
+    return seen.found
+
+
+def test_calls_are_recorded_with_all_their_arguments_as_they_were() -> None:
+    def gather(first: list[int], *rest: int, last: int = 0, **more: int) -> None:
+        first.append(last)
+
+    with Calls({gather.__code__}) as seen:
+        gather([1], 2, 3, last=4, extra=5)
+        gather([1], 2, 3, last=4, extra=5)
+    assert seen.found == [([1], 4, (2, 3), {"extra": 5})]
+    assert outcomes(gather, seen.found) == ["returned:None:tuple(list(1,4),4,tuple(2,3),{'extra':5})"]
+
+
+def test_what_a_method_leaves_behind_is_part_of_what_it_does() -> None:
+    def put_once(self: Shelf, name: str, count: int) -> None:
+        self.books.setdefault(name, count)
+
+    inputs = varied(_recorded(Shelf.put, (Shelf(a=1), "a", 2)))
+    assert len(inputs) > 40
+    assert digest(outcomes(Shelf.put, inputs)) != digest(outcomes(put_once, inputs))
+
+
+def test_objects_are_varied_by_their_state() -> None:
+    def count(self: Shelf, name: str) -> int:
+        return self.books[name]
+
+    inputs = varied([(Shelf(a=1), "a")])
+    assert len({told(shelf) for shelf, _ in inputs}) > 3
+    answers = [digest(outcomes(function, inputs)) for function in (lambda s, n: s.books[n] + 1, lambda s, n: 2, count)]
+    assert len(set(answers)) == 3
+
+
+def test_addresses_endless_generators_and_things_that_cannot_be_copied_tell_nothing_wrong() -> None:
+    def numbers(lock: Any) -> Iterator[int]:
+        while True:
+            yield 1
+
+    assert told([object(), threading.Lock()]) == told([object(), threading.Lock()])
+    (told_once,) = outcomes(numbers, [(threading.Lock(),)])
+    assert told_once.startswith("returned:list(1,1,1")
+
+
+@pytest.mark.parametrize(
+    ("after", "kept", "broken"),
+    [
+        (["returned:1:", "returned:2:", "raised:'ValueError':"], 1.0, 0.0),
+        (["returned:1:", "returned:3:", "raised:'ValueError':"], 0.667, 0.0),
+        (["returned:1:", "raised:'TypeError':", "returned:1:"], 0.333, 0.5),
+        (["returned:1:", "raised:'ValueError':", "raised:'TypeError':"], 0.333, 0.0),
+    ],
+)
+def test_changes_are_shares_of_inputs(after: list[str], kept: float, broken: float) -> None:
+    before = ["returned:1:", "returned:2:", "raised:'ValueError':"]
+    assert changes(before, after) == {"kept": kept, "broken": broken}
+    assert changes([], []) == {"kept": 1.0, "broken": 0.0}
+
+
+def test_examples_that_cannot_be_tried_promise_nothing() -> None:
+    names = {"twice": lambda x: 2 * x}
+    examples = [["twice(2)", "4"], ["twice(3)", "7"], ["nowhere.twice(3)", "6"], ["twice(None)", "1"]]
+    assert agreeing(examples, names) == {"held": 1, "promised": 3}
+
+
+def test_a_repair_that_leaves_passing_calls_alone_is_preferred() -> None:
+    loud = plausible_of(0, Evidence(behaviour="x", kept=0.5), score=0.6)
+    slips = plausible_of(1, Evidence(behaviour="y", kept=0.95, broken=0.5), score=0.6)
+    calm = plausible_of(2, Evidence(behaviour="z"), score=0.5)
+    assert rank([loud, slips, calm])[0].one is calm
+    assert calm.trusted and not loud.trusted and not slips.trusted
+
+
+def test_more_tests_through_an_edit_speak_for_it() -> None:
+    seen = plausible_of(0, Evidence(behaviour="x"), score=0.5, witnesses=64)
+    alone = plausible_of(1, Evidence(behaviour="y"), score=0.6, witnesses=1)
+    assert rank([alone, seen])[0].one is seen
