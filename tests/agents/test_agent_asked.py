@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,17 +31,29 @@ def seen(place: Place, *codes: str) -> list[str]:
     return [request[-1].content for request in model.requests[1:]]
 
 
+def change(text: str, returned: str) -> str:
+    """A diff that lets `total` return something else."""
+    after = text.replace("amount - amount * discount // 10", returned)
+    lines = (part.splitlines(keepends=True) for part in (text, after))
+    return "".join(difflib.unified_diff(*lines, "a/shop/price.py", "b/shop/price.py"))
+
+
 @pytest.mark.parametrize(
     ("code", "keys"),
     [
         ("read_output(3, n)", [("read_output", 3)]),
         ("for n in range(9):\n    print(read_output(turn=2, offset=n))", [("read_output", 2)]),
         ("read_output(n)", []),
-        ("find_repairs()", [("find_repairs", None)]),
-        ("x = find_repairs(['a::b'], limit=n)", [("find_repairs", ("a::b",))]),
-        ("for n in range(9):\n    find_repairs(limit=n)\n    find_repairs([], n)", [("find_repairs", None)]),
-        ("find_repairs(['a'])\nfind_repairs(['b'])\nread_output(1)", [("find_repairs", ("a",)), ("read_output", 1)]),
-        ("find_repairs(**{'tests': ['a'], 'limit': 1})", [("find_repairs", ("a",))]),
+        ("find_repairs()", [("find_repairs", (None, None))]),
+        ("x = find_repairs(['a::b'], limit=n)", [("find_repairs", (("a::b",), None))]),
+        ("for n in range(9):\n    find_repairs(limit=n)\n    find_repairs([], n)", [("find_repairs", (None, None))]),
+        (
+            "find_repairs(['a'])\nfind_repairs(['b'])\nread_output(1)",
+            [("find_repairs", (("a",), None)), ("read_output", 1)],
+        ),
+        ("find_repairs(**{'tests': ['a'], 'limit': 1})", [("find_repairs", (("a",), None))]),
+        ("find_repairs(proposals=['d'], tests=['a'])", [("find_repairs", (("a",), ("d",)))]),
+        ("find_repairs(proposals=[diff])", []),
         ("find_repairs(**given)", []),
         ("find_repairs(*given)", []),
         ("find_repairs(tests)", []),
@@ -106,6 +120,30 @@ def test_repairs_are_found_for_the_model_and_nothing_is_changed(place: Place) ->
     assert place.text("shop/price.py") != before
     sought = place.of(EventType.REPAIRS_SOUGHT)[0].data
     assert (sought.by, sought.chosen, sought.found > 0, sought.tried > 0) == ("agent", False, True, True)  # type: ignore[attr-defined]
+
+
+def test_what_a_model_proposes_is_tried_and_ranked_with_the_rest(place: Place) -> None:
+    """Of two proposals the wrong one is not offered; the right one, which no template makes, is the first."""
+    text = place.text("shop/price.py")
+    good, bad = change(text, "int(sum(prices) * (1 - discount / 100))"), change(text, "amount - discount")
+    code = f"for one in find_repairs(proposals=[{bad!r}, {good!r}]):\n    print(one['diff'])"
+    (offered,) = seen(place, code)
+    assert "int(sum(prices) * (1 - discount / 100))" in offered.split("+++ b/shop/price.py")[1]
+    assert "amount - discount\n" not in offered
+    assert place.text("shop/price.py") == text
+
+
+@pytest.mark.parametrize(
+    ("diff", "why"),
+    [
+        ("nothing of a diff", "PatchError|patch|diff"),
+        ("--- a/shop/none.py\n+++ b/shop/none.py\n@@ -1 +1 @@\n-x\n+y\n", "shop/none.py"),
+    ],
+)
+def test_a_proposal_that_is_no_change_of_a_file_is_an_error_the_model_reads(place: Place, diff: str, why: str) -> None:
+    (said,) = seen(place, f"find_repairs(proposals=[{diff!r}])")
+    assert "ValueError" in said
+    assert re.search(why, said)
 
 
 def test_a_search_that_cannot_be_made_is_an_error_the_model_reads(place: Place) -> None:

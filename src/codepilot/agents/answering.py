@@ -18,6 +18,8 @@ PIECE = 1 << 20
 """Characters that travel inside at once."""
 MAX_TURN = 1_000_000
 ASKED: Mapping[str, Callable[..., Any]] = {"read_output": read_output, "find_repairs": find_repairs}
+_TELLING = {"read_output": ("turn",), "find_repairs": ("tests", "proposals")}
+"""The arguments that tell one answer from another."""
 
 Key = tuple[Any, ...]
 
@@ -54,14 +56,15 @@ def _key(call: ast.Call) -> Key | None:
         given = dict(zip(names, call.args, strict=False))
         for word in call.keywords:
             given |= {word.arg: word.value} if word.arg else _spread(word.value)
-        telling = given.get(names[0])
-        value = None if telling is None else ast.literal_eval(telling)
+        values = {name: ast.literal_eval(given[name]) for name in _TELLING[name] if name in given}
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
     if name == "read_output":
+        value = values.get("turn")
         return (name, value) if isinstance(value, int) and 0 <= value <= MAX_TURN else None
-    named = value is None or (isinstance(value, list | tuple) and all(isinstance(test, str) for test in value))
-    return (name, tuple(value) if value else None) if named else None
+    lists = [values.get(telling) or () for telling in _TELLING[name]]
+    plain = all(isinstance(one, list | tuple) and all(isinstance(text, str) for text in one) for one in lists)
+    return (name, tuple(tuple(one) or None for one in lists)) if plain else None
 
 
 def _spread(value: ast.expr) -> dict[str, ast.expr]:
@@ -74,7 +77,7 @@ def _spread(value: ast.expr) -> dict[str, ast.expr]:
 def answered(key: Key, seat: Seat, turns: Sequence[Turn]) -> str | list[dict[str, Any]] | ValueError:
     """What a call gives, or the error it raises inside."""
     if key[0] == "find_repairs":
-        return repairs(seat, key[1])
+        return repairs(seat, *key[1])
     turn = next((turn for turn in turns if turn.number == key[1]), None)
     if turn is None:
         return ValueError(f"there is no earlier turn {key[1]} in this conversation")

@@ -21,14 +21,18 @@ def read_output(turn: int, offset: int = 0, length: int = 8000) -> str:
     return text[offset : offset + length]
 
 
-def find_repairs(tests: list[str] | None = None, limit: int = 5) -> list[dict[str, object]]:
+def find_repairs(
+    tests: list[str] | None = None, limit: int = 5, proposals: list[str] | None = None
+) -> list[dict[str, object]]:
     """Search small Python edits that make the failing tests pass, without a model: takes up to a minute.
 
-    Gives the best first, each with path, diff (for apply_patch), rationale and confidence; nothing is changed. Write
-    `tests` in the call itself; one search an action. Variables from before are lost.
+    Gives the best first, each with path, diff (for apply_patch), rationale and confidence; nothing is changed.
+    `proposals` are diffs of your own, each of one file: they are tried and ranked with the others. Write `tests` and
+    `proposals` in the call itself; one search an action. Variables from before are lost.
     """
-    plainly = "write `tests` in the call itself, as a list of texts, and search once in an action"
-    found: list[dict[str, object]] = _answer("find_repairs", tuple(tests) if tests else None, plainly)
+    plainly = "write `tests` and `proposals` in the call itself, as lists of texts, and search once in an action"
+    asked = tuple(tests) if tests else None, tuple(proposals) if proposals else None
+    found: list[dict[str, object]] = _answer("find_repairs", asked, plainly)
     return found[: max(0, limit)]
 
 

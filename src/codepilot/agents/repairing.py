@@ -5,19 +5,27 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
+from codepilot.agents.protocol import Desk
 from codepilot.agents.seat import Seat
 from codepilot.core.events import EventType, RepairsSought
-from codepilot.core.failures import CodePilotError, Origin
+from codepilot.core.failures import CodePilotError, FailureKind, Origin
 from codepilot.repair import Candidate, SearchRequest, search
+from codepilot.skills import PatchError, patch_tree
 
 MOST_SEC = 60.0
 MOST = 20
 
 
-def repairs(seat: Seat, tests: tuple[str, ...] | None) -> list[dict[str, Any]] | ValueError:
+def repairs(
+    seat: Seat, tests: tuple[str, ...] | None, diffs: tuple[str, ...] | None = None
+) -> list[dict[str, Any]] | ValueError:
     """Candidates as an action gets them, best first; what the search cannot do is an error it reads."""
     desk = seat.desk
     targets = tests or (desk.run.baseline.targets if desk.run.baseline else desk.baseline.red)
+    try:
+        proposed = tuple(_changed(desk, diff) for diff in diffs or ())
+    except PatchError as error:
+        return ValueError(str(error))
     try:
         result = search(
             SearchRequest(
@@ -28,6 +36,7 @@ def repairs(seat: Seat, tests: tuple[str, ...] | None) -> list[dict[str, Any]] |
                 baseline=desk.baseline,
                 seconds=max(1.0, min(MOST_SEC, desk.seconds_left() / 2)),
                 on_progress=lambda progress: desk.checkpoint(),
+                proposed=proposed,
             )
         )
     except CodePilotError as error:
@@ -49,6 +58,26 @@ def repairs(seat: Seat, tests: tuple[str, ...] | None) -> list[dict[str, Any]] |
     )
     seat.record(EventType.REPAIRS_SOUGHT, sought)
     return [told(candidate) for candidate in offered]
+
+
+def _changed(desk: Desk, diff: str) -> tuple[str, bytes]:
+    """The one file that the diff changes, and what it would hold then."""
+
+    def read(path: str) -> str | None:
+        try:
+            return desk.executor.read_file(desk.workspace, path).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise PatchError(f"{path} is not UTF-8: {error}") from error
+        except CodePilotError as error:
+            if error.kind is FailureKind.PATH_NOT_FOUND:
+                return None
+            raise
+
+    files = [(path, text) for path, text in patch_tree(diff, read).files.items() if text is not None]
+    if len(files) != 1:
+        raise PatchError(f"a proposal changes one file; this one changes {len(files)}")
+    path, text = files[0]
+    return path, text.encode()
 
 
 def told(candidate: Candidate) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from codepilot.repair.localise import Suspicion, TestTrace, localise
 from codepilot.repair.pairs import CRASHED, FURTHER, LATE, PLAIN, pairs, recall
 from codepilot.repair.pairs import remember as remember_marks
 from codepilot.repair.priors import PRIORS
+from codepilot.repair.proposed import proposed
 from codepilot.repair.protocol import Progress, SearchRequest, SearchResult
 from codepilot.repair.rank import Plausible, doubted, explain, rank
 from codepilot.repair.record import offered, remember, revive
@@ -104,7 +105,8 @@ class _Search:
             targets = tuple(trace.test for trace in failing)
             suspicion = localise(_of_the_project(traces, request), targets)
             loaded = {path: lines for path, lines in trial.entered.items() if not is_test_file(path, request.targets)}
-            sources = read_sources(request.executor, request.workspace, {**suspicion.lines, **loaded})
+            paths = [*dict(request.proposed), *suspicion.lines, *loaded]
+            sources = read_sources(request.executor, request.workspace, dict.fromkeys(paths))
             suspicion = add_loading(suspicion, sources, loaded)
             self._resume(suspicion, sources, targets)
             self._hopeful = tuple(test for test in hopeful if test in trial.collected)
@@ -112,7 +114,8 @@ class _Search:
             texts = expected_texts(request.executor, request.workspace, targets)
             failure = replace(_failure(failing), expected=texts)
             known = Known(sources, suspicion, failure, related)
-            self._seek(trial, known, candidates(sources, suspicion, known.failure))
+            own = candidates(sources, suspicion, known.failure)
+            self._seek(trial, known, _numbered(itertools.chain(proposed(sources, request.proposed), own), 0))
             self._report()
         return self._result()
 
@@ -298,6 +301,7 @@ class _Search:
         """Continue from the recorded position if everything that the order depends on is the same."""
         files = {path: hashlib.sha256(source.data).hexdigest() for path, source in sorted(sources.items())}
         facts = {"suspicion": suspicion.digest, "files": files, "targets": list(targets), "priors": PRIORS}
+        facts["proposed"] = [hashlib.sha256(content).hexdigest() for _, content in self._request.proposed]
         self._digest = hashlib.sha256(canonical_json(facts).encode()).hexdigest()
         state = self._request.state
         if state.get("digest") != self._digest:

@@ -54,6 +54,8 @@ class SearchRequest:
     """Called often (about 5 times a second); may raise to stop the search at a safe point."""
     refused: tuple[bytes, ...] = ()
     """Patched contents that were already proposed and turned down."""
+    proposed: tuple[tuple[str, bytes], ...] = ()
+    """Changes of others, each a file and what it would hold: tried first, and ranked with the search's own."""
     state: JsonObject = field(default_factory=dict)
     workers: int = 2
     """How many candidates run at once, at most: one, where tests share more than a process."""

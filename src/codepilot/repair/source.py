@@ -44,15 +44,18 @@ class Source:
         """Decode as Python would (PEP 263, byte order mark) and parse."""
         try:
             encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-            body = data[3:] if data.startswith(_BOM) else data
             encoding = "utf-8" if encoding == "utf-8-sig" else encoding
-            text = body.decode(encoding)
-            if text.encode(encoding) != body:
+            text = cls.decoded(data, encoding)
+            if text.encode(encoding) != data.removeprefix(_BOM):
                 raise Unreadable(f"{path} does not survive decoding as {encoding}")
             tree = ast.parse(text)
         except (SyntaxError, ValueError, LookupError, RecursionError) as error:
             raise Unreadable(f"{path}: {error}") from error
         return cls(path, data, text, encoding, tree)
+
+    @staticmethod
+    def decoded(data: bytes, encoding: str) -> str:
+        return data.removeprefix(_BOM).decode(encoding)
 
     @cached_property
     def _starts(self) -> list[int]:
