@@ -188,6 +188,13 @@ def test_what_was_turned_down_is_not_offered_again(bench: Open) -> None:
     assert first.patched not in [found.patched for found in again.candidates]
 
 
+def test_a_folder_of_tests_that_cannot_be_loaded_keeps_no_other_from_being_repaired(bench: Open) -> None:
+    broken = {"other/conftest.py": "raise RuntimeError('not here')\n", "other/test_o.py": "def test_o():\n    pass\n"}
+    project = bench({**COUNTER, **broken})
+    target = next(test for test in project.baseline.red if not test.startswith("other"))
+    assert project.search(seconds=60.0, targets=(target,)).candidates
+
+
 def test_a_suite_that_cannot_load_any_more_is_said_plainly(bench: Open) -> None:
     project = bench(COUNTER)
     with pytest.raises(CodePilotError) as refused:

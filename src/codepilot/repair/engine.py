@@ -84,7 +84,8 @@ class _Search:
         request = self._request
         targets = resolve(request.targets, request.baseline)
         others = choose_tests(targets, request.baseline)
-        hopeful = tuple(test for test in request.baseline.red if test not in targets)[:MAX_HOPEFUL]
+        known = set(request.baseline.collected) - set(targets)  # what could not be loaded is red too, and no test
+        hopeful = tuple(test for test in request.baseline.red if test in known)[:MAX_HOPEFUL]
         tests = (*targets, *others, *hopeful)
         with Trial(
             request.executor,

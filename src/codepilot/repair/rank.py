@@ -36,6 +36,12 @@ _DOUBTS: dict[str, float] = {
     "call.clamp": 0.7,
     "documented.condition": 0.5,
     "statement.step": 0.7,
+    "statement.keep_value": 0.5,
+    "synthesis.condition": 0.7,
+    "synthesis.value": 0.7,
+    "synthesis.statement": 0.5,
+    "synthesis.guard": 0.5,
+    "synthesis.branch": 0.5,
     "symmetry.again": 0.7,
 }
 """What a template that only makes tests pass is worth beside one that states an intention."""
