@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from repair_kit import Bench
 
 from codepilot.repair.heap import Proposal
-from codepilot.repair.pairs import CRASHED, FURTHER, PLAIN, combine, pairs, recall, remember
+from codepilot.repair.pairs import CRASHED, FURTHER, LATE, PLAIN, combine, pairs, recall, remember
 from codepilot.repair.source import Edit, Source
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
@@ -45,7 +45,7 @@ def test_an_edit_that_came_further_is_paired_before_one_that_crashed() -> None:
     assert "z" in first.edit.replacement and "w" in first.edit.replacement
 
 
-@given(st.dictionaries(st.integers(0, 60), st.sampled_from([FURTHER, CRASHED, PLAIN])))
+@given(st.dictionaries(st.integers(0, 60), st.sampled_from([FURTHER, CRASHED, LATE, PLAIN])))
 def test_marks_survive_being_written_down(marks: dict[int, str]) -> None:
     known = recall(remember(marks))
     assert all(known[at] == mark for at, mark in marks.items())

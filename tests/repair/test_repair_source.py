@@ -80,8 +80,10 @@ def test_units_compile_alone_with_their_own_line_numbers() -> None:
     assert source.units[0].first_line == 4
 
 
-def test_only_edits_of_the_body_can_be_swapped() -> None:
-    source = Source.read("m.py", b"def f(x=[]):\n    return x\n")
+def test_edits_of_the_body_and_of_the_signature_can_be_swapped_but_not_those_of_decorators() -> None:
+    source = Source.read("m.py", b"@g\ndef f(x=[]):\n    return x\n")
     (unit,) = source.units
-    assert unit.holds(Edit(24, 25, "y", "t"))
-    assert not unit.holds(Edit(8, 10, "None", "t"))
+    assert unit.holds(Edit(27, 28, "y", "t"))
+    assert unit.holds(Edit(11, 13, "None", "t"))
+    assert not unit.holds(Edit(1, 2, "h", "t"))
+    assert unit.segment()[unit.body_place :] == "    return x\n"

@@ -22,7 +22,7 @@ def make_agent(
     fallback: Model | None = None,
     skills: Registry | None = None,
     limits: Mapping[str, Limits] | None = None,
-    workers: int = 1,
+    workers: int = 2,
 ) -> Agent:
     """The agent a task names. `codeact` thinks with a chat model; `repair` needs nothing."""
     if name == "repair":

@@ -54,7 +54,7 @@ class RepairAgent:
     roles = frozenset({State.IMPLEMENT})
     needs = Capability.WRITE_AND_RUN_TESTS
 
-    def __init__(self, workers: int = 1, search: Search = search, seconds: float | None = None) -> None:
+    def __init__(self, workers: int = 2, search: Search = search, seconds: float | None = None) -> None:
         self._workers = workers
         self._search = search
         self._seconds = seconds

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from codepilot.core.contract import JsonObject, canonical_json
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.repair.context import Failure
-from codepilot.repair.examples import examples
 from codepilot.repair.expected import expected_texts
+from codepilot.repair.facts import failure_of, job_of, loads_anew, of_the_project, promises
 from codepilot.repair.heap import Proposal, candidates
 from codepilot.repair.localise import Suspicion, TestTrace, localise
 from codepilot.repair.pairs import CRASHED, FURTHER, LATE, PLAIN, pairs, recall
 from codepilot.repair.pairs import remember as remember_marks
+from codepilot.repair.patience import spread
 from codepilot.repair.priors import PRIORS
 from codepilot.repair.proposed import proposed
 from codepilot.repair.protocol import Progress, SearchRequest, SearchResult
@@ -46,7 +46,6 @@ PATIENCE = 12.0
 """How much longer a candidate may run when it is tried again, or is about to be kept."""
 MAX_LATE = 200
 LATE_BATCH = 20
-MAX_PROMISES = 20
 COMPOSE_AFTER = 3000
 """Single edits tried before expressions are composed for what is missing."""
 COMPOSE_SEC = 24.0
@@ -84,8 +83,8 @@ class _Search:
         request = self._request
         targets = resolve(request.targets, request.baseline)
         others = choose_tests(targets, request.baseline)
-        known = set(request.baseline.collected) - set(targets)  # what could not be loaded is red too, and no test
-        hopeful = tuple(test for test in request.baseline.red if test in known)[:MAX_HOPEFUL]
+        loaded_tests = set(request.baseline.collected) - set(targets)  # what could not be loaded is red too, and no test
+        hopeful = tuple(test for test in request.baseline.red if test in loaded_tests)[:MAX_HOPEFUL]
         tests = (*targets, *others, *hopeful)
         with Trial(
             request.executor,
@@ -104,7 +103,7 @@ class _Search:
             if not failing:
                 return self._nothing_fails(traces, targets)
             targets = tuple(trace.test for trace in failing)
-            suspicion = localise(_of_the_project(traces, request), targets)
+            suspicion = localise(of_the_project(traces, request), targets)
             loaded = {path: lines for path, lines in trial.entered.items() if not is_test_file(path, request.targets)}
             paths = [*dict(request.proposed), *suspicion.lines, *loaded]
             sources = read_sources(request.executor, request.workspace, dict.fromkeys(paths))
@@ -113,9 +112,8 @@ class _Search:
             self._hopeful = tuple(test for test in hopeful if test in trial.collected)
             related = Related(targets, traces)
             texts = expected_texts(request.executor, request.workspace, targets)
-            failure = replace(_failure(failing), expected=texts)
-            known = Known(sources, suspicion, failure, related)
-            own = candidates(sources, suspicion, known.failure)
+            known = Known(sources, suspicion, replace(failure_of(failing), expected=texts), related)
+            own = spread(candidates(sources, suspicion, known.failure), partial(loads_anew, trial.entered, failing))
             self._seek(trial, known, _numbered(itertools.chain(proposed(sources, request.proposed), own), 0))
             self._report()
         return self._result()
@@ -148,7 +146,7 @@ class _Search:
         late = [at for at, mark in sorted(self._marks.items()) if mark == LATE and at < last][:MAX_LATE]
         for batch in (late[at : at + LATE_BATCH] for at in range(0, len(late), LATE_BATCH)):
             if time.monotonic() < self._deadline and len(self._found) < ENOUGH:
-                rulings = trial.judge([_job(self._singles[at], related, everything=False) for at in batch], PATIENCE)
+                rulings = trial.judge([job_of(self._singles[at], related, everything=False) for at in batch], PATIENCE)
                 for at in batch:
                     if at in rulings and rulings[at].outcome == "passed":
                         self._keep(trial, self._singles[at], related)
@@ -189,7 +187,7 @@ class _Search:
         while batch and time.monotonic() < stop and not self._satisfied:
             begun = time.monotonic()
             self._base = self._base or self._judge_base(trial, batch, related)
-            flight = trial.begin([_job(proposal, related, everything=False) for proposal in batch])
+            flight = trial.begin([job_of(proposal, related, everything=False) for proposal in batch])
             following = self._pop(proposals, size, flight)
             passed = self._passing(batch, trial.finish(flight))
             took = time.monotonic() - begun
@@ -263,7 +261,7 @@ class _Search:
         first = next((proposal for proposal in batch if proposal.unit is unit), None)
         if first is None or unit is None:
             return None
-        job = replace(_job(first, related, everything=False), edit=Edit(unit.end, unit.end, "", ""))
+        job = replace(job_of(first, related, everything=False), edit=Edit(unit.end, unit.end, "", ""))
         return trial.judge([job]).get(job.number)
 
     def _mark(self, ruling: Ruling) -> str:
@@ -280,14 +278,14 @@ class _Search:
 
     def _keep(self, trial: Trial, proposal: Proposal, related: Related) -> None:
         """A candidate is kept if it also passes alone, on every test there is time for."""
-        job = _job(proposal, related, everything=True)
+        job = job_of(proposal, related, everything=True)
         content = job.content
         if content is None or content in self._request.refused:
             return
         ruling = trial.judge([job], PATIENCE).get(proposal.position)
         if ruling is not None and ruling.outcome == "passed":
             mended = self._mended(trial, job)
-            evidence = trial.weigh(_job(proposal, related, everything=False), _promises(proposal))
+            evidence = trial.weigh(job_of(proposal, related, everything=False), promises(proposal))
             self._found.append(Plausible(proposal, content, related.witnesses(proposal), mended, evidence))
 
     def _mended(self, trial: Trial, job: Job) -> int:
@@ -359,39 +357,3 @@ class _Search:
 
 def _numbered(proposals: Iterator[Proposal], start: int) -> Iterator[Proposal]:
     return (replace(proposal, position=at) for at, proposal in enumerate(proposals, start))
-
-
-def _of_the_project(traces: Sequence[TestTrace], request: SearchRequest) -> list[TestTrace]:
-    """Coverage without the tests' own files: a repair never edits those."""
-    tests = {test.partition("::")[0] for test in (*request.baseline.collected, *request.targets)}
-    kept = []
-    for trace in traces:
-        lines = {path: found for path, found in trace.lines.items() if not is_test_file(path, tests)}
-        frames = tuple(place for place in trace.frames if not is_test_file(place[0], tests))
-        kept.append(
-            TestTrace(
-                trace.test, trace.outcome, trace.cpu_sec, trace.wall_sec, lines, trace.exception, trace.message, frames
-            )
-        )
-    return kept
-
-
-def _failure(failing: Sequence[TestTrace]) -> Failure:
-    return Failure(
-        tuple(dict.fromkeys(trace.exception for trace in failing if trace.exception)),
-        tuple(trace.message for trace in failing),
-        tuple(place for trace in failing for place in trace.frames),
-    )
-
-
-def _promises(proposal: Proposal) -> tuple[tuple[str, str], ...]:
-    """Examples in the documentation of the file's functions, the edited one's first."""
-    own = proposal.unit.node.name if proposal.unit is not None else ""
-    units = sorted(proposal.source.units, key=lambda unit: unit.node.name != own)
-    found = [examples(ast.get_docstring(unit.node) or "", unit.node.name) for unit in units]
-    return tuple(itertools.chain.from_iterable(found))[:MAX_PROMISES]
-
-
-def _job(proposal: Proposal, related: Related, everything: bool) -> Job:
-    selection = related.everything(proposal) if everything else related.near(proposal)
-    return Job(proposal.position, proposal.source, proposal.edit, selection, proposal.unit)

@@ -158,8 +158,13 @@ class Unit:
         return self.qualname.rpartition(".")[0] or None
 
     def holds(self, edit: Edit) -> bool:
-        """Whether the edit lies in the body, where swapping the code object carries the whole change."""
-        return self.body_start <= edit.start and edit.end <= self.end
+        """Whether the edit lies in the function, so that putting another in its place carries the whole change."""
+        return self.start <= edit.start and edit.end <= self.end
+
+    @property
+    def body_place(self) -> int:
+        """Where the body begins in the segment: an edit before that changes how the function is called."""
+        return self.place(Edit(self.body_start, self.body_start, "", ""))[0]
 
     def place(self, edit: Edit) -> tuple[int, int]:
         """Where the edit lies in the segment."""

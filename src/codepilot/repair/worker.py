@@ -92,6 +92,7 @@ def _described(unit: Unit) -> dict[str, Any]:
     return {
         "path": unit.source.path,
         "segment": unit.segment(),
+        "body": unit.body_place,
         "qualname": unit.qualname,
         "line": unit.first_line,
         "shift": unit.line_shift,

@@ -23,7 +23,7 @@ def prepare(unit: dict[str, Any]) -> None:
 
 def swap(
     ground: Ground, job: dict[str, Any], units: dict[str, Any], thorough: bool = False
-) -> str | list[tuple[Any, Any]]:
+) -> str | list[tuple[Any, Any, Any, Any]]:
     """Put the candidate's code into the living functions; what was there before, or why it cannot be."""
     if "content" in job:
         return "cold"
@@ -31,19 +31,40 @@ def swap(
     name = unit["qualname"].rpartition(".")[2]
     living = ground.living(unit)
     entered = (unit["line"], name) in ground.entered.get(unit["path"], ())
-    if not living or (entered and (thorough or not _reached(ground, unit))):
+    called_otherwise = job["start"] < unit["body"]
+    if not living or (thorough and (entered or called_otherwise)) or (entered and not _reached(ground, unit)):
         return "cold"
     try:
         text = counted(unit["segment"], unit["loops"], job["start"], job["end"], job["text"])
         code = compile_text(text, unit, living[0].__code__.co_filename)
+        if any(code.co_freevars != function.__code__.co_freevars for function in living):
+            return "cold"
+        defaults = _defaults(text, unit, living[0]) if called_otherwise else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return "invalid"
-    if any(code.co_freevars != function.__code__.co_freevars for function in living):
-        return "cold"
-    old = [(function, function.__code__) for function in living]
+    old = [(function, *_parts(function)) for function in living]
     for function in living:
         function.__code__ = code
+        if defaults is not None:
+            function.__defaults__, function.__kwdefaults__ = defaults
     return old
+
+
+def _parts(function: Any) -> tuple[Any, Any, Any]:
+    return function.__code__, function.__defaults__, function.__kwdefaults__
+
+
+def _defaults(text: str, unit: dict[str, Any], living: Any) -> tuple[Any, Any]:
+    """What the text's function would take for arguments that are not given."""
+    names = dict(living.__globals__)
+    try:
+        exec(compile(text, living.__code__.co_filename, "exec", dont_inherit=True), names)
+        function: Any = names[unit["qualname"].partition(".")[0]]
+        for part in unit["qualname"].split(".")[1:]:
+            function = getattr(function, part)
+    except Exception as error:
+        raise ValueError from error
+    return function.__defaults__, function.__kwdefaults__
 
 
 def _reached(ground: Ground, unit: dict[str, Any]) -> bool:
@@ -55,6 +76,6 @@ def _reached(ground: Ground, unit: dict[str, Any]) -> bool:
     return not ground.ran.get(unit["path"], set()).isdisjoint(lines)
 
 
-def put_back(old: list[tuple[Any, Any]]) -> None:
-    for function, code in old:
-        function.__code__ = code
+def put_back(old: list[tuple[Any, Any, Any, Any]]) -> None:
+    for function, code, defaults, named in old:
+        function.__code__, function.__defaults__, function.__kwdefaults__ = code, defaults, named

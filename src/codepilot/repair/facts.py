@@ -1,0 +1,63 @@
+"""What the search knows before it tries: of the failure, of the tests, and of each proposal."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from codepilot.repair.context import Failure
+from codepilot.repair.examples import examples
+from codepilot.repair.heap import Proposal
+from codepilot.repair.localise import TestTrace
+from codepilot.repair.protocol import SearchRequest
+from codepilot.repair.related import Related, is_test_file
+from codepilot.repair.worker import Job
+
+MAX_PROMISES = 20
+
+
+def loads_anew(entered: Mapping[str, frozenset[int]], failing: Sequence[TestTrace], proposal: Proposal) -> bool:
+    """Whether the project must be loaded anew to try it: code of a module, or that ran only while it was loaded."""
+    unit, path = proposal.unit, proposal.source.path
+    if unit is None or unit.first_line not in entered.get(path, ()):
+        return unit is None
+    return all(trace.lines.get(path, frozenset()).isdisjoint(unit.lines) for trace in failing)
+
+
+def of_the_project(traces: Sequence[TestTrace], request: SearchRequest) -> list[TestTrace]:
+    """Coverage without the tests' own files: a repair never edits those."""
+    tests = {test.partition("::")[0] for test in (*request.baseline.collected, *request.targets)}
+    ours = lru_cache(maxsize=None)(lambda path: not is_test_file(path, tests))
+    kept = []
+    for trace in traces:
+        lines = {path: found for path, found in trace.lines.items() if ours(path)}
+        frames = tuple(place for place in trace.frames if ours(place[0]))
+        kept.append(
+            TestTrace(
+                trace.test, trace.outcome, trace.cpu_sec, trace.wall_sec, lines, trace.exception, trace.message, frames
+            )
+        )
+    return kept
+
+
+def failure_of(failing: Sequence[TestTrace]) -> Failure:
+    return Failure(
+        tuple(dict.fromkeys(trace.exception for trace in failing if trace.exception)),
+        tuple(trace.message for trace in failing),
+        tuple(place for trace in failing for place in trace.frames),
+    )
+
+
+def promises(proposal: Proposal) -> tuple[tuple[str, str], ...]:
+    """Examples in the documentation of the file's functions, the edited one's first."""
+    own = proposal.unit.node.name if proposal.unit is not None else ""
+    units = sorted(proposal.source.units, key=lambda unit: unit.node.name != own)
+    found = [examples(ast.get_docstring(unit.node) or "", unit.node.name) for unit in units]
+    return tuple(itertools.chain.from_iterable(found))[:MAX_PROMISES]
+
+
+def job_of(proposal: Proposal, related: Related, everything: bool) -> Job:
+    selection = related.everything(proposal) if everything else related.near(proposal)
+    return Job(proposal.position, proposal.source, proposal.edit, selection, proposal.unit)

@@ -1,0 +1,30 @@
+"""What takes long to try waits behind what does not, in an order that depends on nothing but the candidates."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from codepilot.repair.heap import Proposal
+
+EVERY = 100
+"""How many candidates come between two that have to load the project anew: those take a hundred times as long."""
+
+
+def spread(proposals: Iterator[Proposal], dear: Callable[[Proposal], bool]) -> Iterator[Proposal]:
+    """The same candidates, in new positions."""
+    for position, proposal in enumerate(_spread(proposals, dear)):
+        yield proposal if proposal.position == position else replace(proposal, position=position)
+
+
+def _spread(proposals: Iterator[Proposal], dear: Callable[[Proposal], bool]) -> Iterator[Proposal]:
+    waiting: deque[Proposal] = deque()
+    for number, proposal in enumerate(proposals, 1):
+        if dear(proposal):
+            waiting.append(proposal)
+        else:
+            yield proposal
+        if waiting and number % EVERY == 0:
+            yield waiting.popleft()
+    yield from waiting

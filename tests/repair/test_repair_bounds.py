@@ -1,0 +1,179 @@
+"""What must not slow the search down or mislead it: endless loops, what tests leave or write, dear candidates."""
+
+from __future__ import annotations
+
+import ast
+import time
+from collections.abc import Callable, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from repair_kit import Bench
+
+from codepilot.repair.heap import Proposal
+from codepilot.repair.inside.codepilot_repair_steps import NAME, conditions, counted
+from codepilot.repair.patience import EVERY, spread
+from codepilot.repair.source import Edit, Source
+from codepilot.repair.trial import Trial
+from codepilot.repair.worker import Job, Ruling, Selection
+
+Open = Callable[[Mapping[str, str | bytes]], Bench]
+
+LOOPS = (
+    'def f(n):\n    while n > 1:\n        s = "ü"; n -= 1\n'
+    "    while (n and\n           s):\n        pass\n    return n\n"
+)
+
+
+def test_loops_count_their_rounds_where_the_edit_leaves_them_whole() -> None:
+    first, second = conditions(LOOPS)
+    assert [LOOPS[slice(*place)] for place in (first, second)] == ["n > 1", "n and\n           s"]
+    at = LOOPS.index("1:")
+    inside = counted(LOOPS, [first, second], at, at + 1, "n - 1")
+    assert f"while {NAME}() and (n > n - 1):" in inside and inside.count(NAME) == 2
+    across = counted(LOOPS, [first, second], first[0] + 2, second[0] + 1, "x:\n        pass\n    while n")
+    assert NAME not in across
+    before = counted(LOOPS, [first, second], 6, 7, "m")
+    assert before.startswith("def f(m):") and before.count(NAME) == 2
+    assert all(ast.parse(text) for text in (inside, before, counted(LOOPS, [first, second], 0, 0, "")))
+
+
+@given(st.lists(st.booleans(), max_size=400))
+def test_dear_candidates_are_spread_and_none_is_lost(dear: list[bool]) -> None:
+    source = Source.read("m.py", b"def f():\n    return 1\n")
+    edits = [Edit(0, 0, str(number), "dear" if one else "cheap") for number, one in enumerate(dear)]
+    proposals = [Proposal(at, source, None, edit, 0.5, 1) for at, edit in enumerate(edits)]
+    found = list(spread(iter(proposals), lambda one: one.edit.template == "dear"))
+    assert [one.position for one in found] == list(range(len(dear)))
+    assert {one.edit for one in found} == set(edits)
+    for kind in ("dear", "cheap"):
+        assert [one.edit for one in found if one.edit.template == kind] == [e for e in edits if e.template == kind]
+    cheap = sum(not one for one in dear)
+    early = [one for one in found[:cheap] if one.edit.template == "dear"]
+    assert len(early) <= len(dear) // EVERY
+
+
+def rulings(project: Bench, path: str, changes: list[tuple[str, str]], places: int = 2) -> list[Ruling]:
+    """How the targets judge each change of the file."""
+    source = Source.read(path, project.files[path])
+    targets = project.baseline.red
+    jobs = []
+    for number, (old, new) in enumerate(changes):
+        at = source.text.index(old)
+        edit = Edit(at, at + len(old), new, "test")
+        unit = source.unit_at(at)
+        jobs.append(Job(number, source, edit, Selection(targets), unit if unit and unit.holds(edit) else None))
+    tests, deadline = project.baseline.collected, time.monotonic() + 100.0
+    with Trial(project.executor, "w", project.project, tests, deadline, lambda: None, places=places) as trial:
+        trial.start()
+        trial.trace(tests, alone=targets)
+        found = trial.judge(jobs)
+    assert project.unchanged()
+    return [found[number] for number in range(len(jobs))]
+
+
+HALVES = {
+    "halve.py": (
+        "def halve(n):\n    steps = 0\n    while n > 1:\n        n = n - 2\n        steps += 1\n    return steps\n"
+    ),
+    "test_halve.py": "from halve import halve\n\n\ndef test_halve():\n    assert halve(64) == 6\n",
+}
+
+
+def test_many_endless_candidates_cost_little(bench: Open) -> None:
+    project = bench(HALVES)
+    endless = [("n = n - 2", f"n = n + {number}") for number in range(300)]
+    begun = time.monotonic()
+    found = rulings(project, "halve.py", [*endless, ("n = n - 2", "n = n // 2")])
+    assert [one.outcome for one in found] == ["timeout"] * 300 + ["passed"]
+    assert time.monotonic() - begun < 60
+
+
+def test_a_default_is_tried_in_place_and_put_back(bench: Open) -> None:
+    project = bench(
+        {
+            "greet.py": "class Greeter:\n    def greet(self, name, mark='?', *, loud=True):\n"
+            "        text = name + mark\n        return text.upper() if loud else text\n",
+            "test_greet.py": "from greet import Greeter\n\n\ndef test_greet():\n"
+            "    assert Greeter().greet('Ada', '!') == 'Ada!'\n",
+        }
+    )
+    changes = [("loud=True", "loud=False"), ("mark='?'", "mark=1 / 0"), ("mark='?'", "mark='.'"), ("upper", "lower")]
+    found = rulings(project, "greet.py", [*changes, changes[0]])
+    assert [one.outcome for one in found] == ["passed", "invalid", "failed", "failed", "passed"]
+
+
+STATEFUL = {
+    "registry.py": (
+        "SEEN = []\n\n\ndef register(name):\n    SEEN.append(name)\n    return len(SEEN) - 1\n\n\n"
+        "def label(number):\n    return 'no ' + str(number - 1)\n"
+    ),
+    "test_registry.py": (
+        "from registry import label, register\n\n\ndef test_label():\n    assert label(3) == 'no 3'\n\n\n"
+        "def test_first():\n    assert register('a') == 0\n    assert label(0)\n"
+    ),
+}
+
+
+def test_what_tests_leave_behind_does_not_hide_the_repair(bench: Open) -> None:
+    project = bench(STATEFUL)
+    assert b"str(number)" in project.search(seconds=60.0).candidates[0].patched
+
+
+def test_a_test_that_writes_code_into_the_project_does_not_block_the_search(bench: Open) -> None:
+    project = bench(
+        {
+            "maker.py": "def source(value):\n    return f'VALUE = {value + 1}'\n",
+            "made.py": "VALUE = 0\n",
+            "test_maker.py": (
+                "import pathlib\nimport runpy\n\nimport made\nfrom maker import source\n\n\ndef test_made():\n"
+                "    path = pathlib.Path('made.py')\n    path.write_text(source(7))\n"
+                "    assert runpy.run_path(str(path))['VALUE'] == 7\n"
+            ),
+        }
+    )
+    before = project.executor.read_file("w", "made.py")
+    result = project.search(seconds=60.0)
+    assert any(b"{value}" in found.patched for found in result.candidates)
+    assert project.executor.read_file("w", "made.py") == before
+
+
+CASES = {
+    "box.py": (
+        "class Box:\n    def __init__(self, size):\n        self.size = size\n        self.items = []\n\n"
+        "    def put(self, item):\n        if len(self.items) > self.size:\n            return False\n"
+        "        self.items.append(item)\n        return True\n"
+    ),
+    "test_box.py": (
+        "import unittest\n\nimport pytest\nfrom box import Box\n\n\nclass BoxTest(unittest.TestCase):\n"
+        "    def setUp(self):\n        self.box = Box(2)\n\n"
+        "    def test_fills(self):\n        for item in (1, 2):\n            with self.subTest(item):\n"
+        "                self.assertTrue(self.box.put(item))\n        self.assertFalse(self.box.put(3))\n\n"
+        "    def test_skipped(self):\n        self.skipTest('not now')\n\n\n"
+        "@pytest.fixture\ndef full():\n    box = Box(0)\n    yield box\n    assert box.items == []\n\n\n"
+        "def test_full(full):\n    assert not full.put(1)\n\n\n"
+        "@pytest.mark.xfail\ndef test_later():\n    assert Box(1).put(1) == 'later'\n"
+    ),
+}
+
+
+def test_cases_of_unittest_and_fixtures_that_check_at_their_end_are_judged_as_their_runner_does(bench: Open) -> None:
+    project = bench(CASES)
+    changes = [("> self.size", ">= self.size"), ("> self.size", "< self.size"), ("return False", "pass")]
+    assert [one.outcome for one in rulings(project, "box.py", changes)] == ["passed", "failed", "failed"]
+
+
+@pytest.mark.parametrize("files", [HALVES, CASES])
+def test_how_many_run_at_once_changes_nothing(bench: Open, files: Mapping[str, str]) -> None:
+    project = bench(files)
+    path = next(iter(files))
+    source = Source.read(path, project.files[path])
+    changes = [(node, f"({node})" if number % 2 else "0") for number, node in enumerate(_texts(source))]
+    one, two = (rulings(project, path, changes, places) for places in (1, 2))
+    assert one == two
+
+
+def _texts(source: Source) -> list[str]:
+    nodes = [node for unit in source.units for node in ast.walk(unit.node) if isinstance(node, ast.expr)]
+    return list(dict.fromkeys(source.segment(node) for node in nodes))
