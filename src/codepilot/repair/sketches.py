@@ -20,7 +20,7 @@ _SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.Return)
 _UNFIT = (ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr, ast.Starred)
 _TESTED = (ast.If, ast.While, ast.IfExp, ast.Assert)
 _MOST_RETURNS, _MOST_DONORS, _MOST_TARGETS = 16, 8, 4
-_MOST_ATOMS = 40
+_MOST_ATOMS = 48
 MOST = 800
 Kind = Literal["condition", "value"]
 PREFIX = "synthesis."
@@ -66,7 +66,7 @@ def sketches(context: Context, suspicion: Suspicion) -> list[Sketch]:
 
 def atoms(context: Context) -> list[str]:
     """Texts that may be parts of what fills a hole: small values, then what the function itself says."""
-    numbers, words = said(context)
+    numbers, words = said(context, examined=False)
     found = dict.fromkeys(("0", "1", "-1", "2", "''", "[]", "True", "False", "None", "float('inf')"))
     found.update(dict.fromkeys(context.numbers[:8]))
     found.update(dict.fromkeys(context.strings[:8]))
@@ -75,7 +75,20 @@ def atoms(context: Context) -> list[str]:
         used = not isinstance(context.parent(node), ast.Expr) and context.field_of(node) != "func"
         if used and len(context.text(node)) <= 40:
             found[context.text(node)] = None
+            found.update(dict.fromkeys(_neighbours(node, context)))
     return [text for text in found if "__" not in text][:_MOST_ATOMS]
+
+
+def _neighbours(node: ast.expr, context: Context) -> list[str]:
+    """The elements before and behind an element."""
+    if not isinstance(node, ast.Subscript) or isinstance(node.slice, ast.Slice | ast.Constant | ast.UnaryOp):
+        return []
+    at = node.slice
+    shifted = isinstance(at, ast.BinOp) and isinstance(at.op, ast.Add | ast.Sub) and isinstance(at.right, ast.Constant)
+    if not isinstance(at, ast.Name) and not shifted:
+        return []
+    base, index = context.text(node.value), context.text(at.left) if isinstance(at, ast.BinOp) else context.text(at)
+    return [f"{base}[{index}]", f"{base}[{index} - 1]", f"{base}[{index} + 1]"]
 
 
 def own_lines(statement: ast.stmt) -> range:

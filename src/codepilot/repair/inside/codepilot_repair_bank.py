@@ -90,6 +90,8 @@ class Bank:
         self.limit = limit
         self.seen: set[Any] = set()
         self.made: list[Made] = []
+        self.mixed: list[Made] = []
+        """Leaves that hold now this, now that."""
         self.conditions: Any = None
 
     def leaves(self, atoms: Sequence[str], attributes: Sequence[str], stale: Sequence[str] = ()) -> None:
@@ -138,6 +140,7 @@ class Bank:
         self.seen.add(key)
         made.kind = kind_of(made.values)
         if made.kind in ("", "callable"):
+            self.mixed += [made] if made.size == 1 and not made.kind else []
             return False
         self.made.append(made)
         return True
@@ -165,7 +168,7 @@ class Bank:
         found, seen = [], set()
         for made in self._larger([own], leaves):
             key = tuple([_key(value) for value in made.values])
-            made.kind = kind_of(made.values) if key not in seen else ""
+            made.kind = kind_of(made.values) if key not in seen and key not in self.seen else ""
             seen.add(key)
             if made.kind:
                 found.append(made)
@@ -184,7 +187,10 @@ class Bank:
         for one, other in both:
             if one.fixed and other.fixed:
                 continue
-            yield from joined(one, other, BINARIES.get((one.kind, other.kind), ()))
+            forms = BINARIES.get((one.kind, other.kind), ())
+            if one.fixed and one.kind in ("text", "list"):
+                forms = [form for form in forms if form[0] in ("{} + {}", "{}.join({})")]
+            yield from joined(one, other, forms)
 
 
 def _strength(node: ast.expr) -> int:

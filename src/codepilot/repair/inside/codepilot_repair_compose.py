@@ -219,7 +219,7 @@ class Composer:
         bank, real = self._bank(stale, effort)
         if bank.conditions is None:
             self.until = time.process_time() + BANK_SEC * (1 + effort["depth"])
-            bank.conditions = conditions(bank.made, real, effort["couples"], self._late)
+            bank.conditions = conditions(bank.made, bank.mixed, real, effort["couples"], self._late)
             self.until = time.process_time() + effort["sec"]
         answers, _ = masks([answer for _, answer in self._distinct().values()])
         return bank.conditions, answers, real, bank

@@ -186,7 +186,6 @@ RELATIONS: dict[tuple[str, str], list[Any]] = {
         *_WITHIN,
         ("{}.startswith({})", ATOM, 0, ATOM, lambda a, b: a.startswith(b)),
         ("{}.endswith({})", ATOM, 0, ATOM, lambda a, b: a.endswith(b)),
-        *_ORDER,
     ],
     ("list", "list"): [*_EQUAL, *_WITHIN],
     ("set", "set"): [*_EQUAL, ("{} <= {}", COMPARE + 1, COMPARE + 1, COMPARE, lambda a, b: a <= b)],

@@ -25,6 +25,8 @@ else:
 NAME = "__codepilot_hole__"
 MAX_STATES = 120
 MAX_TURNS = 20000
+MAX_SIZE = 9
+"""A condition of more parts only retells the tests."""
 SLOW_COPY_SEC = 0.002
 
 
@@ -143,7 +145,7 @@ class Condition:
         return self.text if self.strength >= level else f"({self.text})"
 
 
-def conditions(made: list[Made], real: int, limit: int, late: Callable[[], bool]) -> list[Condition]:
+def conditions(made: list[Made], mixed: list[Made], real: int, limit: int, late: Callable[[], bool]) -> list[Condition]:
     """Conditions over the expressions, small ones first; those that say the same in every state are made once.
 
     The first `real` states were seen, the others only tell expressions apart.
@@ -160,7 +162,7 @@ def conditions(made: list[Made], real: int, limit: int, late: Callable[[], bool]
         kept.add((truth, errors))
         found.append(Condition(text, strength, size, truth & every, errors & every))
 
-    for one in made:
+    for one in [*made, *mixed]:
         if not one.fixed and (one.kind != "number" or one.size == 1):
             add(one.text, one.strength, one.size, one.values)
             denied = [value if value is ERROR else not value for value in one.values]
@@ -176,7 +178,7 @@ def conditions(made: list[Made], real: int, limit: int, late: Callable[[], bool]
         for whole in joined(one, other, RELATIONS.get((one.kind, other.kind), ())):
             add(whole.text, whole.strength, whole.size, whole.values)
     _quantified(made, add)
-    _typed(made, add)
+    _typed([*mixed, *made], add)
     found.sort(key=lambda one: (one.size, len(one.text)))
     return found
 
@@ -308,4 +310,4 @@ def exact(found: list[Condition], wanted: int, every: int, pairs: int) -> list[C
                 text = f"{first.at(AND)} or {second.at(AND)}"
                 answers.append(Condition(text, OR, one.size + other.size + 1, wanted, 0))
     answers.sort(key=lambda one: (one.size, len(one.text)))
-    return answers
+    return [one for one in answers if one.size <= MAX_SIZE]

@@ -16,15 +16,15 @@ _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.]*\w)")
 _QUOTED = re.compile(r"'([^'\n]{0,20})'|\"([^\"\n]{0,20})\"")
 
 
-def said(context: Context) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Numbers and quoted words of the docstrings, prose before examples."""
+def said(context: Context, examined: bool = True) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Numbers and quoted words of the docstrings, prose before examples (or, if not `examined`, without those)."""
     prose: list[str] = []
     examples: list[str] = []
     for node in ast.walk(context.root):
         text = ast.get_docstring(node) if isinstance(node, Function) else None
         for row in (text or "").splitlines():
             (examples if _EXAMPLE.search(row) else prose).append(row)
-    rows = "\n".join([*prose, *examples])
+    rows = "\n".join([*prose, *(examples if examined else ())])
     numbers = tuple(dict.fromkeys(_NUMBER.findall(rows)))[:_MOST]
     quoted = (one or other for one, other in _QUOTED.findall(rows))
     return numbers, tuple(dict.fromkeys(repr(word) for word in quoted))[:_MOST]
