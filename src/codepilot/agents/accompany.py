@@ -25,7 +25,7 @@ from codepilot.repair import (
     Written,
     find_witnesses,
     measure_strength,
-    tests_around,
+    nearby_tests,
     write_test,
 )
 from codepilot.verify import ENVIRONMENTAL, Worth, fails, is_test, passes, selects, worth
@@ -97,7 +97,7 @@ class _Companion:
     def made(self, confirmed: bool) -> tuple[RegressionTest, bytes]:
         """The test and its file with it in; what is cheap to find out is asked first."""
         self._expect_time()
-        tests, targets = tests_around(_targets(self._desk), self._desk.baseline, self._best.path)
+        tests, targets = nearby_tests(_targets(self._desk), self._desk.baseline, self._best.path)
         found = find_witnesses(
             WitnessRequest(
                 executor=self._desk.executor,

@@ -4,7 +4,7 @@ from codepilot.repair.engine import search
 from codepilot.repair.protocol import Candidate, Progress, SearchRequest, SearchResult
 from codepilot.repair.strength import Strength, measure_strength
 from codepilot.repair.testwriting import Unwritable, Written, write_test
-from codepilot.repair.witness import WitnessRequest, Witnesses, find_witnesses, tests_around
+from codepilot.repair.witness import Witnesses, WitnessRequest, find_witnesses, nearby_tests
 
 __all__ = [
     "Candidate",
@@ -18,7 +18,7 @@ __all__ = [
     "Written",
     "find_witnesses",
     "measure_strength",
+    "nearby_tests",
     "search",
-    "tests_around",
     "write_test",
 ]

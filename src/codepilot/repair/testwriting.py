@@ -281,12 +281,13 @@ class _Page:
 
     def _expression(self, name: str) -> str:
         """By what the test calls a thing: as the file has it, or by an import that is added for it."""
-        thing = self._things[name]
-        if thing.bound:
-            return min(thing.bound, key=lambda bound: (bound.count("."), bound.startswith("_"), len(bound), bound))
+        thing, known = self._things[name], self._bound_names()
+        found = [bound for bound in thing.bound if bound.split(".")[0] in known or "*" in known]
+        if found:
+            return min(found, key=lambda bound: (bound.count("."), bound.startswith("_"), len(bound), bound))
         line = f"from {thing.module} import {thing.name}"
         anchored = self._anchor() is not None and not self._imports_within(thing.module)
-        if thing.name in self._bound_names() or not anchored:
+        if thing.name in known or not anchored:
             self._local.append(line)
         elif line not in self._imports:
             self._imports.append(line)

@@ -5,10 +5,20 @@ Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 
 from __future__ import annotations
 
+import ast
+import builtins
 import copy
+import dataclasses
 import dis
 import enum
-from typing import Any
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from codepilot.repair.inside.codepilot_repair_evidence import varied
+else:
+    from codepilot_repair_evidence import varied
 
 MAX_SEEDS = 24
 MAX_KNOWN = 400
@@ -32,6 +42,8 @@ class Subject:
         self.seeds: list[tuple[Any, ...]] = []
         self.known: set[str] = set()
         self.callers: set[str] = set()
+        self.reaches = False
+        """Whether the mended function runs while this one does."""
 
     def note(self, frame: Any) -> None:
         """One call as it begins; what cannot be copied or told apart is no input."""
@@ -76,6 +88,37 @@ def mixed(inputs: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
             for other in others:
                 if type(other) is type(value) and len(found) < MAX_MIXED:
                     found.append((*values[:at], other, *values[at + 1 :]))
+    return found
+
+
+def rebuilt(inputs: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Inputs in which a record, or one in a list, has another value in one of its fields."""
+    found: list[tuple[Any, ...]] = []
+    for values in inputs:
+        for at, value in enumerate(values):
+            inner = [value] if type(value) is not list else value
+            for place, record in enumerate(inner):
+                for other in _records(record) if len(found) < MAX_MIXED else ():
+                    changed = other if inner is not value else [*inner[:place], other, *inner[place + 1 :]]
+                    found.append((*values[:at], changed, *values[at + 1 :]))
+    return found
+
+
+def _records(value: Any) -> list[Any]:
+    """Others of the same class, as its own constructor makes them of other fields."""
+    kind: Any = type(value)
+    if dataclasses.is_dataclass(kind):
+        names = [field.name for field in dataclasses.fields(kind) if field.init]
+    else:
+        names = list(getattr(value, "_fields", ())) if isinstance(value, tuple) else []
+    if not names:
+        return []
+    found = []
+    for fields in varied([tuple(getattr(value, name) for name in names)])[1:]:
+        try:
+            found.append(kind(**{name: fields[at] for at, name in enumerate(names)}))
+        except Exception:  # noqa: BLE001 - a record may refuse what it is given
+            return found
     return found
 
 
@@ -154,3 +197,55 @@ def raised_by(error: BaseException, codes: set[Any]) -> bool:
         return False
     steps = dis.get_instructions(place.tb_frame.f_code)
     return any(step.offset == place.tb_lasti and step.opname == "RAISE_VARARGS" for step in steps)
+
+
+def bindings(module: Any, name: str, thing: Any) -> list[str]:
+    """By what expressions a module has something."""
+    bound = []
+    for here, value in list(vars(module).items()):
+        if value is thing:
+            bound.append(here)
+        elif isinstance(value, types.ModuleType) and vars(value).get(name) is thing:
+            bound.append(here + "." + name)
+    return bound
+
+
+class Names:
+    """What a test file and the project's functions mean by the names of classes."""
+
+    def __init__(self, module: Any, functions: list[Any]) -> None:
+        self.module = module
+        self.places = [vars(module), *(function.__globals__ for function in functions)]
+        self.classes: dict[str, Any] = {}
+
+    def described(self, subject: Subject) -> dict[str, Any]:
+        thing = self.thing(subject.function.__name__, subject.public, subject.function.__module__)
+        return {"parameters": subject.names[: subject.places], **thing}
+
+    def thing(self, name: str, thing: Any, module: str) -> dict[str, Any]:
+        """Where something is defined, and by what expressions the test file has it."""
+        return {"name": name, "module": module, "bound": bindings(self.module, name, thing)}
+
+    def resolve(self, row: dict[str, Any], names: dict[str, Any]) -> bool:
+        """Whether every class that the row names is known; what is known of them goes to `names`."""
+        used = {row["raises"]} if "raises" in row else set()
+        for text in (row["args"], row.get("result", "")):
+            tree = ast.parse("f(" + text + ")", mode="eval")
+            used |= {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)} - {"f"}
+        for name in used - set(vars(builtins)):
+            if name not in self.classes:
+                self.classes[name] = self._class(name)
+            thing = self.classes[name]
+            if thing is None:
+                return False
+            names[name] = self.thing(name, thing, thing.__module__)
+        return True
+
+    def _class(self, name: str) -> Any:
+        """The class of this name; None if there is none, or several."""
+        found = {id(place[name]): place[name] for place in self.places if isinstance(place.get(name), type)}
+        if len(found) != 1:
+            return None
+        thing: Any = next(iter(found.values()))
+        home: Any = vars(sys.modules.get(thing.__module__, builtins))
+        return thing if home.get(thing.__name__) is thing and thing.__name__ == name else None

@@ -9,7 +9,6 @@ Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 
 from __future__ import annotations
 
-import ast
 import builtins
 import copy
 import functools
@@ -24,13 +23,35 @@ import unittest
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from codepilot.repair.inside.codepilot_repair_calls import Outcome, Subject, differs, equal, mixed, raised_by, told
+    from codepilot.repair.inside.codepilot_repair_calls import (
+        Names,
+        Outcome,
+        Subject,
+        bindings,
+        differs,
+        equal,
+        mixed,
+        raised_by,
+        rebuilt,
+        told,
+    )
     from codepilot.repair.inside.codepilot_repair_evidence import varied
     from codepilot.repair.inside.codepilot_repair_running import Channel, compile_function
     from codepilot.repair.inside.codepilot_repair_suites import PytestSuite, UnittestSuite
     from codepilot.repair.inside.codepilot_repair_watch import Guard, relative
 else:
-    from codepilot_repair_calls import Outcome, Subject, differs, equal, mixed, raised_by, told
+    from codepilot_repair_calls import (
+        Names,
+        Outcome,
+        Subject,
+        bindings,
+        differs,
+        equal,
+        mixed,
+        raised_by,
+        rebuilt,
+        told,
+    )
     from codepilot_repair_evidence import varied
     from codepilot_repair_running import Channel, compile_function
     from codepilot_repair_suites import PytestSuite, UnittestSuite
@@ -42,6 +63,7 @@ MAX_STOPS = 10
 CALL_SEC = 0.1
 CALL_WALL_SEC = 1.0
 TEST_SEC = 2.0
+MAX_DEPTH = 80
 RECORD_SEC = 6.0
 SPECIAL = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -59,11 +81,10 @@ class Finder:
         self.by_code: dict[Any, Any] = {}
         self.edited: set[Any] = set()
         self.mended: list[Any] = []
-        self.classes: dict[str, Any] = {}
         self.methods = False
         self.subjects: dict[Any, Subject | None] = {}
         self.test_files: set[str | None] = set()
-        self.module: Any = None
+        self.names: Any = None
         self.tests: list[str] = []
         self.running = ""
         self.stops = 0
@@ -71,6 +92,8 @@ class Finder:
     def start(self) -> None:
         signal.signal(signal.SIGPROF, self._stop)
         signal.signal(signal.SIGALRM, self._stop)
+        if self.spec["op"] == "check":
+            self.check()
         self.suite.open(self.spec["tests"], self._ready)
         self.channel.send(reason="the failing test could not be loaded")
 
@@ -82,7 +105,7 @@ class Finder:
         self.test_files = {relative(getattr(self._module(name), "__file__", None) or "") for name in self.tests}
         self._index()
         Guard().arm(strict=True)
-        self.channel.send(**(self.find() if self.spec["op"] == "find" else self.check()))
+        self.channel.send(**self.find())
         os._exit(0)
 
     def _module(self, name: str) -> Any:
@@ -111,7 +134,7 @@ class Finder:
     def _beside(self, subject: Subject) -> str:
         """The test to stand beside: one that calls the function from a file that has it; a failing one if possible."""
         having = [
-            name for name in self.tests if self._bindings(self._module(name), subject.function.__name__, subject.public)
+            name for name in self.tests if bindings(self._module(name), subject.function.__name__, subject.public)
         ]
         calling = [name for name in having if name in subject.callers]
         targets = set(self.spec["tests"][: self.spec["targets"]])
@@ -135,23 +158,26 @@ class Finder:
 
     def find(self) -> dict[str, Any]:
         self._record_all()
-        subjects = [subject for subject in self.subjects.values() if subject is not None and subject.seeds]
+        known = [subject for subject in self.subjects.values() if subject is not None and subject.seeds]
+        subjects = [subject for subject in known if subject.reaches or subject.function in self.mended]
         subjects.sort(key=lambda subject: subject.function not in self.mended)
         for subject in subjects[:MAX_SUBJECTS]:
             beside = self._beside(subject)
-            self.module = self._module(beside)
+            self.names = Names(self._module(beside), list(self.by_code.values()))
             place, rows = self._place(beside), self._rows(subject)
             if rows and place is not None:
-                return {"place": place, "subject": self._described(subject), **rows}
+                return {"place": place, "subject": self.names.described(subject), "path": sys.path, **rows}
         return {"reason": self._why_not(subjects)}
 
     def _why_not(self, subjects: list[Subject]) -> str:
         if self.stops >= MAX_STOPS:
             return "too many calls of the mended function do not end in time"
-        if subjects:
-            return "no input is known on which a plain call tells the repair from the base"
+        if any(function.__code__.co_flags & SPECIAL for function in self.mended):
+            return "it mends a generator or a coroutine, and no call with plain values shows the difference"
         if self.methods:
-            return "it mends a method, and the object that it belongs to cannot be written down"
+            return "it mends a method, and no call with plain values shows the difference"
+        if subjects:
+            return "no further input is known on which a call with plain values shows the difference"
         return "the mended function is not called with values that can be written down"
 
     def _record_all(self) -> None:
@@ -182,11 +208,23 @@ class Finder:
             if not near and code not in self.edited:
                 return
             self.subjects[code] = self._subject(code)
+        if code in self.edited:
+            self._climb(frame)
         subject = self.subjects[code]
         if subject is not None:
             subject.note(frame)
             if near:
                 subject.callers.add(self.running)
+
+    def _climb(self, frame: Any) -> None:
+        """Whoever waits for the mended function shows what it does."""
+        for _ in range(MAX_DEPTH):
+            frame = frame.f_back
+            if frame is None:
+                return
+            waiting = self.subjects.get(frame.f_code)
+            if waiting is not None:
+                waiting.reaches = True
 
     def _subject(self, code: Any) -> Subject | None:
         """The function of this code, if it is one of a module of the project and can be called by its name."""
@@ -206,12 +244,12 @@ class Finder:
 
     def _rows(self, subject: Subject) -> dict[str, Any]:
         """Inputs on which the repair differs, as source; those of the tests themselves are left out."""
-        found = self._compared(subject, [*varied(subject.seeds), *mixed(subject.seeds)])
+        found = self._compared(subject, [*varied(subject.seeds), *mixed(subject.seeds), *rebuilt(subject.seeds)])
         found += self._compared(subject, varied([values for _, values in found][:6]))
         rows: dict[str, dict[str, Any]] = {}
         names: dict[str, Any] = {}
         for row, values in sorted(found, key=lambda pair: pair[0]["size"]):
-            if repr(values) not in subject.known and row["args"] not in rows and self._resolve(row, names):
+            if repr(values) not in subject.known and row["args"] not in rows and self.names.resolve(row, names):
                 rows[row["args"]] = row
         return {"rows": list(rows.values())[:MAX_ROWS], "names": names} if rows else {}
 
@@ -301,67 +339,26 @@ class Finder:
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.setitimer(signal.ITIMER_REAL, 0)
 
-    # --- names ------------------------------------------------------------------------------------------------
-
-    def _described(self, subject: Subject) -> dict[str, Any]:
-        thing = self._thing(subject.function.__name__, subject.public, subject.function.__module__)
-        return {"parameters": subject.names[: subject.places], **thing}
-
-    def _thing(self, name: str, thing: Any, module: str) -> dict[str, Any]:
-        """Where something is defined, and by what expressions the test file has it."""
-        return {"name": name, "module": module, "bound": self._bindings(self.module, name, thing)}
-
-    @staticmethod
-    def _bindings(module: Any, name: str, thing: Any) -> list[str]:
-        bound = []
-        for here, value in list(vars(module).items()):
-            if value is thing:
-                bound.append(here)
-            elif isinstance(value, types.ModuleType) and vars(value).get(name) is thing:
-                bound.append(here + "." + name)
-        return bound
-
-    def _resolve(self, row: dict[str, Any], names: dict[str, Any]) -> bool:
-        """Whether every class that the row names is known, and its texts give the same values again."""
-        texts = [row["args"], row.get("result", "")]
-        used = {row["raises"]} if "raises" in row else set()
-        for text in texts:
-            tree = ast.parse("f(" + text + ")", mode="eval")
-            used |= {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)} - {"f"}
-        for name in used - set(vars(builtins)):
-            if name not in self.classes:
-                self.classes[name] = self._class(name)
-            thing = self.classes[name]
-            if thing is None:
-                return False
-            names[name] = self._thing(name, thing, thing.__module__)
-        return True
-
-    def _class(self, name: str) -> Any:
-        """The class by this name that the test file or the project means; None if there are none, or several."""
-        places = [vars(self.module), *(function.__globals__ for function in self.by_code.values())]
-        found = {id(place[name]): place[name] for place in places if isinstance(place.get(name), type)}
-        if len(found) != 1:
-            return None
-        thing: Any = next(iter(found.values()))
-        home: Any = vars(sys.modules.get(thing.__module__, builtins))
-        return thing if home.get(thing.__name__) is thing and thing.__name__ == name else None
-
     # --- checking ---------------------------------------------------------------------------------------------
 
-    def check(self) -> dict[str, Any]:
-        """Which of the cases, each evaluated as a test would, hold after the repair and not before."""
+    def check(self) -> None:
+        """Which of the cases, each evaluated as a test would, hold after the repair and not before.
+
+        Without the runner, so that it is quick enough to be done under several hash seeds.
+        """
+        sys.path[:] = self.spec["path"]
         names = {}
         for name, module in self.spec["names"].items():
             if module not in sys.modules:
                 __import__(module)
             names[name] = getattr(sys.modules[module], name)
+        self._index()
+        Guard().arm(strict=True)
         before = [self._holds(case, names) for case in self.spec["cases"]]
         old = self._swap(self.spec["versions"][0])
         after = [self._holds(case, names) for case in self.spec["cases"]]
-        for function, code in old:
-            function.__code__ = code
-        return {"held": [bool(old) and after[at] is True and was is False for at, was in enumerate(before)]}
+        self.channel.send(held=[bool(old) and after[at] is True and was is False for at, was in enumerate(before)])
+        os._exit(0)
 
     def _holds(self, case: dict[str, Any], names: dict[str, Any]) -> bool | None:
         """None if it does not come to an end."""
