@@ -216,6 +216,10 @@ REPAIRS = {
     "unformatted": ("def f(name):\n    return 'hello {name}'\n", "def f(name):\n    return f'hello {name}'\n"),
     "message": ("def f(name):\n    return f'@ {name}'\n", "def f(name):\n    return f' @ {name}'\n"),
     "quoted": ("def f(x):\n    return \"no '{x}'\".format(x=x)\n", "def f(x):\n    return 'no {x!r}'.format(x=x)\n"),
+    "progress": (
+        "def f(n):\n    while n:\n        g(n)\n    return 1\n",
+        "def f(n):\n    while n:\n        g(n)\n        n -= 1\n    return 1\n",
+    ),
     "except": (
         "def f(x):\n    try:\n        return int(x)\n    except ValueError:\n        return 0\n",
         "def f(x):\n    try:\n        return int(x)\n    except (ValueError, TypeError):\n        return 0\n",

@@ -206,6 +206,21 @@ def step_on(node: ast.stmt, context: Context) -> Proposals:
                     yield context.before(node, [change], "statement.step")
 
 
+def progress(node: ast.While, context: Context) -> Proposals:
+    """What the loop waits for, moved on at the end of its body: a loop that never ends lacks just that."""
+    last = node.body[-1]
+    own = [part.id for part in ast.walk(node.test) if isinstance(part, ast.Name)]
+    names = [name for name in dict.fromkeys(own) if name in context.names_at(node)]
+    steps = [f"{name} {step}" for step in ("-= 1", "+= 1", "//= 2", "//= 10") for name in names]
+    for part in ast.walk(context.root):
+        if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id in names:
+            steps.append(f"{part.value.id} = {context.text(part)}")
+    steps += [f"{name} = {name}[1:]" for name in names if context.may_be(name, "list")]
+    for step in dict.fromkeys(steps):
+        yield context.after(last, [step], "statement.progress")
+        yield context.before(node.body[0], [step], "statement.progress")
+
+
 def append_missing(node: ast.stmt, context: Context) -> Proposals:
     """What a loop leaves unfinished: the last piece added behind it."""
     lists = [name for name, kinds in context.kinds.items() if "list" in kinds and name in context.locals]
@@ -260,6 +275,7 @@ FAMILY = (
     Template("statement.return_other", (ast.Return,), return_other),
     Template("statement.set", _MOVABLE, set_before),
     Template("statement.step", _MOVABLE, step_on),
+    Template("statement.progress", (ast.While,), progress),
     Template("statement.append", (ast.For, ast.While, ast.If, ast.Return, ast.AugAssign), append_missing),
     Template("statement.branch", (ast.If,), branch),
     Template("statement.loop", (ast.While,), loop),
