@@ -34,6 +34,7 @@ def test_a_bug_is_repaired_proved_and_the_checkout_left_alone(codepilot: Command
     assert report["tests_before"]["failed"] == ["test_shop.py::ShopTest::test_shipping_is_free_at_the_limit"]
     assert (report["tests_after"]["passed"], report["tests_after"]["failed"]) == (5, [])
     assert report["suite"] == "full"
+    assert report["regression_test"]["test"] == "test_shop.py::ShopTest::test_shipping_regression"
     assert "+    if amount >= limit:" in Path(report["patch"]).read_text(encoding="utf-8")
     assert report["workspace"] is None, "a finished run leaves no workspace"
     assert digest(shop) == before
@@ -56,7 +57,7 @@ def test_the_whole_round(codepilot: Command, shop: Path) -> None:
     _refuses_a_file_that_changed_since(codepilot, shop / "shop.py")
     applied = codepilot("apply", "last", "--accept-plausible")
     assert (applied.code, "shop.py" in applied.out) == (0, True), applied.err
-    assert git(shop, "status", "--porcelain") == " M shop.py\n"
+    assert git(shop, "status", "--porcelain") == " M shop.py\n M test_shop.py\n"
     green = subprocess.run([sys.executable, "-m", "unittest"], cwd=shop, capture_output=True, check=False)
     assert green.returncode == 0
     again = codepilot("apply", "last", "--accept-plausible")
@@ -166,6 +167,13 @@ def test_without_a_sandbox_only_on_demand_and_the_bundle_says_so(codepilot: Comm
 def test_the_demo_repairs_its_example(codepilot: Command) -> None:
     ended = codepilot("demo", CODEPILOT_PROJECT_RUNNER="auto")
     assert ended.code == 0, ended.out + ended.err
-    for text in ("sandbox", "max(cursor, span.end)", "confirmed", "codepilot apply r-", "bundle"):
+    for text in (
+        "sandbox",
+        "max(cursor, span.end)",
+        "confirmed",
+        "test_gaps_regression was added",
+        "apply r-",
+        "bundle",
+    ):
         assert text in ended.out, text
     assert codepilot("apply", "last").code == 0, "a confirmed change needs no --accept-plausible"

@@ -39,6 +39,7 @@ KEYS = [
     "tests_before",
     "tests_after",
     "suite",
+    "regression_test",
     "iterations",
     "turns",
     "tokens",

@@ -32,7 +32,7 @@ from codepilot.verify import ENVIRONMENTAL, Worth, fails, is_test, passes, selec
 
 LEAST_SEC = 40.0
 """Less time than this is kept for the gates and the proof."""
-WITNESS_SEC = 15.0
+WITNESS_SEC = 20.0
 STRENGTH_SEC = 20.0
 TRIES = 2
 """How many different tests are tried, at most."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import difflib
 import math
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -97,7 +98,7 @@ class RepairAgent:
                 workers=self._workers,
             )
         )
-        known = {_changed_lines(diff) for diff in attempted}
+        known = {_changed_lines(part) for diff in attempted for part in _by_file(diff)}
         offered = [found for found in result.candidates if _changed_lines(_diff(found)) not in known]
         if not offered:
             out_of_time = not result.exhausted and not result.candidates
@@ -185,6 +186,11 @@ def _diff(candidate: Candidate) -> str:
         for content in (candidate.original, candidate.patched)
     )
     return "".join(difflib.unified_diff(before, after, f"a/{candidate.path}", f"b/{candidate.path}"))
+
+
+def _by_file(diff: str) -> list[str]:
+    """The parts of a diff: an earlier proposal may have brought a test beside the repair."""
+    return re.split(r"(?m)^(?=--- (?:a/|/dev/null))", diff)[1:]
 
 
 def _changed_lines(diff: str) -> tuple[str, ...]:

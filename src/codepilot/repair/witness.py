@@ -14,6 +14,7 @@ import ast
 import builtins
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -72,7 +73,7 @@ class WitnessRequest:
     patched: bytes
     others: tuple[bytes, ...] = ()
     """The same file by other repairs that pass the tests."""
-    seconds: float = 15.0
+    seconds: float = 20.0
 
 
 @dataclass(frozen=True)
@@ -100,11 +101,12 @@ def find_witnesses(request: WitnessRequest) -> Witnesses:
         "versions": [version for version in versions if version],
     }
     snapshot = request.executor.snapshot(request.workspace).snapshot
+    deadline = time.monotonic() + request.seconds
     try:
-        found = _read(_ask(request, {**spec, "op": "find"}, "0"))
+        found = _read(_ask(request, {**spec, "op": "find"}, "0", deadline))
         if not found.examples or found.subject is None:
             return found
-        return _checked(request, spec, found)
+        return _checked(request, spec, found, deadline)
     finally:
         request.executor.restore(request.workspace, snapshot)
 
@@ -151,18 +153,19 @@ def _signature(unit: Unit) -> str:
 # --- speaking with the inside -----------------------------------------------------------------------------------------
 
 
-def _ask(request: WitnessRequest, spec: Mapping[str, Any], seed: str) -> dict[str, Any]:
+def _ask(request: WitnessRequest, spec: Mapping[str, Any], seed: str, deadline: float) -> dict[str, Any]:
     """One process, one question. Whatever goes wrong in there is an answer without anything in it."""
     names = [f"codepilot_repair_{part}" for part in _PARTS]
     code = json.dumps([(name, (_INSIDE / f"{name}.py").read_text("utf-8")) for name in names]).encode()
+    seconds = max(1.0, deadline - time.monotonic())
     done = request.executor.run_command(
         RunCommand(
             workspace=request.workspace,
             argv=(request.project.interpreter.executable, "-c", BOOT),
             stdin=b"%08d" % len(code) + code + json.dumps(spec).encode() + b"\n",
             env={**environment(request.project), "PYTHONHASHSEED": seed},
-            timeout_sec=request.seconds,
-            limits=Limits(wall_sec=request.seconds, output_bytes=MAX_ANSWER),
+            timeout_sec=seconds,
+            limits=Limits(wall_sec=seconds, output_bytes=MAX_ANSWER),
         )
     )
     line = done.stdout.partition(b"\n")[0]
@@ -259,7 +262,7 @@ def _texts(example: Example, name: str) -> dict[str, str]:
     )
 
 
-def _checked(request: WitnessRequest, spec: Mapping[str, Any], found: Witnesses) -> Witnesses:
+def _checked(request: WitnessRequest, spec: Mapping[str, Any], found: Witnesses, deadline: float) -> Witnesses:
     """Those of the examples that hold in another process with another hash seed, written as a test would."""
     assert found.subject is not None
     main, things = found.subject.thing, found.things or {}
@@ -268,7 +271,7 @@ def _checked(request: WitnessRequest, spec: Mapping[str, Any], found: Witnesses)
     asked = {**spec, "op": "check", "tests": [], "cases": cases, "names": names, "path": list(found.path)}
     kept = list(found.examples)
     for seed in SEEDS if any(map(_has_text, found.examples)) else SEEDS[:1]:
-        told = _ask(request, asked, seed).get("held")
+        told = _ask(request, asked, seed, deadline).get("held")
         held = told if isinstance(told, list) and len(told) == len(cases) else [False] * len(cases)
         stable = [one for one, holds in zip(found.examples, held, strict=True) if holds is True]
         kept = [one for one in kept if one in stable]
