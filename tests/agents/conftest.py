@@ -24,6 +24,7 @@ from codepilot.core.events import (
     State,
     StepStarted,
 )
+from codepilot.core.policy import Policy
 from codepilot.core.run import Run, evolve
 from codepilot.core.task import Budget, Goal, TaskSpec
 from codepilot.executor import CreateWorkspace, LocalExecutor, MountSpec
@@ -200,7 +201,13 @@ def place(checkout: Checkout, tmp_path: Path) -> Iterator[Place]:
     project = checkout.project if choose("best").remaps else _detect(checkout.root, tmp_path)
     executor = _create(checkout.root, checkout.objects, checkout.tree, project, tmp_path)
     try:
-        task = TaskSpec(task_id="t-1", goal=Goal(natural="The discount is wrong."), repo="shop", tests=(TARGET,))
+        task = TaskSpec(
+            task_id="t-1",
+            goal=Goal(natural="The discount is wrong."),
+            repo="shop",
+            tests=(TARGET,),
+            policy=Policy(regression_test=False),
+        )
         recorded = BaselineRecorded(targets=(TARGET,), signature="s", before=TestSummary(), suite="full")
         base = BasePinned(repo_id="shop", commit="c", commit_tree=checkout.tree, tree=checkout.tree)
         run = Run(run_id="r-1", task=task, state=State.IMPLEMENT, step_id="s-1", base=base, baseline=recorded)

@@ -10,6 +10,8 @@ from codepilot.core.artifacts import ArtifactRef, ArtifactType, PatchCandidate
 from codepilot.core.decide import over_budget
 from codepilot.core.events import Event, EventDraft, EventType, PatchProposed, SearchProgressed, State
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.plan import Plan, PlanNode
+from codepilot.core.policy import Policy
 from codepilot.repair import Candidate, Progress, SearchRequest, SearchResult
 
 if TYPE_CHECKING:
@@ -68,6 +70,16 @@ def test_the_search_repairs_a_bug_and_the_workspace_holds_it(place: Place) -> No
         assert place.patch() not in ("", first)
     except CodePilotError as error:
         assert error.kind is FailureKind.STUCK
+
+
+def test_a_plan_that_forbids_the_tests_keeps_the_repair_from_bringing_one(place: Place) -> None:
+    wished = place.run.task.model_copy(update={"policy": Policy()})
+    plan = Plan(nodes=(PlanNode(id="one", title="mend"),), forbidden_areas=("tests/**",))
+    place.run = place.run.model_copy(update={"task": wished, "plan": plan})
+    patch = RepairAgent(search=finds(("// 10", "// 100"))).perform(State.IMPLEMENT, place.sit())  # type: ignore[arg-type]
+    assert patch.regression_test is not None
+    assert patch.regression_test.reason == "tests/test_price.py is no file that tests may be added to"
+    assert "tests/" not in place.patch()
 
 
 def test_what_was_turned_down_is_not_offered_again(place: Place) -> None:

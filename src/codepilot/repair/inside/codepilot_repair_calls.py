@@ -22,6 +22,7 @@ else:
 
 MAX_SEEDS = 24
 MAX_KNOWN = 400
+MAX_CALLS = 20000
 MAX_MIXED = 300
 MAX_TEXT = 160
 MAX_FLOAT = 8
@@ -41,23 +42,28 @@ class Subject:
         self.extras = code.co_varnames[count : count + bool(code.co_flags & 4) + bool(code.co_flags & 8)]
         self.seeds: list[tuple[Any, ...]] = []
         self.known: set[str] = set()
+        self.calls = 0
         self.callers: set[str] = set()
         self.reaches = False
         """Whether the mended function runs while this one does."""
 
     def note(self, frame: Any) -> None:
         """One call as it begins; what cannot be copied or told apart is no input."""
+        self.calls += 1
+        if len(self.known) >= MAX_KNOWN or self.calls > MAX_CALLS:
+            return
         try:
-            if any(frame.f_locals[name] for name in self.extras):
+            here = frame.f_locals
+            if any(here[name] for name in self.extras):
                 return
-            values = tuple(copy.deepcopy(frame.f_locals[name]) for name in self.names)
+            values = tuple(here[name] for name in self.names)
             key = repr(values)
+            if key not in self.known:
+                self.known.add(key)
+                if len(self.seeds) < MAX_SEEDS:
+                    self.seeds.append(copy.deepcopy(values))
         except Exception:  # noqa: BLE001 - values of the project's may fail at anything
             return
-        if key not in self.known and len(self.known) < MAX_KNOWN:
-            self.known.add(key)
-            if len(self.seeds) < MAX_SEEDS:
-                self.seeds.append(values)
 
     def call(self, values: tuple[Any, ...]) -> Any:
         getattr(self.public, "cache_clear", lambda: None)()
