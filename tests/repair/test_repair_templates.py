@@ -220,6 +220,11 @@ REPAIRS = {
         "def f(n):\n    while n:\n        g(n)\n    return 1\n",
         "def f(n):\n    while n:\n        g(n)\n        n -= 1\n    return 1\n",
     ),
+    "remember": (
+        "def f(x, y):\n    seen = set()\n    for v in x:\n        if v in seen:\n            return v\n        g(v)\n",
+        "def f(x, y):\n    seen = set()\n    for v in x:\n        if v in seen:\n            return v\n"
+        "        seen.add(v)\n        g(v)\n",
+    ),
     "except": (
         "def f(x):\n    try:\n        return int(x)\n    except ValueError:\n        return 0\n",
         "def f(x):\n    try:\n        return int(x)\n    except (ValueError, TypeError):\n        return 0\n",

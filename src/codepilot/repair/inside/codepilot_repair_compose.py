@@ -29,11 +29,15 @@ if TYPE_CHECKING:
         exact,
         masks,
     )
-    from codepilot.repair.inside.codepilot_repair_running import compile_function, reach
+    from codepilot.repair.inside.codepilot_repair_running import compile_text, reach
+    from codepilot.repair.inside.codepilot_repair_steps import conditions as loops
+    from codepilot.repair.inside.codepilot_repair_steps import counted
 else:
     from codepilot_repair_bank import ERROR, Bank, kind_of, shaken
     from codepilot_repair_holes import NAME, Exhausted, Hole, bounds, conditions, exact, masks
-    from codepilot_repair_running import compile_function, reach
+    from codepilot_repair_running import compile_text, reach
+    from codepilot_repair_steps import conditions as loops
+    from codepilot_repair_steps import counted
 
 EFFORTS: tuple[dict[str, Any], ...] = (
     {"depth": 0, "limit": 200, "couples": 300, "pairs": 0, "sec": 0.06, "any": False},
@@ -62,6 +66,7 @@ class Composer:
         self.unit = message["units"][message["unit"]]
         self.tests = [name for name in message["tests"] if name in worker.suite.items]
         self.sketches = message["sketches"]
+        self.name, self.loops = f"{self.unit['path']}:{self.unit['line']}", loops(self.unit["segment"])
         self.atoms, self.attributes = message["atoms"], message["attributes"]
         self.deadline = message["until"]
         self.first = message["from"]
@@ -113,9 +118,9 @@ class Composer:
     def _put(self, sketch: dict[str, Any]) -> bool:
         """The function with the hole in it, in place of the living one."""
         text = sketch["before"] + NAME + "()" + sketch["after"]
-        job = {"start": sketch["start"], "end": sketch["end"], "text": text}
         try:
-            code = compile_function(job, self.unit, self.living[0].__code__.co_filename)
+            whole = counted(self.unit["segment"], self.loops, sketch["start"], sketch["end"], text)
+            code = compile_text(whole, self.unit, self.living[0].__code__.co_filename)
         except (SyntaxError, ValueError, RecursionError, MemoryError, StopIteration):
             return False
         if any(code.co_freevars != function.__code__.co_freevars for function in self.living):
@@ -145,7 +150,7 @@ class Composer:
             self.say(begin=2 * worker.limit(name)[1])
             error: BaseException | None
             try:
-                outcome, error = worker.run(name, thorough=False)
+                outcome, error = worker.run(name, thorough=False, unit=self.name)
             except Exhausted as exhausted:
                 outcome, error = "timeout", exhausted
             self.say(begin=TURN_SEC)

@@ -70,8 +70,8 @@ class Trying:
             prepare(unit)
         self._count(message["jobs"])
         for suite in self.suites.values():
-            # The tests that killed most are asked first.
-            suite["others"].sort(key=lambda name: -self.kills.get(name, 0))
+            # The tests that killed most are asked first, unless tests that leave traces need their own order.
+            suite["others"].sort(key=lambda name: 0 if self.ground.leaks else -self.kills.get(name, 0))
         doubtful: list[dict[str, Any]] = []
         for group in self.ground.children.each(functools.partial(self._following, message["single"]), self.places):
             self._finish(group, doubtful)

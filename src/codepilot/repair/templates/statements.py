@@ -221,6 +221,57 @@ def progress(node: ast.While, context: Context) -> Proposals:
         yield context.before(node.body[0], [step], "statement.progress")
 
 
+def remember(node: ast.If, context: Context) -> Proposals:
+    """A collection that is asked whether it holds something, yet never gets anything: put it in."""
+    for part in ast.walk(node.test):
+        if not (isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], ast.In | ast.NotIn)):
+            continue
+        where, what = part.comparators[0], context.text(part.left)
+        made = _made_empty(where.id, context) if isinstance(where, ast.Name) else ""
+        if not made or not isinstance(where, ast.Name) or _filled(where.id, context):
+            continue
+        row = {"set": f"{where.id}.add({what})", "list": f"{where.id}.append({what})"}.get(made, "")
+        rows = [row] if row else [f"{where.id}[{what}] = {value}" for value in ("True", *context.names_at(node)[:4])]
+        firsts = [block[0] for inner in _chain(node, context) for block in (inner.body, inner.orelse) if block]
+        for text in rows:
+            for first in firsts:
+                yield context.before(first, [text], "statement.remember")
+            yield context.after(node, [text], "statement.remember")
+            yield context.before(node, [text], "statement.remember")
+
+
+def _chain(node: ast.If, context: Context) -> list[ast.If]:
+    """The condition and those that follow it by `elif`; the last branch of all comes first."""
+    found = [node]
+    while found[-1].orelse and isinstance(found[-1].orelse[0], ast.If) and context.is_elif(found[-1].orelse[0]):
+        found.append(found[-1].orelse[0])
+    return found[::-1]
+
+
+def _made_empty(name: str, context: Context) -> str:
+    """What kind of empty collection the name begins as; nothing if it does not."""
+    kinds = {"set()": "set", "[]": "list", "list()": "list", "{}": "dict", "dict()": "dict"}
+    for part in ast.walk(context.root):
+        if isinstance(part, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in part.targets):
+            return kinds.get(context.text(part.value), "")
+    return ""
+
+
+def _filled(name: str, context: Context) -> bool:
+    """Whether anything is put into the collection, or it is handed to someone who might."""
+    for part in ast.walk(context.root):
+        if isinstance(part, ast.Name) and part.id == name:
+            above = context.parent(part)
+            stored = isinstance(above, ast.Subscript) and isinstance(above.ctx, ast.Store)
+            method = above.attr if isinstance(above, ast.Attribute) else ""
+            if stored or method in _FILLING or isinstance(above, ast.AugAssign | ast.Call | ast.keyword | ast.Return):
+                return True
+    return False
+
+
+_FILLING = ("add", "append", "update", "extend", "insert", "setdefault", "appendleft", "push")
+
+
 def append_missing(node: ast.stmt, context: Context) -> Proposals:
     """What a loop leaves unfinished: the last piece added behind it."""
     lists = [name for name, kinds in context.kinds.items() if "list" in kinds and name in context.locals]
@@ -275,6 +326,7 @@ FAMILY = (
     Template("statement.return_other", (ast.Return,), return_other),
     Template("statement.set", _MOVABLE, set_before),
     Template("statement.step", _MOVABLE, step_on),
+    Template("statement.remember", (ast.If,), remember),
     Template("statement.progress", (ast.While,), progress),
     Template("statement.append", (ast.For, ast.While, ast.If, ast.Return, ast.AugAssign), append_missing),
     Template("statement.branch", (ast.If,), branch),
