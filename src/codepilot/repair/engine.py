@@ -83,7 +83,9 @@ class _Search:
         request = self._request
         targets = resolve(request.targets, request.baseline)
         others = choose_tests(targets, request.baseline)
-        loaded_tests = set(request.baseline.collected) - set(targets)  # what could not be loaded is red too, and no test
+        loaded_tests = set(request.baseline.collected) - set(
+            targets
+        )  # what could not be loaded is red too, and no test
         hopeful = tuple(test for test in request.baseline.red if test in loaded_tests)[:MAX_HOPEFUL]
         tests = (*targets, *others, *hopeful)
         with Trial(
@@ -122,7 +124,8 @@ class _Search:
         """The likeliest single edits, then what is composed, then the other singles, pairs, and the rest."""
         related, resumed = known.related, self._position
         first = self._noted(itertools.islice(proposals, COMPOSE_AFTER))
-        left = self._walk(trial, first, related, self._started + COMPOSE_SHARE * self._request.seconds)
+        begun = time.monotonic()
+        left = self._walk(trial, first, related, begun + COMPOSE_SHARE * (self._deadline - begun))
         if resumed < COMPOSE_AFTER and not self._satisfied:
             self._compose(trial, known)
         second = self._noted(itertools.islice(proposals, SINGLES - COMPOSE_AFTER))

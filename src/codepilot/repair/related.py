@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
@@ -17,6 +18,8 @@ from codepilot.repair.worker import Selection
 
 _TEST_FOLDER = re.compile(r"(?:^|[_-])(?:unit)?test(?:s|ing|case|cases|data|_data|suite)?$")
 MAX_TESTS = 3000
+MAX_LOADED = 4000
+"""How many tests the chosen files may hold besides the targets' own: a file is loaded as a whole."""
 MAX_TEST_SEC = 60.0
 NEAR_TESTS, NEAR_SEC = 80, 2.0
 ALL_SEC = 4.0
@@ -43,18 +46,24 @@ def resolve(targets: Sequence[str], baseline: SuiteRun) -> tuple[str, ...]:
 def choose_tests(targets: Sequence[str], baseline: SuiteRun) -> tuple[str, ...]:
     """Passing tests worth running: those nearest to the targets first, as many as can be afforded."""
     passing = [test for test in baseline.having(TestStatus.PASSED) if test not in targets]
-    files = {target.partition("::")[0] for target in targets}
-    folders = {str(PurePosixPath(file).parent) for file in files}
+    own = frozenset(target.partition("::")[0] for target in targets)
+    folders = {str(PurePosixPath(file).parent) for file in own}
+    files = set(own)
 
     def distance(test: str) -> int:
         file = test.partition("::")[0]
-        return 0 if file in files else 1 if str(PurePosixPath(file).parent) in folders else 2
+        return 0 if file in own else 1 if str(PurePosixPath(file).parent) in folders else 2
 
+    sizes = Counter(test.partition("::")[0] for test in baseline.collected)
+    loaded = sum(sizes[file] for file in files)
     chosen: list[str] = []
     spent = 0.0
     for test in sorted(passing, key=distance)[:MAX_TESTS]:
-        cost = baseline.cases[test].duration_sec
-        if spent + cost <= MAX_TEST_SEC:
+        cost, file = baseline.cases[test].duration_sec, test.partition("::")[0]
+        if file not in files and loaded + sizes[file] <= MAX_LOADED:
+            files.add(file)
+            loaded += sizes[file]
+        if file in files and spent + cost <= MAX_TEST_SEC:
             spent += cost
             chosen.append(test)
     return tuple(chosen)
