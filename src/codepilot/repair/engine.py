@@ -83,10 +83,8 @@ class _Search:
         request = self._request
         targets = resolve(request.targets, request.baseline)
         others = choose_tests(targets, request.baseline)
-        loaded_tests = set(request.baseline.collected) - set(
-            targets
-        )  # what could not be loaded is red too, and no test
-        hopeful = tuple(test for test in request.baseline.red if test in loaded_tests)[:MAX_HOPEFUL]
+        collected = set(request.baseline.collected) - set(targets)  # what could not be loaded is red too, and no test
+        hopeful = tuple(test for test in request.baseline.red if test in collected)[:MAX_HOPEFUL]
         tests = (*targets, *others, *hopeful)
         with Trial(
             request.executor,

@@ -124,10 +124,10 @@ def idle_operations(tree: ast.AST) -> int:
 
 def _idle(node: ast.AST) -> bool:
     if isinstance(node, ast.BoolOp):
-        dumps = [ast.dump(value) for value in node.values]
-        return len(set(dumps)) < len(dumps)
+        return len({shape(value) for value in node.values}) < len(node.values)
     if isinstance(node, ast.Compare):
-        return len(node.ops) == 1 and ast.dump(node.left) == ast.dump(node.comparators[0])
+        left, right = node.left, node.comparators[0]
+        return len(node.ops) == 1 and left.__class__ is right.__class__ and shape(left) == shape(right)
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Name | ast.Attribute | ast.Subscript)
     if not isinstance(node, ast.BinOp):

@@ -6,6 +6,7 @@ Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import os
 import random
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 MEMORY = 300 << 20
 FIRST_SEC = 10.0
 PAGE = 4 << 20
-HEAD = struct.Struct("=Qd")
+HEAD = struct.Struct("=Qdd")
+"""Where the next word goes, and until when more must be said: by the clock, and in processor seconds of the child."""
 POLL_SEC = 0.02
 
 
@@ -42,18 +44,19 @@ class Board:
 
     def clear(self) -> None:
         self.read = HEAD.size
-        HEAD.pack_into(self.memory, 0, HEAD.size, time.monotonic() + FIRST_SEC)
+        HEAD.pack_into(self.memory, 0, HEAD.size, time.monotonic() + FIRST_SEC, math.inf)
 
     def say(self, **message: Any) -> None:
-        end, deadline = HEAD.unpack_from(self.memory)
+        end, deadline, used = HEAD.unpack_from(self.memory)
         if "begin" in message:
-            HEAD.pack_into(self.memory, 0, end, time.monotonic() + message["begin"])
+            used = time.process_time() + message["cpu"] if "cpu" in message else math.inf
+            HEAD.pack_into(self.memory, 0, end, time.monotonic() + message["begin"], used)
             return
         data = json.dumps(message).encode() + b"\n"
         if end + len(data) > PAGE:
             os._exit(1)
         self.memory[end : end + len(data)] = data
-        HEAD.pack_into(self.memory, 0, end + len(data), deadline)
+        HEAD.pack_into(self.memory, 0, end + len(data), deadline, used)
 
     def heard(self) -> Iterator[dict[str, Any]]:
         """Messages that are new since the last time."""
@@ -62,8 +65,10 @@ class Board:
         for line in data.split(b"\n")[:-1]:
             yield json.loads(line)
 
-    def late(self) -> bool:
-        return bool(time.monotonic() > HEAD.unpack_from(self.memory)[1])
+    def late(self, pid: int) -> bool:
+        """Whether the child should have said more: one that computes without end is known sooner than one asleep."""
+        _, deadline, used = HEAD.unpack_from(self.memory)
+        return bool(time.monotonic() > deadline or (used < math.inf and _used(pid) > used))
 
 
 class Turn:
@@ -159,7 +164,7 @@ class Children:
                     child.listen()
                     over = child.reader in ended
                     # Its own timer stops a test that overruns; a child that is deaf is ended.
-                    if over or child.board.late():
+                    if over or child.board.late(child.pid):
                         child.turn.killed = not over
                         running.remove(child)
                         child.end()
@@ -178,6 +183,14 @@ class Children:
             if len(running) > 1:
                 for child in running:
                     child.turn.beside = True
+
+
+def _used(pid: int) -> float:
+    """Processor seconds of another process (see `clock_getcpuclockid`)."""
+    try:
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:
+        return 0.0
 
 
 def _limit_memory() -> None:

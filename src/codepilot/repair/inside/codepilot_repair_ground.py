@@ -30,6 +30,7 @@ FLOOR_SEC = 0.012
 FACTOR = 10.0
 HASTE = 3.0
 GRACE_SEC = 1.0
+DEAF, DEAF_SEC = 3.0, 0.05
 
 
 class Ground:
@@ -80,6 +81,11 @@ class Ground:
         cpu, wall = self.costs.get(name, (0.0, 0.0))
         floor, factor = FLOOR_SEC * self.patience, FACTOR if self.patience > 1.0 else HASTE
         return floor + factor * cpu, GRACE_SEC + 5 * (floor + factor * max(cpu, wall))
+
+    def patient(self, name: str) -> dict[str, float]:
+        """How long the worker waits for a test that its own timer does not stop."""
+        cpu, wall = self.limit(name)
+        return {"begin": wall, "cpu": DEAF * cpu + DEAF_SEC}
 
     def run(
         self, name: str, following: str | None = None, limit: float = 0.0, thorough: bool = True, unit: str = ""

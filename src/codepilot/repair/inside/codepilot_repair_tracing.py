@@ -20,10 +20,13 @@ else:
     from codepilot_repair_watch import Lines
 
 TRACE_SEC = 10.0
-UNKNOWN_SEC = 1.0
-ENDLESS_SEC = 0.25
+UNKNOWN_SEC = 0.4
+ENDLESS_SEC = 0.1
 MANY = 2
 TRACE_COST = 15.0
+WATCH_SEC = 1.5
+"""What watching a test may cost beside running it."""
+SLOW_SEC = 0.5
 BLOCK = 60
 
 
@@ -113,7 +116,7 @@ class Tracing:
             cpu, wall = time.process_time(), time.monotonic()
             second, _ = self.ground.run(name, limit=TRACE_SEC, thorough=False)
             cpu, wall = time.process_time() - cpu, time.monotonic() - wall
-            stateful = name in self.alone and self._goes_another_way(name, lines.found, say)
+            stateful = name in self.alone and cpu < SLOW_SEC and self._goes_another_way(name, lines.found, say)
             cpu, wall = max(cpu, traced / TRACE_COST), max(wall, traced / TRACE_COST)
         say(
             test=name,
@@ -132,7 +135,7 @@ class Tracing:
     def _limit(self, name: str) -> float:
         """Enough for what the test took in the suite; little where it never came to an end, as others did not."""
         if name in self.ground.costs:
-            return min(TRACE_SEC, UNKNOWN_SEC + TRACE_COST * 4 * self.ground.costs[name][0])
+            return min(TRACE_SEC, WATCH_SEC + 4 * self.ground.costs[name][0])
         return ENDLESS_SEC if self.endless >= MANY else UNKNOWN_SEC
 
     def _goes_another_way(self, name: str, before: dict[str, set[Any]], say: Say) -> bool:

@@ -156,7 +156,7 @@ class Trying:
             if isinstance(old, str):
                 continue
             for name in [*self.suites[suite]["targets"], *self.suites[suite]["others"]][:COUNTED]:
-                say(begin=ground.limit(name)[1])
+                say(**ground.patient(name))
                 if name in ground.suite.items and ground.run(name, thorough=False)[0] != "timeout":
                     say(unit=_name(self.units[key]), test=name, rounds=ground.steps.made)
             put_back(old)
@@ -184,7 +184,7 @@ class Trying:
         unit = _name(self.units[job["unit"]]) if "unit" in job else ""
         alone = targets + 1 if slow or not ground.quick else len(tests)
         for index, name in enumerate(tests):
-            say(begin=ground.limit(name)[1])
+            say(**ground.patient(name))
             following = tests[index + 1] if alone <= index < len(tests) - 1 else None
             outcome, error = ground.run(name, following, thorough=slow, unit=unit)
             if outcome == "timeout":

@@ -16,6 +16,7 @@ from typing import Any
 ROOT = os.path.realpath(os.getcwd())
 MAX_EVENTS = 300000
 MAX_ENTRIES = 300
+MAX_CALLS = 50000
 WRITES = ("os.remove", "os.rename", "os.rmdir", "os.truncate", "os.chmod", "os.mkdir", "os.link", "os.symlink")
 OUTSIDE = (sys.prefix + os.sep, sys.base_prefix + os.sep)
 if ROOT.startswith(OUTSIDE):
@@ -87,6 +88,8 @@ class Lines:
         # A function that was entered often has shown its lines; watching on would only cost time.
         self.entries[frame.f_code] = entered = self.entries.get(frame.f_code, 0) + 1
         if entered > MAX_ENTRIES:
+            if entered > MAX_CALLS:
+                sys.settrace(None)
             return None
 
         def line(frame: Any, event: str, _: object) -> Any:
