@@ -5,10 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codepilot.core.artifacts import TestStatus
+from codepilot.project.suite import SuiteRun, TestCase
 from codepilot.repair.heap import Proposal
 from codepilot.repair.localise import TestTrace, localise
 from codepilot.repair.rank import Plausible, explain, rank
-from codepilot.repair.related import is_test_file
+from codepilot.repair.related import MAX_LOADED, choose_tests, is_test_file
 from codepilot.repair.source import Edit, Source
 
 SOURCE = Source.read("m.py", b"def f(a, b):\n    c = a + b\n    return c < 100\n")
@@ -71,6 +73,14 @@ def test_confidence_grows_with_tests_and_falls_with_rivals() -> None:
 def test_explanations_name_the_place_and_the_change() -> None:
     assert explain(SMALL.proposal) == "m.py:2 in `f`: `a + b` became `a - b`"
     assert "removed" in explain(DELETED.proposal) and "added" in explain(SPECIAL.proposal)
+
+
+def test_files_that_would_take_long_to_load_are_left_to_the_suite() -> None:
+    names = ["t/test_a.py::test_bug", "t/test_a.py::test_near", "t/test_b.py::test_other", "t/test_long.py::test_0"]
+    collected = (*names, *(f"t/test_long.py::test_{number}" for number in range(1, MAX_LOADED + 1)))
+    cases = {name: TestCase(name, TestStatus.PASSED if name != names[0] else TestStatus.FAILED) for name in names}
+    run = SuiteRun("finished", cases, collected, (), 1, 1.0, "")
+    assert set(choose_tests(names[:1], run)) == {names[1], names[2]}
 
 
 def test_helpers_of_a_test_folder_are_test_files() -> None:
