@@ -78,11 +78,6 @@ def failure(error: BaseException | None) -> dict[str, Any]:
     return {"exception": kind, "message": message, "frames": frames[-MAX_FRAMES:]}
 
 
-def compile_function(job: dict[str, Any], unit: dict[str, Any], filename: str) -> Any:
-    """The code of one function with the job's edit made, compiled alone."""
-    return compile_text(unit["segment"][: job["start"]] + job["text"] + unit["segment"][job["end"] :], unit, filename)
-
-
 def compile_text(text: str, unit: dict[str, Any], filename: str) -> Any:
     """The code of the unit's function in this text, with the line numbers it has in its file."""
     flags = 0

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         told,
     )
     from codepilot.repair.inside.codepilot_repair_evidence import varied
-    from codepilot.repair.inside.codepilot_repair_running import Channel, compile_function
+    from codepilot.repair.inside.codepilot_repair_running import Channel, compile_text
     from codepilot.repair.inside.codepilot_repair_suites import PytestSuite, UnittestSuite
     from codepilot.repair.inside.codepilot_repair_watch import Guard, relative
 else:
@@ -53,7 +53,7 @@ else:
         told,
     )
     from codepilot_repair_evidence import varied
-    from codepilot_repair_running import Channel, compile_function
+    from codepilot_repair_running import Channel, compile_text
     from codepilot_repair_suites import PytestSuite, UnittestSuite
     from codepilot_repair_watch import Guard, relative
 
@@ -300,9 +300,8 @@ class Finder:
         swaps = []
         for unit in version:
             living = self.functions.get((unit["path"], unit["line"], unit["qualname"].rpartition(".")[2]), [])
-            whole = {"start": 0, "end": len(unit["segment"]), "text": unit["segment"]}
             try:
-                code = compile_function(whole, unit, living[0].__code__.co_filename)
+                code = compile_text(unit["segment"], unit, living[0].__code__.co_filename)
             except (SyntaxError, ValueError, RecursionError, MemoryError, IndexError, StopIteration):
                 return []
             if any(code.co_freevars != function.__code__.co_freevars for function in living):
