@@ -287,7 +287,9 @@ class _Search:
         if ruling is not None and ruling.outcome == "passed":
             mended = self._mended(trial, job)
             evidence = trial.weigh(job_of(proposal, related, everything=False), promises(proposal))
-            self._found.append(Plausible(proposal, content, related.witnesses(proposal), mended, evidence))
+            self._found.append(
+                Plausible(proposal, content, related.witnesses(proposal), mended, evidence, related.ground)
+            )
 
     def _mended(self, trial: Trial, job: Job) -> int:
         """How many of the other failing tests the candidate makes pass, too."""
