@@ -70,6 +70,8 @@ class Plausible:
     witnesses: int
     mended: int = 0
     evidence: Evidence = field(default_factory=Evidence)
+    ground: int = 1
+    """How many lines the targets run."""
 
     @property
     def trusted(self) -> bool:
@@ -119,6 +121,7 @@ def _signs(one: Plausible, share: float, behaviours: int) -> dict[str, float]:
         "documented": evidence.held / evidence.promised - 0.5 if evidence.promised else 0.0,
         "kept": evidence.kept,
         "broken": evidence.broken,
+        "ground": math.log2(max(1, one.ground)),
         "late": math.log10(1 + one.proposal.position),
         "grown": math.log2(1 + abs(len(new) - len(old))),
         "blind": float(not evidence.behaviour),

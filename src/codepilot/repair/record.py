@@ -30,6 +30,7 @@ class _Row:
     behaviour: str = ""
     kept: float = 1.0
     broken: float = 0.0
+    ground: int = 1
 
 
 def remember(one: Plausible) -> JsonObject:
@@ -50,6 +51,7 @@ def remember(one: Plausible) -> JsonObject:
         one.evidence.behaviour,
         one.evidence.kept,
         one.evidence.broken,
+        one.ground,
     )
     return dict(vars(row))
 
@@ -72,7 +74,7 @@ def revive(row: object, sources: dict[str, Source]) -> Plausible | None:
     unit = source.unit_at(edit.start)
     proposal = Proposal(kept.position, source, unit, edit, kept.score, kept.line)
     evidence = Evidence(kept.promised, kept.held, kept.behaviour, kept.kept, kept.broken)
-    return Plausible(proposal, patched, kept.witnesses, kept.mended, evidence)
+    return Plausible(proposal, patched, kept.witnesses, kept.mended, evidence, kept.ground)
 
 
 def offered(one: Plausible, confidence: float, signs: Mapping[str, float]) -> Candidate:

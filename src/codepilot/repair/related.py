@@ -115,6 +115,9 @@ class Related:
         self._passing = sorted(passing, key=lambda trace: (round(trace.cpu_sec, 3), trace.test))
         self._near: dict[tuple[str, int], Selection] = {}
         self._through: dict[tuple[str, int], list[TestTrace]] = {}
+        failing = [trace.lines for trace in traces if trace.test in targets]
+        self.ground = len({(path, line) for lines in failing for path, found in lines.items() for line in found})
+        """How many lines the targets run: the more, the likelier that some wrong edit pleases them."""
 
     def near(self, proposal: Proposal) -> Selection:
         """Tests that run through the function (or the file), within a small budget."""
