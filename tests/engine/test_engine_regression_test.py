@@ -81,7 +81,7 @@ def test_a_file_of_pytest_functions_keeps_its_line_ends_and_its_names(
     run, _ = repaired(house, checkout)
     assert told(run) == RegressionTest(test="test_shapes.py::test_area_regression_2", path="test_shapes.py")
     assert "+def test_area_regression_2():\r\n+    assert shapes.area(" in diff(run)
-    assert "\n-" not in diff(run).partition("b/test_shapes.py")[2]
+    assert "\n-" not in diff(run).partition("+++ b/test_shapes.py")[2]
 
 
 def test_for_a_guess_no_test_is_written(house: House, checkout: Path) -> None:
