@@ -272,6 +272,34 @@ def test_operations_that_say_nothing_are_left_out() -> None:
     assert not any(text.endswith(("x - 0", "x * 1", "x // 1", "x - 1 + 1")) for text in found)
 
 
+def test_names_of_a_loop_that_is_over_come_last() -> None:
+    text = "def f(x):\n    n = 0\n    for c in x:\n        if c == 'a':\n            n += 1\n    return True\n"
+    source = Source.read("m.py", text.encode())
+    here = Context(source, source.units[0], Failure())
+    function = source.units[0].node
+    loop = function.body[1]
+    assert here.names_at(function.body[2])[-1] == "c" and not here.stale_at(loop)
+    found = [text for text in proposals(text) if "return True" not in text]
+    assert found.index(next(one for one in found if "return n == 0" in one)) < found.index(
+        next(one for one in found if "return c == 'a'" in one)
+    )
+
+
+def test_a_loop_that_ends_by_returning_is_not_left_otherwise() -> None:
+    text = "def f(x):\n    while True:\n        if x.next is None:\n            return False\n        x = x.next\n"
+    found = list(proposals(text, failure=Failure(("AttributeError",))))
+    assert any("if x is None or x.next is None" in one for one in found)
+    assert all("while True" in one for one in found if "while" in one)
+
+
+def test_a_loop_keeps_the_use_of_its_variable_for_long() -> None:
+    text = "def f(x, y):\n    return any((g(v) for v in x)) + y\n"
+    found = list(proposals(text))
+    assert found.index("def f(x, y):\n    return any((g(v) for v in x)) - y") < found.index(
+        "def f(x, y):\n    return any((g(y) for v in x)) + y"
+    )
+
+
 def test_the_order_is_the_same_every_time() -> None:
     source = Source.read("m.py", CORPUS.encode())
     suspicion = Suspicion({"m.py": {line: 1.0 / (1 + line % 5) for line in range(1, 70)}})

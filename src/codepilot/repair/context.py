@@ -78,6 +78,18 @@ class Context:
                 return False
         return False
 
+    @cached_property
+    def endless(self) -> tuple[tuple[int, int], ...]:
+        """Where a function says `while True` last of all, but returns values: another condition would return none."""
+        found = []
+        for function in ast.walk(self.root):
+            last = function.body[-1] if isinstance(function, Function) else None
+            if not (isinstance(last, ast.While) and isinstance(last.test, ast.Constant) and last.test.value):
+                continue
+            if any(isinstance(node, ast.Return) and node.value is not None for node in ast.walk(last)):
+                found.append(self.source.span(last.test))
+        return tuple(found)
+
     # --- text -------------------------------------------------------------------------------------------------
 
     def text(self, node: ast.AST) -> str:
@@ -195,7 +207,29 @@ class Context:
             elif isinstance(ancestor, ast.Lambda):
                 near.update({argument.arg: None for argument in ancestor.args.args})
         near.update(dict.fromkeys(self.locals))
-        return tuple(name for name in near if name not in ("self", "cls"))
+        over = self.stale_at(node)
+        return tuple(name for name in sorted(near, key=over.__contains__) if name not in ("self", "cls"))
+
+    @cached_property
+    def _loops(self) -> tuple[tuple[ast.AST, frozenset[str]], ...]:
+        """Each `for` loop with the names it binds and nothing else does."""
+        loops = [node for node in ast.walk(self.root) if isinstance(node, ast.For | ast.AsyncFor)]
+        targets = [{one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)} for loop in loops]
+        every = {one for loop in loops for one in ast.walk(loop.target)}
+        other = {
+            node.id
+            for node in ast.walk(self.root)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in every
+        }
+        known = other | set(self.parameters)
+        return tuple((loop, frozenset(names - known)) for loop, names in zip(loops, targets, strict=True))
+
+    def stale_at(self, node: ast.AST) -> frozenset[str]:
+        """Names that may still hold something here, but belong to a loop that the node is not in."""
+        around = {node, *self.ancestors(node)}
+        inside = [names for loop, names in self._loops if loop in around]
+        outside = [names for loop, names in self._loops if loop not in around]
+        return frozenset().union(*outside) - frozenset().union(*inside)
 
     @cached_property
     def globals(self) -> tuple[str, ...]:

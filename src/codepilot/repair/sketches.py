@@ -105,7 +105,7 @@ class _Maker:
 
     def __init__(self, context: Context, statement: ast.stmt, weight: float) -> None:
         self.context, self.statement, self.weight = context, statement, weight
-        self.stale = tuple(_over(context, statement))
+        self.stale = tuple(sorted(context.stale_at(statement)))
         self.inner = not isinstance(context.parent(statement), Function)
 
     def make(self) -> Iterator[Sketch]:
@@ -298,18 +298,6 @@ class _Maker:
         for share, row, template in self._rows():
             text = f":{self._line(1)}{row}{context.source.newline}"
             yield self._sketch((at, at), (self._head("elif "), text), template, share=0.8 * share)
-
-
-def _over(context: Context, statement: ast.stmt) -> Iterator[str]:
-    """Variables of loops that this statement is not in."""
-    around = {statement, *context.ancestors(statement)}
-    used: set[str] = set()
-    over: set[str] = set()
-    for node in ast.walk(context.root):
-        if isinstance(node, ast.For | ast.AsyncFor):
-            names = {one.id for one in ast.walk(node.target) if isinstance(one, ast.Name)}
-            (used if node in around else over).update(names)
-    yield from sorted(over - used - set(context.parameters))
 
 
 def _joined(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from codepilot.repair.binding import AND, COMPARE, NOT, text_strength
@@ -27,10 +28,10 @@ _OPPOSITES: dict[type[ast.cmpop], str] = {
 
 def atoms(node: ast.AST, context: Context) -> Iterator[str]:
     """Small conditions over the names in reach, likely ones first."""
-    for text in context.conditions:
-        yield text
-    for text in context.conditions:
-        yield _opposite(text)
+    over = re.compile(r"\b(?:" + "|".join(context.stale_at(node) or {"0x"}) + r")\b")
+    known = [text for text in context.conditions if not over.search(text)]
+    yield from known
+    yield from (_opposite(text) for text in known)
     names = context.names_at(node)[:_LIMIT]
     for name in names:
         yield from _about(name, context)
@@ -40,6 +41,9 @@ def atoms(node: ast.AST, context: Context) -> Iterator[str]:
                 yield from (f"{one} {sign} {other}" for sign in ("<", "==", "!=", "<="))
             if one != other and (context.may_be(other, LIST) or context.may_be(other, DICT)):
                 yield from (f"{one} in {other}", f"{one} not in {other}")
+    for text in context.conditions:
+        if text not in known:
+            yield from (text, _opposite(text))
 
 
 def _opposite(text: str) -> str:

@@ -25,11 +25,31 @@ def _called(node: ast.AST, context: Context) -> bool:
 
 def variable(node: ast.Name, context: Context) -> Proposals:
     """Another local name, names that seem to hold the same kind of thing first."""
-    if not isinstance(node.ctx, ast.Load) or _called(node, context):
-        return
+    if isinstance(node.ctx, ast.Load) and not _called(node, context) and not _only_use(node, context):
+        yield from _other_names(node, context)
+
+
+def only_use(node: ast.Name, context: Context) -> Proposals:
+    """Another local name where that leaves a loop without any use of its variable."""
+    if isinstance(node.ctx, ast.Load) and not _called(node, context) and _only_use(node, context):
+        yield from _other_names(node, context)
+
+
+def _only_use(node: ast.Name, context: Context) -> bool:
+    """Whether a loop around the name binds it, and nothing else in that loop asks for it."""
+    for above in context.ancestors(node):
+        targets = [part.target for part in getattr(above, "generators", ())]
+        targets += [above.target] if isinstance(above, ast.For | ast.AsyncFor) else []
+        if any(isinstance(part, ast.Name) and part.id == node.id for target in targets for part in ast.walk(target)):
+            uses = (part for part in ast.walk(above) if isinstance(part, ast.Name) and part.id == node.id)
+            return sum(isinstance(part.ctx, ast.Load) for part in uses) == 1
+    return False
+
+
+def _other_names(node: ast.Name, context: Context) -> list[str]:
     known = context.kinds.get(node.id, set())
     names = _closest(node.id, context.names_at(node))
-    yield from sorted(names, key=lambda name: not (known & context.kinds.get(name, known)))
+    return sorted(names, key=lambda name: not (known & context.kinds.get(name, known)))
 
 
 def assigned(node: ast.Name, context: Context) -> Proposals:
@@ -156,9 +176,14 @@ def donor(node: ast.expr, context: Context) -> Proposals:
     if isinstance(context.parent(node), ast.Expr | ast.MatchValue | ast.JoinedStr):
         return
     own = context.text(node)
-    others = [other for other in context.donors if context.text(other) != own]
+    over = context.stale_at(node)
+    others = [other for other in context.donors if context.text(other) != own and over.isdisjoint(_names(other))]
     for other in sorted(others, key=lambda other: type(other) is not type(node)):
         yield context.text(other)
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
 def far_donor(node: ast.expr, context: Context) -> Proposals:
@@ -179,6 +204,7 @@ def far_donor(node: ast.expr, context: Context) -> Proposals:
 _VALUES = (ast.Name, ast.Constant, ast.Attribute, ast.Subscript, ast.Call, ast.BinOp, ast.Compare)
 FAMILY = (
     Template("name.variable", (ast.Name,), variable),
+    Template("name.only_use", (ast.Name,), only_use),
     Template("name.assigned", (ast.Name,), assigned),
     Template("name.module", (ast.Name,), module_name),
     Template("name.attribute", (ast.Attribute,), attribute),

@@ -26,5 +26,7 @@ class Template:
         original = context.source.text
         for proposal in self.propose(node, context):
             edit = context.replace(node, proposal, self.name) if isinstance(proposal, str) else proposal
-            if edit is not None and original[edit.start : edit.end] != edit.replacement:
+            if edit is None or original[edit.start : edit.end] == edit.replacement:
+                continue
+            if not any(start <= edit.start and edit.end <= end for start, end in context.endless):
                 yield edit
