@@ -110,7 +110,7 @@ def test_only_strong_evidence_is_called_confirmed() -> None:
     assert verdict(None) == "plausible"
     assert verdict(Measured(10, 6)) == "plausible"
     assert verdict(Measured(20, 18, near=4, near_killed=2)) == "plausible"
-    assert verdict(Measured(20, 18, near=4, near_killed=3)) == "confirmed"
+    assert verdict(Measured(20, 18, near=5, near_killed=4)) == "confirmed"
     assert verdict(Measured(4, 4)) == "plausible"
     assert verdict(Measured(10, 9), suite="partial") == "plausible"
     assert verdict(Measured(10, 9), suite="none") == "plausible"

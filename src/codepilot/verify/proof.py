@@ -21,7 +21,7 @@ from codepilot.verify.guarded import bends_runner, is_test
 from codepilot.verify.verdict import SuiteKind
 from codepilot.workspace import Entry, ObjectStore
 
-STRONG_SCORE = 0.7
+STRONG_SCORE = 0.75
 """The share of mutants of the changed code that the tests must notice."""
 STRONG_MUTANTS = 5
 """Fewer mutants than this say nothing about the tests."""
