@@ -94,6 +94,25 @@ def test_a_missing_branch_is_found_by_turning_answers(bench: Open) -> None:
     assert project.unchanged()
 
 
+def test_a_missing_case_of_types_is_found_with_the_text_that_the_tests_spell_out(bench: Open) -> None:
+    text = (
+        "def name(kind):\n"
+        "    if kind == int:\n"
+        "        return 'integer'\n"
+        "    elif kind == list:\n"
+        "        return 'array'\n"
+        "    return 'string'\n"
+    )
+    rows = "".join(
+        f"    assert name({kind}) == {word!r}\n"
+        for kind, word in (("int", "integer"), ("str", "string"), ("dict", "object"), ("list", "array"))
+    )
+    project = bench({"name.py": text, "test_name.py": f"from name import name\n\n\ndef test_name():\n{rows}"})
+    result = project.search(seconds=60.0)
+    assert result.candidates, result.reason
+    assert b"kind == dict" in result.candidates[0].patched and b"'object'" in result.candidates[0].patched
+
+
 def test_a_missing_value_is_composed_of_several_parts(bench: Open) -> None:
     text = "def area(width, height, border):\n    inner = width * height\n    return inner\n"
     cases = [(w, h, b, w * h - b // 2) for w, h, b in ((4, 5, 3), (10, 10, 0), (10, 8, 9), (7, 9, 4))]

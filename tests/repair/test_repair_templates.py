@@ -214,6 +214,10 @@ REPAIRS = {
         "def f(x):\n    try:\n        g(x)\n    except ValueError as error:\n        return str(error)\n",
     ),
     "unformatted": ("def f(name):\n    return 'hello {name}'\n", "def f(name):\n    return f'hello {name}'\n"),
+    "unformatted over lines": (
+        "def f(a, b):\n    return ('one {a} '\n        'two '\n        \"three {b.c}\")\n",
+        "def f(a, b):\n    return (f'one {a} '\n        'two '\n        f\"three {b.c}\")\n",
+    ),
     "message": ("def f(name):\n    return f'@ {name}'\n", "def f(name):\n    return f' @ {name}'\n"),
     "quoted": ("def f(x):\n    return \"no '{x}'\".format(x=x)\n", "def f(x):\n    return 'no {x!r}'.format(x=x)\n"),
     "progress": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -225,7 +226,7 @@ class _Maker:
             yield 1.0, text, "guard"
         if context.in_loop(statement):
             yield from ((1.0, "continue", "guard"), (1.0, "break", "guard"))
-        for at, text in enumerate(self._donors()[:_MOST_DONORS]):
+        for at, text in enumerate(self._donors()[: _MOST_DONORS + 8]):
             yield 1 / (1 + 0.1 * at), text, "branch"
 
     def _returns(self) -> list[str]:
@@ -254,7 +255,17 @@ class _Maker:
                 near.append((abs(node.lineno - own), context.text(node)))
         numbers = [name for name in self._stored() if context.may_be(name, NUMBER)]
         moved = [f"{name} {sign}= 1" for name in numbers[:3] for sign in "+-"]
-        return list(dict.fromkeys([*(text for _, text in sorted(near)), *moved]))
+        own = [text for _, text in sorted(near)]
+        return list(dict.fromkeys([*own[:_MOST_DONORS], *moved, *self._renamed(own[:3])]))
+
+    def _renamed(self, texts: list[str]) -> Iterator[str]:
+        """The statements with one of their names exchanged for another of its kind."""
+        kinds = self.context.kinds
+        for text in texts:
+            for name in self._stored()[:6]:
+                for other in self._stored()[:6] if re.search(rf"\b{name}\b", text) else ():
+                    if other != name and kinds.get(name, set()) & kinds.get(other, set()):
+                        yield re.sub(rf"\b{name}\b", other, text)
 
     def _stored(self) -> list[str]:
         """Local names that the function gives values to, in reach here."""

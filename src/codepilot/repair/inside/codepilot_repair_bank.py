@@ -91,7 +91,7 @@ class Bank:
         self.seen: set[Any] = set()
         self.made: list[Made] = []
         self.mixed: list[Made] = []
-        """Leaves that hold now this, now that."""
+        """Leaves that hold now this, now that, or types."""
         self.conditions: Any = None
 
     def leaves(self, atoms: Sequence[str], attributes: Sequence[str], stale: Sequence[str] = ()) -> None:
@@ -140,7 +140,8 @@ class Bank:
         self.seen.add(key)
         made.kind = kind_of(made.values)
         if made.kind in ("", "callable"):
-            self.mixed += [made] if made.size == 1 and not made.kind else []
+            types = made.kind and all(isinstance(value, type) for value in made.values)
+            self.mixed += [made] if made.size == 1 and (types or not made.kind) else []
             return False
         self.made.append(made)
         return True

@@ -229,6 +229,9 @@ def _typed(made: list[Made], add: Any) -> None:
     for one in made:
         if one.size == 1 and not one.fixed:
             for word, kind in _TYPES:
+                if isinstance(one.values[0], type):
+                    add(f"{one.text} == {word}", COMPARE, 3, [value is kind for value in one.values])
+                    continue
                 values = [value if value is ERROR else isinstance(value, kind) for value in one.values]
                 if any(value is True for value in values):
                     add(f"isinstance({one.text}, {word})", 20, 3, values)
