@@ -140,6 +140,7 @@ class _Reporter:
                 tried=progress.tried,
                 plausible=progress.plausible,
                 per_sec=progress.per_sec,
+                left_sec=progress.left_sec,
                 best=progress.best,
                 state=progress.state,
             )

@@ -81,8 +81,8 @@ def ending(console: Console, run: Run, patch: bytes, *, applied: bool) -> None:
         failure(console, run.failure, run.run_id)
     if run.parked_until is not None:
         when = datetime.fromtimestamp(run.parked_until / 1e6).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
-        told = f"[yellow]Parked until {when}.[/] A worker goes on then (`codepilot worker`), or resume it yourself."
-        console.print(told, soft_wrap=True)
+        parked = f"[yellow]Parked until {when}.[/] A worker goes on then (`codepilot worker`), or resume it yourself."
+        console.print(parked, soft_wrap=True)
 
 
 def failure(console: Console, problem: Failure, run_id: str | None = None) -> None:

@@ -42,7 +42,8 @@ def describe(event: Event) -> str:
             return f"{before.passed} pass, {red} fail before; repairing {', '.join(targets)}"
         case SearchProgressed() as search:
             best = f" · best: {search.best}" if search.best else ""
-            return f"{search.tried} candidates · {search.per_sec:.0f}/s · {search.plausible} plausible{best}"
+            left = f" · at most {search.left_sec:.0f} s left" if search.left_sec is not None else ""
+            return f"{search.tried} candidates · {search.per_sec:.0f}/s{left} · {search.plausible} plausible{best}"
         case PatchProposed(patch=patch, refused_by=refused_by):
             refused = f" — refused: {refused_by}" if refused_by else ""
             return f"{', '.join(patch.touched_files) or 'no file'} changed{_test_told(patch)}{refused}"

@@ -300,6 +300,8 @@ class SearchProgressed(Contract):
     tried: int
     plausible: int
     per_sec: float = 0.0
+    left_sec: float | None = None
+    """What is left of its time, if it goes on to the end of that."""
     best: str = ""
     state: JsonObject = {}
 

@@ -339,6 +339,7 @@ class _Search:
                 tried=self._tried,
                 plausible=len(self._found),
                 per_sec=round(self._tried / spent, 1),
+                left_sec=round(max(0.0, self._deadline - self._reported), 1),
                 best=best,
                 phase=self._phase,
                 state=self._state() if self._digest else self._request.state,

@@ -40,6 +40,7 @@ class Progress:
     best: str
     phase: str
     state: JsonObject
+    left_sec: float = 0.0
 
 
 @dataclass(frozen=True)
