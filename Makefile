@@ -20,12 +20,13 @@ lint:
 	$(PYTHONS)/deptry src
 	$(PYTHONS)/python scripts/export_schemas.py --check
 
-bench:  ## Measure the execution plane and the durable engine beside their peers, and the agent loop; writes docs/benchmarks*.md
+bench:  ## Measure the execution plane and the durable engine beside their peers, the agent loop and the repair search; writes docs/benchmarks*.md
 	@scripts/setup
 	$(PYTHONS)/python -m benchmarks.execution --write docs/benchmarks.md
 	$(PYTHONS)/python -m benchmarks.engine --write docs/benchmarks-engine.md
 	$(PYTHONS)/python -m benchmarks.context --write docs/benchmarks-context.md
 	$(PYTHONS)/python -m benchmarks.turns --write docs/benchmarks-turns.md
+	$(PYTHONS)/python -m benchmarks.repair --write docs/benchmarks-repair.md
 
 SECONDS ?= 180
 torture:  ## Kill, freeze and starve workers for SECONDS, and prove that it changed nothing

@@ -24,6 +24,7 @@ from codepilot.bench.place import open_place
 from codepilot.project import run_tests
 from codepilot.repair import Progress, SearchRequest, search
 
+KINDS = ("function", "class", "package")
 MEMORY_MIB = 1024
 SUITE_SEC = 600.0
 _INTRODUCTION = """\
@@ -36,6 +37,7 @@ of the search: loading the project, watching its tests and all else is in it, be
 
 @dataclass(frozen=True)
 class Kind:
+    short: str
     name: str
     make: Callable[[], Program]
     endless: tuple[str, str]
@@ -107,9 +109,16 @@ def measure(program: Program, seconds: float, workers: int) -> Run:
 
 def kinds(modules: int, tests: int) -> list[Kind]:
     return [
-        Kind("one function, plain tests", function, ("== [(1, 3)]", "== 'nothing gives this'"), 2000),
-        Kind("a class, tests with fixtures", classes, ("balance == -50", "balance == 'nothing gives this'"), 1000),
+        Kind("function", "one function, plain tests", function, ("== [(1, 3)]", "== 'nothing'"), 2000),
         Kind(
+            "class",
+            "a class, tests with fixtures",
+            classes,
+            ("balance == -50", "balance == 'nothing gives this'"),
+            1000,
+        ),
+        Kind(
+            "package",
             f"{modules} modules, {tests} tests",
             lambda: package(modules, tests),
             ("module7.Basket7(10).add(1000, 2).sum() == 1800", "module7.Basket7(10).add(1000, 2) == 'nothing'"),
@@ -124,10 +133,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long each search may take")
     parser.add_argument("--modules", type=int, default=500, help="how many modules the large package has")
     parser.add_argument("--tests", type=int, default=2000, help="how many tests it has")
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=KINDS, help="leave the others out")
     parser.add_argument("--workers", type=int, default=2, help="how many candidates run at once")
     options = parser.parse_args(arguments)
     quiet, rows, goals = Quiet(), [], []
-    for kind in kinds(options.modules, options.tests):
+    for kind in (kind for kind in kinds(options.modules, options.tests) if kind.short in options.only):
         print(f"searching {kind.name} …", file=sys.stderr)
         quiet.look()
         program = kind.make()
@@ -160,6 +170,7 @@ def _row(kind: Kind, mended: Run, endless: Run) -> list[str]:
 def _page(options: argparse.Namespace, quiet: Quiet, rows: list[list[str]], goals: list[list[str]]) -> str:
     command = f"python -m benchmarks.repair --seconds {options.seconds:g}"
     command += f" --modules {options.modules} --tests {options.tests}" if options.modules != 500 else ""
+    command += "" if tuple(options.only) == KINDS else f" --only {' '.join(options.only)}"
     command += f" --write {options.write}" if options.write is not None else ""
     facts = [("Command", f"`{command}`"), *described({})[:-1], ("Load", str(quiet))]
     head = ["", "repaired after", "candidates", "trying from", "tried", "a second", "while trying", "peak MiB"]

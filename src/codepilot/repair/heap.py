@@ -126,8 +126,8 @@ def _idle(node: ast.AST) -> bool:
     if isinstance(node, ast.BoolOp):
         return len({shape(value) for value in node.values}) < len(node.values)
     if isinstance(node, ast.Compare):
-        left, right = node.left, node.comparators[0]
-        return len(node.ops) == 1 and left.__class__ is right.__class__ and shape(left) == shape(right)
+        one, other = node.left, node.comparators[0]
+        return len(node.ops) == 1 and one.__class__ is other.__class__ and shape(one) == shape(other)
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Name | ast.Attribute | ast.Subscript)
     if not isinstance(node, ast.BinOp):
