@@ -20,6 +20,16 @@ TARGET = "tests/test_price.py::test_discount"
 DONE = '<result>{"rationale": "A percentage is a hundredth.", "confidence": 0.9}</result>'
 
 
+WEAKER = (
+    "--- a/tests/test_price.py\n+++ b/tests/test_price.py\n@@ -9,2 +9,2 @@\n def test_discount():\n"
+    "-    assert total([1000], discount=20) == 800\n+    assert total([1000], discount=20)\n"
+)
+BROKEN = (
+    "--- a/shop/price.py\n+++ b/shop/price.py\n@@ -12,2 +12,2 @@\n def cheapest(prices):\n"
+    "-    return min(prices) if prices else None\n+    return min(prices\n"
+)
+
+
 def act(code: str) -> str:
     return f"```python\n{code}\n```"
 
@@ -123,12 +133,12 @@ def test_repairs_are_found_for_the_model_and_nothing_is_changed(place: Place) ->
 
 
 def test_what_a_model_proposes_is_tried_and_ranked_with_the_rest(place: Place) -> None:
-    """Of two proposals the wrong one is not offered; the right one, which no template makes, is the first."""
+    """Of two proposals the wrong one is not offered; the right one, which no template makes, is."""
     text = place.text("shop/price.py")
     good, bad = change(text, "int(sum(prices) * (1 - discount / 100))"), change(text, "amount - discount")
     code = f"for one in find_repairs(proposals=[{bad!r}, {good!r}]):\n    print(one['diff'])"
     (offered,) = seen(place, code)
-    assert "int(sum(prices) * (1 - discount / 100))" in offered.split("+++ b/shop/price.py")[1]
+    assert "int(sum(prices) * (1 - discount / 100))" in offered
     assert "amount - discount\n" not in offered
     assert place.text("shop/price.py") == text
 
@@ -138,6 +148,11 @@ def test_what_a_model_proposes_is_tried_and_ranked_with_the_rest(place: Place) -
     [
         ("nothing of a diff", "PatchError|patch|diff"),
         ("--- a/shop/none.py\n+++ b/shop/none.py\n@@ -1 +1 @@\n-x\n+y\n", "shop/none.py"),
+        ("--- /etc/passwd\n+++ /etc/passwd\n@@ -1 +1 @@\n-x\n+y\n", "etc/passwd"),
+        ("--- a/../up.py\n+++ b/../up.py\n@@ -1 +1 @@\n-x\n+y\n", r"\.\./up.py"),
+        ("--- /dev/null\n+++ b/new.py\n@@ -0,0 +1 @@\n+x = 1\n", "one file that exists"),
+        (WEAKER, "may not change it"),
+        (BROKEN, "would not be Python"),
     ],
 )
 def test_a_proposal_that_is_no_change_of_a_file_is_an_error_the_model_reads(place: Place, diff: str, why: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 from typing import Any
 
@@ -11,6 +12,7 @@ from codepilot.core.events import EventType, RepairsSought
 from codepilot.core.failures import CodePilotError, FailureKind, Origin
 from codepilot.repair import Candidate, SearchRequest, search
 from codepilot.skills import PatchError, patch_tree
+from codepilot.verify import configures_runner, is_test
 
 MOST_SEC = 60.0
 MOST = 20
@@ -69,14 +71,22 @@ def _changed(desk: Desk, diff: str) -> tuple[str, bytes]:
         except UnicodeDecodeError as error:
             raise PatchError(f"{path} is not UTF-8: {error}") from error
         except CodePilotError as error:
+            if error.failure.handling.origin is Origin.PLATFORM:
+                raise
             if error.kind is FailureKind.PATH_NOT_FOUND:
                 return None
-            raise
+            raise PatchError(error.failure.message) from error
 
-    files = [(path, text) for path, text in patch_tree(diff, read).files.items() if text is not None]
-    if len(files) != 1:
-        raise PatchError(f"a proposal changes one file; this one changes {len(files)}")
-    path, text = files[0]
+    files = patch_tree(diff, read).files
+    path, text = next(iter(files.items()), ("", None))
+    if len(files) != 1 or text is None or read(path) is None:
+        raise PatchError("a proposal changes one file that exists")
+    if is_test(path) or configures_runner(path):
+        raise PatchError(f"{path} judges the repair: a proposal may not change it")
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise PatchError(f"{path} would not be Python any more: {error}") from error
     return path, text.encode()
 
 

@@ -43,6 +43,7 @@ _DOUBTS: dict[str, float] = {
     "synthesis.guard": 0.5,
     "synthesis.branch": 0.5,
     "symmetry.again": 0.7,
+    "proposed": 0.7,
 }
 """What a template that only makes tests pass is worth beside one that states an intention."""
 _MENDS = 4.0

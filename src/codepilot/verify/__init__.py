@@ -20,7 +20,7 @@ from codepilot.verify.checks import review
 from codepilot.verify.flags import flagged
 from codepilot.verify.gate import Baseline, run_baseline, run_gate
 from codepilot.verify.generated import Finding, Scan, scan_generated
-from codepilot.verify.guarded import is_test
+from codepilot.verify.guarded import configures_runner, is_test
 from codepilot.verify.proof import ENVIRONMENTAL, Create, Measure, Strength, Worth, judged_tree, prove, worth
 from codepilot.verify.record import write_record
 from codepilot.verify.report import (
@@ -58,6 +58,7 @@ __all__ = [
     "baseline_verdict",
     "check_bundle",
     "compare",
+    "configures_runner",
     "exit_code",
     "exit_code_of",
     "fails",
