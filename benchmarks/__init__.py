@@ -5,6 +5,6 @@
 less to say. Every measured thing runs in a process of its own (`drivers/`), which does its own timing; all take turns,
 round after round, so that whatever else the machine does hits all alike.
 
-`python -m benchmarks.repair --write docs/benchmarks-repair.md` measures the repair search: candidates a second, the time
-until candidates are tried and until a repair is there, and memory, on three kinds of project.
+`python -m benchmarks.repair --write docs/benchmarks-repair.md` measures the repair search: candidates a second, when
+the first are tried, when a repair is there, and memory, on three kinds of project.
 """

@@ -139,6 +139,7 @@ class _Search:
         for proposal in compositions(trial, known, seconds, self._position, lambda: bool(self._trusted())):
             if time.monotonic() < self._deadline and len(self._trusted()) < ENOUGH:
                 self._keep(trial, proposal, known.related)
+        self._tried += trial.composed
 
     def _try_late(self, trial: Trial, related: Related) -> None:
         """Those that were taken for endless once more, with patience: slow is not wrong."""

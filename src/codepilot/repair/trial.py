@@ -57,6 +57,8 @@ class Trial:
     places: int = 1
     """How many candidates may run at once."""
     losses: int = 0
+    composed: int = 0
+    """Programs that were tried while sketches were filled."""
 
     def __enter__(self) -> Trial:
         self._snapshot = self.executor.snapshot(self.workspace).snapshot
@@ -158,8 +160,13 @@ class Trial:
         """What fills the sketches of a function; what was found before a worker was lost still counts."""
         found: list[tuple[int, str]] = []
         try:
-            for answer in self._worker("warm").compose(unit, request, time.monotonic() + seconds + _WEIGH_SEC):
-                found.append(answer)
+            worker = self._worker("warm")
+            self.composed -= worker.composed
+            try:
+                for answer in worker.compose(unit, request, time.monotonic() + seconds + _WEIGH_SEC):
+                    found.append(answer)
+            finally:
+                self.composed += worker.composed
         except WorkerLost as lost:
             self._lose(lost)
         return found

@@ -148,6 +148,8 @@ class Worker:
     """How many candidates may run at once."""
     tick: Callable[[], None] = lambda: None
     """Called while waiting; may raise."""
+    composed: int = 0
+    """Programs that were tried while sketches were filled."""
     collected: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     loaded: tuple[str, ...] = ()
@@ -307,6 +309,7 @@ class Worker:
         asked = {**request, "op": "compose", "unit": "0", "units": {"0": _described(unit)}}
         self._write(json.dumps(asked).encode() + b"\n")
         while "done" not in (message := self._read(deadline)):
+            self.composed += int(_number(message.get("ran")))
             sketch, text = message.get("sketch"), message.get("text")
             if isinstance(sketch, int) and isinstance(text, str):
                 yield sketch, text

@@ -70,6 +70,7 @@ class Composer:
         self.atoms, self.attributes = message["atoms"], message["attributes"]
         self.deadline = message["until"]
         self.first = message["from"]
+        self.ran = 0
         name = self.unit["qualname"].rpartition(".")[2]
         key = (self.unit["path"], self.unit["line"], name)
         entered = (self.unit["line"], name) in worker.entered.get(self.unit["path"], ())
@@ -91,7 +92,8 @@ class Composer:
                 if sketch.get("dead") or [level, at] < self.first:
                     continue
                 self.say(begin=TURN_SEC)
-                self.say(at=[level, at])
+                self.say(at=[level, at], ran=self.ran)
+                self.ran = 0
                 self._fill(sketch, EFFORTS[level])
                 for function, code in before:
                     function.__code__ = code
@@ -146,6 +148,7 @@ class Composer:
     def _judge(self) -> tuple[bool, tuple[int, ...]]:
         """Whether all tests pass, and how far they came."""
         worker = self.worker
+        self.ran += 1
         for index, name in enumerate(self.tests):
             self.say(begin=2 * worker.limit(name)[1])
             error: BaseException | None
@@ -292,6 +295,7 @@ def compose(worker: Any, message: dict[str, Any]) -> None:
     def take(said: dict[str, Any]) -> None:
         if "at" in said:
             place[:] = said["at"]
+            worker.channel.send(ran=said.get("ran", 0))
         else:
             found.append(said)
             worker.channel.send(**said)
@@ -310,5 +314,6 @@ def _compose(worker: Any, message: dict[str, Any], say: Say, folder: str) -> Non
     worker.guard.arm(strict=True)
     worker.suite.private(folder)
     worker.patience = 1.0
-    Composer(worker, message, say).run()
-    say(at=[len(EFFORTS), 0])
+    composer = Composer(worker, message, say)
+    composer.run()
+    say(at=[len(EFFORTS), 0], ran=composer.ran)
