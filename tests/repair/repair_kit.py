@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from codepilot.repair import Progress, SearchRequest, SearchResult, search
 from codepilot.repair.heap import Proposal
 from codepilot.repair.rank import Plausible
 from codepilot.repair.source import Edit, Source
-from codepilot.repair.worker import Evidence
+from codepilot.repair.trial import Trial
+from codepilot.repair.worker import Evidence, Job, Ruling, Selection
 from codepilot.sandbox import choose
 from codepilot.workspace import Entry, ObjectStore
 
@@ -84,6 +86,34 @@ def open_bench(folder: Path, files: Mapping[str, str | bytes]) -> Bench:
     baseline = run_tests(executor, "w", project, timeout_sec=100.0)
     assert baseline.status == "finished", baseline.message + baseline.log_tail
     return Bench(executor, project, baseline, contents, tree)
+
+
+def trial_of(project: Bench, places: int = 2, seconds: float = 100.0) -> Trial:
+    """All tests of the project, ready to judge changes of it."""
+    deadline = time.monotonic() + seconds
+    return Trial(
+        project.executor, "w", project.project, project.baseline.collected, deadline, lambda: None, places=places
+    )
+
+
+def job_of(project: Bench, path: str, old: str, new: str, selection: Selection, number: int = 0) -> Job:
+    """A change of the first place where the old text stands."""
+    source = Source.read(path, project.files[path])
+    at = source.text.index(old)
+    edit, unit = Edit(at, at + len(old), new, "test"), source.unit_at(at)
+    return Job(number, source, edit, selection, unit if unit and unit.holds(edit) else None)
+
+
+def rulings(project: Bench, path: str, changes: Sequence[tuple[str, str]], places: int = 2) -> list[Ruling]:
+    """How the targets judge each change of the file."""
+    targets = project.baseline.red
+    jobs = [job_of(project, path, *change, Selection(targets), number) for number, change in enumerate(changes)]
+    with trial_of(project, places) as trial:
+        trial.start()
+        trial.trace(project.baseline.collected, alone=targets)
+        found = trial.judge(jobs)
+    assert project.unchanged()
+    return [found[number] for number in range(len(jobs))]
 
 
 def plausible_of(position: int, evidence: Evidence, score: float = 0.5, witnesses: int = 3) -> Plausible:

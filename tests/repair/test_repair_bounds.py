@@ -9,14 +9,12 @@ from collections.abc import Callable, Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from repair_kit import Bench
+from repair_kit import Bench, rulings
 
 from codepilot.repair.heap import Proposal
 from codepilot.repair.inside.codepilot_repair_steps import NAME, conditions, counted
 from codepilot.repair.patience import EVERY, spread
 from codepilot.repair.source import Edit, Source
-from codepilot.repair.trial import Trial
-from codepilot.repair.worker import Job, Ruling, Selection
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 
@@ -52,25 +50,6 @@ def test_dear_candidates_are_spread_and_none_is_lost(dear: list[bool]) -> None:
     cheap = sum(not one for one in dear)
     early = [one for one in found[:cheap] if one.edit.template == "dear"]
     assert len(early) <= len(dear) // EVERY
-
-
-def rulings(project: Bench, path: str, changes: list[tuple[str, str]], places: int = 2) -> list[Ruling]:
-    """How the targets judge each change of the file."""
-    source = Source.read(path, project.files[path])
-    targets = project.baseline.red
-    jobs = []
-    for number, (old, new) in enumerate(changes):
-        at = source.text.index(old)
-        edit = Edit(at, at + len(old), new, "test")
-        unit = source.unit_at(at)
-        jobs.append(Job(number, source, edit, Selection(targets), unit if unit and unit.holds(edit) else None))
-    tests, deadline = project.baseline.collected, time.monotonic() + 100.0
-    with Trial(project.executor, "w", project.project, tests, deadline, lambda: None, places=places) as trial:
-        trial.start()
-        trial.trace(tests, alone=targets)
-        found = trial.judge(jobs)
-    assert project.unchanged()
-    return [found[number] for number in range(len(jobs))]
 
 
 HALVES = {

@@ -185,11 +185,16 @@ def _edited(items: list[Any], more: Callable[[], Any], source: random.Random) ->
     return items
 
 
-def agreeing(examples: list[list[str]], names: dict[str, Any]) -> dict[str, int]:
-    """How many of the documentation's examples can be tried here, and how many of those hold."""
+def agreeing(
+    examples: list[list[str]], names: dict[str, Any], afresh: Callable[[], None] = lambda: None
+) -> dict[str, int]:
+    """How many of the documentation's examples can be tried here, and how many of those hold.
+
+    `afresh` is called before each, so that none is told by what another used up.
+    """
     held = promised = 0
     for call, want in examples:
-        ended, value = _timed(lambda call=call: eval(call, dict(names)))  # type: ignore[misc]
+        ended, value = _timed(lambda call=call: eval(call, dict(names)), afresh)  # type: ignore[misc]
         held += ended == "returned" and _equal(value, want)
         promised += not (ended == "raised" and value in ("NameError", "ImportError", "ModuleNotFoundError"))
     return {"held": held, "promised": promised}
@@ -202,12 +207,14 @@ def _equal(value: Any, want: str) -> bool:
         return False
 
 
-def outcomes(function: Callable[..., Any], inputs: list[tuple[Any, ...]]) -> list[str]:
+def outcomes(
+    function: Callable[..., Any], inputs: list[tuple[Any, ...]], afresh: Callable[[], None] = lambda: None
+) -> list[str]:
     """What the function makes of each input: how it ends, with what, and what is left of its arguments."""
     found = []
     for values in inputs:
         given = tuple(copied(value) for value in values)
-        ended, value = _timed(lambda given=given: called(function, given))  # type: ignore[misc]
+        ended, value = _timed(lambda given=given: called(function, given), afresh)  # type: ignore[misc]
         try:
             text = told(value)
         except Exception as error:  # noqa: BLE001 - a result that cannot be shown is known by its error
@@ -237,7 +244,8 @@ def changes(before: list[str], after: list[str]) -> dict[str, float]:
     }
 
 
-def _timed(action: Callable[[], Any]) -> tuple[str, Any]:
+def _timed(action: Callable[[], Any], afresh: Callable[[], None]) -> tuple[str, Any]:
+    afresh()
     signal.setitimer(signal.ITIMER_PROF, CALL_SEC)
     try:
         return "returned", action()

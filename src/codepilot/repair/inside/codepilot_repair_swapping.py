@@ -21,6 +21,12 @@ def prepare(unit: dict[str, Any]) -> None:
     unit["loops"] = conditions(unit["segment"])
 
 
+def unchanged(unit: dict[str, Any], key: str) -> dict[str, Any]:
+    """The job that leaves a function as it is, but for its loops, which count."""
+    end = len(unit["segment"])
+    return {"unit": key, "start": end, "end": end, "text": ""}
+
+
 def swap(
     ground: Ground, job: dict[str, Any], units: dict[str, Any], thorough: bool = False
 ) -> str | list[tuple[Any, Any, Any, Any]]:

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from codepilot.repair.inside.codepilot_repair_children import Say, Turn
     from codepilot.repair.inside.codepilot_repair_ground import Ground
     from codepilot.repair.inside.codepilot_repair_running import reach
-    from codepilot.repair.inside.codepilot_repair_swapping import prepare, put_back, swap
+    from codepilot.repair.inside.codepilot_repair_swapping import prepare, put_back, swap, unchanged
 else:
     from codepilot_repair_children import Turn
     from codepilot_repair_running import reach
-    from codepilot_repair_swapping import prepare, put_back, swap
+    from codepilot_repair_swapping import prepare, put_back, swap, unchanged
 
 MAX_STOPS = 8
 COUNTED = 40
@@ -151,8 +151,7 @@ class Trying:
         ground.guard.arm(strict=True)
         ground.suite.private(folder)
         for key, suite in units.items():
-            job = {"unit": key, "start": 0, "end": 0, "text": ""}
-            old = swap(ground, job, self.units)
+            old = swap(ground, unchanged(self.units[key], key), self.units)
             if isinstance(old, str):
                 continue
             for name in [*self.suites[suite]["targets"], *self.suites[suite]["others"]][:COUNTED]:

@@ -12,13 +12,15 @@ if TYPE_CHECKING:
     from codepilot.repair.inside.codepilot_repair_children import Say
     from codepilot.repair.inside.codepilot_repair_evidence import Calls, agreeing, changes, digest, outcomes, varied
     from codepilot.repair.inside.codepilot_repair_ground import Ground
-    from codepilot.repair.inside.codepilot_repair_swapping import prepare, swap
+    from codepilot.repair.inside.codepilot_repair_swapping import prepare, swap, unchanged
 else:
     from codepilot_repair_evidence import Calls, agreeing, changes, digest, outcomes, varied
-    from codepilot_repair_swapping import prepare, swap
+    from codepilot_repair_swapping import prepare, swap, unchanged
 
 WEIGH_SEC = 4.0
 UNKNOWN_SEC = 1.0
+PATIENCE = 12.0
+"""How long the loops of one call may go round, as a multiple of what a test has at first."""
 
 
 def weigh(ground: Ground, message: dict[str, Any]) -> None:
@@ -34,11 +36,15 @@ def _weigh(ground: Ground, message: dict[str, Any], say: Say, folder: str) -> No
     prepare(unit)
     living = ground.living(unit)
     quiet, wrong = (varied(_calls(ground, message[tests], living)) for tests in ("others", "targets"))
-    before = outcomes(living[0], quiet) if living else []
-    if living and not isinstance(swap(ground, message["job"], message["units"]), str):
-        documented = agreeing(message["examples"], living[0].__globals__)
-        after = outcomes(living[0], quiet)
-        name = digest([*after, *outcomes(living[0], wrong)])
+    afresh = functools.partial(ground.steps.allow, "", "", PATIENCE)
+    # The base counts its rounds as the candidate does, so that both end at the same one.
+    if isinstance(swap(ground, unchanged(unit, message["job"]["unit"]), message["units"]), str):
+        return
+    before = outcomes(living[0], quiet, afresh)
+    if not isinstance(swap(ground, message["job"], message["units"]), str):
+        documented = agreeing(message["examples"], living[0].__globals__, afresh)
+        after = outcomes(living[0], quiet, afresh)
+        name = digest([*after, *outcomes(living[0], wrong, afresh)])
         say(behaviour=name, **documented, **changes(before, after))
 
 
