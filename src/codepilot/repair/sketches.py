@@ -255,8 +255,8 @@ class _Maker:
                 near.append((abs(node.lineno - own), context.text(node)))
         numbers = [name for name in self._stored() if context.may_be(name, NUMBER)]
         moved = [f"{name} {sign}= 1" for name in numbers[:3] for sign in "+-"]
-        own = [text for _, text in sorted(near)]
-        return list(dict.fromkeys([*own[:_MOST_DONORS], *moved, *self._renamed(own[:3])]))
+        rows = [text for _, text in sorted(near)]
+        return list(dict.fromkeys([*rows[:_MOST_DONORS], *moved, *self._renamed(rows[:3])]))
 
     def _renamed(self, texts: list[str]) -> Iterator[str]:
         """The statements with one of their names exchanged for another of its kind."""
