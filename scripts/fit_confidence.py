@@ -1,7 +1,8 @@
 """Fit the confidence to results of `codepilot bench repair --search-only`: fit_confidence.py RESULTS... [--write].
 
-Logistic regression on the signs of first offers, drawn towards zero (`--draw`), each sign held to the side that it can
-mean. Each set counts the same, however many bugs it has. Shown is how the fit does on bugs it was not fitted to.
+Logistic regression on the signs of first offers, drawn towards the present weights (`--draw`: what was hardly seen
+stays as it is), each sign held to the side that it can mean. Each set counts the same, however many bugs it has.
+Shown is how the fit does on bugs it was not fitted to.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def seen(rows: Sequence[Mapping[str, object]]) -> list[Seen]:
     found = []
     for row in latest.values():
         signs, correct = row.get("signs"), row.get("correct")
-        if isinstance(signs, dict) and signs and isinstance(correct, list) and correct:
+        if isinstance(signs, dict) and set(signs) >= set(SIGNS) and isinstance(correct, list) and correct:
             found.append(Seen(str(row["set"]), signs, bool(correct[0])))
     return found
 
@@ -61,9 +62,10 @@ def fitted(cases: Sequence[Seen], draw: float) -> dict[str, float]:
     rows = [[1.0, *(case.signs.get(name, 0.0) / scales[name] for name in SIGNS)] for case in cases]
     shares = [1 / sizes[case.set] / len(sizes) for case in cases]
     sides = [0, *(1 if name in FOR else -1 for name in SIGNS)]
-    weights = [0.0] * len(sides)
+    present = [WEIGHTS["bias"], *(WEIGHTS.get(name, 0.0) * scales[name] for name in SIGNS)]
+    weights = list(present)
     for _ in range(STEPS):
-        slope = [0.0, *(draw * weight for weight in weights[1:])]
+        slope = [draw * (weight - old) for weight, old in zip(weights, present, strict=True)]
         for row, share, case in zip(rows, shares, cases, strict=True):
             error = share * (chance(sum(map(operator.mul, weights, row))) - case.right)
             slope = [one + error * value for one, value in zip(slope, row, strict=True)]
@@ -98,7 +100,7 @@ def told(title: str, pairs: Sequence[tuple[float, bool]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("results", nargs="+", type=Path)
-    parser.add_argument("--draw", type=float, default=0.01)
+    parser.add_argument("--draw", type=float, default=0.05)
     parser.add_argument("--write", action="store_true", help="write confidence.json; otherwise show what would change")
     asked = parser.parse_args()
     cases = seen([json.loads(line) for path in asked.results for line in path.read_text("utf-8").splitlines()])

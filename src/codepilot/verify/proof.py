@@ -25,7 +25,7 @@ STRONG_SCORE = 0.75
 """The share of mutants of the changed code that the tests must notice."""
 STRONG_MUTANTS = 5
 """Fewer mutants than this say nothing about the tests."""
-CONFIDENCE_FLOOR = 0.45
+CONFIDENCE_FLOOR = 0.6
 """The agent's own confidence below which nothing is called confirmed."""
 
 ENVIRONMENTAL = frozenset(
