@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import queue
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 from codepilot.executor import Executor, StartProcess
 from codepilot.project import Project, environment
+from codepilot.repair.heard import (
+    Garbled,
+    Outflow,
+    count,
+    message,
+    number,
+    numbered_lines,
+    places,
+    share,
+    strings,
+    text,
+    wholes,
+)
 from codepilot.repair.localise import TestTrace
 from codepilot.repair.source import Edit, Source, Unit
 from codepilot.sandbox import Limits, Process
@@ -42,7 +55,10 @@ sys.path.insert(0, os.getcwd())
 module.main()
 """
 """Loads the worker's parts from standard input, before the project's own files can be taken for the library's."""
-_MAX_LINE = 32 << 20
+_MAX_ANSWER = 256 << 20
+"""Bytes that may answer one request."""
+_MAX_REACH = 8
+_MAX_NAME, _MAX_BEHAVIOUR = 200, 64
 TICK = 0.2
 Mode = Literal["warm", "cold"]
 Outcome = Literal["passed", "failed", "timeout", "died", "invalid", "cold"]
@@ -158,9 +174,8 @@ class Worker:
 
     def start(self, deadline: float) -> bool:
         """Whether the tests could be collected."""
-        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._ended = threading.Event()
         left = max(1.0, deadline - time.monotonic())
+        self._heard, self._damaged = 0, False
         self._process: Process = self.executor.start_process(
             StartProcess(
                 workspace=self.workspace,
@@ -169,7 +184,7 @@ class Worker:
                 limits=Limits(wall_sec=left + 60.0, cpus=float(self.places)),
             )
         )
-        threading.Thread(target=self._pump, args=(self._process.stdout, self._lines, self._ended), daemon=True).start()
+        self._outflow = Outflow(self._process.stdout, self._process.kill)
         names = [f"codepilot_repair_{part}" for part in _PARTS]
         code = json.dumps([(name, (_INSIDE / f"{name}.py").read_text("utf-8")) for name in names]).encode()
         header = {
@@ -185,26 +200,21 @@ class Worker:
             "places": self.places,
         }
         self._write(b"%08d" % len(code) + code + json.dumps(header).encode() + b"\n")
-        message = self._read(deadline)
-        self.collected = _strings(message.get("tests"))
-        self.errors = _strings(message.get("errors"))
-        self.loaded = _strings(message.get("modules"))
-        self.entered = _lines(message.get("entered"))
-        return message.get("ready") is True
+        return self._told(deadline)
 
-    @staticmethod
-    def _pump(stdout: BinaryIO, lines: queue.SimpleQueue[bytes | None], ended: threading.Event) -> None:
-        """Move lines off the pipe until it ends or is closed."""
-        try:
-            while line := stdout.readline(_MAX_LINE):
-                lines.put(line)
-                if line.startswith(b'{"done"'):
-                    ended.set()
-        except (OSError, ValueError):
-            return
-        finally:
-            lines.put(None)
-            ended.set()
+    def _told(self, deadline: float) -> bool:
+        """Take what it says of the project; whether it is ready."""
+        with _understood():
+            told = self._read(deadline)
+            self.collected = strings(told.get("tests"))
+            self.errors = strings(told.get("errors"))
+            self.loaded = strings(told.get("modules"))
+            self.entered = numbered_lines(told.get("entered"))
+        return told.get("ready") is True
+
+    def _ask(self, request: Mapping[str, Any]) -> None:
+        self._heard = 0
+        self._write(json.dumps(request).encode() + b"\n")
 
     def _write(self, data: bytes) -> None:
         try:
@@ -213,24 +223,28 @@ class Worker:
         except (OSError, ValueError) as error:
             raise WorkerLost(self.last_words()) from error
 
+    def _said(self, deadline: float) -> Iterator[dict[str, Any]]:
+        """What answers the request, up to its end."""
+        while "done" not in (said := self._read(deadline)):
+            yield said
+        self._damaged = said.get("damaged") is True
+
     def _read(self, deadline: float) -> dict[str, Any]:
         line = self._next_line(deadline)
         if line is None:
-            raise WorkerLost(self.last_words())
-        try:
-            message = json.loads(line)
-        except ValueError:
-            raise WorkerLost("it said something that is not JSON") from None
-        if not isinstance(message, dict):
-            raise WorkerLost("it said something that is not a message")
-        return message
+            raise WorkerLost("it flooded the host" if self._outflow.flooded else self.last_words())
+        self._heard += len(line)
+        if self._heard > _MAX_ANSWER:
+            raise WorkerLost("it said more than can be an answer")
+        return message(line)
 
     def _next_line(self, deadline: float) -> bytes | None:
         while (left := deadline - time.monotonic()) > 0:
+            self.tick()
             try:
-                return self._lines.get(timeout=min(left, TICK))
+                return self._outflow.get(min(left, TICK))
             except queue.Empty:
-                self.tick()
+                continue
         raise WorkerLost("it did not answer in time")
 
     def last_words(self) -> str:
@@ -241,9 +255,13 @@ class Worker:
     def trace(self, tests: Sequence[str], alone: Sequence[str], deadline: float, seconds: float) -> Iterator[TestTrace]:
         """Run each test on the base: those named in `alone` each by itself, the others while there is time."""
         request = {"op": "trace", "tests": list(tests), "alone": list(alone), "seconds": seconds}
-        self._write(json.dumps(request).encode() + b"\n")
-        while "done" not in (message := self._read(deadline)):
-            yield _trace(message)
+        self._ask(request)
+        asked = set(tests)
+        with _understood():
+            for said in self._said(deadline):
+                trace = trace_of(said)
+                if trace.test in asked:
+                    yield trace
 
     def post(self, jobs: Sequence[Job], single: bool = False, patience: float = 1.0) -> None:
         """Have the jobs tried; `answers` tells how they ended. With `single`, one after the other, each by itself.
@@ -261,24 +279,23 @@ class Worker:
             "single": single,
             "patience": patience,
         }
-        self._ended.clear()
-        self._write(json.dumps(request).encode() + b"\n")
+        self._outflow.idle.clear()
+        self._ask(request)
 
     @property
     def ended(self) -> bool:
         """Whether it has done what it was asked for, and waits."""
-        return self._ended.is_set()
+        return self._outflow.idle.is_set()
 
     def answers(self, jobs: Sequence[Job], deadline: float) -> Iterator[Ruling]:
         """One ruling for each of the posted jobs, as they come."""
         known = {job.number for job in jobs}
-        while "done" not in (message := self._read(deadline)):
-            verdicts = message.get("verdicts")
-            for verdict in verdicts if isinstance(verdicts, list) else ():
-                ruling = _ruling(verdict)
-                if ruling is not None and ruling.number in known:
-                    yield ruling
-        if message.get("damaged") is True:
+        with _understood():
+            for said in self._said(deadline):
+                for ruling in rulings_of(said):
+                    if ruling.number in known:
+                        yield ruling
+        if self._damaged:
             raise WorkerLost("a candidate changed the project's files")
 
     def weigh(self, job: Job, promises: Sequence[tuple[str, str]], deadline: float) -> Evidence:
@@ -292,80 +309,71 @@ class Worker:
             "others": list(job.selection.others[:12]),
             "examples": [list(promise) for promise in promises],
         }
-        self._write(json.dumps(request).encode() + b"\n")
+        self._ask(request)
         found = Evidence()
-        while "done" not in (message := self._read(deadline)):
-            found = Evidence(
-                min(len(promises), int(_number(message.get("promised")))),
-                int(_number(message.get("held"))),
-                str(message.get("behaviour", "")),
-                _share(message.get("kept")),
-                _share(message.get("broken")),
-            )
+        with _understood():
+            for said in self._said(deadline):
+                found = evidence_of(said, len(promises))
         return found
 
     def compose(self, unit: Unit, request: Mapping[str, Any], deadline: float) -> Iterator[tuple[int, str]]:
         """Expressions that fill the request's sketches, each with the number of its sketch."""
         asked = {**request, "op": "compose", "unit": "0", "units": {"0": _described(unit)}}
-        self._write(json.dumps(asked).encode() + b"\n")
-        while "done" not in (message := self._read(deadline)):
-            self.composed += int(_number(message.get("ran")))
-            sketch, text = message.get("sketch"), message.get("text")
-            if isinstance(sketch, int) and isinstance(text, str):
-                yield sketch, text
+        self._ask(asked)
+        with _understood():
+            for said in self._said(deadline):
+                self.composed += count(said.get("ran"))
+                if "sketch" in said:
+                    yield count(said["sketch"]), text(said.get("text"))
 
     def close(self) -> None:
         if hasattr(self, "_process"):
             self._process.kill()
 
 
-def _ruling(message: object) -> Ruling | None:
-    if not isinstance(message, dict):
-        return None
-    number, outcome, test = message.get("n"), message.get("verdict"), message.get("test")
-    kind, lines = message.get("kind"), message.get("lines")
-    if not isinstance(number, int) or outcome not in _OUTCOMES:
-        return None
-    reach = [message.get("passed"), *(lines if isinstance(lines, list) else ())]
-    return Ruling(
-        number,
-        outcome,
-        test if isinstance(test, str) else None,
-        kind if isinstance(kind, str) else "",
-        tuple(place for place in reach if isinstance(place, int)),
+@contextlib.contextmanager
+def _understood() -> Iterator[None]:
+    """Whatever cannot be understood is the same as silence."""
+    try:
+        yield
+    except Garbled as error:
+        raise WorkerLost(str(error)) from error
+
+
+def rulings_of(said: Mapping[str, Any]) -> Iterator[Ruling]:
+    verdicts = said.get("verdicts")
+    for verdict in verdicts if isinstance(verdicts, list) else ():
+        if not isinstance(verdict, dict) or verdict.get("verdict") not in _OUTCOMES:
+            raise Garbled("it gave a verdict that is none")
+        reach = [count(verdict.get("passed")), *wholes(verdict.get("lines"))] if "passed" in verdict else []
+        yield Ruling(
+            count(verdict.get("n")),
+            verdict["verdict"],
+            text(verdict.get("test")) or None,
+            text(verdict.get("kind"), _MAX_NAME),
+            tuple(reach[:_MAX_REACH]),
+        )
+
+
+def evidence_of(said: Mapping[str, Any], asked: int) -> Evidence:
+    promised = count(said.get("promised"), asked)
+    return Evidence(
+        promised,
+        count(said.get("held"), promised),
+        text(said.get("behaviour"), _MAX_BEHAVIOUR),
+        share(said.get("kept")),
+        share(said.get("broken")),
     )
 
 
-def _strings(value: object) -> tuple[str, ...]:
-    return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
-
-
-def _share(value: object) -> float:
-    return min(1.0, max(0.0, _number(value)))
-
-
-def _lines(value: object) -> dict[str, frozenset[int]]:
-    found: dict[str, frozenset[int]] = {}
-    for path, numbers in value.items() if isinstance(value, dict) else ():
-        if isinstance(numbers, list):
-            found[str(path)] = frozenset(number for number in numbers if isinstance(number, int))
-    return found
-
-
-def _trace(message: Mapping[str, Any]) -> TestTrace:
-    frames = message.get("frames")
-    places = [place for place in frames if isinstance(place, list) and len(place) == 2] if frames else []
+def trace_of(said: Mapping[str, Any]) -> TestTrace:
     return TestTrace(
-        test=str(message.get("test")),
-        outcome=str(message.get("outcome")),
-        cpu_sec=_number(message.get("cpu")),
-        wall_sec=_number(message.get("wall")),
-        lines=_lines(message.get("lines")),
-        exception=str(message.get("exception", "")),
-        message=str(message.get("message", "")),
-        frames=tuple((str(path), int(line)) for path, line in places if isinstance(line, int)),
+        test=text(said.get("test")),
+        outcome=text(said.get("outcome"), _MAX_NAME),
+        cpu_sec=number(said.get("cpu")),
+        wall_sec=number(said.get("wall")),
+        lines=numbered_lines(said.get("lines")),
+        exception=text(said.get("exception"), _MAX_NAME),
+        message=text(said.get("message")),
+        frames=places(said.get("frames")),
     )
