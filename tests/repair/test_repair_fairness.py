@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from repair_kit import Bench, job_of, trial_of
+from repair_kit import Bench, job_of, rulings, trial_of
 
 from codepilot.repair.worker import Selection
 
@@ -26,3 +26,23 @@ def test_each_call_that_is_weighed_has_its_own_rounds(bench: Open) -> None:
         evidence = trial.weigh(job, [("down(9000)", "9000")] * 12)
     assert (evidence.promised, evidence.held) == (12, 12)
     assert (evidence.kept, evidence.broken) == (1.0, 0.0)
+
+
+def test_what_a_decorator_made_while_the_project_was_loaded_is_changed_too(bench: Open) -> None:
+    project = bench(
+        {
+            "shop.py": "def fixed(amount):\n    extra = amount + 0\n\n    def around(function):\n"
+            "        def inner(*args):\n            tail = [extra for _ in args]\n"
+            "            return function(*args) + tail[0]\n\n        return inner\n\n    return around\n\n\n"
+            "@fixed(1)\ndef price(n):\n    return n\n",
+            "test_shop.py": "from shop import price\n\n\ndef test_price():\n    assert price(3) == 2\n",
+        }
+    )
+    changes = [
+        ("*args) +", "*args) -"),
+        ("amount + 0", "amount - 2"),
+        ("*args) +", "*args) *"),
+        ("return n", "return 1"),
+    ]
+    found = rulings(project, "shop.py", changes)
+    assert [one.outcome for one in found] == ["passed", "passed", "failed", "passed"]

@@ -8,7 +8,10 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NAME = "__codepilot_step__"
 NEWLINE = re.compile(r"\r\n|\r|\n")
@@ -45,6 +48,28 @@ class Steps:
 
 def conditions(segment: str) -> list[tuple[int, int]]:
     """Where the conditions of `while` loops stand in the text."""
+    return _places(segment, lambda node: [node.test] if isinstance(node, ast.While) else [])
+
+
+def bodies(segment: str) -> list[tuple[int, int]]:
+    """Where the bodies of functions within the text's own one stand, in whole lines where they have their own."""
+    found = []
+    for start, end in _places(segment, _body)[1:]:
+        before = len(segment[:start]) - len(segment[:start].rstrip(" \t\f"))
+        own = start == before or segment[start - before - 1] in "\r\n"
+        following = NEWLINE.match(segment, end)
+        found.append((start - before if own else start, following.end() if own and following else end))
+    return found
+
+
+def _body(node: ast.AST) -> list[Any]:
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return [node.body[0], node.body[-1]]
+    return [node.body] if isinstance(node, ast.Lambda) else []
+
+
+def _places(segment: str, parts: Callable[[ast.AST], list[Any]]) -> list[tuple[int, int]]:
+    """From the first to the last of the parts of each node that has some."""
     try:
         tree = ast.parse(segment)
     except (SyntaxError, ValueError, RecursionError):
@@ -55,8 +80,12 @@ def conditions(segment: str) -> list[tuple[int, int]]:
         row = segment[starts[line - 1] : starts[line] if line < len(starts) else len(segment)]
         return starts[line - 1] + len(row.encode()[:column].decode(errors="ignore"))
 
-    tests: list[Any] = [node.test for node in ast.walk(tree) if isinstance(node, ast.While)]
-    return [(offset(n.lineno, n.col_offset), offset(n.end_lineno, n.end_col_offset)) for n in tests]
+    found = [parts(node) for node in ast.walk(tree)]
+    return [
+        (offset(some[0].lineno, some[0].col_offset), offset(some[-1].end_lineno, some[-1].end_col_offset))
+        for some in found
+        if some
+    ]
 
 
 def counted(segment: str, loops: list[tuple[int, int]], start: int, end: int, text: str) -> str:

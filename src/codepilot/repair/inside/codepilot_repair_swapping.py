@@ -5,20 +5,22 @@ Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 
 from __future__ import annotations
 
+import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from codepilot.repair.inside.codepilot_repair_ground import Ground
     from codepilot.repair.inside.codepilot_repair_running import compile_text
-    from codepilot.repair.inside.codepilot_repair_steps import conditions, counted
+    from codepilot.repair.inside.codepilot_repair_steps import bodies, conditions, counted
 else:
     from codepilot_repair_running import compile_text
-    from codepilot_repair_steps import conditions, counted
+    from codepilot_repair_steps import bodies, conditions, counted
 
 
 def prepare(unit: dict[str, Any]) -> None:
-    """Find out once what every candidate of the function needs: where its loops are."""
+    """Find out once what every candidate of the function needs: where its loops and its inner functions are."""
     unit["loops"] = conditions(unit["segment"])
+    unit["bodies"] = bodies(unit["segment"])
 
 
 def unchanged(unit: dict[str, Any], key: str) -> dict[str, Any]:
@@ -38,22 +40,46 @@ def swap(
     living = ground.living(unit)
     entered = (unit["line"], name) in ground.entered.get(unit["path"], ())
     called_otherwise = job["start"] < unit["body"]
-    if not living or (thorough and (entered or called_otherwise)) or (entered and not _reached(ground, unit)):
+    if not living or (thorough and (entered or called_otherwise)) or (entered and not _reached(ground, unit, job)):
         return "cold"
     try:
         text = counted(unit["segment"], unit["loops"], job["start"], job["end"], job["text"])
         code = compile_text(text, unit, living[0].__code__.co_filename)
-        if any(code.co_freevars != function.__code__.co_freevars for function in living):
+        new = [(function, code) for function in living] + _inner(ground, unit["path"], living[0].__code__, code)
+        if any(code.co_freevars != function.__code__.co_freevars for function, code in new):
             return "cold"
         defaults = _defaults(text, unit, living[0]) if called_otherwise else None
+    except Restructured:
+        return "cold"
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return "invalid"
-    old = [(function, *_parts(function)) for function in living]
-    for function in living:
+    old = [(function, *_parts(function)) for function, _ in new]
+    for function, code in new:
         function.__code__ = code
-        if defaults is not None:
-            function.__defaults__, function.__kwdefaults__ = defaults
+    for function in living if defaults is not None else ():
+        function.__defaults__, function.__kwdefaults__ = defaults
     return old
+
+
+class Restructured(Exception):
+    """Functions that live on have no counterpart in the candidate."""
+
+
+def _inner(ground: Ground, path: str, old: Any, new: Any) -> list[tuple[Any, Any]]:
+    """What the function made while the project was loaded and still lives (a decorator's wrappers), with its new code.
+
+    Those keep what they were given when they were made.
+    """
+    before, after = ([one for one in code.co_consts if isinstance(one, types.CodeType)] for code in (old, new))
+    living = [ground.functions.get((path, code.co_firstlineno, code.co_name), []) for code in before]
+    alike = [code.co_name for code in before] == [code.co_name for code in after]
+    found = []
+    for at, code in enumerate(before):
+        deeper = _inner(ground, path, code, after[at] if alike else code)
+        if (living[at] or deeper) and not alike:
+            raise Restructured
+        found += [(function, after[at]) for function in living[at]] + deeper
+    return found
 
 
 def _parts(function: Any) -> tuple[Any, Any, Any]:
@@ -73,12 +99,18 @@ def _defaults(text: str, unit: dict[str, Any], living: Any) -> tuple[Any, Any]:
     return function.__defaults__, function.__kwdefaults__
 
 
-def _reached(ground: Ground, unit: dict[str, Any]) -> bool:
+def _reached(ground: Ground, unit: dict[str, Any], job: dict[str, Any]) -> bool:
     """Whether the targets run a function that ran while the project was loaded as well.
 
-    Swapping it tells enough for a first try then. What is kept has to be loaded with it.
+    Swapping it tells enough for a first try then. What is kept has to be loaded with it. That they run what the
+    function made (a decorator's wrapper) tells nothing of a change around that.
     """
-    lines = range(unit["line"], unit["line"] + unit["segment"].count("\n") + 1)
+    segment, first = unit["segment"], unit["shift"] + 1
+    lines = set(range(unit["line"], first + segment.count("\n") + 1))
+    changes = job["text"] or job["end"] > job["start"]
+    if changes and not any(start <= job["start"] and job["end"] <= end for start, end in unit["bodies"]):
+        for start, end in unit["bodies"]:
+            lines.difference_update(range(first + segment.count("\n", 0, start), first + segment.count("\n", 0, end)))
     return not ground.ran.get(unit["path"], set()).isdisjoint(lines)
 
 
