@@ -249,14 +249,9 @@ class Context:
     def functions(self) -> tuple[str, ...]:
         return tuple(node.name for node in self.source.tree.body if isinstance(node, Function))
 
-    @cached_property
+    @property
     def attributes(self) -> dict[str, tuple[str, ...]]:
-        """For each name, the attributes that the file takes of it (those called as methods included)."""
-        found: dict[str, dict[str, None]] = {}
-        for node in ast.walk(self.source.tree):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                found.setdefault(node.value.id, {})[node.attr] = None
-        return {base: tuple(names) for base, names in found.items()}
+        return self.source.attributes
 
     @cached_property
     def class_members(self) -> tuple[tuple[str, bool], ...]:
@@ -265,7 +260,7 @@ class Context:
             return ()
         last = self.unit.class_name.rpartition(".")[2]
         found: dict[str, bool] = {}
-        for node in ast.walk(self.source.tree):
+        for node in self.source.nodes:
             if isinstance(node, ast.ClassDef) and node.name == last:
                 for inner in ast.walk(node):
                     if isinstance(inner, Function):
@@ -327,8 +322,8 @@ class Context:
     def strings(self) -> tuple[str, ...]:
         """String literals as the file writes them, this function's own first."""
         found: dict[str, None] = {}
-        for root in (self.root, self.source.tree):
-            for node in ast.walk(root):
+        for nodes in (ast.walk(self.root), self.source.nodes):
+            for node in nodes:
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) <= 40:
                     if isinstance(self.parents.get(node, (None,))[0], ast.Expr | ast.JoinedStr):
                         continue
@@ -339,8 +334,8 @@ class Context:
     def numbers(self) -> tuple[str, ...]:
         """Number literals of this function, then of the file."""
         found: dict[str, None] = {}
-        for root in (self.root, self.source.tree):
-            for node in ast.walk(root):
+        for nodes in (ast.walk(self.root), self.source.nodes):
+            for node in nodes:
                 if isinstance(node, ast.Constant) and type(node.value) in (int, float):
                     found[repr(node.value)] = None
         return tuple(found)

@@ -114,6 +114,20 @@ class Source:
         return (_BOM if self.data.startswith(_BOM) else b"") + head + middle + tail
 
     @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node of the tree: walking it anew for each function would take longer than trying candidates."""
+        return tuple(ast.walk(self.tree))
+
+    @cached_property
+    def attributes(self) -> dict[str, tuple[str, ...]]:
+        """For each name, the attributes that the file takes of it (those called as methods included)."""
+        found: dict[str, dict[str, None]] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                found.setdefault(node.value.id, {})[node.attr] = None
+        return {base: tuple(names) for base, names in found.items()}
+
+    @cached_property
     def units(self) -> tuple[Unit, ...]:
         """Every outermost function: at module level, in classes, and in blocks of those."""
         return tuple(_units(self, self.tree.body, ()))

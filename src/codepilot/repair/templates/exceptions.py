@@ -70,7 +70,7 @@ def unraised(messages: tuple[str, ...]) -> list[str]:
 def raises(name: str, context: Context) -> list[str]:
     """Statements that raise it: plainly, then as the file does elsewhere."""
     found: dict[str, None] = {f"raise {name}": None}
-    for node in ast.walk(context.source.tree):
+    for node in context.source.nodes:
         if isinstance(node, ast.Raise) and node.lineno == node.end_lineno:
             text = context.text(node)
             if re.match(rf"raise {name}\b", text):
