@@ -158,7 +158,8 @@ def test_a_runner_that_refuses_its_options_is_told(tmp_path: Path) -> None:
 def test_options_marks_and_settings_of_plugins_that_are_not_installed_do_not_matter(tmp_path: Path) -> None:
     lines = [
         "[pytest]",
-        "addopts = --cov=pkg --cov-branch --cov-report term --cov-fail-under=100 --reruns 2 --html=out.html --asyncio-mode=strict --cov",
+        "addopts = --cov=pkg --cov-branch --cov-report term --cov-fail-under=100 --reruns 2 --html=out.html",
+        "  --asyncio-mode=strict --cov",
         "asyncio_mode = auto",
         "filterwarnings = error",
     ]
