@@ -10,8 +10,9 @@ from codepilot.project.suite import SuiteRun, TestCase
 from codepilot.repair.heap import Proposal
 from codepilot.repair.localise import TestTrace, localise
 from codepilot.repair.rank import Plausible, explain, rank
-from codepilot.repair.related import MAX_LOADED, choose_tests, is_test_file
+from codepilot.repair.related import MAX_LOADED, choose_tests
 from codepilot.repair.source import Edit, Source
+from codepilot.repair.testfiles import TestFiles
 
 SOURCE = Source.read("m.py", b"def f(a, b):\n    c = a + b\n    return c < 100\n")
 
@@ -85,6 +86,21 @@ def test_files_that_would_take_long_to_load_are_left_to_the_suite() -> None:
 
 def test_helpers_of_a_test_folder_are_test_files() -> None:
     assert all(
-        is_test_file(f"{folder}/load.py", ()) for folder in ("tests", "python_testcases", "test_data", "unittests")
+        f"{folder}/load.py" in TestFiles(()) for folder in ("tests", "python_testcases", "test_data", "unittests")
     )
-    assert not any(is_test_file(f"{folder}/load.py", ()) for folder in ("contest", "attestations", "latest", "src"))
+    assert not any(f"{folder}/load.py" in TestFiles(()) for folder in ("contest", "attestations", "latest", "src"))
+
+
+def test_the_files_of_tests_are_known_by_the_tests_themselves() -> None:
+    by_node = TestFiles(["checks/check_shop.py::Shop::test_price[a/b.py::c]", "checks/check_bag.py"])
+    assert "checks/check_shop.py" in by_node and "checks/check_bag.py" in by_node
+    assert "check_shop.py" not in by_node and "shop.py" not in by_node and "testshop.py" not in by_node
+    by_module = TestFiles(["verify.shop.PriceCase.test_price", "verify.bag.Outer.Inner.test_x"], "unittest")
+    assert "verify/shop.py" in by_module and "src/verify/shop.py" in by_module and "verify/bag.py" in by_module
+    assert "shop.py" not in by_module and "verify/basket.py" not in by_module
+    assert "testshop.py" in by_module
+
+
+def test_what_configures_the_runner_is_no_place_for_a_repair() -> None:
+    names = ("conftest.py", "pytest.ini", "setup.cfg", "pyproject.toml", "sitecustomize.py", "deep/conftest.py")
+    assert [name for name in names if name not in TestFiles(())] == []

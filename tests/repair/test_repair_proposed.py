@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
+from repair_kit import Bench
 
+from codepilot.repair import search
 from codepilot.repair.proposed import difference, proposed
 from codepilot.repair.source import Source
 
@@ -40,3 +45,20 @@ def test_what_cannot_be_read_or_says_nothing_new_is_left_out() -> None:
     sources = {"shapes.py": source(BEFORE)}
     changed = [("shapes.py", BEFORE.encode()), ("other.py", b"x = 1\n"), ("shapes.py", b"\xff\xfe")]
     assert list(proposed(sources, changed)) == []
+
+
+def test_a_proposal_that_changes_the_tests_is_not_tried(bench: Callable[[Mapping[str, str | bytes]], Bench]) -> None:
+    check = "from shapes import area\n\n\ndef test_area():\n    assert area(3, 4) == 12\n"
+    project = bench(
+        {
+            "shapes.py": BEFORE,
+            "check_shapes.py": check,
+            "pyproject.toml": "[tool.pytest.ini_options]\npython_files = 'check_*.py'\n",
+        }
+    )
+    tests = (("check_shapes.py", check.replace("12", "7").encode()), ("conftest.py", b"collect_ignore = []\n"))
+    own = ("shapes.py", BEFORE.replace("+", "*").encode())
+    result = search(replace(project.request(seconds=60.0), proposed=(*tests, own)))
+    assert {found.path for found in result.candidates} == {"shapes.py"}
+    assert [found.patched for found in result.candidates].count(own[1]) == 1
+    assert not result.exhausted, "pairs of edits were not tried"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 import time
@@ -10,22 +9,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from codepilot.core.contract import JsonObject, canonical_json
+from codepilot.core.contract import JsonObject
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.repair.expected import expected_texts
-from codepilot.repair.facts import failure_of, job_of, loads_anew, of_the_project, promises
+from codepilot.repair.facts import failure_of, job_of, judges, loads_anew, of_the_project, promises
 from codepilot.repair.heap import Proposal, candidates
-from codepilot.repair.localise import Suspicion, TestTrace, localise
+from codepilot.repair.localise import TestTrace, localise
 from codepilot.repair.pairs import CRASHED, FURTHER, LATE, PLAIN, pairs, recall
 from codepilot.repair.pairs import remember as remember_marks
 from codepilot.repair.patience import spread
-from codepilot.repair.priors import PRIORS
 from codepilot.repair.proposed import proposed
 from codepilot.repair.protocol import Progress, SearchRequest, SearchResult
 from codepilot.repair.rank import Plausible, doubted, explain, rank
-from codepilot.repair.record import offered, remember, revive
-from codepilot.repair.related import Related, add_loading, choose_tests, is_test_file, read_sources, resolve
-from codepilot.repair.source import Edit, Source
+from codepilot.repair.record import offered, order_digest, remember, revive
+from codepilot.repair.related import Related, add_loading, choose_tests, read_sources, resolve
+from codepilot.repair.source import Edit
 from codepilot.repair.synthesis import Known, compositions
 from codepilot.repair.trial import Flight, Trial
 from codepilot.repair.worker import Job, Ruling, Selection
@@ -50,6 +48,8 @@ COMPOSE_AFTER = 3000
 """Single edits tried before expressions are composed for what is missing."""
 COMPOSE_SEC = 24.0
 COMPOSE_SHARE = 0.4
+COMPOSED = 1 << 30
+"""Where the positions of what is composed begin: it has no place among the single edits."""
 SINGLES = 20_000
 """Single edits tried before pairs of them get their turn."""
 
@@ -75,6 +75,8 @@ class _Search:
         self._hopeful: tuple[str, ...] = ()
         self._singles: list[Proposal] = []
         self._marks: dict[int, str] = {}
+        self._composed = False
+        self._best = (0, "")
         self._base: Ruling | None = None
 
     # --- the corridor -----------------------------------------------------------------------------------------
@@ -103,16 +105,18 @@ class _Search:
             if not failing:
                 return self._nothing_fails(traces, targets)
             targets = tuple(trace.test for trace in failing)
-            suspicion = localise(of_the_project(traces, request), targets)
-            loaded = {path: lines for path, lines in trial.entered.items() if not is_test_file(path, request.targets)}
-            paths = [*dict(request.proposed), *suspicion.lines, *loaded]
+            judging = judges(request)
+            suspicion = localise(of_the_project(traces, judging), targets)
+            loaded = {path: lines for path, lines in trial.entered.items() if path not in judging}
+            asked = [path for path, _ in request.proposed if path not in judging]
+            paths = [*asked, *suspicion.lines, *loaded]
             sources = read_sources(request.executor, request.workspace, dict.fromkeys(paths))
             suspicion = add_loading(suspicion, sources, loaded)
-            self._resume(suspicion, sources, targets)
             self._hopeful = tuple(test for test in hopeful if test in trial.collected)
             related = Related(targets, traces)
             texts = expected_texts(request.executor, request.workspace, targets)
             known = Known(sources, suspicion, replace(failure_of(failing), expected=texts), related)
+            self._resume(known, targets)
             own = spread(candidates(sources, suspicion, known.failure), partial(loads_anew, trial.entered, failing))
             self._seek(trial, known, _numbered(itertools.chain(proposed(sources, request.proposed), own), 0))
             self._report()
@@ -120,30 +124,34 @@ class _Search:
 
     def _seek(self, trial: Trial, known: Known, proposals: Iterator[Proposal]) -> None:
         """The likeliest single edits, then what is composed, then the other singles, pairs, and the rest."""
-        related, resumed = known.related, self._position
+        related = known.related
         first = self._noted(itertools.islice(proposals, COMPOSE_AFTER))
         begun = time.monotonic()
         left = self._walk(trial, first, related, begun + COMPOSE_SHARE * (self._deadline - begun))
-        if resumed < COMPOSE_AFTER and not self._satisfied:
+        if not self._composed and not self._satisfied:
             self._compose(trial, known)
         second = self._noted(itertools.islice(proposals, SINGLES - COMPOSE_AFTER))
         self._walk(trial, itertools.chain(left, first, second), related)
+        ended = self._exhausted
         self._try_late(trial, related)
-        if self._exhausted and not self._trusted():
+        self._exhausted = False
+        if ended and not self._trusted():
             further = itertools.chain(pairs(self._singles, self._marks, len(self._singles)), proposals)
             self._walk(trial, _numbered(further, len(self._singles)), related)
+            self._exhausted = self._exhausted and time.monotonic() < self._deadline
 
     def _compose(self, trial: Trial, known: Known) -> None:
         """Expressions found for what is missing, kept like any other candidate."""
         seconds = min(COMPOSE_SEC, COMPOSE_SHARE * (self._deadline - time.monotonic()))
-        for proposal in compositions(trial, known, seconds, self._position, lambda: bool(self._trusted())):
+        for proposal in compositions(trial, known, seconds, COMPOSED, lambda: bool(self._trusted())):
             if time.monotonic() < self._deadline and len(self._trusted()) < ENOUGH:
-                self._keep(trial, proposal, known.related)
+                self._keep(trial, replace(proposal, after=self._position), known.related)
         self._tried += trial.composed
+        self._composed = time.monotonic() < self._deadline
 
     def _try_late(self, trial: Trial, related: Related) -> None:
         """Those that were taken for endless once more, with patience: slow is not wrong."""
-        first = min((one.proposal.position for one in self._found), default=len(self._singles))
+        first = min((one.proposal.effort for one in self._found), default=len(self._singles))
         last = min(len(self._singles), first + LINGER)
         late = [at for at, mark in sorted(self._marks.items()) if mark == LATE and at < last][:MAX_LATE]
         for batch in (late[at : at + LATE_BATCH] for at in range(0, len(late), LATE_BATCH)):
@@ -191,13 +199,13 @@ class _Search:
             self._base = self._base or self._judge_base(trial, batch, related)
             flight = trial.begin([job_of(proposal, related, everything=False) for proposal in batch])
             following = self._pop(proposals, size, flight)
-            passed = self._passing(batch, trial.finish(flight))
+            rulings = trial.finish(flight)
             took = time.monotonic() - begun
-            if passed is None:
-                return batch
-            self._settle(trial, batch[-1], passed, related)
-            self._tried += len(batch)
+            unsettled = self._settle(trial, batch, rulings, related)
+            self._tried += len(batch) - len(unsettled)
             self._tick()
+            if unsettled:
+                return unsettled
             if self._trusted():
                 stop = min(stop, begun + max(LINGER_SEC, begun - self._started))
             size = min(BATCHES[1], size * 2) if took < BATCH_SEC / 2 else max(BATCHES[0], size // 2)
@@ -213,22 +221,35 @@ class _Search:
             else:
                 self._tick()
 
-    def _settle(self, trial: Trial, last: Proposal, passed: Sequence[Proposal], related: Related) -> None:
-        """Keep what deserves it, one by one in the search's order, so that the size of a batch changes nothing."""
-        for proposal in passed:
-            if self._enough(proposal):
-                break
-            self._keep(trial, proposal, related)
-            self._report()
-        self._satisfied = self._satisfied or self._enough(last)
-        self._position = last.position + 1
+    def _settle(
+        self, trial: Trial, batch: list[Proposal], rulings: Mapping[int, Ruling], related: Related
+    ) -> list[Proposal]:
+        """Keep what deserves it, one by one in the search's order, so that the size of a batch changes nothing.
+
+        Gives back what time did not allow to judge.
+        """
+        self._marks.update({at: self._mark(one) for at, one in rulings.items() if at < len(self._singles)})
+        enough = False
+        for at, proposal in enumerate(batch):
+            ruling = rulings.get(proposal.position)
+            if ruling is None:
+                return batch[at:]
+            if ruling.outcome == "passed":
+                enough = enough or self._enough(proposal)
+                if not enough and not self._keep(trial, proposal, related):
+                    return batch[at:]
+            self._position = proposal.position + 1
+            if ruling.outcome == "passed":
+                self._report()
+        self._satisfied = self._satisfied or self._enough(batch[-1])
+        return []
 
     def _enough(self, proposal: Proposal) -> bool:
         """Whether the search would have ended before it came to this candidate."""
         trusted = self._trusted()
         if not trusted:
             return len(self._found) >= 4 * ENOUGH
-        first = min(one.proposal.position for one in trusted)
+        first = min(one.proposal.effort for one in trusted)
         best = max(doubted(one.proposal) for one in trusted)
         lingered = proposal.position > first + max(LINGER, first)
         return lingered or len(trusted) >= ENOUGH or proposal.score < FAR_BELOW * best
@@ -246,16 +267,6 @@ class _Search:
             if len(batch) >= size or (awaited and len(batch) >= BATCHES[0]):
                 break
         return batch
-
-    def _passing(self, batch: Sequence[Proposal], rulings: Mapping[int, Ruling]) -> list[Proposal] | None:
-        """Those that pass their tests; None if time ran out before all were tried."""
-        for number, ruling in rulings.items():
-            if number < len(self._singles):
-                self._marks[number] = self._mark(ruling)
-        passed = {number for number, ruling in rulings.items() if ruling.outcome == "passed"}
-        if len(rulings) < len(batch) and not passed:
-            return None
-        return [proposal for proposal in batch if proposal.position in passed]
 
     def _judge_base(self, trial: Trial, batch: Sequence[Proposal], related: Related) -> Ruling | None:
         """How far the tests come without any change."""
@@ -278,12 +289,12 @@ class _Search:
         fell = ruling.kind not in ("AssertionError", base.kind)
         return CRASHED if ruling.outcome not in ("failed", "passed") or fell else PLAIN
 
-    def _keep(self, trial: Trial, proposal: Proposal, related: Related) -> None:
-        """A candidate is kept if it also passes alone, on every test there is time for."""
+    def _keep(self, trial: Trial, proposal: Proposal, related: Related) -> bool:
+        """A candidate is kept if it also passes alone, on every test there is time for. False if there was no time."""
         job = job_of(proposal, related, everything=True)
         content = job.content
-        if content is None or content in self._request.refused:
-            return
+        if content is None or content in self._request.refused or self._has(proposal.source.path, content):
+            return True
         ruling = trial.judge([job], PATIENCE).get(proposal.position)
         if ruling is not None and ruling.outcome == "passed":
             mended = self._mended(trial, job)
@@ -291,6 +302,10 @@ class _Search:
             self._found.append(
                 Plausible(proposal, content, related.witnesses(proposal), mended, evidence, related.ground)
             )
+        return ruling is not None
+
+    def _has(self, path: str, content: bytes) -> bool:
+        return any(one.patched == content and one.proposal.source.path == path for one in self._found)
 
     def _mended(self, trial: Trial, job: Job) -> int:
         """How many of the other failing tests the candidate makes pass, too."""
@@ -300,12 +315,9 @@ class _Search:
 
     # --- what survives ----------------------------------------------------------------------------------------
 
-    def _resume(self, suspicion: Suspicion, sources: dict[str, Source], targets: Sequence[str]) -> None:
+    def _resume(self, known: Known, targets: Sequence[str]) -> None:
         """Continue from the recorded position if everything that the order depends on is the same."""
-        files = {path: hashlib.sha256(source.data).hexdigest() for path, source in sorted(sources.items())}
-        facts = {"suspicion": suspicion.digest, "files": files, "targets": list(targets), "priors": PRIORS}
-        facts["proposed"] = [hashlib.sha256(content).hexdigest() for _, content in self._request.proposed]
-        self._digest = hashlib.sha256(canonical_json(facts).encode()).hexdigest()
+        self._digest = order_digest(known, targets, self._request.proposed)
         state = self._request.state
         if state.get("digest") != self._digest:
             return
@@ -315,16 +327,21 @@ class _Search:
         self._marks = recall(marks) if isinstance(marks, str) else {}
         tried = state.get("tried")
         self._tried = tried if isinstance(tried, int) else 0
+        self._composed = state.get("composed") is True
         for row in kept if isinstance(kept, list) else []:
-            found = revive(row, sources)
+            found = revive(row, known.sources)
             if found is not None and found.patched not in self._request.refused:
                 self._found.append(found)
 
     def _state(self) -> JsonObject:
-        kept = [remember(one) for one in self._found]
-        marks = remember_marks({at: self._marks[at] for at in self._marks if at < len(self._singles)})
-        state: JsonObject = {"digest": self._digest, "position": self._position, "tried": self._tried}
-        return {**state, "plausible": [*kept], "marks": marks}
+        return {
+            "digest": self._digest,
+            "position": self._position,
+            "tried": self._tried,
+            "composed": self._composed,
+            "plausible": [remember(one) for one in self._found],
+            "marks": remember_marks(self._marks),
+        }
 
     def _tick(self) -> None:
         if time.monotonic() - self._reported >= REPORT_SEC:
@@ -333,7 +350,8 @@ class _Search:
     def _report(self) -> None:
         self._reported = time.monotonic()
         spent = max(1e-6, self._reported - self._started)
-        best = explain(rank(self._found)[0][0].proposal) if self._found else ""
+        if self._best[0] != len(self._found):
+            self._best = len(self._found), explain(rank(self._found)[0].one.proposal)
         self._request.on_progress(
             Progress(
                 position=self._position,
@@ -341,7 +359,7 @@ class _Search:
                 plausible=len(self._found),
                 per_sec=round(self._tried / spent, 1),
                 left_sec=round(max(0.0, self._deadline - self._reported), 1),
-                best=best,
+                best=self._best[1],
                 phase=self._phase,
                 state=self._state() if self._digest else self._request.state,
             )

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 from codepilot.repair.context import Failure
 from codepilot.repair.examples import examples
 from codepilot.repair.heap import Proposal
 from codepilot.repair.localise import TestTrace
 from codepilot.repair.protocol import SearchRequest
-from codepilot.repair.related import Related, is_test_file
+from codepilot.repair.related import Related
+from codepilot.repair.testfiles import TestFiles
 from codepilot.repair.worker import Job
 
 MAX_PROMISES = 20
@@ -26,14 +26,17 @@ def loads_anew(entered: Mapping[str, frozenset[int]], failing: Sequence[TestTrac
     return all(trace.lines.get(path, frozenset()).isdisjoint(unit.lines) for trace in failing)
 
 
-def of_the_project(traces: Sequence[TestTrace], request: SearchRequest) -> list[TestTrace]:
-    """Coverage without the tests' own files: a repair never edits those."""
-    tests = {test.partition("::")[0] for test in (*request.baseline.collected, *request.targets)}
-    ours = lru_cache(maxsize=None)(lambda path: not is_test_file(path, tests))
+def judges(request: SearchRequest) -> TestFiles:
+    """The files that a repair never edits."""
+    return TestFiles((*request.baseline.collected, *request.targets), request.project.runner)
+
+
+def of_the_project(traces: Sequence[TestTrace], tests: TestFiles) -> list[TestTrace]:
+    """Coverage without what judges a repair."""
     kept = []
     for trace in traces:
-        lines = {path: found for path, found in trace.lines.items() if ours(path)}
-        frames = tuple(place for place in trace.frames if ours(place[0]))
+        lines = {path: found for path, found in trace.lines.items() if path not in tests}
+        frames = tuple(place for place in trace.frames if place[0] not in tests)
         kept.append(
             TestTrace(
                 trace.test, trace.outcome, trace.cpu_sec, trace.wall_sec, lines, trace.exception, trace.message, frames

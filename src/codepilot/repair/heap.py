@@ -36,6 +36,13 @@ class Proposal:
     edit: Edit
     score: float
     line: int
+    after: int = -1
+    """How many were tried before it, where its position does not say."""
+
+    @property
+    def effort(self) -> int:
+        """How many were tried before it."""
+        return self.after if self.after >= 0 else self.position
 
 
 def candidates(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import re
 from collections import Counter, defaultdict
@@ -123,7 +122,7 @@ def _signs(one: Plausible, share: float, behaviours: int) -> dict[str, float]:
         "kept": evidence.kept,
         "broken": evidence.broken,
         "ground": math.log2(max(1, one.ground)),
-        "late": math.log10(1 + one.proposal.position),
+        "late": math.log10(1 + one.proposal.effort),
         "grown": math.log2(1 + abs(len(new) - len(old))),
         "blind": float(not evidence.behaviour),
     }
@@ -182,7 +181,7 @@ def _weight(one: Plausible, places: Counter[tuple[str, int]]) -> float:
 
 def _special_cases(source: Source, new: str, old: str) -> bool:
     """Whether the edit brings in a literal that the file does not have: a guess at what the tests want."""
-    known = {repr(n.value) for n in ast.walk(source.tree) if isinstance(n, ast.Constant)} | _HARMLESS
+    known = source.constants | _HARMLESS
     brought = set(_LITERAL.findall(new)) - set(_LITERAL.findall(old))
     return any(literal not in known and literal.replace('"', "'") not in known for literal in brought)
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from functools import cache
+from pathlib import Path
 
-from codepilot.core.contract import JsonObject
+from codepilot.core.contract import JsonObject, canonical_json
 from codepilot.repair.heap import Proposal
 from codepilot.repair.protocol import Candidate
 from codepilot.repair.rank import Plausible, explain
 from codepilot.repair.source import Edit, Source
+from codepilot.repair.synthesis import Known
 from codepilot.repair.worker import Evidence
+
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,7 @@ class _Row:
     kept: float = 1.0
     broken: float = 0.0
     ground: int = 1
+    after: int = -1
 
 
 def remember(one: Plausible) -> JsonObject:
@@ -52,11 +60,12 @@ def remember(one: Plausible) -> JsonObject:
         one.evidence.kept,
         one.evidence.broken,
         one.ground,
+        proposal.after,
     )
     return dict(vars(row))
 
 
-def revive(row: object, sources: dict[str, Source]) -> Plausible | None:
+def revive(row: object, sources: Mapping[str, Source]) -> Plausible | None:
     """A plausible candidate from its record; None if it does not fit the files."""
     if not isinstance(row, dict):
         return None
@@ -72,9 +81,34 @@ def revive(row: object, sources: dict[str, Source]) -> Plausible | None:
     if patched is None:
         return None
     unit = source.unit_at(edit.start)
-    proposal = Proposal(kept.position, source, unit, edit, kept.score, kept.line)
+    proposal = Proposal(kept.position, source, unit, edit, kept.score, kept.line, kept.after)
     evidence = Evidence(kept.promised, kept.held, kept.behaviour, kept.kept, kept.broken)
     return Plausible(proposal, patched, kept.witnesses, kept.mended, evidence, kept.ground)
+
+
+def order_digest(known: Known, targets: Sequence[str], proposed: Sequence[tuple[str, bytes]]) -> str:
+    """Names all that the order of candidates depends on: a position means the same only under the same one."""
+    files = {path: hashlib.sha256(source.data).hexdigest() for path, source in sorted(known.sources.items())}
+    facts: JsonObject = {
+        "engine": engine_digest(),
+        "suspicion": known.suspicion.digest,
+        "files": {**files},
+        "targets": [*targets],
+        "failure": _ADDRESS.sub("0x", repr(astuple(known.failure))),
+        "proposed": [hashlib.sha256(content).hexdigest() for _, content in proposed],
+    }
+    return hashlib.sha256(canonical_json(facts).encode()).hexdigest()
+
+
+@cache
+def engine_digest() -> str:
+    """Names the engine by its own files: another one has other templates, in another order."""
+    digest = hashlib.sha256()
+    root = Path(__file__).parent
+    for file in sorted(root.rglob("*")):
+        if file.suffix in (".py", ".json"):
+            digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def offered(one: Plausible, confidence: float, signs: Mapping[str, float]) -> Candidate:

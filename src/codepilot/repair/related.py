@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -14,9 +13,9 @@ from codepilot.project import SuiteRun
 from codepilot.repair.heap import Proposal
 from codepilot.repair.localise import Suspicion, TestTrace
 from codepilot.repair.source import Source, Unreadable
+from codepilot.repair.testfiles import file_of
 from codepilot.repair.worker import Selection
 
-_TEST_FOLDER = re.compile(r"(?:^|[_-])(?:unit)?test(?:s|ing|case|cases|data|_data|suite)?$")
 MAX_TESTS = 3000
 MAX_LOADED = 4000
 """How many tests the chosen files may hold besides the targets' own: a file is loaded as a whole."""
@@ -46,20 +45,20 @@ def resolve(targets: Sequence[str], baseline: SuiteRun) -> tuple[str, ...]:
 def choose_tests(targets: Sequence[str], baseline: SuiteRun) -> tuple[str, ...]:
     """Passing tests worth running: those nearest to the targets first, as many as can be afforded."""
     passing = [test for test in baseline.having(TestStatus.PASSED) if test not in targets]
-    own = frozenset(target.partition("::")[0] for target in targets)
+    own = frozenset(file_of(target) for target in targets)
     folders = {str(PurePosixPath(file).parent) for file in own}
     files = set(own)
 
     def distance(test: str) -> int:
-        file = test.partition("::")[0]
+        file = file_of(test)
         return 0 if file in own else 1 if str(PurePosixPath(file).parent) in folders else 2
 
-    sizes = Counter(test.partition("::")[0] for test in baseline.collected)
+    sizes = Counter(file_of(test) for test in baseline.collected)
     loaded = sum(sizes[file] for file in files)
     chosen: list[str] = []
     spent = 0.0
     for test in sorted(passing, key=distance)[:MAX_TESTS]:
-        cost, file = baseline.cases[test].duration_sec, test.partition("::")[0]
+        cost, file = baseline.cases[test].duration_sec, file_of(test)
         if file not in files and loaded + sizes[file] <= MAX_LOADED:
             files.add(file)
             loaded += sizes[file]
@@ -67,12 +66,6 @@ def choose_tests(targets: Sequence[str], baseline: SuiteRun) -> tuple[str, ...]:
             spent += cost
             chosen.append(test)
     return tuple(chosen)
-
-
-def is_test_file(path: str, tests: Iterable[str]) -> bool:
-    name, parts = PurePosixPath(path).name, PurePosixPath(path).parts[:-1]
-    named = name.startswith("test_") or name.endswith("_test.py") or name in ("conftest.py", "tests.py", "setup.py")
-    return named or path in tests or any(_TEST_FOLDER.search(part.lower()) for part in parts)
 
 
 def read_sources(executor: Executor, workspace: str, paths: Iterable[str]) -> dict[str, Source]:

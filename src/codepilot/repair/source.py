@@ -72,6 +72,11 @@ class Source:
         imports = (node for node in self.tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__")
         return tuple(alias.name for node in imports for alias in node.names)
 
+    @cached_property
+    def constants(self) -> frozenset[str]:
+        """The file's literals as they are written."""
+        return frozenset(repr(node.value) for node in ast.walk(self.tree) if isinstance(node, ast.Constant))
+
     def offset(self, line: int, column: int) -> int:
         """Characters before this place; `column` counts UTF-8 bytes, as the parser does."""
         start = self._starts[line - 1]

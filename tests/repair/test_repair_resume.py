@@ -1,0 +1,81 @@
+"""What a search must leave in its state so that another can go on: nothing skipped, nothing kept twice."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from repair_kit import plausible_of
+
+from codepilot.executor import LocalExecutor
+from codepilot.project import SuiteRun, detect
+from codepilot.repair import SearchRequest
+from codepilot.repair.context import Failure
+from codepilot.repair.engine import _Search
+from codepilot.repair.heap import Proposal
+from codepilot.repair.localise import Suspicion
+from codepilot.repair.rank import rank
+from codepilot.repair.record import order_digest, remember, revive
+from codepilot.repair.related import Related
+from codepilot.repair.source import Edit, Source
+from codepilot.repair.synthesis import Known
+from codepilot.repair.trial import Trial
+from codepilot.repair.worker import Evidence, Ruling
+from codepilot.sandbox import choose
+
+SOURCE = Source.read("m.py", b"def f(a):\n    return a\n")
+RELATED = Related(("t",), ())
+
+
+@pytest.fixture
+def request_of_nothing(tmp_path: Path) -> SearchRequest:
+    (tmp_path / "test_m.py").write_text("def test_m():\n    pass\n")
+    executor = LocalExecutor(tmp_path / "home", choose("best"))
+    project = detect(tmp_path, python=sys.executable, environ={}, inside=str(tmp_path))
+    baseline = SuiteRun("finished", {}, ("t",), (), 1, 1.0, "")
+    return SearchRequest(executor, "w", project, ("t",), baseline, 30.0, lambda progress: None)
+
+
+def known(failure: Failure) -> Known:
+    return Known({"m.py": SOURCE}, Suspicion({"m.py": {2: 1.0}}), failure, RELATED)
+
+
+def resumed(request: SearchRequest, **state: object) -> _Search:
+    digest = order_digest(known(Failure()), ("t",), ())
+    search = _Search(replace(request, state={"digest": digest, "position": 6, "plausible": [], **state}))
+    search._resume(known(Failure()), ("t",))
+    return search
+
+
+def test_what_was_known_of_single_edits_outlives_a_second_stop(request_of_nothing: SearchRequest) -> None:
+    state = resumed(request_of_nothing, marks="1t4.1+", composed=True)._state()
+    assert (state["marks"], state["position"], state["composed"]) == ("1t4.1+", 6, True)
+
+
+def test_what_was_not_judged_in_time_is_still_to_be_tried(request_of_nothing: SearchRequest) -> None:
+    search = resumed(request_of_nothing)
+    batch = [Proposal(at, SOURCE, None, Edit(0, 0, " " * at, "test"), 0.5, 1) for at in range(6, 10)]
+    rulings = {6: Ruling(6, "failed", "t"), 8: Ruling(8, "failed", "t"), 9: Ruling(9, "passed", None)}
+    request = request_of_nothing
+    trial = Trial(request.executor, "w", request.project, (), 0.0, lambda: None)
+    assert search._settle(trial, batch, rulings, RELATED) == batch[1:]
+    assert search._state()["position"] == 7
+
+
+def test_a_position_holds_only_for_the_same_failure() -> None:
+    def digest(*messages: str) -> str:
+        return order_digest(known(Failure(("ValueError",), messages)), ("t",), ())
+
+    assert digest("<m.A object at 0x7f1234567890>") == digest("<m.A object at 0x7f0987654321>")
+    assert digest("3 != 4") != digest("3 != 5") != digest()
+
+
+def test_what_was_composed_is_no_neighbour_of_the_single_edit_of_that_number() -> None:
+    single, other = plausible_of(7, Evidence()), plausible_of(8, Evidence())
+    composed = replace(other, proposal=replace(other.proposal, position=1 << 30, after=7))
+    assert rank([single, composed])[0].signs["share"] < 1
+    assert rank([composed])[0].signs["late"] == rank([single])[0].signs["late"]
+    again = revive(remember(composed), {"m.py": composed.proposal.source})
+    assert again is not None and again.proposal.effort == 7
