@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 MAX_TEXT = 400
 MAX_POSITIONAL = 3
-_INHERENT = frozenset({"set", "frozenset", "bytearray", "range", "complex"})
+INHERENT = frozenset({"set", "frozenset", "bytearray", "range", "complex"})
 
 
 def read(text: str) -> ast.expr | None:
@@ -46,7 +46,7 @@ def _is_value(node: ast.expr) -> bool:
 
 def named(node: ast.expr) -> frozenset[str]:
     """The names that the value needs and that Python does not bring along."""
-    return frozenset(part.id for part in ast.walk(node) if isinstance(part, ast.Name)) - _INHERENT
+    return frozenset(part.id for part in ast.walk(node) if isinstance(part, ast.Name)) - INHERENT
 
 
 def positional(node: ast.expr) -> ast.expr:

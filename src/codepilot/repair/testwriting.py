@@ -8,6 +8,7 @@ class, or with a table of its own where that one has a table.
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -287,7 +288,7 @@ class _Page:
             return min(found, key=lambda bound: (bound.count("."), bound.startswith("_"), len(bound), bound))
         line = f"from {thing.module} import {thing.name}"
         anchored = self._anchor() is not None and not self._imports_within(thing.module)
-        if thing.name in known or not anchored:
+        if thing.name in known or not anchored or hasattr(builtins, thing.name):
             self._local.append(line)
         elif line not in self._imports:
             self._imports.append(line)

@@ -1,11 +1,12 @@
 """The input that tells a repair from what was there before, for the test that is to keep the mistake from coming back.
 
 Processes inside look for it: one finds inputs, by varying those that the tests give, on which the repaired function
-does something else than the base's; others, with other hash seeds, evaluate them as a test would write them. Only what
-all agree on is offered. An input is left out if an existing test has it already, if the call does not come to an
-end on the base, if its value or its result cannot be written as plain source that gives an equal value again, or if
-most other repairs that pass the same tests do something else on it. An exception is expected only where the repaired
-function raises it by a statement of its own. Smallest first. What the processes say is read as hostile input.
+does something else than the base's; others, with other hash seeds, in another home and zone, evaluate them as a test
+would write them. Only what all agree on is offered, where the call asks for nothing but its arguments. An input is left
+out if an existing test has it already, if the call does not come to an end on the base, if its value or its result
+cannot be written as plain source that gives an equal value again or names a place of this machine, or if most other
+repairs that pass the same tests do something else on it. An exception is expected only where the repaired function
+raises it by a statement of its own. Smallest first. What the processes say is read as hostile input.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ from __future__ import annotations
 import ast
 import builtins
 import json
+import keyword
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from codepilot.core.artifacts import TestStatus
 from codepilot.executor import Executor, RunCommand
 from codepilot.project import Project, SuiteRun, environment
-from codepilot.repair.literals import Hand, named, positional, read
+from codepilot.repair.literals import INHERENT, Hand, named, positional, read
 from codepilot.repair.related import resolve
 from codepilot.repair.source import Source, Unit, Unreadable
 from codepilot.repair.testwriting import Example, Place, Subject, Thing
@@ -31,11 +34,13 @@ from codepilot.repair.worker import _BOOT as BOOT
 from codepilot.sandbox import Limits
 
 _INSIDE = Path(__file__).with_name("inside")
-_PARTS = ("watch", "running", "evidence", "suites", "calls", "witness")
+_PARTS = ("watch", "running", "evidence", "suites", "calls", "world", "witness")
 MAX_TESTS = 60
+MAX_ROWS = 40
 MAX_CASES = 24
 SEEDS = ("4711", "1", "2", "3", "4", "5", "6")
 MAX_ANSWER = 4 << 20
+_TOO_LONG = "the search for an input took too long"
 VALUES = frozenset({"collections", "datetime", "decimal", "fractions", "pathlib", "uuid"})
 
 
@@ -74,6 +79,9 @@ class WitnessRequest:
     others: tuple[bytes, ...] = ()
     """The same file by other repairs that pass the tests."""
     seconds: float = 20.0
+    """For finding inputs and all the checks of them."""
+    checkpoint: Callable[[], None] = lambda: None
+    """Raises where nobody waits for an answer any more."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +112,7 @@ def find_witnesses(request: WitnessRequest) -> Witnesses:
     deadline = time.monotonic() + request.seconds
     try:
         found = _read(_ask(request, {**spec, "op": "find"}, "0", deadline))
+        request.checkpoint()
         if not found.examples or found.subject is None:
             return found
         return _checked(request, spec, found, deadline)
@@ -157,7 +166,9 @@ def _ask(request: WitnessRequest, spec: Mapping[str, Any], seed: str, deadline: 
     """One process, one question. Whatever goes wrong in there is an answer without anything in it."""
     names = [f"codepilot_repair_{part}" for part in _PARTS]
     code = json.dumps([(name, (_INSIDE / f"{name}.py").read_text("utf-8")) for name in names]).encode()
-    seconds = max(1.0, deadline - time.monotonic())
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
+        return {"reason": _TOO_LONG}
     done = request.executor.run_command(
         RunCommand(
             workspace=request.workspace,
@@ -171,10 +182,10 @@ def _ask(request: WitnessRequest, spec: Mapping[str, Any], seed: str, deadline: 
     line = done.stdout.partition(b"\n")[0]
     try:
         answer = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
-    ended = "took too long" if done.status == "timeout" else "came to nothing"
-    return answer if isinstance(answer, dict) else {"reason": f"the search for an input {ended}"}
+    ended = _TOO_LONG if done.status == "timeout" else "the search for an input came to nothing"
+    return answer if isinstance(answer, dict) else {"reason": ended}
 
 
 def _read(answer: Mapping[str, Any]) -> Witnesses:
@@ -182,46 +193,65 @@ def _read(answer: Mapping[str, Any]) -> Witnesses:
     if not (isinstance(place, dict) and isinstance(subject, dict) and isinstance(rows, list)):
         return Witnesses(reason=_line(answer.get("reason")) or "no input was found")
     try:
-        told = answer.get("names")
-        things = {name: _thing(one) for name, one in told.items()} if isinstance(told, dict) else {}
-        main = Subject(_thing(subject), tuple(map(_identifier, subject["parameters"])))
-        where = _place(place)
-        agreed = sorted((row for row in rows if _agreed(row)), key=lambda row: int(row["against"]))
-    except (KeyError, TypeError, ValueError):
+        return _understood(answer, place, subject, rows)
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
         return Witnesses(reason="the search for an input came to nothing")
+
+
+def _understood(
+    answer: Mapping[str, Any], place: Mapping[str, Any], subject: Mapping[str, Any], rows: list[Any]
+) -> Witnesses:
+    told = answer.get("names")
+    things = {name: _thing(one) for name, one in told.items() if _is_plain(one)} if isinstance(told, dict) else {}
+    main = Subject(_thing(subject), tuple(map(_identifier, subject["parameters"])))
+    if main.thing.name in INHERENT:
+        raise ValueError(f"{main.thing.name} means something else in a value")
+    where, path = _place(place), tuple(map(_text, answer["path"]))
+    agreed = sorted(filter(_agreed, rows[:MAX_ROWS]), key=lambda row: int(row["against"]))
     known = {**things, main.thing.name: main.thing}
-    examples = tuple(one for row in agreed for one in _examples(row, known))[:MAX_CASES]
+    examples = tuple(islice((one for row in agreed for one in _examples(row, known)), MAX_CASES))
     if rows and not agreed:
         return Witnesses(reason="repairs that pass the same tests do not agree on any further input")
     reason = "" if examples else "no such input can be written as plain source"
-    return Witnesses(examples, where, main, things, reason, tuple(map(str, answer["path"])))
+    return Witnesses(examples, where, main, things, reason, path)
 
 
 def _place(told: Mapping[str, Any]) -> Place:
-    test, path, scope, name = (str(told[key]) for key in ("test", "file", "scope", "name"))
+    test, path, scope, name = (_text(told[key]) for key in ("test", "file", "scope", "name"))
     return Place(path, scope, name, told["unittest"] is True, test)
 
 
-def _agreed(row: Mapping[str, Any]) -> bool:
+def _agreed(row: Any) -> bool:
     """Whether at most half of the other repairs do something else."""
-    return 2 * int(row.get("against", 0)) <= int(row.get("others", 0))
+    against, others = row["against"], row["others"]
+    if type(against) is not int or type(others) is not int:
+        raise ValueError("no numbers")
+    return 2 * against <= others
 
 
 def _thing(told: Mapping[str, Any]) -> Thing:
-    """Something that a test may name: of the project, or of the library's modules that hold nothing but values."""
-    name, module, bound = _identifier(told["name"]), told["module"], tuple(told["bound"])
+    name, module, bound = _identifier(told["name"]), _text(told["module"]), tuple(map(_text, told["bound"]))
     for dotted in (*bound, module):
         list(map(_identifier, dotted.split(".")))
-    root = module.partition(".")[0]
-    if hasattr(builtins, name) or (root in sys.stdlib_module_names and root not in VALUES):
-        raise ValueError(f"{module}.{name} is no plain value")
     return Thing(name, module, bound)
 
 
+def _is_plain(told: Mapping[str, Any]) -> bool:
+    """Whether a value may name it: a class of the project, or of the library's modules that hold nothing but values."""
+    root = _text(told["module"]).partition(".")[0]
+    return not hasattr(builtins, told["name"]) and (root not in sys.stdlib_module_names or root in VALUES)
+
+
 def _identifier(name: object) -> str:
-    if not isinstance(name, str) or not name.isidentifier():
+    if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
         raise ValueError(f"{name!r} is no name")
     return name
+
+
+def _text(told: object) -> str:
+    if not isinstance(told, str):
+        raise TypeError(f"{told!r} is no text")
+    return told
 
 
 def _line(text: object) -> str:
@@ -230,9 +260,11 @@ def _line(text: object) -> str:
 
 def _examples(row: Mapping[str, Any], things: Mapping[str, Thing]) -> Iterator[Example]:
     """The row as source, by place where that is shorter; nothing if it is more than values."""
-    call, result = read(f"f({row.get('args')})"), read(str(row["result"])) if "result" in row else None
-    raises = str(row.get("raises", ""))
-    if not isinstance(call, ast.Call) or (result is None) == (not raises) or (raises and not raises.isidentifier()):
+    call, result = read(f"f({_text(row['args'])})"), read(_text(row["result"])) if "result" in row else None
+    raises = _identifier(row["raises"]) if "raises" in row else ""
+    if not isinstance(call, ast.Call) or (result is None) == (not raises):
+        return
+    if raises and raises not in things and not hasattr(builtins, raises):
         return
     arguments, keywords = tuple(call.args), tuple((str(one.arg), one.value) for one in call.keywords)
     plain = Example(arguments, keywords, result, raises)
@@ -263,24 +295,24 @@ def _texts(example: Example, name: str) -> dict[str, str]:
 
 
 def _checked(request: WitnessRequest, spec: Mapping[str, Any], found: Witnesses, deadline: float) -> Witnesses:
-    """Those of the examples that hold in another process with another hash seed, written as a test would."""
+    """Those of the examples that hold in other processes with other hash seeds, written as a test would.
+
+    Under all seeds always: what a function keeps in a set need not be in its arguments.
+    """
     assert found.subject is not None
     main, things = found.subject.thing, found.things or {}
     cases = [_texts(example, main.name) for example in found.examples]
     names = {one.name: one.module for one in (*things.values(), main)}
     asked = {**spec, "op": "check", "tests": [], "cases": cases, "names": names, "path": list(found.path)}
-    kept = list(found.examples)
-    for seed in SEEDS if any(map(_has_text, found.examples)) else SEEDS[:1]:
-        told = _ask(request, asked, seed, deadline).get("held")
-        held = told if isinstance(told, list) and len(told) == len(cases) else [False] * len(cases)
-        stable = [one for one, holds in zip(found.examples, held, strict=True) if holds is True]
-        kept = [one for one in kept if one in stable]
-    reason = "" if kept else "what the repair gives on further inputs is not the same each time"
-    return replace(found, examples=tuple(kept), reason=reason)
-
-
-def _has_text(example: Example) -> bool:
-    """Whether the order of a set may depend on the hash seed, which only texts' hashes do."""
-    values = [*example.arguments, *(value for _, value in example.keywords), *filter(None, [example.result])]
-    parts = (part for value in values for part in ast.walk(value))
-    return any(isinstance(part, ast.Constant) and isinstance(part.value, str | bytes) for part in parts)
+    kept, why = list(found.examples), "what the repair gives on further inputs is not the same each time and everywhere"
+    for seed in SEEDS:
+        request.checkpoint()
+        answer = _ask(request, asked, seed, deadline)
+        told = answer.get("held")
+        if not isinstance(told, list) or len(told) != len(cases):
+            return replace(found, examples=(), reason=_line(answer.get("reason")) or why)
+        held = [one for one, holds in zip(found.examples, told, strict=True) if holds is True]
+        kept = [one for one in kept if one in held]
+        if not kept:
+            return replace(found, examples=(), reason=why)
+    return replace(found, examples=tuple(kept))

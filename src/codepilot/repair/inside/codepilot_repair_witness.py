@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from codepilot.repair.inside.codepilot_repair_running import Channel, compile_text
     from codepilot.repair.inside.codepilot_repair_suites import PytestSuite, UnittestSuite
     from codepilot.repair.inside.codepilot_repair_watch import Guard, relative
+    from codepilot.repair.inside.codepilot_repair_world import Here, World, move
 else:
     from codepilot_repair_calls import (
         Names,
@@ -56,6 +57,7 @@ else:
     from codepilot_repair_running import Channel, compile_text
     from codepilot_repair_suites import PytestSuite, UnittestSuite
     from codepilot_repair_watch import Guard, relative
+    from codepilot_repair_world import Here, World, move
 
 MAX_SUBJECTS = 6
 MAX_ROWS = 40
@@ -248,8 +250,11 @@ class Finder:
         found += self._compared(subject, varied([values for _, values in found][:6]))
         rows: dict[str, dict[str, Any]] = {}
         names: dict[str, Any] = {}
+        here = Here()
         for row, values in sorted(found, key=lambda pair: pair[0]["size"]):
-            if repr(values) not in subject.known and row["args"] not in rows and self.names.resolve(row, names):
+            if repr(values) in subject.known or row["args"] in rows or here.named(row["args"], row.get("result", "")):
+                continue
+            if self.names.resolve(row, names):
                 rows[row["args"]] = row
         return {"rows": list(rows.values())[:MAX_ROWS], "names": names} if rows else {}
 
@@ -341,29 +346,38 @@ class Finder:
     # --- checking ---------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Which of the cases, each evaluated as a test would, hold after the repair and not before.
+        """Which of the cases, each evaluated as a test would, hold after the repair, in two orders, and not before.
 
         Without the runner, so that it is quick enough to be done under several hash seeds.
         """
+        move()
         sys.path[:] = self.spec["path"]
         names = {}
         for name, module in self.spec["names"].items():
-            if module not in sys.modules:
-                __import__(module)
-            names[name] = getattr(sys.modules[module], name)
+            try:
+                if module not in sys.modules:
+                    __import__(module)
+                names[name] = getattr(sys.modules[module], name)
+            except Exception:  # noqa: BLE001 - code of the project runs when it is imported
+                self.channel.send(reason=module + " cannot be imported by itself, without the tests")
+                os._exit(0)
         self._index()
         Guard().arm(strict=True)
-        before = [self._holds(case, names) for case in self.spec["cases"]]
+        world, cases = World(), self.spec["cases"]
+        before = [self._holds(case, names, world) for case in cases]
         old = self._swap(self.spec["versions"][0])
-        after = [self._holds(case, names) for case in self.spec["cases"]]
-        self.channel.send(held=[bool(old) and after[at] is True and was is False for at, was in enumerate(before)])
+        after = [self._holds(case, names, world) for case in cases]
+        again = [self._holds(case, names, world) for case in reversed(cases)][::-1]
+        held = [was is False and now is True and then is True for was, now, then in zip(before, after, again)]  # noqa: B905
+        self.channel.send(held=[bool(old) and one for one in held])
         os._exit(0)
 
-    def _holds(self, case: dict[str, Any], names: dict[str, Any]) -> bool | None:
-        """None if it does not come to an end."""
-        name = str(case["call"]).partition("(")[0]
-        getattr(names.get(name), "cache_clear", lambda: None)()
-        outcome = self._timed(lambda: eval(case["call"], dict(names)), 10 * CALL_SEC, 5 * CALL_WALL_SEC)
+    def _holds(self, case: dict[str, Any], names: dict[str, Any], world: World) -> bool | None:
+        """None if it does not come to an end, or asks for more than its arguments."""
+        with world:
+            outcome = self._timed(lambda: eval(case["call"], dict(names)), 10 * CALL_SEC, 5 * CALL_WALL_SEC)
+        if world.asked:
+            return None
         if outcome.ended == "stopped":
             return None
         if "raises" in case:
