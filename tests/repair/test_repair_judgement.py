@@ -12,6 +12,7 @@ from codepilot.repair.localise import TestTrace, localise
 from codepilot.repair.rank import Plausible, explain, rank
 from codepilot.repair.related import MAX_LOADED, choose_tests
 from codepilot.repair.source import Edit, Source
+from codepilot.repair.strength import changed_lines
 from codepilot.repair.testfiles import TestFiles
 
 SOURCE = Source.read("m.py", b"def f(a, b):\n    c = a + b\n    return c < 100\n")
@@ -104,3 +105,10 @@ def test_the_files_of_tests_are_known_by_the_tests_themselves() -> None:
 def test_what_configures_the_runner_is_no_place_for_a_repair() -> None:
     names = ("conftest.py", "pytest.ini", "setup.cfg", "pyproject.toml", "sitecustomize.py", "deep/conftest.py")
     assert [name for name in names if name not in TestFiles(())] == []
+
+
+def test_lines_around_a_deletion_count_as_changed() -> None:
+    before = "def f(a):\n    b = a + 1\n    b = 0\n    return b * 2\n"
+    sources = [Source.read("m.py", text.encode()) for text in (before, before.replace("    b = 0\n", ""))]
+    assert changed_lines({"m.py": sources[1]}, {"m.py": sources[0]}) == {"m.py": {2, 3}}
+    assert changed_lines({"m.py": sources[0]}, {"m.py": sources[1]}) == {"m.py": {3}}

@@ -93,7 +93,7 @@ def test_whatever_changes_the_judge_stays_the_bases(objects: ObjectStore, edits:
 
 
 class Measured:
-    def __init__(self, mutants: int, killed: int, near: int = 0, near_killed: int = 0) -> None:
+    def __init__(self, mutants: int, killed: int, near: int = 1, near_killed: int = 1) -> None:
         self.mutants, self.killed = mutants, killed
         self.near, self.near_killed = near, near_killed
         self.score = killed / mutants if mutants else 0.0
@@ -110,6 +110,7 @@ def test_only_strong_evidence_is_called_confirmed() -> None:
     assert verdict(None) == "plausible"
     assert verdict(Measured(10, 6)) == "plausible"
     assert verdict(Measured(20, 18, near=4, near_killed=2)) == "plausible"
+    assert verdict(Measured(20, 20, near=0, near_killed=0)) == "plausible"
     assert verdict(Measured(20, 18, near=5, near_killed=4)) == "confirmed"
     assert verdict(Measured(4, 4)) == "plausible"
     assert verdict(Measured(10, 9), suite="partial") == "plausible"

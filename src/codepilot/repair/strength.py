@@ -86,7 +86,7 @@ def measure_strength(
         chosen = [*tests, *(test for test in trial.collected if test not in tests)][:_MAX_TESTS]
         traces = [trace for trace in trial.trace(chosen) if trace.passed]
         units = _touched(sources, before, traces)
-        near = _sample(_mutants(units, _RIVALS, _changed(sources, before)), _NEAR)
+        near = _sample(_mutants(units, _RIVALS, changed_lines(sources, before)), _NEAR)
         known = {_edit(mutant) for mutant in near}
         others = [mutant for mutant in _mutants(units, _MUTATIONS) if _edit(mutant) not in known]
         mutants = [*near, *_sample(others, limit - len(near))]
@@ -137,13 +137,18 @@ def _touched(
     return found
 
 
-def _changed(sources: Mapping[str, Source], originals: Mapping[str, Source]) -> dict[str, set[int]]:
-    """The lines that the change wrote, by path."""
+def changed_lines(sources: Mapping[str, Source], originals: Mapping[str, Source]) -> dict[str, set[int]]:
+    """The lines that the change wrote, by path; where it only deleted, those before and after."""
     found: dict[str, set[int]] = {}
     for path, source in sources.items():
         before = originals[path].text.splitlines() if path in originals else []
         blocks = difflib.SequenceMatcher(None, before, source.text.splitlines(), autojunk=False).get_opcodes()
-        found[path] = {line + 1 for kind, _, _, start, end in blocks if kind != "equal" for line in range(start, end)}
+        written = [
+            (start - (kind == "delete"), end + (kind == "delete"))
+            for kind, _, _, start, end in blocks
+            if kind != "equal"
+        ]
+        found[path] = {line + 1 for start, end in written for line in range(start, end)}
     return found
 
 

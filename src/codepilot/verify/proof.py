@@ -64,7 +64,7 @@ class Strength(Protocol):
 
     @property
     def near(self) -> int:
-        """How many of the mutants vary the very lines that were changed."""
+        """How many of the mutants vary the very lines that were changed, or those around what was deleted."""
         ...
 
     @property
@@ -110,6 +110,8 @@ def worth(
     noticed = f"the tests notice {strength.killed} of {strength.mutants} mutants of the changed code"
     if strength.score < STRONG_SCORE:
         return Worth("plausible", f"weak tests: {noticed}")
+    if not strength.near:
+        return Worth("plausible", "nothing of the changed lines could be varied, so the tests may not notice them")
     if strength.near_killed < STRONG_SCORE * strength.near:
         alike = f"they notice {strength.near_killed} of {strength.near} variations of the changed lines"
         return Worth("plausible", f"weak tests around the change: {alike}")
