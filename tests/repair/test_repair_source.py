@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import itertools
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codepilot.repair.context import Failure
+from codepilot.repair.heap import candidates
+from codepilot.repair.localise import Suspicion
 from codepilot.repair.source import Edit, Source, Unreadable
 
 ROWS = ("def f(x):", "    # Grüße, naïve", "    y = 'ä' + x", "    return y", "", "class C:", "    def m(self):")
@@ -87,3 +91,16 @@ def test_edits_of_the_body_and_of_the_signature_can_be_swapped_but_not_those_of_
     assert unit.holds(Edit(11, 13, "None", "t"))
     assert not unit.holds(Edit(1, 2, "h", "t"))
     assert unit.segment()[unit.body_place :] == "    return x\n"
+
+
+def test_a_statement_that_is_data_is_no_place_for_edits() -> None:
+    text = f"TABLE = [{'1, ' * 30_000}]\nSIZE = 3\n\n\ndef f(a):\n    return TABLE[a] + SIZE\n"
+    source = Source.read("m.py", text.encode())
+    found = list(itertools.islice(candidates({"m.py": source}, Suspicion({"m.py": {6: 1.0}}), Failure()), 3000))
+    assert {one.line for one in found} >= {2, 6} and 1 not in {one.line for one in found}
+
+
+def test_columns_of_lines_that_are_not_ascii_count_characters() -> None:
+    source = Source.read("m.py", 'x = ("ä", "ß€", "𝄞", a)\ny = 1\n'.encode())
+    names = [node for node in ast.walk(source.tree) if isinstance(node, ast.Name | ast.Constant)]
+    assert [source.segment(node) for node in names] == ["x", "y", "1", '"ä"', '"ß€"', '"𝄞"', "a"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import heapq
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from codepilot.repair.templates import TEMPLATES, Template
 _BEST_PRIOR = max(PRIORS.values())
 _MAY_IDLE = re.compile(r"[-+*/<>=!]|\band\b|\bor\b|^[\w.\[\]]*$")
 _BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try, ast.AsyncFor, ast.AsyncWith, ast.TryStar)
+_MAX_NODES = 1000
+"""A statement of more is data: each edit of it would parse all of it, and hardly one would be right."""
 _COMPOUND = (*_BLOCKS, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Match)
 
 
@@ -224,7 +227,10 @@ class _Heap:
 
     def _open_statement(self, context: Context, statement: ast.stmt, weight: float) -> None:
         own = _signature(statement) if statement in _functions(context) else _own_nodes(statement)
-        for node in own:
+        nodes = list(itertools.islice(own, _MAX_NODES + 1))
+        if len(nodes) > _MAX_NODES:
+            return
+        for node in nodes:
             for template in self._templates:
                 if isinstance(node, template.nodes):
                     prior = PRIORS[template.name]
@@ -247,13 +253,12 @@ def _signature(function: ast.stmt) -> Iterator[ast.AST]:
 
 def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
     """The statement and its expressions in order of appearance, without the statements inside it."""
-    yield statement
-    waiting = [child for child in ast.iter_child_nodes(statement) if not isinstance(child, ast.stmt)]
+    waiting: list[ast.AST] = [statement]
     while waiting:
-        node = waiting.pop(0)
+        node = waiting.pop()
         yield node
         children = [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)]
-        waiting = children + waiting
+        waiting += reversed(children)
 
 
 def _own_lines(statement: ast.stmt) -> range:

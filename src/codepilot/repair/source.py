@@ -62,6 +62,11 @@ class Source:
         return [0, *(match.end() for match in _NEWLINE.finditer(self.text))]
 
     @cached_property
+    def _rows(self) -> dict[int, bytes]:
+        """Lines as the parser counts their columns; empty where that is by characters."""
+        return {}
+
+    @cached_property
     def newline(self) -> str:
         match = _NEWLINE.search(self.text)
         return match.group() if match else "\n"
@@ -79,10 +84,11 @@ class Source:
 
     def offset(self, line: int, column: int) -> int:
         """Characters before this place; `column` counts UTF-8 bytes, as the parser does."""
-        start = self._starts[line - 1]
-        end = self._starts[line] if line < len(self._starts) else len(self.text)
-        row = self.text[start:end]
-        return start + (column if row.isascii() else len(row.encode()[:column].decode(errors="ignore")))
+        row = self._rows.get(line)
+        if row is None:
+            text = self.text[self.line_start(line) : self.line_end(line)]
+            row = self._rows[line] = b"" if text.isascii() else text.encode()
+        return self._starts[line - 1] + (len(row[:column].decode(errors="ignore")) if row else column)
 
     def line_of(self, offset: int) -> int:
         return bisect_right(self._starts, offset)
