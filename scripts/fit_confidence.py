@@ -36,6 +36,19 @@ class Seen:
     right: bool
 
 
+def rows_of(path: Path) -> list[Mapping[str, object]]:
+    """Every whole row; what a kill cut short, or is no row, is as if it were not there."""
+    found = []
+    for line in path.read_text("utf-8", "replace").splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            found.append(row)
+    return found
+
+
 def seen(rows: Sequence[Mapping[str, object]]) -> list[Seen]:
     """The newest row of every bug that has an offer with signs."""
     latest = {(row.get("set"), row.get("bug")): row for row in rows}
@@ -58,7 +71,7 @@ def chance(value: float) -> float:
 def fitted(cases: Sequence[Seen], draw: float) -> dict[str, float]:
     """Projected gradient descent on signs of like size; small and exact enough for a handful of them."""
     sizes = Counter(case.set for case in cases)
-    scales = {name: max(1.0, *(abs(case.signs.get(name, 0.0)) for case in cases)) for name in SIGNS}
+    scales = {name: max([1.0, *(abs(case.signs.get(name, 0.0)) for case in cases)]) for name in SIGNS}
     rows = [[1.0, *(case.signs.get(name, 0.0) / scales[name] for name in SIGNS)] for case in cases]
     shares = [1 / sizes[case.set] / len(sizes) for case in cases]
     sides = [0, *(1 if name in FOR else -1 for name in SIGNS)]
@@ -103,7 +116,11 @@ def main() -> None:
     parser.add_argument("--draw", type=float, default=0.05)
     parser.add_argument("--write", action="store_true", help="write confidence.json; otherwise show what would change")
     asked = parser.parse_args()
-    cases = seen([json.loads(line) for path in asked.results for line in path.read_text("utf-8").splitlines()])
+    cases = seen([row for path in asked.results for row in rows_of(path)])
+    if len({case.right for case in cases}) < 2:
+        sys.exit(
+            f"Nothing to fit to: {len(cases)} offers with signs, all alike. Name results with right and wrong ones."
+        )
     new = fitted(cases, asked.draw)
     for name, weight in new.items():
         sys.stdout.write(f"{name:12} {WEIGHTS.get(name, 0.0):7.3f} → {weight:7.3f}  {SIGNS.get(name, '')}\n")

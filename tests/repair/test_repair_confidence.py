@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import random
 import sys
 from pathlib import Path
@@ -58,3 +59,11 @@ def test_a_set_counts_the_same_however_large_it_is() -> None:
     rows = [{"set": "large", "bug": str(n), "signs": blank, "correct": [True]} for n in range(30)]
     rows += [{"set": "small", "bug": str(n), "signs": blank, "correct": [False]} for n in range(3)]
     assert abs(FIT.fitted(FIT.seen(rows), 0.01)["bias"]) < 0.05
+
+
+def test_a_torn_row_and_no_rows_are_borne(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    row = {"set": "a", "bug": "1", "signs": dict.fromkeys(SIGNS, 0.5), "correct": [True]}
+    file.write_text(json.dumps(row) + '\n[1]\n{"set": "a", "bu', "utf-8")
+    assert [case.right for case in FIT.seen(FIT.rows_of(file))] == [True]
+    assert set(FIT.fitted([], 0.1)) == set(WEIGHTS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
+import pytest
 from repair_kit import Bench
 
 from codepilot.repair.source import Edit, Source
@@ -81,7 +82,8 @@ def test_hostile_candidates_harm_nothing_and_good_ones_still_pass(bench: Open) -
     assert project.executor.read_file("w", "data/keep.txt") == b"precious\n"
 
 
-def test_a_hostile_module_loaded_anew_harms_nothing(bench: Open) -> None:
+def test_a_hostile_module_loaded_anew_harms_nothing(bench: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("codepilot.repair.trial.COLD_JOBS", 3)
     project = bench(FILES)
     selection = Selection(project.baseline.red)
     good = project.files["victim.py"].replace(b"x - 1", b"x + 1")

@@ -51,7 +51,7 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
     try:
         through = search_alone if job["search_only"] else attempt
         found = through(bug, checkout, place / "home", Budgeted(job["seconds"], job["python"], bug.command_sec))
-        judged = _judged(bug, found.offers, checkout, place / "home", job["python"])
+        judged = judged_offers(bug, found.offers, checkout, place / "home", job["python"])
     finally:
         shutil.rmtree(place, ignore_errors=True)
     row = {key: value for key, value in vars(found).items() if key != "offers"}
@@ -65,14 +65,16 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _judged(bug: Bug, offers: list[Offer], checkout: Path, home: Path, python: str | None) -> list[Judgement]:
+def judged_offers(bug: Bug, offers: list[Offer], checkout: Path, home: Path, python: str | None) -> list[Judgement]:
     """Whether each offer is right. What cannot be judged is not right, and says so; that it was found is still true."""
     if not offers:
         return []
     try:
         return judge_of(bug)(bug, offers, checkout, home, python)
-    except CodePilotError as error:
-        return [Judgement(False, f"it could not be judged: {error}")] * len(offers)
+    except Exception as error:  # noqa: BLE001 - a judge hears of code that may say anything
+        if not isinstance(error, CodePilotError):
+            traceback.print_exc()
+        return [Judgement(False, f"it could not be judged: {type(error).__name__}: {error}")] * len(offers)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from typing import Any
 import codepilot
 
 FILE = "results.jsonl"
+ROOMS = {"search": ("repair",), "fix": ("repair", "verify", "agents", "engine")}
+"""Whose source decides what is found, and for whole runs what it is called."""
 
 
 @dataclass(frozen=True)
@@ -107,10 +109,11 @@ class Results:
 
 
 def engine_version(through: str) -> str:
-    """The engine that is measured: its version, its source, and how it is gone through."""
+    """The engine that is measured: its version, the source of what a bug goes through, and how it is gone through."""
     digest = hashlib.sha256()
     root = Path(codepilot.__file__).parent
-    for file in sorted((root / "repair").rglob("*")):
-        if file.is_file() and "__pycache__" not in file.parts:
-            digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
+    for room in ROOMS[through]:
+        for file in sorted((root / room).rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
     return f"{codepilot.__version__}+{digest.hexdigest()[:10]}/{through}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import re
 import shutil
@@ -21,6 +23,7 @@ from codepilot.bench.results import Result, Results, engine_version, make_result
 from codepilot.bench.sets import load_set
 from codepilot.core.failures import CodePilotError, FailureKind
 
+LOCK = "lock"
 GRACE_SEC = 600.0
 """What a bug's process may take beyond its search before it is given up."""
 
@@ -58,6 +61,26 @@ def run_sweep(sweep: Sweep, show: Show = lambda results, wanted, before: None) -
     """Run what is missing. An interrupt ends it at once and keeps what is done."""
     bugs = chosen(sweep)
     sweep.out.mkdir(parents=True, exist_ok=True)
+    with _alone_in(sweep.out):
+        return _run(sweep, bugs, show)
+
+
+@contextlib.contextmanager
+def _alone_in(out: Path) -> Iterator[None]:
+    """Two sweeps in one directory would remove each other's work; the lock goes with the process that holds it."""
+    with (out / LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise CodePilotError(
+                FailureKind.INVALID_SPEC,
+                f"Another sweep is writing to {out}.",
+                next_action="Wait until it has ended, or name another directory with --out.",
+            ) from error
+        yield
+
+
+def _run(sweep: Sweep, bugs: Sequence[Bug], show: Show) -> Swept:
     results = Results(sweep.out)
     if sweep.fresh:
         results.clear()

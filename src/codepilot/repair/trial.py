@@ -17,6 +17,7 @@ from codepilot.repair.worker import Evidence, Job, Mode, Ruling, Worker, WorkerL
 
 _MAX_LOSSES = 60
 _WEIGH_SEC = 8.0
+COLD_JOBS = 32
 _TRACE_SHARE = 0.25
 """How much of the time that is left may go into watching tests that pass."""
 
@@ -140,10 +141,17 @@ class Trial:
     def finish(self, flight: Flight) -> dict[int, Ruling]:
         rulings = self._attempt(flight.warm, "warm", flight.patience, flight.worker)
         cold = [job for job in flight.jobs if job.unit is None or _outcome(rulings, job) == "cold"]
-        rulings.update(self._attempt([_targets_alone(job) for job in cold], "cold", flight.patience))
+        rulings.update(self._load_each([_targets_alone(job) for job in cold], flight.patience))
         passed = [job for job in cold if job.selection.others and _outcome(rulings, job) == "passed"]
         rulings = {number: ruling for number, ruling in rulings.items() if number not in {job.number for job in passed}}
-        rulings.update(self._attempt(passed, "cold", flight.patience))
+        rulings.update(self._load_each(passed, flight.patience))
+        return rulings
+
+    def _load_each(self, jobs: Sequence[Job], patience: float) -> dict[int, Ruling]:
+        """A few at a time: each carries its whole file."""
+        rulings: dict[int, Ruling] = {}
+        for at in range(0, len(jobs), COLD_JOBS):
+            rulings.update(self._attempt(jobs[at : at + COLD_JOBS], "cold", patience))
         return rulings
 
     def weigh(self, job: Job, promises: Sequence[tuple[str, str]]) -> Evidence:
