@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from repair_kit import Bench
@@ -61,4 +62,16 @@ def test_a_proposal_that_changes_the_tests_is_not_tried(bench: Callable[[Mapping
     result = search(replace(project.request(seconds=60.0), proposed=(*tests, own)))
     assert {found.path for found in result.candidates} == {"shapes.py"}
     assert [found.patched for found in result.candidates].count(own[1]) == 1
-    assert not result.exhausted, "pairs of edits were not tried"
+
+
+def test_what_was_not_tried_for_something_was_found_is_not_used_up(
+    bench: Callable[[Mapping[str, str | bytes]], Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("COMPOSE_AFTER", "SINGLES"):
+        monkeypatch.setattr(f"codepilot.repair.engine.{name}", 2)
+    tests = "from shapes import area\n\n\ndef test_area():\n    assert area(3, 4) == 12\n"
+    project = bench({"shapes.py": BEFORE, "test_shapes.py": tests})
+    own = ("shapes.py", BEFORE.replace("+", "*").encode())
+    result = search(replace(project.request(seconds=60.0), proposed=(own,)))
+    assert own[1] in [found.patched for found in result.candidates] and result.tried <= 2
+    assert not result.exhausted
