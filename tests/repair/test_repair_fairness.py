@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import pytest
 from repair_kit import Bench, job_of, rulings, trial_of
 
 from codepilot.repair.worker import Selection
@@ -46,3 +47,33 @@ def test_what_a_decorator_made_while_the_project_was_loaded_is_changed_too(bench
     ]
     found = rulings(project, "shop.py", changes)
     assert [one.outcome for one in found] == ["passed", "passed", "failed", "passed"]
+
+
+REMEMBERS = {
+    "nth.py": (
+        "import functools\n\nNAMES = ['a', 'b', 'c']\n\n\n"
+        "class Shelf:\n    known = {}\n\n    def __init__(self):\n        self.mine = {}\n\n\n"
+        "SHELF = Shelf()\nKNOWN = {}\nCOUNT = 0\n\n\n"
+        "def plain(n):\n    if n not in KNOWN:\n        KNOWN[n] = NAMES[n]\n    return KNOWN[n]\n\n\n"
+        "def of_class(n):\n    if n not in Shelf.known:\n        Shelf.known = {n: NAMES[n]}\n"
+        "    return Shelf.known[n]\n\n\n"
+        "def of_object(n):\n    if n not in SHELF.mine:\n        SHELF.mine[n] = NAMES[n]\n"
+        "    return SHELF.mine[n]\n\n\n"
+        "def given(n, known={}):\n    if n not in known:\n        known[n] = NAMES[n]\n    return known[n]\n\n\n"
+        "def counted(n):\n    global COUNT\n    COUNT += 1\n    return NAMES[n - COUNT + 1]\n\n\n"
+        "@functools.lru_cache\ndef cached(n):\n    return NAMES[n]\n"
+    ),
+    "test_nth.py": (
+        "import nth\nimport pytest\n\n\n@pytest.mark.parametrize('name', ['NAME'])\ndef test_last(name):\n"
+        "    function = getattr(nth, name)\n    assert function(3) == 'c'\n    assert nth.COUNT < 2\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["plain", "of_class", "of_object", "given", "counted", "cached"])
+def test_what_a_wrong_candidate_left_in_a_cache_does_not_judge_the_right_one(bench: Open, name: str) -> None:
+    tests = REMEMBERS["test_nth.py"].replace("NAME", name)
+    before, function, after = REMEMBERS["nth.py"].partition(f"def {name}(n")
+    project = bench({"nth.py": before + function + after.replace("NAMES[n", "NAMES[  n", 1), "test_nth.py": tests})
+    found = rulings(project, "nth.py", [("[  n", "[0 * n"), ("[  n", "[n - 1")], places=1)
+    assert [one.outcome for one in found] == ["failed", "passed"]

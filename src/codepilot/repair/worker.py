@@ -33,7 +33,7 @@ from codepilot.sandbox import Limits, Process
 
 _INSIDE = Path(__file__).with_name("inside")
 _PARTS = (
-    *("watch", "running", "evidence", "suites", "children", "steps", "forms", "bank", "holes", "compose"),
+    *("watch", "running", "memory", "evidence", "suites", "children", "steps", "forms", "bank", "holes", "compose"),
     *("ground", "swapping", "tracing", "trying", "weighing", "worker"),
 )
 _BOOT = """import os, sys

@@ -5,9 +5,11 @@ Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from codepilot.repair.inside.codepilot_repair_children import Children
+    from codepilot.repair.inside.codepilot_repair_memory import Memory
     from codepilot.repair.inside.codepilot_repair_running import Channel, call
     from codepilot.repair.inside.codepilot_repair_steps import Steps, Stop
     from codepilot.repair.inside.codepilot_repair_suites import Overlay, PytestSuite, UnittestSuite
     from codepilot.repair.inside.codepilot_repair_watch import Guard, relative
 else:
     from codepilot_repair_children import Children
+    from codepilot_repair_memory import Memory
     from codepilot_repair_running import call
     from codepilot_repair_steps import Steps, Stop
     from codepilot_repair_suites import Overlay, PytestSuite, UnittestSuite
@@ -31,6 +35,7 @@ FACTOR = 10.0
 HASTE = 3.0
 GRACE_SEC = 1.0
 DEAF, DEAF_SEC = 3.0, 0.05
+CACHE = type(functools.lru_cache(maxsize=None)(len))
 
 
 class Ground:
@@ -54,6 +59,7 @@ class Ground:
         """What candidates share: a process (0); one, until a test passes (1); none, as tests leave traces (2)."""
         self.patience = 1.0
         self.steps = Steps()
+        self.memory = Memory()
         signal.signal(signal.SIGPROF, _out_of_steps)
 
     @property
@@ -63,12 +69,17 @@ class Ground:
 
     def index(self) -> None:
         """Every living function of the project, by file, first line and name; and the tests that are plain calls."""
+        caches = []
         for thing in gc.get_objects():
             if type(thing) is types.FunctionType:
                 code = thing.__code__
                 path = relative(code.co_filename)
                 if path is not None:
                     self.functions.setdefault((path, code.co_firstlineno, code.co_name), []).append(thing)
+            elif type(thing) is CACHE and relative(getattr(_unwrapped(thing), "co_filename", "")) is not None:
+                caches.append(thing)
+        modules = [module for module in list(sys.modules.values()) if _of_the_project(module)]
+        self.memory.learn(modules, [function for some in self.functions.values() for function in some], caches)
         calls = {name: self.suite.quick(name) for name in self.suite.items}
         self.quick = {name: call for name, call in calls.items() if call is not None}
 
@@ -104,6 +115,15 @@ class Ground:
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
         return ("timeout" if isinstance(error, Stop) or self.steps.left < 0 else outcome), error
+
+
+def _unwrapped(cache: Any) -> Any:
+    return getattr(getattr(cache, "__wrapped__", None), "__code__", None)
+
+
+def _of_the_project(module: Any) -> bool:
+    file = vars(module).get("__file__") if type(module) is types.ModuleType else None
+    return isinstance(file, str) and relative(file) is not None
 
 
 def _out_of_steps(*_: object) -> None:

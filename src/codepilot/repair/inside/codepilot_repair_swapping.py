@@ -56,8 +56,9 @@ def swap(
     old = [(function, *_parts(function)) for function, _ in new]
     for function, code in new:
         function.__code__ = code
-    for function in living if defaults is not None else ():
-        function.__defaults__, function.__kwdefaults__ = defaults
+    if defaults is not None:
+        for function in living:
+            function.__defaults__, function.__kwdefaults__ = defaults
     return old
 
 

@@ -40,7 +40,9 @@ def _weigh(ground: Ground, message: dict[str, Any], say: Say, folder: str) -> No
     # The base counts its rounds as the candidate does, so that both end at the same one.
     if isinstance(swap(ground, unchanged(unit, message["job"]["unit"]), message["units"]), str):
         return
+    ground.memory.restored()
     before = outcomes(living[0], quiet, afresh)
+    ground.memory.restored()
     if not isinstance(swap(ground, message["job"], message["units"]), str):
         documented = agreeing(message["examples"], living[0].__globals__, afresh)
         after = outcomes(living[0], quiet, afresh)
