@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from codepilot.core.artifacts import TestResult
+from codepilot.core.artifacts import RegressionTest, TestResult
 from codepilot.core.events import ProofRecorded
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Budget, Goal, TaskSpec
@@ -17,6 +17,7 @@ from codepilot.executor import CreateWorkspace, Executor, LocalExecutor, MountSp
 from codepilot.project import Project, SuiteRun, detect, run_tests
 from codepilot.sandbox import Level, choose
 from codepilot.verify import (
+    REGRESSION_TEST,
     Baseline,
     BundleContents,
     Provenance,
@@ -66,6 +67,8 @@ class Measured:
     mutants: int = 10
     killed: int = 9
     score: float = 0.9
+    near: int = 2
+    near_killed: int = 2
 
 
 @dataclass
@@ -346,15 +349,16 @@ def test_a_change_that_mends_only_one_of_two_failures_is_not_confirmed(make_lab:
     assert lab.prove(baseline, whole, Measured()).verdict == "confirmed"
 
 
-def test_an_honest_change_is_proved_bundled_and_proved_again(
-    make_lab: LabMaker, known: Baseline, tmp_path: Path
-) -> None:
-    lab = make_lab(BASE)
-    commit_tree = lab.tree({path: text for path, text in BASE.items() if path != "tests/test_calc.py"})
-    after = {**BASE, "calc.py": MENDED}
-    proof = lab.prove(known, after)
-    assert (proof.ok, proof.verdict, proof.suite) == (True, "plausible", "full")
-    assert proof.after.passed == 4
+def _bundled(
+    lab: Lab,
+    known: Baseline,
+    proof: ProofRecorded,
+    commit_tree: str,
+    after: Files,
+    tmp_path: Path,
+    test: RegressionTest | None = None,
+) -> Callable[[str], ProofRecorded]:
+    """The change as a bundle, and how that is proved again."""
     patched = lab.tree(after)
     contents = BundleContents(
         patch=lab.objects.diff(lab.base_tree, patched).patch,
@@ -380,6 +384,7 @@ def test_an_honest_change_is_proved_bundled_and_proved_again(
             commands=(known.suite.cmd,),
             sandbox=sandbox_used(lab.executor.level),
             created_at="2025-01-01T00:00:00Z",
+            regression_test=test,
         ),
     )
     bundle = write_bundle(tmp_path / "bundles" / "r-1", contents)
@@ -397,9 +402,46 @@ def test_an_honest_change_is_proved_bundled_and_proved_again(
             measure=lambda workspace: Measured(),
         )
 
+    return verified
+
+
+def test_an_honest_change_is_proved_bundled_and_proved_again(
+    make_lab: LabMaker, known: Baseline, tmp_path: Path
+) -> None:
+    lab = make_lab(BASE)
+    commit_tree = lab.tree({path: text for path, text in BASE.items() if path != "tests/test_calc.py"})
+    after = {**BASE, "calc.py": MENDED}
+    proof = lab.prove(known, after)
+    assert (proof.ok, proof.verdict, proof.suite) == (True, "plausible", "full")
+    assert proof.after.passed == 4
+    verified = _bundled(lab, known, proof, commit_tree, after, tmp_path)
     again = verified(commit_tree)
     assert (again.ok, again.verdict) == (True, "confirmed"), again
     assert all(check.ok for check in again.checks)
     assert not (tmp_path / "workspaces" / "v-1-proof").exists()
     with pytest.raises(CodePilotError, match="base cannot be rebuilt"):
         verified(lab.base_tree)
+
+
+@pytest.mark.parametrize(
+    ("claim", "told"),
+    [
+        ("add(2, 2) == 4", "fails before and passes after"),
+        ("add(2, 2) == 5", "does not pass after the change"),
+        ("add(2, 0) == 2", "does not fail on the base"),
+    ],
+)
+def test_a_regression_test_that_does_not_hold_any_more_costs_what_is_said_of_it_and_no_more(
+    make_lab: LabMaker, known: Baseline, tmp_path: Path, claim: str, told: str
+) -> None:
+    lab = make_lab(BASE)
+    after = {**BASE, "calc.py": MENDED, "tests/test_calc.py": f"{TESTS}\n\ndef test_back():\n    assert {claim}\n"}
+    test = RegressionTest(test="tests/test_calc.py::test_back", path="tests/test_calc.py")
+    proof = lab.prove(known, after)
+    again = _bundled(lab, known, proof, lab.base_tree, after, tmp_path, test)(lab.base_tree)
+    assert (again.ok, again.verdict) == (True, "confirmed"), again
+    held = "fails before" in told
+    assert {check.name for check in again.checks if not check.ok} == (set() if held else {REGRESSION_TEST})
+    assert told in again.checks[-1].evidence
+    assert held or told in again.reason
+    assert not (tmp_path / "workspaces" / "v-1-proof").exists()

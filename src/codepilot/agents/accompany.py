@@ -8,6 +8,7 @@ the repair, because a test that does not hold must not cost the repair. Where no
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -37,7 +38,10 @@ STRENGTH_SEC = 20.0
 TRIES = 2
 """How many different tests are tried, at most."""
 MAX_UNMENDED = 200
-OTHER_SEED = "4711"
+OTHER_SEED = "20011"
+"""A hash seed that no check of an example had."""
+
+_log = logging.getLogger(__name__)
 
 
 class _NoTest(Exception):
@@ -62,6 +66,9 @@ def accompanied(
         if error.failure.handling.origin not in (Origin.INPUT, Origin.WORK):
             raise
         test = RegressionTest(reason=error.failure.message)
+    except Exception as error:  # noqa: BLE001 - a defect must not cost the repair; a stop is told again below
+        _log.exception("writing a regression test failed", extra={"run_id": desk.run.run_id})
+        test = RegressionTest(reason=f"writing one failed: {type(error).__name__}")
     desk.checkpoint()
     candidate = PatchCandidate.model_validate(action["candidate"]).model_copy(update={"regression_test": test})
     added: JsonObject = {"test": {"path": test.path, "content": base64.b64encode(content).decode()}} if content else {}
@@ -110,6 +117,7 @@ class _Companion:
                 patched=self._best.patched,
                 others=self._others,
                 seconds=min(WITNESS_SEC, self._desk.seconds_left() / 4),
+                checkpoint=self._desk.checkpoint,
             )
         )
         place, subject = found.place, found.subject

@@ -232,6 +232,7 @@ def verify(
 ) -> None:
     """Prove a bundle again from nothing, and detect any changed byte."""
     from codepilot.engine import Checking, verify_again
+    from codepilot.verify import REGRESSION_TEST
 
     checking = Checking(repo=repo, python=python, unsafe_no_sandbox=unsafe_no_sandbox)
     with open_house() as house:
@@ -241,6 +242,9 @@ def verify(
             typer.echo(proof.model_dump_json())
         elif proof.ok:
             typer.echo(f"The bundle holds: {proof.after.passed} tests pass after the change; verdict {proof.verdict}.")
+            for check in proof.checks:
+                if check.name == REGRESSION_TEST and not check.ok:
+                    typer.echo(f"Its regression test does not hold here: {check.evidence}.")
         else:
             typer.echo(f"The bundle does not hold: {proof.reason}")
         raise typer.Exit(0 if proof.ok else 1)

@@ -3,7 +3,7 @@
 The platform judges here, by rules that are pure and by tests that run in the sandbox; no agent has a say.
 """
 
-from codepilot.verify.apart import fails
+from codepilot.verify.apart import REGRESSION_TEST, fails
 from codepilot.verify.bundle import (
     BundleContents,
     BundleInfo,
@@ -38,6 +38,7 @@ from codepilot.verify.verdict import Comparison, Failing, baseline_verdict, comp
 
 __all__ = [
     "ENVIRONMENTAL",
+    "REGRESSION_TEST",
     "Baseline",
     "BundleContents",
     "BundleInfo",

@@ -15,7 +15,7 @@ from codepilot.project import Project, SuiteRun, run_tests
 from codepilot.verify.verdict import RED, named_cases, passes
 from codepilot.workspace import ObjectStore
 
-NAME = "regression_test_tells_them_apart"
+REGRESSION_TEST = "regression_test_tells_them_apart"
 PASSES = 2
 """How often it is run after the change here; the agent and the gates have run it before."""
 
@@ -59,4 +59,4 @@ class Apart:
 
 
 def _check(ok: bool, evidence: str) -> PolicyCheck:
-    return PolicyCheck(name=NAME, ok=ok, evidence=evidence.encode("utf-8", "backslashreplace").decode())
+    return PolicyCheck(name=REGRESSION_TEST, ok=ok, evidence=evidence.encode("utf-8", "backslashreplace").decode())

@@ -9,6 +9,7 @@ from codepilot.core.events import ProofRecorded
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import Executor
 from codepilot.project import Project
+from codepilot.verify.apart import Apart
 from codepilot.verify.bundle import BASE_DIFF, PATCH, Provenance, check_bundle, read_payload
 from codepilot.verify.gate import Baseline, run_baseline
 from codepilot.verify.proof import Create, Measure, prove
@@ -34,7 +35,8 @@ def verify_bundle(
 
     `commit_tree` is the tree of the recorded base commit, pinned into `objects` from a repository that has it.
     `expected` is the bundle's digest from the run's own log, where that is at hand. Raises if bytes were altered or
-    nothing can be run here; a claim that does not hold is an answer.
+    nothing can be run here; a claim that does not hold is an answer. A regression test that does not tell base and
+    change apart any more is said to, and costs nothing else: the change is judged by the base's tests.
     """
     provenance = check_bundle(directory, expected)
     patch = read_payload(directory, PATCH, provenance)
@@ -65,9 +67,19 @@ def verify_bundle(
         confidence=provenance.confidence,
         narrowed=provenance.suite == "none",
         measure=measure,
-        regression=provenance.regression_test,
     )
-    return proof.model_copy(update={"checks": (intact, rebuilt, fails, *proof.checks)})
+    proof = proof.model_copy(update={"checks": (intact, rebuilt, fails, *proof.checks)})
+    test = provenance.regression_test
+    if not proof.ok or test is None or not test.written:
+        return proof
+    apart = Apart(executor, objects, project, create, f"{workspace}-proof", provenance.task.budget.command_sec)
+    return _with_test(proof, apart.told_by(test, base_tree, provenance.patched_tree))
+
+
+def _with_test(proof: ProofRecorded, told: PolicyCheck) -> ProofRecorded:
+    """What is known of the test that came with the change: it may have held only where and when it was written."""
+    told_apart = "" if told.ok else f"; but the regression test that came with it does not hold here: {told.evidence}"
+    return proof.model_copy(update={"checks": (*proof.checks, told), "reason": proof.reason + told_apart})
 
 
 def rebuild_base(directory: Path, provenance: Provenance, objects: ObjectStore, commit_tree: str) -> str:
