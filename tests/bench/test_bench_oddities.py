@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from bench_kit import TWICE, write_tasks
 import codepilot
 from codepilot.bench.bugs import Bug, Offer
 from codepilot.bench.child import judged_offers
-from codepilot.bench.results import engine_version
+from codepilot.bench.results import Result, engine_version
 from codepilot.bench.sweep import LOCK, Sweep, run_sweep
 from codepilot.core.failures import CodePilotError
 
@@ -42,3 +43,8 @@ def test_a_verdict_is_of_the_rooms_that_made_it(
     (tmp_path / room / "new.py").write_text("x = 1\n")
     after = [engine_version(through) for through in ("search", "fix")]
     assert [one != other for one, other in zip(before, after, strict=True)] == [searched, True]
+
+
+def test_what_another_interpreter_gave_is_not_taken_over() -> None:
+    row = Result("s", "b", "k", "e", 1.0)
+    assert row.key != replace(row, python="/other/python").key

@@ -45,6 +45,8 @@ class Result:
     proof: str = ""
     """Why the change is called what it is, where the whole engine is run."""
     patches: tuple[str, ...] = ()
+    python: str = ""
+    """The interpreter of the bugs, where another than the engine's own was asked for."""
 
     @property
     def first_correct(self) -> bool:
@@ -55,8 +57,8 @@ class Result:
         return any(self.correct[:5])
 
     @property
-    def key(self) -> tuple[str, str, str, float]:
-        return (self.set, self.bug, self.engine, self.seconds)
+    def key(self) -> tuple[str, str, str, float, str]:
+        return (self.set, self.bug, self.engine, self.seconds, self.python)
 
 
 _KNOWN = {each.name for each in fields(Result)}

@@ -86,7 +86,9 @@ def _run(sweep: Sweep, bugs: Sequence[Bug], show: Show) -> Swept:
         results.clear()
     engine = engine_version("search" if sweep.search_only else "fix")
     known = {result.key: result for result in results.read() if result.status != "ERROR"}
-    done = {bug.name: known[key] for bug in bugs if (key := (sweep.set, bug.name, engine, sweep.seconds)) in known}
+    python = sweep.python or ""
+    keys = {bug.name: (sweep.set, bug.name, engine, sweep.seconds, python) for bug in bugs}
+    done = {name: known[key] for name, key in keys.items() if key in known}
     before = len(done)
     waiting = [bug for bug in bugs if bug.name not in done]
     show(list(done.values()), len(bugs), before)
@@ -174,6 +176,7 @@ class _Crew:
             "kind": bug.kind,
             "engine": self._engine,
             "seconds": sweep.seconds,
+            "python": sweep.python or "",
         }
 
     def _one(self, bug: Bug) -> Result | None:
