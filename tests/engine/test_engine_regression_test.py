@@ -21,6 +21,7 @@ from codepilot.core.events import Event, EventType, State
 from codepilot.core.policy import Policy, tightened
 from codepilot.core.run import Run
 from codepilot.engine import House, Request, Worker, make_task, submit
+from codepilot.executor import RunCommand
 
 HERE = Path(__file__).parent
 NAME = "test_shapes.ShapesTest.test_area_regression"
@@ -33,7 +34,7 @@ def repaired(
     run = submit(house, task.model_copy(update={"policy": policy or task.policy}))
     ended = Worker(house, agent_for=lambda task: agent or RepairAgent()).drive(run.run_id)
     house.store.check(run.run_id)
-    assert (ended.state, ended.failure) == (State.DONE, None)
+    assert (ended.state, ended.failure) == (State.DONE, None), ended.failure
     return ended, house.store.events(run.run_id)
 
 
@@ -166,6 +167,25 @@ def test_a_test_that_does_not_hold_is_left_out_and_the_repair_goes_on(
     ]  # type: ignore[attr-defined]
     assert (len(proposed), begun[-1]) == (2, in_state)
     assert b"regression" not in (Path(str(run.bundle)) / "patch.diff").read_bytes()
+
+
+class Misplaced(RepairAgent):
+    """Has its test where nothing may be written."""
+
+    def carry_out(self, action: JsonObject, desk: Desk) -> PatchCandidate:
+        made = super().carry_out(action, desk)
+        command = ("ln", "-sf", "/etc/passwd", "test_shapes.py")
+        desk.executor.run_command(RunCommand(workspace=desk.workspace, argv=command))
+        return made
+
+
+def test_a_test_in_a_place_that_may_not_change_is_left_out_and_the_repair_goes_on(house: House, checkout: Path) -> None:
+    run, events = repaired(house, checkout, Misplaced())
+    assert told(run) == RegressionTest(reason="test_shapes.py may not be changed (symlink_leaves_tree)")
+    assert run.proposal is not None
+    assert run.proposal.patch.touched_files == ("shapes.py",)
+    assert (run.verdict, run.spent.iterations) == ("confirmed", 1)
+    assert len([event for event in events if event.type is EventType.PATCH_PROPOSED]) == 1
 
 
 def test_a_worker_that_dies_anywhere_neither_loses_nor_doubles_it(house: House, checkout: Path, tmp_path: Path) -> None:

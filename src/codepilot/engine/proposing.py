@@ -26,8 +26,7 @@ def propose(work: Work, offered: PatchCandidate, diff: DiffResult, snapshot: str
             "touched_files": tuple(change.path for change in diff.changes),
         }
     )
-    touched = outside(work.run.plan, patch.touched_files)
-    broken = (*diff.violations, *(Violation(rule=rule, path=path) for path, rule in touched.items()))
+    broken = _broken(work, diff)
     refused_by = "; ".join(f"{one.rule} at {one.path}" for one in broken)
     proposed = PatchProposed(patch=patch, diff=stored, tree=diff.tree, snapshot=snapshot, refused_by=refused_by)
     work.append(
@@ -41,6 +40,36 @@ def propose(work: Work, offered: PatchCandidate, diff: DiffResult, snapshot: str
     return proposed
 
 
+def _broken(work: Work, diff: DiffResult) -> tuple[Violation, ...]:
+    touched = outside(work.run.plan, [change.path for change in diff.changes])
+    return (*diff.violations, *(Violation(rule=rule, path=path) for path, rule in touched.items()))
+
+
+def where_allowed(
+    work: Work, site: Site, offered: PatchCandidate, diff: DiffResult, snapshot: str
+) -> tuple[PatchCandidate, DiffResult, str]:
+    """The change as it is in the workspace; without the test that came with it, where that lies in a wrong place."""
+    test, base = offered.regression_test, work.run.base_snapshot
+    if test is None or not test.written or base is None:
+        return offered, diff, snapshot
+    rules = [one.rule for one in _broken(work, diff) if one.path == test.path]
+    if not rules:
+        return offered, diff, snapshot
+    why = RegressionTest(reason=f"{test.path} may not be changed ({rules[0]})")
+    bare = _take_out(work, site, test.path, base, snapshot)
+    left = site.executor.diff(work.workspace, work.base.tree)
+    return offered.model_copy(update={"regression_test": why}), left, bare
+
+
+def _take_out(work: Work, site: Site, path: str, base: str, snapshot: str) -> str:
+    """Leave what a snapshot holds in the workspace, but one file as the base has it."""
+    _bring(work, site, base)
+    before = work.snapshot().snapshot
+    _bring(work, site, snapshot)
+    site.executor.restore(work.workspace, before, (path,))
+    return work.snapshot().snapshot
+
+
 def without_test(work: Work, site: Site, why: str) -> bool:
     """Propose the change alone, if it came with a test, and leave it in the workspace; whether there was one."""
     proposal, base = work.run.proposal, work.run.base_snapshot
@@ -48,14 +77,10 @@ def without_test(work: Work, site: Site, why: str) -> bool:
     if proposal is None or base is None or test is None or not test.written:
         return False
     work.watch.checkpoint()  # what was interrupted says nothing about the test
-    _bring(work, site, base)
-    before = work.snapshot().snapshot
-    _bring(work, site, proposal.snapshot)
-    site.executor.restore(work.workspace, before, (test.path,))
-    taken = work.snapshot()
+    bare_snapshot = _take_out(work, site, test.path, base, proposal.snapshot)
     diff = site.executor.diff(work.workspace, work.base.tree)
     bare = proposal.patch.model_copy(update={"regression_test": RegressionTest(reason=why)})
-    propose(work, bare, diff, taken.snapshot)
+    propose(work, bare, diff, bare_snapshot)
     return True
 
 

@@ -38,7 +38,7 @@ from codepilot.engine.base import carry_base, fetch_base, local_checkout, open_o
 from codepilot.engine.carry import keep_snapshot, restore_snapshot
 from codepilot.engine.finalize import finalize
 from codepilot.engine.plane import executor_url, seen_at
-from codepilot.engine.proposing import propose, without_test
+from codepilot.engine.proposing import propose, where_allowed, without_test
 from codepilot.engine.site import Site, find_project, keep_baseline
 from codepilot.engine.work import Work
 from codepilot.project import Project
@@ -148,7 +148,7 @@ def implement(work: Work) -> Outcome:
     diff = site.executor.diff(work.workspace, work.base.tree)
     if diff.tree != taken.tree:
         raise CodePilotError(FailureKind.TOOL_FAILED, "The workspace changed while it was being examined.")
-    return _outcome_of_patch(propose(work, offered, diff, taken.snapshot))
+    return _outcome_of_patch(propose(work, *where_allowed(work, site, offered, diff, taken.snapshot)))
 
 
 def _outcome_of_patch(proposed: PatchProposed) -> Outcome:
