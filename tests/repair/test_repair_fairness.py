@@ -7,6 +7,11 @@ from collections.abc import Callable, Mapping
 import pytest
 from repair_kit import Bench, job_of, rulings, trial_of
 
+from codepilot.repair.engine import _Search
+from codepilot.repair.heap import Proposal
+from codepilot.repair.pairs import LATE
+from codepilot.repair.related import Related
+from codepilot.repair.source import Edit, Source
 from codepilot.repair.worker import Selection
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
@@ -77,3 +82,36 @@ def test_what_a_wrong_candidate_left_in_a_cache_does_not_judge_the_right_one(ben
     project = bench({"nth.py": before + function + after.replace("NAMES[n", "NAMES[  n", 1), "test_nth.py": tests})
     found = rulings(project, "nth.py", [("[  n", "[0 * n"), ("[  n", "[n - 1")], places=1)
     assert [one.outcome for one in found] == ["failed", "passed"]
+
+
+@pytest.mark.parametrize(("change", "kept", "settled"), [("n + n", 1, True), ("n + n + 0 * spin(9)", 0, True)])
+def test_a_right_candidate_whose_tests_are_long_once_they_pass_is_found(
+    bench: Open, change: str, kept: int, settled: bool
+) -> None:
+    project = bench(
+        {
+            "twice.py": "import time\n\n\ndef spin(seconds):\n    end = time.process_time() + seconds\n"
+            "    while time.process_time() < end:\n        pass\n    return 1\n\n\n"
+            "def twice(n):\n    return n * n\n",
+            "test_twice.py": "from twice import spin, twice\n\n\ndef test_twice():\n    assert twice(1) == 2\n"
+            "    assert spin(0.5)\n",
+        }
+    )
+    job = job_of(project, "twice.py", "n * n", change, Selection(project.baseline.red))
+    search = _Search(project.request(seconds=60.0))
+    search._singles = [Proposal(0, job.source, job.unit, job.edit, 0.5, 1)]
+    search._marks = {0: LATE}
+    with trial_of(project) as trial:
+        trial.start()
+        traces = trial.trace(project.baseline.collected, alone=project.baseline.red)
+        assert search._try_late(trial, Related(project.baseline.red, traces)) is settled
+    assert len(search._found) == kept
+
+
+def test_what_there_was_no_time_to_be_patient_with_is_not_settled(bench: Open) -> None:
+    project = bench({"test_no.py": "def test_no():\n    assert False\n"})
+    source = Source.read("m.py", b"def f():\n    return 1\n")
+    search = _Search(project.request(seconds=0.0))
+    search._singles = [Proposal(0, source, source.units[0], Edit(0, 0, "", "test"), 0.5, 1)]
+    search._marks = {0: LATE}
+    assert not search._try_late(trial_of(project), Related((), []))

@@ -42,8 +42,10 @@ BATCHES = (32, 1024)
 REPORT_SEC = 0.2
 PATIENCE = 12.0
 """How much longer a candidate may run when it is tried again, or is about to be kept."""
-MAX_LATE = 200
-LATE_BATCH = 20
+MAX_LATE, LATE_BATCH = 200, 10
+MOST_PATIENCE = 200.0
+"""For the likeliest that still did not end: a test that fails at once on the base may be long when it passes."""
+MAX_SLOW, SLOW_SHARE = 40, 0.3
 COMPOSE_AFTER = 3000
 """Single edits tried before expressions are composed for what is missing."""
 COMPOSE_SEC = 24.0
@@ -133,12 +135,12 @@ class _Search:
         second = self._noted(itertools.islice(proposals, SINGLES - COMPOSE_AFTER))
         self._walk(trial, itertools.chain(left, first, second), related)
         ended = self._exhausted
-        self._try_late(trial, related)
+        settled = self._try_late(trial, related)
         self._exhausted = False
         if ended and not self._trusted():
             further = itertools.chain(pairs(self._singles, self._marks, len(self._singles)), proposals)
             self._walk(trial, _numbered(further, len(self._singles)), related)
-            self._exhausted = self._exhausted and time.monotonic() < self._deadline
+            self._exhausted = self._exhausted and settled and time.monotonic() < self._deadline
 
     def _compose(self, trial: Trial, known: Known) -> None:
         """Expressions found for what is missing, kept like any other candidate."""
@@ -149,18 +151,35 @@ class _Search:
         self._tried += trial.composed
         self._composed = time.monotonic() < self._deadline
 
-    def _try_late(self, trial: Trial, related: Related) -> None:
-        """Those that were taken for endless once more, with patience: slow is not wrong."""
+    def _try_late(self, trial: Trial, related: Related) -> bool:
+        """Those that were taken for endless once more, with patience: slow is not wrong. Whether all are settled."""
         first = min((one.proposal.effort for one in self._found), default=len(self._singles))
         last = min(len(self._singles), first + LINGER)
-        late = [at for at, mark in sorted(self._marks.items()) if mark == LATE and at < last][:MAX_LATE]
+        late = [at for at, mark in sorted(self._marks.items()) if mark == LATE and at < last]
+        slow = self._try_slow(trial, related, late[:MAX_LATE], PATIENCE, self._deadline)
+        if self._trusted():
+            return not slow
+        until = time.monotonic() + SLOW_SHARE * (self._deadline - time.monotonic())
+        left = self._try_slow(trial, related, slow[:MAX_SLOW], MOST_PATIENCE, until)
+        return not left and len(late) <= MAX_LATE and len(slow) <= MAX_SLOW
+
+    def _try_slow(
+        self, trial: Trial, related: Related, late: Sequence[int], patience: float, until: float
+    ) -> list[int]:
+        """Keep what passes with this much patience; those that did not end within it, or within the time."""
+        left: list[int] = []
         for batch in (late[at : at + LATE_BATCH] for at in range(0, len(late), LATE_BATCH)):
-            if time.monotonic() < self._deadline and len(self._found) < ENOUGH:
-                rulings = trial.judge([job_of(self._singles[at], related, everything=False) for at in batch], PATIENCE)
-                for at in batch:
-                    if at in rulings and rulings[at].outcome == "passed":
-                        self._keep(trial, self._singles[at], related)
-                self._tick()
+            over = time.monotonic() >= until or len(self._found) >= ENOUGH
+            jobs = [] if over else [job_of(self._singles[at], related, everything=False) for at in batch]
+            outcomes = {at: ruling.outcome for at, ruling in trial.judge(jobs, patience).items()}
+            for at in batch:
+                outcome = outcomes.get(at)
+                if outcome == "passed":
+                    self._keep(trial, self._singles[at], related, patience)
+                elif not outcome or (outcome == "timeout" and patience < MOST_PATIENCE):
+                    left.append(at)
+            self._tick()
+        return left
 
     def _noted(self, proposals: Iterator[Proposal]) -> Iterator[Proposal]:
         for proposal in proposals:
@@ -289,13 +308,13 @@ class _Search:
         fell = ruling.kind not in ("AssertionError", base.kind)
         return CRASHED if ruling.outcome not in ("failed", "passed") or fell else PLAIN
 
-    def _keep(self, trial: Trial, proposal: Proposal, related: Related) -> bool:
+    def _keep(self, trial: Trial, proposal: Proposal, related: Related, patience: float = PATIENCE) -> bool:
         """A candidate is kept if it also passes alone, on every test there is time for. False if there was no time."""
         job = job_of(proposal, related, everything=True)
         content = job.content
         if content is None or content in self._request.refused or self._has(proposal.source.path, content):
             return True
-        ruling = trial.judge([job], PATIENCE).get(proposal.position)
+        ruling = trial.judge([job], patience).get(proposal.position)
         if ruling is not None and ruling.outcome == "passed":
             mended = self._mended(trial, job)
             evidence = trial.weigh(job_of(proposal, related, everything=False), promises(proposal))
