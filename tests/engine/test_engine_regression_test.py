@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from engine_kit import TESTS
@@ -17,11 +18,12 @@ from codepilot.agents import RepairAgent
 from codepilot.agents.protocol import Desk
 from codepilot.core.artifacts import PatchCandidate, RegressionTest
 from codepilot.core.contract import JsonObject
-from codepilot.core.events import Event, EventType, State
+from codepilot.core.events import Event, EventType, ProofRecorded, State
 from codepilot.core.policy import Policy, tightened
 from codepilot.core.run import Run
 from codepilot.engine import House, Request, Worker, make_task, submit
 from codepilot.executor import RunCommand
+from codepilot.verify import prove
 
 HERE = Path(__file__).parent
 NAME = "test_shapes.ShapesTest.test_area_regression"
@@ -186,6 +188,36 @@ def test_a_test_in_a_place_that_may_not_change_is_left_out_and_the_repair_goes_o
     assert run.proposal.patch.touched_files == ("shapes.py",)
     assert (run.verdict, run.spent.iterations) == ("confirmed", 1)
     assert len([event for event in events if event.type is EventType.PATCH_PROPOSED]) == 1
+
+
+class Unsure(RepairAgent):
+    """Brings a test, and is not sure after all."""
+
+    def carry_out(self, action: JsonObject, desk: Desk) -> PatchCandidate:
+        return super().carry_out(action, desk).model_copy(update={"confidence": 0.1})
+
+
+def test_a_guess_is_handed_over_without_its_test_and_proved_once(
+    house: House, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proofs = []
+
+    def counted(*args: Any, **options: Any) -> ProofRecorded:
+        proofs.append(prove(*args, **options))
+        return proofs[-1]
+
+    monkeypatch.setattr("codepilot.engine.finalize.prove", counted)
+    run, _ = repaired(house, checkout, Unsure())
+    test = told(run)
+    assert test is not None
+    assert (test.written, "not sure" in test.reason) == (False, True), test.reason
+    assert run.proof is not None
+    assert run.proposal is not None
+    assert (run.verdict, run.proposal.patch.touched_files) == ("plausible", ("shapes.py",))
+    checks = {check.name: check.evidence for check in run.proof.checks}
+    assert checks["tree_is_the_validated_one"] == run.proposal.tree
+    assert "regression_test_tells_them_apart" not in checks
+    assert len(proofs) == 1
 
 
 def test_a_worker_that_dies_anywhere_neither_loses_nor_doubles_it(house: House, checkout: Path, tmp_path: Path) -> None:

@@ -28,10 +28,13 @@ from codepilot.engine.work import Work
 from codepilot.repair import Strength, measure_strength
 from codepilot.telemetry import Redactor, rfc3339, timeline, transcript
 from codepilot.verify import (
+    REGRESSION_TEST,
+    VALIDATED,
     Baseline,
     BundleContents,
     Provenance,
     Versions,
+    judged_tree,
     prove,
     report,
     report_json,
@@ -75,9 +78,25 @@ def _proved(work: Work, site: Site, baseline: Baseline, proposal: PatchProposed)
     proof = _prove(work, site, baseline, proposal)
     if proof.verdict != "confirmed" and without_test(work, site, f"it did not go on: {proof.reason}"):
         assert work.run.proposal is not None
-        proposal = work.run.proposal
-        proof = _prove(work, site, baseline, proposal)
+        bare = work.run.proposal
+        proof = _carried(work, site, proof, proposal, bare) or _prove(work, site, baseline, bare)
+        proposal = bare
     return proof, proposal
+
+
+def _carried(
+    work: Work, site: Site, proof: ProofRecorded, proposal: PatchProposed, bare: PatchProposed
+) -> ProofRecorded | None:
+    """The proof of the change with its test as that of the change alone, where both were judged as the same tree."""
+    if not proof.ok:
+        return None
+    base, built = work.base.tree, site.objects.apply(work.base.tree, work.artifacts.get(bare.diff))
+    judged = [judged_tree(site.objects, base, tree)[0] for tree in (proposal.tree, built)]
+    if built != bare.tree or judged[0] != judged[1]:
+        return None
+    checks = [check for check in proof.checks if check.name != REGRESSION_TEST]
+    told = [one.model_copy(update={"evidence": built}) if one.name == VALIDATED else one for one in checks]
+    return proof.model_copy(update={"checks": tuple(told)})
 
 
 def _prove(work: Work, site: Site, baseline: Baseline, proposal: PatchProposed) -> ProofRecorded:

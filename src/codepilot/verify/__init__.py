@@ -21,7 +21,7 @@ from codepilot.verify.flags import flagged
 from codepilot.verify.gate import Baseline, run_baseline, run_gate
 from codepilot.verify.generated import Finding, Scan, scan_generated
 from codepilot.verify.guarded import configures_runner, is_test
-from codepilot.verify.proof import ENVIRONMENTAL, Create, Measure, Strength, Worth, judged_tree, prove, worth
+from codepilot.verify.proof import ENVIRONMENTAL, VALIDATED, Create, Measure, Strength, Worth, judged_tree, prove, worth
 from codepilot.verify.record import write_record
 from codepilot.verify.report import (
     Report,
@@ -39,6 +39,7 @@ from codepilot.verify.verdict import Comparison, Failing, baseline_verdict, comp
 __all__ = [
     "ENVIRONMENTAL",
     "REGRESSION_TEST",
+    "VALIDATED",
     "Baseline",
     "BundleContents",
     "BundleInfo",

@@ -21,6 +21,7 @@ from codepilot.verify.guarded import bends_runner, is_test
 from codepilot.verify.verdict import SuiteKind
 from codepilot.workspace import Entry, ObjectStore
 
+VALIDATED = "tree_is_the_validated_one"
 STRONG_SCORE = 0.75
 """The share of mutants of the changed code that the tests must notice."""
 STRONG_MUTANTS = 5
@@ -151,7 +152,7 @@ def prove(
         return _refuted([PolicyCheck(name="applies_to_base", ok=False, evidence=error.failure.message)])
     checks = [
         PolicyCheck(name="applies_to_base", ok=True, evidence=base_tree),
-        PolicyCheck(name="tree_is_the_validated_one", ok=built == tree, evidence=built),
+        PolicyCheck(name=VALIDATED, ok=built == tree, evidence=built),
     ]
     if built != tree:
         return _refuted(checks)
