@@ -275,3 +275,15 @@ def _named(tree: ast.Module, name: str) -> ast.AST:
 )
 def test_what_is_more_than_a_value_is_not_read(text: str) -> None:
     assert read(text) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "test", "named"),
+    [
+        ("tests/[x]/test_a.py", "tests/[x]/test_a.py::test_b[1-[y]]", "tests/[x]/test_a.py::test_c"),
+        ("tests/test_a.py", "tests/test_a.py::A::test_b[1]", "tests/test_a.py::A::test_c"),
+        ("tests/test_a.py", "tests.test_a.A.test_b", "tests.test_a.A.test_c"),
+    ],
+)
+def test_a_neighbour_is_named_by_its_file_whatever_that_is_called(path: str, test: str, named: str) -> None:
+    assert Place(path, "", "test_b", False, test).sibling("test_c") == named

@@ -40,7 +40,8 @@ class Place:
 
     def sibling(self, name: str) -> str:
         """How the runner names a test that stands beside it."""
-        beside = self.test.partition("[")[0]
+        file = self.path if self.test.startswith(self.path) else ""
+        beside = file + self.test.removeprefix(file).partition("[")[0]
         return beside[: len(beside) - len(self.name)] + name
 
 

@@ -25,6 +25,7 @@ MAX_KNOWN = 400
 MAX_CALLS = 20000
 MAX_MIXED = 300
 MAX_TEXT = 160
+MAX_SHOWN = 4000
 MAX_FLOAT = 8
 PLAIN: Any = object
 
@@ -58,7 +59,7 @@ class Subject:
                 return
             values = tuple(here[name] for name in self.names)
             key = repr(values)
-            if key not in self.known:
+            if key not in self.known and len(key) <= MAX_SHOWN:
                 self.known.add(key)
                 if len(self.seeds) < MAX_SEEDS:
                     self.seeds.append(copy.deepcopy(values))
