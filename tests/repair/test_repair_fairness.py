@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
-from repair_kit import Bench, job_of, rulings, trial_of
+from repair_kit import Bench, job_of, plausible_of, rulings, trial_of
 
 from codepilot.repair.engine import _Search
 from codepilot.repair.heap import Proposal
@@ -115,3 +117,40 @@ def test_what_there_was_no_time_to_be_patient_with_is_not_settled(bench: Open) -
     search._singles = [Proposal(0, source, source.units[0], Edit(0, 0, "", "test"), 0.5, 1)]
     search._marks = {0: LATE}
     assert not search._try_late(trial_of(project), Related((), []))
+
+
+@pytest.mark.parametrize(
+    ("change", "trusted", "known"),
+    [
+        ("n + 1 + 0", True, True),
+        ("n + 1 if n < 9 else __import__('os')._exit(0)", False, False),
+        ("n + 1 if n < 9 else any(False for _ in iter(int, 1))", False, True),
+    ],
+)
+def test_evidence_that_could_not_be_had_is_not_the_best(bench: Open, change: str, trusted: bool, known: bool) -> None:
+    project = bench(
+        {
+            "after.py": "def after(n, text):\n    return n + 1\n",
+            "test_after.py": "from after import after\n\n\ndef test_after():\n"
+            "    assert [after(n, 'abc') for n in range(9)] == list(range(1, 10))\n",
+        }
+    )
+    tests = project.baseline.collected
+    job = job_of(project, "after.py", "n + 1", change, Selection(tests, tests))
+    with trial_of(project) as trial:
+        trial.start()
+        begun = time.monotonic()
+        evidence = trial.weigh(job, [])
+        assert plausible_of(0, trial.weigh(replace(job, unit=None), [])).trusted
+    assert (plausible_of(0, evidence).trusted, bool(evidence.behaviour)) == (trusted, known)
+    assert time.monotonic() - begun < 30
+
+
+def test_a_function_that_no_test_calls_behaves_in_no_known_way(bench: Open) -> None:
+    project = bench(
+        {"one.py": "def one():\n    return 1\n", "test_one.py": "import one\n\n\ndef test_one():\n    pass\n"}
+    )
+    job = job_of(project, "one.py", "return 1", "return 2", Selection(project.baseline.collected))
+    with trial_of(project) as trial:
+        trial.start()
+        assert trial.weigh(job, []).behaviour == ""

@@ -13,10 +13,12 @@ from codepilot.executor import Executor
 from codepilot.project import Project
 from codepilot.repair.localise import TestTrace
 from codepilot.repair.source import Unit
-from codepilot.repair.worker import Evidence, Job, Mode, Ruling, Worker, WorkerLost
+from codepilot.repair.worker import UNKNOWN, Evidence, Job, Mode, Ruling, Worker, WorkerLost
 
 _MAX_LOSSES = 60
 _WEIGH_SEC = 8.0
+_AFTER_SEC = 1.0
+"""What was asked for before the deadline may take this long after it."""
 COLD_JOBS = 32
 _TRACE_SHARE = 0.25
 """How much of the time that is left may go into watching tests that pass."""
@@ -159,10 +161,14 @@ class Trial:
         if job.unit is None:
             return Evidence()
         try:
-            return self._worker("warm").weigh(job, promises, time.monotonic() + _WEIGH_SEC)
+            return self._worker("warm").weigh(job, promises, self._until(_WEIGH_SEC))
         except WorkerLost as lost:
             self._lose(lost)
-            return Evidence()
+            return UNKNOWN
+
+    def _until(self, seconds: float) -> float:
+        """When to stop waiting: little later than the search's own end."""
+        return min(time.monotonic() + seconds, self.deadline + _AFTER_SEC)
 
     def compose(self, unit: Unit, request: Mapping[str, Any], seconds: float) -> list[tuple[int, str]]:
         """What fills the sketches of a function; what was found before a worker was lost still counts."""
@@ -171,7 +177,7 @@ class Trial:
             worker = self._worker("warm")
             self.composed -= worker.composed
             try:
-                for answer in worker.compose(unit, request, time.monotonic() + seconds + _WEIGH_SEC):
+                for answer in worker.compose(unit, request, self._until(seconds + _WEIGH_SEC)):
                     found.append(answer)
             finally:
                 self.composed += worker.composed

@@ -142,6 +142,10 @@ class Evidence:
     """The share of those on which it fails by a slip where there was a result before."""
 
 
+UNKNOWN = Evidence(kept=0.0)
+"""Where a candidate ended what was to weigh it: nothing speaks for it then."""
+
+
 @dataclass
 class Worker:
     """One process inside, warm (everything imported) or cold (everything imported anew for each job)."""
@@ -310,7 +314,7 @@ class Worker:
             "examples": [list(promise) for promise in promises],
         }
         self._ask(request)
-        found = Evidence()
+        found = UNKNOWN
         with _understood():
             for said in self._said(deadline):
                 found = evidence_of(said, len(promises))

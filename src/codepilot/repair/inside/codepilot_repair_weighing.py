@@ -37,17 +37,22 @@ def _weigh(ground: Ground, message: dict[str, Any], say: Say, folder: str) -> No
     living = ground.living(unit)
     quiet, wrong = (varied(_calls(ground, message[tests], living)) for tests in ("others", "targets"))
     afresh = functools.partial(ground.steps.allow, "", "", PATIENCE)
+    say(begin=WEIGH_SEC)
     # The base counts its rounds as the candidate does, so that both end at the same one.
-    if isinstance(swap(ground, unchanged(unit, message["job"]["unit"]), message["units"]), str):
+    if not living or isinstance(swap(ground, unchanged(unit, message["job"]["unit"]), message["units"]), str):
+        say(kept=1.0)
         return
     ground.memory.restored()
     before = outcomes(living[0], quiet, afresh)
     ground.memory.restored()
-    if not isinstance(swap(ground, message["job"], message["units"]), str):
-        documented = agreeing(message["examples"], living[0].__globals__, afresh)
-        after = outcomes(living[0], quiet, afresh)
-        name = digest([*after, *outcomes(living[0], wrong, afresh)])
-        say(behaviour=name, **documented, **changes(before, after))
+    if isinstance(swap(ground, message["job"], message["units"]), str):
+        say(kept=1.0)
+        return
+    documented = agreeing(message["examples"], living[0].__globals__, afresh)
+    say(begin=WEIGH_SEC)
+    after = outcomes(living[0], quiet[: len(before)], afresh)
+    told = [*after, *outcomes(living[0], wrong, afresh)]
+    say(behaviour=digest(told) if told else "", **documented, **changes(before, after))
 
 
 def _calls(ground: Ground, tests: list[str], living: list[Any]) -> list[tuple[Any, ...]]:
