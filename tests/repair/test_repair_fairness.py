@@ -154,3 +154,15 @@ def test_a_function_that_no_test_calls_behaves_in_no_known_way(bench: Open) -> N
     with trial_of(project) as trial:
         trial.start()
         assert trial.weigh(job, []).behaviour == ""
+
+
+def test_a_candidate_may_not_make_a_database_in_the_tree(bench: Open) -> None:
+    project = bench(
+        {
+            "twice.py": "import sqlite3\n\n\ndef twice(n):\n    return n * n\n",
+            "test_twice.py": "from twice import twice\n\n\ndef test_twice():\n    assert twice(1) == 2\n",
+        }
+    )
+    made = "n + n if sqlite3.connect('{}') else 0"
+    found = rulings(project, "twice.py", [("n * n", made.format(place)) for place in ("made.db", ":memory:")])
+    assert [(one.outcome, one.kind) for one in found] == [("failed", "PermissionError"), ("passed", "")]

@@ -17,7 +17,11 @@ ROOT = os.path.realpath(os.getcwd())
 MAX_EVENTS = 300000
 MAX_ENTRIES = 300
 MAX_CALLS = 50000
-WRITES = ("os.remove", "os.rename", "os.rmdir", "os.truncate", "os.chmod", "os.mkdir", "os.link", "os.symlink")
+WRITES = (
+    *("os.remove", "os.rename", "os.rmdir", "os.truncate", "os.chmod", "os.mkdir", "os.link", "os.symlink"),
+    *("os.utime", "os.mknod", "os.mkfifo", "sqlite3.connect"),
+)
+IN_MEMORY = (":memory:", "")
 OUTSIDE = (sys.prefix + os.sep, sys.base_prefix + os.sep)
 if ROOT.startswith(OUTSIDE):
     OUTSIDE = ("\0", "\0")
@@ -149,7 +153,7 @@ class Guard:
             raise PermissionError("candidates may not signal the worker")
 
     def _write(self, path: Any) -> None:
-        if not isinstance(path, (str, bytes, os.PathLike)):
+        if not isinstance(path, (str, bytes, os.PathLike)) or os.fsdecode(path) in IN_MEMORY:
             return
         path = os.path.realpath(os.path.join(os.getcwd(), os.fsdecode(path)))
         folder, inside = os.path.dirname(path), path == ROOT or path.startswith(ROOT + os.sep)
