@@ -11,6 +11,7 @@ from repair_kit import Bench, job_of, plausible_of, rulings, trial_of
 
 from codepilot.repair.engine import _Search
 from codepilot.repair.heap import Proposal
+from codepilot.repair.inside.codepilot_repair_children import PAGE, Children
 from codepilot.repair.pairs import LATE
 from codepilot.repair.related import Related
 from codepilot.repair.source import Edit, Source
@@ -166,3 +167,14 @@ def test_a_candidate_may_not_make_a_database_in_the_tree(bench: Open) -> None:
     made = "n + n if sqlite3.connect('{}') else 0"
     found = rulings(project, "twice.py", [("n * n", made.format(place)) for place in ("made.db", ":memory:")])
     assert [(one.outcome, one.kind) for one in found] == [("failed", "PermissionError"), ("passed", "")]
+
+
+@pytest.mark.parametrize(("size", "heard", "renewed"), [(PAGE // 4, 3, True), (PAGE, 0, False)])
+def test_a_child_with_more_to_say_than_there_is_room_for_is_renewed(size: int, heard: int, renewed: bool) -> None:
+    def body(say: Callable[..., None], folder: str) -> None:
+        for number in range(5):
+            say(number=number, text="x" * size)
+
+    found: list[int] = []
+    turn = Children((), 1).run(body, lambda said: found.append(said["number"]))
+    assert (found, turn.renewed) == (list(range(heard)), renewed)
