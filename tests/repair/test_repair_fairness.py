@@ -15,7 +15,8 @@ from codepilot.repair.inside.codepilot_repair_children import PAGE, Children
 from codepilot.repair.pairs import LATE
 from codepilot.repair.related import Related
 from codepilot.repair.source import Edit, Source
-from codepilot.repair.worker import Selection
+from codepilot.repair.trial import Trial, WorkersLost
+from codepilot.repair.worker import Evidence, Selection, WorkerLost
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 
@@ -178,3 +179,26 @@ def test_a_child_with_more_to_say_than_there_is_room_for_is_renewed(size: int, h
     found: list[int] = []
     turn = Children((), 1).run(body, lambda said: found.append(said["number"]))
     assert (found, turn.renewed) == (list(range(heard)), renewed)
+
+
+class _Unlucky(_Search):
+    """Loses one worker after the other."""
+
+    finds = True
+
+    def _seek(self, trial: Trial, *_: object) -> None:
+        self._found = [plausible_of(0, Evidence())] if self.finds else []
+        while True:
+            trial._lose(WorkerLost("it ended"))
+
+
+def test_what_was_found_before_too_many_workers_were_lost_is_offered(bench: Open) -> None:
+    project = bench(
+        {"m.py": "def f():\n    return 1\n", "test_m.py": "import m\n\ndef test_m():\n    assert m.f() == 2\n"}
+    )
+    result = _Unlucky(project.request()).run()
+    assert len(result.candidates) == 1 and not result.exhausted
+    search = _Unlucky(project.request())
+    search.finds = False
+    with pytest.raises(WorkersLost, match="lost 61 times"):
+        search.run()

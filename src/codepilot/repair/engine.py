@@ -25,7 +25,7 @@ from codepilot.repair.record import offered, order_digest, remember, revive
 from codepilot.repair.related import Related, add_loading, choose_tests, read_sources, resolve
 from codepilot.repair.source import Edit
 from codepilot.repair.synthesis import Known, compositions
-from codepilot.repair.trial import Flight, Trial
+from codepilot.repair.trial import Flight, Trial, WorkersLost
 from codepilot.repair.worker import Job, Ruling, Selection
 
 ENOUGH = 6
@@ -120,7 +120,11 @@ class _Search:
             known = Known(sources, suspicion, replace(failure_of(failing), expected=texts), related)
             self._resume(known, targets)
             own = spread(candidates(sources, suspicion, known.failure), partial(loads_anew, trial.entered, failing))
-            self._seek(trial, known, _numbered(itertools.chain(proposed(sources, request.proposed), own), 0))
+            try:
+                self._seek(trial, known, _numbered(itertools.chain(proposed(sources, request.proposed), own), 0))
+            except WorkersLost:
+                if not self._found:
+                    raise
             self._report()
         return self._result()
 

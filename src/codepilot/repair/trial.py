@@ -24,6 +24,10 @@ _TRACE_SHARE = 0.25
 """How much of the time that is left may go into watching tests that pass."""
 
 
+class WorkersLost(CodePilotError):
+    """So many workers were lost that it is of no use to start another."""
+
+
 @dataclass
 class Flight:
     """Jobs that are being judged."""
@@ -214,7 +218,7 @@ class Trial:
         self.losses += 1
         self._restore()
         if self.losses > _MAX_LOSSES:
-            raise CodePilotError(FailureKind.TOOL_FAILED, f"The repair worker was lost {self.losses} times: {lost}")
+            raise WorkersLost(FailureKind.TOOL_FAILED, f"The repair worker was lost {self.losses} times: {lost}")
 
 
 def _targets_alone(job: Job) -> Job:
