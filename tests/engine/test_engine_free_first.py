@@ -45,7 +45,8 @@ def test_what_the_free_engine_cannot_do_is_paid_for(house: House, checkout: Path
     )
     right = f"def area(width, height):\n    return f'{{width}} by {{height}}'.encode()\n{rest}"
     mend = code(f"write_file('shapes.py', {right!r})")
-    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, mend, DONE, APPROVE]), FREE)
+    soon = {"step_wall_sec": 60.0}
+    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, mend, DONE, APPROVE]), FREE, budget=soon)
     assert run.state is State.DONE
     (sought,) = [event.data for event in events if event.type is EventType.REPAIRS_SOUGHT]
     assert (sought.by, sought.chosen) == ("policy", False)  # type: ignore[attr-defined]
