@@ -17,7 +17,7 @@ from codepilot.repair.heap import Proposal, candidates
 from codepilot.repair.localise import TestTrace, localise
 from codepilot.repair.pairs import CRASHED, FURTHER, LATE, PLAIN, pairs, recall
 from codepilot.repair.pairs import remember as remember_marks
-from codepilot.repair.patience import spread
+from codepilot.repair.patience import numbered, spread
 from codepilot.repair.proposed import proposed
 from codepilot.repair.protocol import Progress, SearchRequest, SearchResult
 from codepilot.repair.rank import Plausible, doubted, explain, rank
@@ -48,8 +48,7 @@ MOST_PATIENCE = 200.0
 MAX_SLOW, SLOW_SHARE = 40, 0.3
 COMPOSE_AFTER = 3000
 """Single edits tried before expressions are composed for what is missing."""
-COMPOSE_SEC = 24.0
-COMPOSE_SHARE = 0.4
+COMPOSE_SEC, COMPOSE_SHARE = 24.0, 0.4
 COMPOSED = 1 << 30
 """Where the positions of what is composed begin: it has no place among the single edits."""
 SINGLES = 20_000
@@ -121,7 +120,7 @@ class _Search:
             self._resume(known, targets)
             own = spread(candidates(sources, suspicion, known.failure), partial(loads_anew, trial.entered, failing))
             try:
-                self._seek(trial, known, _numbered(itertools.chain(proposed(sources, request.proposed), own), 0))
+                self._seek(trial, known, numbered(itertools.chain(proposed(sources, request.proposed), own), 0))
             except WorkersLost:
                 if not self._found:
                     raise
@@ -143,7 +142,7 @@ class _Search:
         self._exhausted = False
         if ended and not self._trusted():
             further = itertools.chain(pairs(self._singles, self._marks, len(self._singles)), proposals)
-            self._walk(trial, _numbered(further, len(self._singles)), related)
+            self._walk(trial, numbered(further, len(self._singles)), related)
             self._exhausted = self._exhausted and settled and time.monotonic() < self._deadline
 
     def _compose(self, trial: Trial, known: Known) -> None:
@@ -399,7 +398,3 @@ class _Search:
             seconds=time.monotonic() - self._started,
             reason=reason,
         )
-
-
-def _numbered(proposals: Iterator[Proposal], start: int) -> Iterator[Proposal]:
-    return (replace(proposal, position=at) for at, proposal in enumerate(proposals, start))

@@ -12,6 +12,11 @@ EVERY = 100
 """How many candidates come between two that have to load the project anew: those take a hundred times as long."""
 
 
+def numbered(proposals: Iterator[Proposal], start: int) -> Iterator[Proposal]:
+    """The same candidates, in positions from `start` on."""
+    return (replace(proposal, position=at) for at, proposal in enumerate(proposals, start))
+
+
 def spread(proposals: Iterator[Proposal], dear: Callable[[Proposal], bool]) -> Iterator[Proposal]:
     """The same candidates, in new positions."""
     for position, proposal in enumerate(_spread(proposals, dear)):
