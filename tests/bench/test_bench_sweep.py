@@ -34,7 +34,7 @@ def _bench(out: Path, data: Path, *more: str, kind: str = "humanevalfix") -> dic
 
 def test_a_set_goes_through_the_engine_and_is_reported(tmp_path: Path) -> None:
     data, out = write_tasks(tmp_path / "data", TWICE), tmp_path / "out"
-    document = _bench(out, data, "--seconds", "20")
+    document = _bench(out, data, "--seconds", "6")
     assert document["complete"] and document["all"]["top1"] == document["all"]["plausible"] == 1
     assert document["by_kind"]["value misuse"]["bugs"] == 1
     (result,) = Results(out).read()

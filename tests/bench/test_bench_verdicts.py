@@ -26,7 +26,7 @@ def _verdict(folder: Path, code: str, checks: str, monkeypatch: pytest.MonkeyPat
     bug = Bug("made up", "made up", ("test_shop.py::test_it",), files)
     (folder / "checkout").mkdir()
     checkout = lay_down(folder / "checkout", files)
-    found = attempt(bug, checkout, folder / "home", Budgeted(seconds=15.0))
+    found = attempt(bug, checkout, folder / "home", Budgeted(seconds=6.0))
     assert found.status == "DONE", found.reason
     return found.verdict, found.proof
 
@@ -45,7 +45,6 @@ def test_tests_that_hold_the_change_on_all_sides_confirm_it(tmp_path: Path, monk
     [
         (GRADE, "    assert grade(80) == 'A'\n"),
         (TOTAL, "    assert total([3, 4], 2) > 3\n"),
-        (TOTAL, "    assert total([1, 0, 0, 0], 1)\n"),
         (TOTAL.replace("count - 1", "count.size"), "    assert isinstance(total([1, 2], 2), int)\n"),
     ],
 )

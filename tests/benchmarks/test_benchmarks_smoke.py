@@ -14,7 +14,7 @@ from levels import level
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     for name in ("bubblewrap", "landlock"):
         level(name)
@@ -34,7 +34,16 @@ def rows(page: str, title: str) -> dict[str, list[str]]:
     return {first: rest for first, *rest in cells}
 
 
-def test_every_own_part_is_measured(page: str) -> None:
+def test_what_the_page_says(page: str) -> None:
+    """One test, so that the page is made once."""
+    _every_own_part_is_measured(page)
+    _a_peer_that_was_left_out_says_so(page)
+    _our_restore_is_exact_and_what_git_misses_is_counted(page)
+    _our_skill_applies_what_models_write(page)
+    _no_place_of_this_machine_is_named(page)
+
+
+def _every_own_part_is_measured(page: str) -> None:
     for title in ("Action round trip", "Beside the kernel", "Start to first answer", "Memory of 6 actions"):
         table = rows(page, title)
         ours = [name for name in table if name.startswith(("CodePilot", "bwrap"))]
@@ -42,24 +51,24 @@ def test_every_own_part_is_measured(page: str) -> None:
         assert all(len(table[name]) == 6 for name in ours), table
 
 
-def test_a_peer_that_was_left_out_says_so(page: str) -> None:
+def _a_peer_that_was_left_out_says_so(page: str) -> None:
     table = rows(page, "Action round trip")
     assert table["smolagents local"][2:] == ["*peers were left out*"]
     assert table["SWE-ReX local, bash"][2:] == ["*peers were left out*"]
 
 
-def test_our_restore_is_exact_and_what_git_misses_is_counted(page: str) -> None:
+def _our_restore_is_exact_and_what_git_misses_is_counted(page: str) -> None:
     table = rows(page, "Snapshot of 80 files")
     assert table["CodePilot"][5] == "yes"
     assert table["git, private index"][5].startswith("no: ")
 
 
-def test_our_skill_applies_what_models_write(page: str) -> None:
+def _our_skill_applies_what_models_write(page: str) -> None:
     for name, cells in rows(page, "apply_patch").items():
         if name.startswith("CodePilot"):
             assert not [cell for cell in cells if "refused" in cell or "wrong" in cell]
 
 
-def test_the_page_names_no_place_of_this_machine(page: str) -> None:
+def _no_place_of_this_machine_is_named(page: str) -> None:
     for word in (str(ROOT), str(Path.home()), os.uname().nodename):
         assert len(word) < 2 or word not in page

@@ -223,8 +223,8 @@ class _Search:
             following = self._pop(proposals, size, flight)
             rulings = trial.finish(flight)
             took = time.monotonic() - begun
+            self._tried += len(rulings)
             unsettled = self._settle(trial, batch, rulings, related)
-            self._tried += len(batch) - len(unsettled)
             self._tick()
             if unsettled:
                 return unsettled
