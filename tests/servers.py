@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -200,11 +201,15 @@ def postgres_server(directory: Path) -> Iterator[PostgresServer]:
 
 
 def free_ports(count: int) -> list[int]:
+    """Below those that the kernel hands out, so that nobody is given one before its server has bound it."""
     with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+        found: list[int] = []
+        while len(found) < count:
+            one, port = held.enter_context(socket.socket()), random.randrange(20_000, 32_000)
+            with contextlib.suppress(OSError):
+                one.bind(("127.0.0.1", port))
+                found.append(port)
+        return found
 
 
 @contextlib.contextmanager
