@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from codepilot.bench.results import rows_of
 from codepilot.repair.confidence import SIGNS, WEIGHTS
 
 FILE = Path(__file__).parents[1] / "src/codepilot/repair/confidence.json"
@@ -34,19 +35,6 @@ class Seen:
     set: str
     signs: Mapping[str, float]
     right: bool
-
-
-def rows_of(path: Path) -> list[Mapping[str, object]]:
-    """Every whole row; what a kill cut short, or is no row, is as if it were not there."""
-    found = []
-    for line in path.read_text("utf-8", "replace").splitlines():
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict):
-            found.append(row)
-    return found
 
 
 def seen(rows: Sequence[Mapping[str, object]]) -> list[Seen]:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from codepilot.bench.results import rows_of
 from codepilot.repair.priors import PRIORS
 
 FILE = Path(__file__).parents[1] / "src/codepilot/repair/priors.json"
@@ -49,7 +50,7 @@ def main() -> None:
     parser.add_argument("--weight", type=float, default=10.0)
     parser.add_argument("--write", action="store_true", help="write priors.json; otherwise show what would change")
     asked = parser.parse_args()
-    rows = [json.loads(line) for path in asked.results for line in path.read_text("utf-8").splitlines()]
+    rows = [row for path in asked.results for row in rows_of(path)]
     new = fitted(PRIORS, *tally(rows), asked.weight)
     for name, prior in new.items():
         if prior != PRIORS[name]:

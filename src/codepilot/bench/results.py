@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,19 @@ def make_result(row: dict[str, Any]) -> Result:
     return Result(**known)
 
 
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    """Every whole row; what a kill cut short, or is no row, is as if it were not there."""
+    found = []
+    for line in file.read_bytes().split(b"\n"):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            found.append(row)
+    return found
+
+
 class Results:
     """The file of one output directory."""
 
@@ -79,16 +93,11 @@ class Results:
         self._file = directory / FILE
 
     def read(self) -> list[Result]:
-        """Every whole line; one that a kill cut short is as if it were not there."""
-        if not self._file.exists():
-            return []
+        """Every row that is one of a sweep's."""
         found = []
-        for line in self._file.read_bytes().split(b"\n")[:-1]:
-            try:
-                row = json.loads(line)
+        for row in rows_of(self._file) if self._file.exists() else []:
+            with suppress(TypeError):
                 found.append(make_result(row))
-            except (ValueError, TypeError, AttributeError):
-                continue
         return found
 
     def append(self, result: Result) -> None:

@@ -28,6 +28,7 @@ _CONNECTIONS = 8
 _MORE_CONNECTIONS = 56
 _CONNECT_SEC = 10
 _KNOWN = "codepilot_known"
+_ADVICE = "Name a file, or a server as postgresql://USER@HOST/DATABASE."
 _SERVER_OPTIONS = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=10s -c timezone=UTC"
 """A process that is stopped within a transaction keeps the others waiting for so long, and then has lost it."""
 
@@ -267,9 +268,15 @@ def _url(url_or_path: str | Path) -> URL:
         url.get_dialect()
     except (ArgumentError, NoSuchModuleError) as error:
         scheme = url_or_path.partition("://")[0]
-        raise CodePilotError(FailureKind.INVALID_SPEC, f"A {scheme!r} URL does not name a store: {error}") from error
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC, f"A {scheme!r} URL does not name a store: {error}", next_action=_ADVICE
+        ) from error
     if url.get_backend_name() == "sqlite" and not url.database:
-        raise CodePilotError(FailureKind.INVALID_SPEC, "A store needs a file: a database in memory loses everything.")
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            "A store needs a file: a database in memory loses everything.",
+            next_action=_ADVICE,
+        )
     return url
 
 
