@@ -49,7 +49,7 @@ def test_a_set_goes_through_the_engine_and_is_reported(tmp_path: Path) -> None:
 
 def test_the_search_alone_in_parallel_then_more_of_the_set_without_doing_any_again(tmp_path: Path) -> None:
     data, out = write_tasks(tmp_path / "data", TWICE, LARGEST, HOPELESS), tmp_path / "out"
-    quick = ("--search-only", "--seconds", "8", "--jobs", "2")
+    quick = ("--search-only", "--seconds", "5", "--jobs", "2")
     first = _bench(out, data, *quick, "--limit", "2")
     assert first["all"]["bugs"] == 2 and first["all"]["top1"] == 2
     before = [(one.bug, one.total_sec) for one in Results(out).read()]
@@ -72,7 +72,7 @@ def test_quixbugs_by_the_search_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_sweep_that_is_stopped_keeps_what_is_done_and_goes_on(tmp_path: Path, how: signal.Signals) -> None:
     data, out = write_tasks(tmp_path / "data", TWICE, HOPELESS), tmp_path / "out"
-    options = ("--search-only", "--seconds", "6")
+    options = ("--search-only", "--seconds", "3")
     process = subprocess.Popen(_command(out, data, *options), start_new_session=True, stdout=subprocess.DEVNULL)
     _wait(lambda: len(Results(out).read()) == 1)
     _wait(lambda: (out / "work" / "Python-3" / "home").exists())

@@ -91,6 +91,8 @@ def test_changes_are_shares_of_inputs(after: list[str], kept: float, broken: flo
     before = ["returned:1:", "returned:2:", "raised:'ValueError':"]
     assert changes(before, after) == {"kept": kept, "broken": broken}
     assert changes([], []) == {"kept": 1.0, "broken": 0.0}
+    wrong = ["raised:'RecursionError':", "stopped:'Stop':"]
+    assert changes([*wrong, *before], ["returned:7:", "returned:8:", *after]) == {"kept": kept, "broken": broken}
 
 
 def test_examples_that_cannot_be_tried_promise_nothing() -> None:
@@ -105,6 +107,14 @@ def test_a_repair_that_leaves_passing_calls_alone_is_preferred() -> None:
     calm = plausible_of(2, Evidence(behaviour="z"), score=0.5)
     assert rank([loud, slips, calm])[0].one is calm
     assert calm.trusted and not loud.trusted and not slips.trusted
+
+
+def test_a_repair_that_slips_where_another_answers_comes_behind_it() -> None:
+    slips = plausible_of(0, Evidence(behaviour="x", slips=0.75), score=0.4)
+    answers = plausible_of(1, Evidence(behaviour="y", slips=0.25), score=0.3)
+    first, second = rank([slips, answers])
+    assert first.one is answers and first.signs["slips"] == 0.0
+    assert second.signs["slips"] == 0.5
 
 
 def test_more_tests_through_an_edit_speak_for_it() -> None:

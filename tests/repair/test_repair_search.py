@@ -9,6 +9,7 @@ from repair_kit import Bench
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.repair import Progress, measure_strength
+from codepilot.verify.proof import STRONG_SCORE
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 
@@ -92,6 +93,19 @@ def test_a_module_level_table_is_repaired_by_loading_anew(bench: Open) -> None:
     )
     result = project.search(seconds=60.0)
     assert any(b'"X": 10' in found.patched for found in result.candidates)
+
+
+def test_tests_that_need_their_order_judge_in_it(bench: Open) -> None:
+    """The dear one must come before the cheap one, whose traces it cannot bear; the target leaves some too."""
+    tests = (
+        "from ages import grown_up\n\nSEEN = []\n\n\n"
+        "def test_first():\n    assert not SEEN and not grown_up(3)\n\n\n"
+        "def test_target():\n    SEEN.append(0)\n    assert grown_up(18)\n\n\n"
+        "def test_dear():\n    assert sum(range(10**6)) and 7 not in SEEN\n    assert grown_up(30)\n\n\n"
+        "def test_cheap():\n    SEEN.append(7)\n    assert not grown_up(7)\n"
+    )
+    project = bench({"ages.py": "def grown_up(age):\n    return age > 18\n", "test_ages.py": tests})
+    assert b"age >= 18" in project.search(seconds=60.0).candidates[0].patched
 
 
 def test_a_mutable_default_is_repaired(bench: Open) -> None:
@@ -202,25 +216,36 @@ def test_a_suite_that_cannot_load_any_more_is_said_plainly(bench: Open) -> None:
     assert refused.value.kind in (FailureKind.TEST_NOT_FOUND, FailureKind.SUITE_CANNOT_START)
 
 
-@pytest.mark.parametrize(("strong", "low", "high"), [(True, 0.7, 1.0), (False, 0.0, 0.6)])
-def test_strength_tells_strong_tests_from_weak_ones(bench: Open, strong: bool, low: float, high: float) -> None:
-    checks = "assert grade(0) == 'F' and grade(49) == 'F' and grade(50) == 'C' and grade(79) == 'C'\n"
-    checks += "    assert grade(80) == 'A' and grade(100) == 'A'\n"
-    code = (
-        "def grade(points):\n    if points >= 80:\n        return 'A'\n    if points >= 50:\n        return 'C'\n"
-        "    return 'F'\n"
-    )
-    project = bench(
-        {
-            "grades.py": code,
-            "test_grades.py": f"from grades import grade\n\n\ndef test_grade():\n    {checks}"
-            if strong
-            else "from grades import grade\n\n\ndef test_grade():\n    assert grade(99)\n",
-        }
-    )
+GRADE = "def grade(n):\n    if n >= 80:\n        return 'A'\n    if n >= 50:\n        return 'C'\n    return 'F'\n"
+TOTAL = (
+    "def total(prices, count):\n    found = 0\n    for price in prices[:count]:\n        found += price\n"
+    "    return found\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "mistake", "checks", "strong"),
+    [
+        (GRADE, ("n >= 80", "n > 80"), "[grade(n) for n in (0, 49, 50, 79, 80, 100)] == list('FFCCAA')", True),
+        (GRADE, ("n >= 80", "n > 80"), "grade(80)", False),
+        (TOTAL, ("[:count]", "[: count.size]"), "isinstance(total([1, 2], 2), int)", False),
+    ],
+)
+def test_strength_tells_strong_tests_from_weak_ones(
+    bench: Open, code: str, mistake: tuple[str, str], checks: str, strong: bool
+) -> None:
+    tests = f"from shop import *\n\n\ndef test_it():\n    assert {checks}\n"
+    project = bench({"shop.py": code, "test_shop.py": tests})
     found = measure_strength(
-        project.executor, "w", project.project, ["grades.py"], ["test_grades.py::test_grade"], seconds=60.0
+        project.executor,
+        "w",
+        project.project,
+        ["shop.py"],
+        ["test_shop.py::test_it"],
+        seconds=60.0,
+        originals={"shop.py": code.replace(*mistake).encode()},
     )
-    assert found is not None and found.mutants >= 5
-    assert low <= found.score <= high
+    assert found is not None and found.mutants >= 5 and found.near
+    holds = found.score >= STRONG_SCORE and found.near_killed >= STRONG_SCORE * found.near
+    assert holds is strong, found
     assert project.unchanged()

@@ -22,6 +22,7 @@ SIGNS: dict[str, str] = {
     "documented": "the share of the documentation's examples that hold, less a half; 0 without examples",
     "kept": "the share of inputs like those of passing tests that it changes nothing for, 1 if there are none",
     "broken": "the share of those that it fails on by a slip",
+    "slips": "the share of inputs like those of failing tests that it slips on, beyond the offer that does least",
     "ground": "log2 of how many lines the failing tests run",
     "late": "log10 of how many candidates came before it",
     "grown": "log2 of how many characters it adds or removes",

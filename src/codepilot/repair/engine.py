@@ -30,6 +30,8 @@ from codepilot.repair.worker import Job, Ruling, Selection
 
 ENOUGH = 6
 """Plausible candidates after which more would hardly change the order."""
+SURE = 0.7
+"""The confidence that makes up for changes on inputs that tests were content with."""
 FAR_BELOW = 0.25
 """What scores less than this share of a plausible candidate would not be preferred to it."""
 LINGER = 400
@@ -140,7 +142,7 @@ class _Search:
         ended = self._exhausted
         settled = self._try_late(trial, related)
         self._exhausted = False
-        if ended and not self._trusted():
+        if ended and not self._worthy():
             further = itertools.chain(pairs(self._singles, self._marks, len(self._singles)), proposals)
             self._walk(trial, numbered(further, len(self._singles)), related)
             self._exhausted = self._exhausted and settled and time.monotonic() < self._deadline
@@ -148,8 +150,8 @@ class _Search:
     def _compose(self, trial: Trial, known: Known) -> None:
         """Expressions found for what is missing, kept like any other candidate."""
         seconds = min(COMPOSE_SEC, COMPOSE_SHARE * (self._deadline - time.monotonic()))
-        for proposal in compositions(trial, known, seconds, COMPOSED, lambda: bool(self._trusted())):
-            if time.monotonic() < self._deadline and len(self._trusted()) < ENOUGH:
+        for proposal in compositions(trial, known, seconds, COMPOSED, lambda: bool(self._worthy())):
+            if time.monotonic() < self._deadline and len(self._worthy()) < ENOUGH:
                 self._keep(trial, replace(proposal, after=self._position), known.related)
         self._tried += trial.composed
         self._composed = time.monotonic() < self._deadline
@@ -160,7 +162,7 @@ class _Search:
         last = min(len(self._singles), first + LINGER)
         late = [at for at, mark in sorted(self._marks.items()) if mark == LATE and at < last]
         slow = self._try_slow(trial, related, late[:MAX_LATE], PATIENCE, self._deadline)
-        if self._trusted():
+        if self._worthy():
             return not slow
         until = time.monotonic() + SLOW_SHARE * (self._deadline - time.monotonic())
         left = self._try_slow(trial, related, slow[:MAX_SLOW], MOST_PATIENCE, until)
@@ -228,7 +230,7 @@ class _Search:
             self._tick()
             if unsettled:
                 return unsettled
-            if self._trusted():
+            if self._worthy():
                 stop = min(stop, begun + max(LINGER_SEC, begun - self._started))
             size = min(BATCHES[1], size * 2) if took < BATCH_SEC / 2 else max(BATCHES[0], size // 2)
             batch = following
@@ -268,16 +270,18 @@ class _Search:
 
     def _enough(self, proposal: Proposal) -> bool:
         """Whether the search would have ended before it came to this candidate."""
-        trusted = self._trusted()
-        if not trusted:
+        worthy = self._worthy()
+        if not worthy:
             return len(self._found) >= 4 * ENOUGH
-        first = min(one.proposal.effort for one in trusted)
-        best = max(doubted(one.proposal) for one in trusted)
+        first = min(one.proposal.effort for one in worthy)
+        best = max(doubted(one.proposal) for one in worthy)
         lingered = proposal.position > first + max(LINGER, first)
-        return lingered or len(trusted) >= ENOUGH or proposal.score < FAR_BELOW * best
+        return lingered or len(worthy) >= ENOUGH or proposal.score < FAR_BELOW * best
 
-    def _trusted(self) -> list[Plausible]:
-        return [one for one in self._found if one.trusted]
+    def _worthy(self) -> list[Plausible]:
+        """What the search may end with: repairs that can be trusted, else those that are likely right all the same."""
+        trusted = [one for one in self._found if one.trusted]
+        return trusted or [ranked.one for ranked in rank(self._found) if ranked.confidence >= SURE]
 
     def _pop(self, proposals: Iterator[Proposal], size: int, flight: Flight | None = None) -> list[Proposal]:
         """The next proposals. They are made while others are tried, so that neither waits for the other."""

@@ -51,12 +51,12 @@ _BROKEN = 0.05
 """What a candidate is worth that breaks every example of the documentation."""
 _CALM = 0.9
 """The share of inputs like those of passing tests that a repair may be expected to leave as they are."""
-_CHANGED = 0.4
-"""What a candidate is worth that changes everything that tests were content with."""
+_CHANGED = 0.25
+"""What a candidate is worth that changes everything that tests were content with, where another changes nothing."""
 _WATCHED = 0.25
 """How much more an edit is worth for each doubling of the tests that run through it: a wrong one would show there."""
 _SLIPPED = 0.2
-"""What one is worth that fails by a slip wherever there was a result."""
+"""What one is worth that fails by a slip wherever there was a result, or wherever another offer does not."""
 _LITERAL = re.compile(r"(?<![\w.])(?:\d+(?:\.\d+)?|'[^']+'|\"[^\"]+\")")
 _HARMLESS = frozenset({"0", "1", "-1", "2"})
 
@@ -96,18 +96,20 @@ def rank(found: Sequence[Plausible]) -> list[Ranked]:
     if not found:
         return []
     places = Counter((one.proposal.source.path, one.proposal.line) for one in found)
-    weights = {id(one): _weight(one, places) for one in found}
+    least, calmest = min(one.evidence.slips for one in found), max(one.evidence.kept for one in found)
+    weights = {id(one): _weight(one, places, least, calmest) for one in found}
     crowds = _crowds(found, weights)
     total = sum(crowds.values())
     ordered = sorted(found, key=lambda one: (-crowds[_crowd(one)], -weights[id(one)], one.proposal.position))
     ranked = []
     for one in _mixed(ordered):
-        signs = _signs(one, crowds[_crowd(one)] / total if total else 0.0, len(crowds))
+        share = crowds[_crowd(one)] / total if total else 0.0
+        signs = _signs(one, share, len(crowds), one.evidence.slips - least)
         ranked.append(Ranked(one, confidence(signs), signs))
     return ranked
 
 
-def _signs(one: Plausible, share: float, behaviours: int) -> dict[str, float]:
+def _signs(one: Plausible, share: float, behaviours: int, slips: float) -> dict[str, float]:
     """What `confidence` is made of."""
     edit, source = one.proposal.edit, one.proposal.source
     old, new = source.text[edit.start : edit.end], edit.replacement
@@ -121,6 +123,7 @@ def _signs(one: Plausible, share: float, behaviours: int) -> dict[str, float]:
         "documented": evidence.held / evidence.promised - 0.5 if evidence.promised else 0.0,
         "kept": evidence.kept,
         "broken": evidence.broken,
+        "slips": slips,
         "ground": math.log2(max(1, one.ground)),
         "late": math.log10(1 + one.proposal.effort),
         "grown": math.log2(1 + abs(len(new) - len(old))),
@@ -162,7 +165,8 @@ def _doubt(template: str) -> float:
     return math.prod(_DOUBTS.get(part, 1.0) for part in template.split(" + "))
 
 
-def _weight(one: Plausible, places: Counter[tuple[str, int]]) -> float:
+def _weight(one: Plausible, places: Counter[tuple[str, int]], least: float, calmest: float) -> float:
+    """How much speaks for it. Others may show that slips and changes can be avoided: `least` and `calmest`."""
     proposal = one.proposal
     edit, source = proposal.edit, proposal.source
     weight = doubted(proposal)
@@ -173,8 +177,8 @@ def _weight(one: Plausible, places: Counter[tuple[str, int]]) -> float:
     agreeing = places[source.path, proposal.line] - 1
     promised, held = one.evidence.promised, one.evidence.held
     kept = _BROKEN + (1 - _BROKEN) * (held / promised) ** 2 if promised else 1.0
-    calm = _CHANGED + (1 - _CHANGED) * one.evidence.kept**2
-    sound = _SLIPPED + (1 - _SLIPPED) * (1 - one.evidence.broken)
+    calm = _CHANGED + (1 - _CHANGED) * (one.evidence.kept / calmest if calmest else 1.0) ** 2
+    sound = _SLIPPED + (1 - _SLIPPED) * (1 - max(one.evidence.broken, one.evidence.slips - least))
     watched = 1 + _WATCHED * math.log2(max(1, one.witnesses))
     return weight * kept * calm * sound * watched * (1 + 0.15 * min(agreeing, 4)) * _MENDS**one.mended
 

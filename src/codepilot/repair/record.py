@@ -37,6 +37,7 @@ class _Row:
     behaviour: str = ""
     kept: float = 1.0
     broken: float = 0.0
+    slips: float = 0.0
     ground: int = 1
     after: int = -1
 
@@ -59,6 +60,7 @@ def remember(one: Plausible) -> JsonObject:
         one.evidence.behaviour,
         one.evidence.kept,
         one.evidence.broken,
+        one.evidence.slips,
         one.ground,
         proposal.after,
     )
@@ -82,7 +84,7 @@ def revive(row: object, sources: Mapping[str, Source]) -> Plausible | None:
         return None
     unit = source.unit_at(edit.start)
     proposal = Proposal(kept.position, source, unit, edit, kept.score, kept.line, kept.after)
-    evidence = Evidence(kept.promised, kept.held, kept.behaviour, kept.kept, kept.broken)
+    evidence = Evidence(kept.promised, kept.held, kept.behaviour, kept.kept, kept.broken, kept.slips)
     return Plausible(proposal, patched, kept.witnesses, kept.mended, evidence, kept.ground)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from codepilot.core.artifacts import TestStatus
@@ -99,13 +99,12 @@ def add_loading(
 
 
 class Related:
-    """The tests around each function, cheapest first, from what they covered on the base."""
+    """The tests around each function, from what they covered on the base. They stay in the suite's order."""
 
     def __init__(self, targets: Sequence[str], traces: Sequence[TestTrace]) -> None:
         costs = {trace.test: trace.cpu_sec for trace in traces}
         self._targets = tuple(sorted(targets, key=lambda test: round(costs.get(test, 0.0), 2)))
-        passing = [trace for trace in traces if trace.passed and trace.test not in targets]
-        self._passing = sorted(passing, key=lambda trace: (round(trace.cpu_sec, 3), trace.test))
+        self._passing = [trace for trace in traces if trace.passed and trace.test not in targets]
         self._near: dict[tuple[str, int], Selection] = {}
         self._through: dict[tuple[str, int], list[TestTrace]] = {}
         failing = [trace.lines for trace in traces if trace.test in targets]
@@ -117,7 +116,8 @@ class Related:
         key = _place(proposal)
         if key not in self._near:
             covering = self._covering(proposal)
-            self._near[key] = Selection(self._targets, _afford(covering, NEAR_SEC, NEAR_TESTS))
+            afforded = _afford(_cheapest_first(covering), NEAR_SEC, NEAR_TESTS)
+            self._near[key] = Selection(self._targets, self._in_order(afforded))
         return self._near[key]
 
     def everything(self, proposal: Proposal) -> Selection:
@@ -125,7 +125,11 @@ class Related:
         covering = self._covering(proposal)
         first = {trace.test for trace in covering}
         rest = [trace for trace in self._passing if trace.test not in first]
-        return Selection(self._targets, _afford([*covering, *rest], ALL_SEC, MAX_TESTS), thorough=True)
+        afforded = _afford([*_cheapest_first(covering), *_cheapest_first(rest)], ALL_SEC, MAX_TESTS)
+        return Selection(self._targets, self._in_order(afforded), thorough=True)
+
+    def _in_order(self, tests: Container[str]) -> tuple[str, ...]:
+        return tuple(trace.test for trace in self._passing if trace.test in tests)
 
     def witnesses(self, proposal: Proposal) -> int:
         return len(self._targets) + len(self._covering(proposal))
@@ -143,12 +147,16 @@ def _place(proposal: Proposal) -> tuple[str, int]:
     return proposal.source.path, proposal.unit.start if proposal.unit else -1
 
 
-def _afford(traces: Sequence[TestTrace], seconds: float, count: int) -> tuple[str, ...]:
-    chosen: list[str] = []
+def _cheapest_first(traces: Iterable[TestTrace]) -> list[TestTrace]:
+    return sorted(traces, key=lambda trace: (round(trace.cpu_sec, 3), trace.test))
+
+
+def _afford(traces: Sequence[TestTrace], seconds: float, count: int) -> set[str]:
+    chosen: set[str] = set()
     spent = 0.0
     for trace in traces[:count]:
         spent += trace.wall_sec
         if spent > seconds and chosen:
             break
-        chosen.append(trace.test)
-    return tuple(chosen)
+        chosen.add(trace.test)
+    return chosen

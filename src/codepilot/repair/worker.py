@@ -137,9 +137,11 @@ class Evidence:
     behaviour: str = ""
     """The same for candidates that do the same on further inputs; empty if that is not known."""
     kept: float = 1.0
-    """The share of inputs like those of passing tests on which it does what was done before."""
+    """The share of inputs like those of passing tests, if answered before, that it answers alike."""
     broken: float = 0.0
     """The share of those on which it fails by a slip where there was a result before."""
+    slips: float = 0.0
+    """The share of inputs like those of the failing tests on which it fails by a slip."""
 
 
 UNKNOWN = Evidence(kept=0.0)
@@ -367,6 +369,7 @@ def evidence_of(said: Mapping[str, Any], asked: int) -> Evidence:
         text(said.get("behaviour"), _MAX_BEHAVIOUR),
         share(said.get("kept")),
         share(said.get("broken")),
+        share(said.get("slips")),
     )
 
 

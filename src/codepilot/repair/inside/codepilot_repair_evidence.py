@@ -27,6 +27,7 @@ SLIPS = (
     *("TypeError", "AttributeError", "NameError", "UnboundLocalError", "IndexError", "KeyError"),
     *("RecursionError", "ZeroDivisionError", "AssertionError"),
 )
+SLIPPED = ("stopped:", *(f"raised:{name!r}" for name in SLIPS))
 CALL_SEC = 0.05
 OUTCOMES_SEC = 0.3
 MAX_TEXT = 400
@@ -241,16 +242,18 @@ def digest(outcomes: list[str]) -> str:
 
 
 def changes(before: list[str], after: list[str]) -> dict[str, float]:
-    """The share of inputs on which nothing changed, and of those whose result became the error that a slip makes."""
-    slips = ("stopped:", *(f"raised:{name!r}" for name in SLIPS))
-    before = before[: len(after)]
-    same = sum(map(str.__eq__, before, after))
-    results = [old.startswith("returned:") for old in before]
-    slipped = sum(had and new.startswith(slips) for had, new in map(lambda *pair: pair, results, after))
+    """The share of inputs that were answered and still are alike, and of those whose result became a slip."""
+    both = [(old, new) for old, new in zip(before, after) if not old.startswith(SLIPPED)]  # noqa: B905 - Python 3.8
+    results = [new for old, new in both if old.startswith("returned:")]
     return {
-        "kept": round(same / len(before), 3) if before else 1.0,
-        "broken": round(slipped / sum(results), 3) if any(results) else 0.0,
+        "kept": round(sum(old == new for old, new in both) / len(both), 3) if both else 1.0,
+        "broken": slips(results),
     }
+
+
+def slips(outcomes: list[str]) -> float:
+    """The share of inputs that end by the error that a slip makes, or not at all."""
+    return round(sum(one.startswith(SLIPPED) for one in outcomes) / len(outcomes), 3) if outcomes else 0.0
 
 
 def _timed(action: Callable[[], Any], afresh: Callable[[], None]) -> tuple[str, Any]:

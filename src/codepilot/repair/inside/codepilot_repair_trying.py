@@ -56,6 +56,11 @@ class Trying:
         self.units: dict[str, Any] = {}
         self.waiting: deque[dict[str, Any]] = deque()
         self.counted: set[str] = set()
+        self.turned: set[str] = set()
+        """Tests that were run the other way round."""
+        self.ordered = False
+        self.unfit: set[str] = set()
+        """Tests that tell nothing where they would be run."""
         self.chunk = CHUNKS[0]
         self.places = 1
 
@@ -69,15 +74,31 @@ class Trying:
         for unit in self.units.values():
             prepare(unit)
         self._count(message["jobs"])
-        for suite in self.suites.values():
-            # The tests that killed most are asked first, unless tests that leave traces need their own order.
-            suite["others"].sort(key=lambda name: 0 if self.ground.leaks else -self.kills.get(name, 0))
+        self._arrange()
         doubtful: list[dict[str, Any]] = []
         for group in self.ground.children.each(functools.partial(self._following, message["single"]), self.places):
             self._finish(group, doubtful)
         self.waiting, self.places = deque(doubtful), 1
         for group in self.ground.children.each(functools.partial(self._following, True), 1):
             self._finish(group, doubtful)
+
+    def _arrange(self) -> None:
+        """The tests that killed most are asked first, unless they need their own order, or leave traces."""
+        quick = [] if self.ground.cold else [suite for suite in self.suites.values() if not suite["slow"]]
+        for suite in quick:
+            new = [name for name in suite["others"] if name not in self.turned]
+            self.turned.update(new)
+            if new:
+                self.ground.children.run(functools.partial(self._turn_round, suite, new), self._hear_order)
+        for suite in self.suites.values():
+            suite["others"] = [name for name in suite["others"] if name not in self.unfit]
+        if not self.ordered and not self.ground.leaks:
+            for suite in quick:
+                suite["others"].sort(key=lambda name: -self.kills.get(name, 0))
+
+    def _hear_order(self, message: dict[str, Any]) -> None:
+        self.ordered = True
+        self.unfit.update(message["unfit"])
 
     def _count(self, jobs: list[dict[str, Any]]) -> None:
         """How many rounds the loops of functions not seen before make on the base."""
@@ -160,6 +181,24 @@ class Trying:
                 if name in ground.suite.items and ground.run(name, thorough=False)[0] != "timeout":
                     say(unit=_name(self.units[key]), test=name, rounds=ground.steps.made)
             put_back(old)
+
+    def _turn_round(self, suite: dict[str, Any], names: list[str], say: Say, folder: str) -> None:
+        """Whether the tests pass on the base the other way round: one may need what another left, or left alone.
+
+        Then those are unfit that fail behind the targets.
+        """
+        self.ground.guard.arm(strict=True)
+        self.ground.suite.private(folder)
+        if all(self._holds(name, say) for name in reversed(names)):
+            return
+        self.ground.memory.restored()
+        for name in suite["targets"]:
+            self._holds(name, say)
+        say(unfit=[name for name in names if not self._holds(name, say)])
+
+    def _holds(self, name: str, say: Say) -> bool:
+        say(**self.ground.patient(name))
+        return name not in self.ground.suite.items or self.ground.run(name, thorough=False)[0] == "passed"
 
     def _check_base(self, job: dict[str, Any], say: Say) -> None:
         """After many candidates in one process the base must still behave as it did, or state has leaked."""

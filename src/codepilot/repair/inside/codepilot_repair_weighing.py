@@ -10,11 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from codepilot.repair.inside.codepilot_repair_children import Say
-    from codepilot.repair.inside.codepilot_repair_evidence import Calls, agreeing, changes, digest, outcomes, varied
+    from codepilot.repair.inside.codepilot_repair_evidence import (
+        Calls,
+        agreeing,
+        changes,
+        digest,
+        outcomes,
+        slips,
+        varied,
+    )
     from codepilot.repair.inside.codepilot_repair_ground import Ground
     from codepilot.repair.inside.codepilot_repair_swapping import prepare, swap, unchanged
 else:
-    from codepilot_repair_evidence import Calls, agreeing, changes, digest, outcomes, varied
+    from codepilot_repair_evidence import Calls, agreeing, changes, digest, outcomes, slips, varied
     from codepilot_repair_swapping import prepare, swap, unchanged
 
 WEIGH_SEC = 4.0
@@ -51,8 +59,9 @@ def _weigh(ground: Ground, message: dict[str, Any], say: Say, folder: str) -> No
     documented = agreeing(message["examples"], living[0].__globals__, afresh)
     say(begin=WEIGH_SEC)
     after = outcomes(living[0], quiet[: len(before)], afresh)
-    told = [*after, *outcomes(living[0], wrong, afresh)]
-    say(behaviour=digest(told) if told else "", **documented, **changes(before, after))
+    mended = outcomes(living[0], wrong, afresh)
+    told = [*after, *mended]
+    say(behaviour=digest(told) if told else "", slips=slips(mended), **documented, **changes(before, after))
 
 
 def _calls(ground: Ground, tests: list[str], living: list[Any]) -> list[tuple[Any, ...]]:
