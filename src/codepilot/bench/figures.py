@@ -21,7 +21,7 @@ class Figures:
     median_first_sec: float | None
     """Seconds of search to the first plausible repair, over the bugs that have one."""
     per_sec: float
-    """Candidates tried in all, for each second of search in all."""
+    """Candidates tried in all, for each second in which candidates were being tried."""
     median_per_sec: float
     peak_mib: float
     median_total_sec: float
@@ -32,9 +32,9 @@ class Figures:
 
 def figure(results: Sequence[Result]) -> Figures:
     first = [one.first_plausible_sec for one in results if one.plausible and one.first_plausible_sec is not None]
-    searched = [one for one in results if one.search_sec > 0]
+    searched = [one for one in results if one.per_sec > 0]
+    trying_sec = sum(one.tried / one.per_sec for one in searched)
     confirmed = [one for one in results if one.verdict == "confirmed"]
-    spent = sum(one.search_sec for one in searched)
     return Figures(
         bugs=len(results),
         errors=sum(one.status == "ERROR" for one in results),
@@ -44,8 +44,8 @@ def figure(results: Sequence[Result]) -> Figures:
         confirmed=len(confirmed),
         confirmed_wrong=sum(not one.first_correct for one in confirmed),
         median_first_sec=round(median(first), 2) if first else None,
-        per_sec=round(sum(one.tried for one in searched) / spent, 1) if spent else 0.0,
-        median_per_sec=round(median([one.tried / one.search_sec for one in searched]), 1) if searched else 0.0,
+        per_sec=round(sum(one.tried for one in searched) / trying_sec, 1) if trying_sec else 0.0,
+        median_per_sec=round(median([one.per_sec for one in searched]), 1) if searched else 0.0,
         peak_mib=max((one.peak_mib for one in results), default=0.0),
         median_total_sec=round(median([one.total_sec for one in results]), 1) if results else 0.0,
     )

@@ -30,13 +30,13 @@ from codepilot.repair.worker import Job, Ruling, Selection
 
 ENOUGH = 6
 """Plausible candidates after which more would hardly change the order."""
-SURE = 0.7
+SURE = 0.55
 """The confidence that makes up for changes on inputs that tests were content with."""
 FAR_BELOW = 0.25
 """What scores less than this share of a plausible candidate would not be preferred to it."""
 LINGER = 400
 """How many more candidates are tried after the first plausible one, at least; as many again as led to it, at most."""
-LINGER_SEC = 15.0
+LINGER_SEC = 8.0
 MAX_HOPEFUL = 40
 """How many other failing tests are watched: a repair that mends those too is likelier to be the right one."""
 BATCH_SEC = 0.8
@@ -71,6 +71,7 @@ class _Search:
         self._phase = "start"
         self._position = 0
         self._tried = 0
+        self._trying_sec = 0.0
         self._digest = ""
         self._found: list[Plausible] = []
         self._exhausted = False
@@ -149,11 +150,13 @@ class _Search:
 
     def _compose(self, trial: Trial, known: Known) -> None:
         """Expressions found for what is missing, kept like any other candidate."""
+        begun = time.monotonic()
         seconds = min(COMPOSE_SEC, COMPOSE_SHARE * (self._deadline - time.monotonic()))
         for proposal in compositions(trial, known, seconds, COMPOSED, lambda: bool(self._worthy())):
             if time.monotonic() < self._deadline and len(self._worthy()) < ENOUGH:
                 self._keep(trial, replace(proposal, after=self._position), known.related)
         self._tried += trial.composed
+        self._trying_sec += time.monotonic() - begun
         self._composed = time.monotonic() < self._deadline
 
     def _try_late(self, trial: Trial, related: Related) -> bool:
@@ -226,6 +229,7 @@ class _Search:
             rulings = trial.finish(flight)
             took = time.monotonic() - begun
             self._tried += len(rulings)
+            self._trying_sec += took
             unsettled = self._settle(trial, batch, rulings, related)
             self._tick()
             if unsettled:
@@ -351,8 +355,9 @@ class _Search:
         self._position = position if isinstance(position, int) else 0
         marks = state.get("marks")
         self._marks = recall(marks) if isinstance(marks, str) else {}
-        tried = state.get("tried")
+        tried, trying_sec = state.get("tried"), state.get("trying_sec")
         self._tried = tried if isinstance(tried, int) else 0
+        self._trying_sec = trying_sec if isinstance(trying_sec, float) else 0.0
         self._composed = state.get("composed") is True
         for row in kept if isinstance(kept, list) else []:
             found = revive(row, known.sources)
@@ -364,6 +369,7 @@ class _Search:
             "digest": self._digest,
             "position": self._position,
             "tried": self._tried,
+            "trying_sec": self._trying_sec,
             "composed": self._composed,
             "plausible": [remember(one) for one in self._found],
             "marks": remember_marks(self._marks),
@@ -375,7 +381,6 @@ class _Search:
 
     def _report(self) -> None:
         self._reported = time.monotonic()
-        spent = max(1e-6, self._reported - self._started)
         if self._best[0] != len(self._found):
             self._best = len(self._found), explain(rank(self._found)[0].one.proposal)
         self._request.on_progress(
@@ -383,7 +388,7 @@ class _Search:
                 position=self._position,
                 tried=self._tried,
                 plausible=len(self._found),
-                per_sec=round(self._tried / spent, 1),
+                per_sec=round(self._tried / max(1e-6, self._trying_sec), 1),
                 left_sec=round(max(0.0, self._deadline - self._reported), 1),
                 best=self._best[1],
                 phase=self._phase,
@@ -400,5 +405,6 @@ class _Search:
             tried=self._tried,
             exhausted=self._exhausted,
             seconds=time.monotonic() - self._started,
+            trying_sec=self._trying_sec,
             reason=reason,
         )

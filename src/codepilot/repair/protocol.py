@@ -70,4 +70,6 @@ class SearchResult:
     tried: int
     exhausted: bool
     seconds: float
+    trying_sec: float = 0.0
+    """What of the seconds candidates were being tried in: the rest is loading, watching and weighing."""
     reason: str = ""

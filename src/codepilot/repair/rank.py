@@ -177,7 +177,7 @@ def _weight(one: Plausible, places: Counter[tuple[str, int]], least: float, calm
     agreeing = places[source.path, proposal.line] - 1
     promised, held = one.evidence.promised, one.evidence.held
     kept = _BROKEN + (1 - _BROKEN) * (held / promised) ** 2 if promised else 1.0
-    calm = _CHANGED + (1 - _CHANGED) * (one.evidence.kept / calmest if calmest else 1.0) ** 2
+    calm = _CHANGED + (1 - _CHANGED) * min(1.0, one.evidence.kept / (_CALM * calmest) if calmest else 1.0) ** 2
     sound = _SLIPPED + (1 - _SLIPPED) * (1 - max(one.evidence.broken, one.evidence.slips - least))
     watched = 1 + _WATCHED * math.log2(max(1, one.witnesses))
     return weight * kept * calm * sound * watched * (1 + 0.15 * min(agreeing, 4)) * _MENDS**one.mended
