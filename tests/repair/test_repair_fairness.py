@@ -202,3 +202,23 @@ def test_what_was_found_before_too_many_workers_were_lost_is_offered(bench: Open
     search.finds = False
     with pytest.raises(WorkersLost, match="lost 61 times"):
         search.run()
+
+
+def test_what_watching_told_is_known_to_the_workers_that_follow(bench: Open) -> None:
+    project = bench(
+        {
+            "note.py": "def note(n):\n    return n + 2\n",
+            "test_note.py": "from note import note\n\n\ndef test_note():\n"
+            "    with open('noted.txt', 'w') as file:\n        file.write('1')\n    assert note(1) == 2\n",
+        }
+    )
+    jobs = [
+        job_of(project, "note.py", "n + 2", "n + 1", Selection(project.baseline.red), number=0),
+        replace(job_of(project, "note.py", "n + 2", "n + 1", Selection(project.baseline.red), number=1), unit=None),
+    ]
+    with trial_of(project) as trial:
+        trial.start()
+        trial.trace(project.baseline.collected, alone=project.baseline.red)
+        trial._restore()
+        found = trial.judge(jobs)
+    assert [found[number].outcome for number in (0, 1)] == ["passed", "passed"]

@@ -98,14 +98,26 @@ def test_a_module_level_table_is_repaired_by_loading_anew(bench: Open) -> None:
 def test_tests_that_need_their_order_judge_in_it(bench: Open) -> None:
     """The dear one must come before the cheap one, whose traces it cannot bear; the target leaves some too."""
     tests = (
-        "from ages import grown_up\n\nSEEN = []\n\n\n"
+        "import os\nfrom ages import grown_up\n\nSEEN = []\n\n\n"
         "def test_first():\n    assert not SEEN and not grown_up(3)\n\n\n"
         "def test_target():\n    SEEN.append(0)\n    assert grown_up(18)\n\n\n"
-        "def test_dear():\n    assert sum(range(10**6)) and 7 not in SEEN\n    assert grown_up(30)\n\n\n"
-        "def test_cheap():\n    SEEN.append(7)\n    assert not grown_up(7)\n"
+        "def test_dear():\n    assert sum(range(10**6)) and 'CHEAP' not in os.environ\n    assert grown_up(30)\n\n\n"
+        "def test_cheap():\n    os.environ['CHEAP'] = '1'\n    assert not grown_up(7)\n"
     )
     project = bench({"ages.py": "def grown_up(age):\n    return age > 18\n", "test_ages.py": tests})
     assert b"age >= 18" in project.search(seconds=60.0).candidates[0].patched
+
+
+def test_a_test_that_misses_an_error_leads_to_the_place(bench: Open) -> None:
+    """`pytest.raises` ends a test by what is no `Exception`."""
+    code = "def root(n):\n    if n < -1:\n        raise ValueError(n)\n    return n**0.5\n"
+    tests = (
+        "import pytest\nfrom roots import root\n\n\n"
+        "def test_below():\n    with pytest.raises(ValueError):\n        root(-1)\n\n\n"
+        "def test_root():\n    assert root(4) == 2 and root(0) == 0\n"
+    )
+    result = bench({"roots.py": code, "test_roots.py": tests}).search(seconds=60.0)
+    assert b"n < 0" in result.candidates[0].patched or b"n <= -1" in result.candidates[0].patched
 
 
 def test_a_mutable_default_is_repaired(bench: Open) -> None:

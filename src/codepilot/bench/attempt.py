@@ -32,7 +32,7 @@ class Attempt:
     reason: str = ""
     offers: list[Offer] = field(default_factory=list)
     tried: int = 0
-    per_sec: float = 0.0
+    trying_sec: float = 0.0
     search_sec: float = 0.0
     first_plausible_sec: float | None = None
     total_sec: float = 0.0
@@ -88,6 +88,7 @@ class _Watch:
         self.alternatives: tuple[str, ...] = ()
         self._begun: float | None = None
         self._spent = 0.0
+        self._tried, self._trying_sec = 0, 0.0
 
     def left(self, seconds: float) -> float:
         """What is left of the search's time: a repair that was turned down leads to another search."""
@@ -99,14 +100,15 @@ class _Watch:
             case StepQueued(state=State.IMPLEMENT):
                 self._begun = now
             case SearchProgressed() if self._begun is not None:
-                found.tried = max(found.tried, data.tried)
+                found.tried = self._tried + data.tried
+                found.trying_sec = round(self._trying_sec + (data.tried / data.per_sec if data.per_sec else 0.0), 3)
                 found.search_sec = round(self._spent + now - self._begun, 3)
                 if data.plausible and found.first_plausible_sec is None:
                     found.first_plausible_sec = found.search_sec
-                found.per_sec = data.per_sec
             case TurnStarted() if self._begun is not None:
                 self._spent = found.search_sec = round(self._spent + now - self._begun, 3)
                 self._begun = None
+                self._tried, self._trying_sec = found.tried, found.trying_sec
                 if found.first_plausible_sec is None:
                     found.first_plausible_sec = found.search_sec
                 candidate = data.action.get("candidate")

@@ -32,8 +32,8 @@ class Figures:
 
 def figure(results: Sequence[Result]) -> Figures:
     first = [one.first_plausible_sec for one in results if one.plausible and one.first_plausible_sec is not None]
-    searched = [one for one in results if one.per_sec > 0]
-    trying_sec = sum(one.tried / one.per_sec for one in searched)
+    searched = [one for one in results if one.trying_sec > 0]
+    trying_sec = sum(one.trying_sec for one in searched)
     confirmed = [one for one in results if one.verdict == "confirmed"]
     return Figures(
         bugs=len(results),
@@ -45,7 +45,7 @@ def figure(results: Sequence[Result]) -> Figures:
         confirmed_wrong=sum(not one.first_correct for one in confirmed),
         median_first_sec=round(median(first), 2) if first else None,
         per_sec=round(sum(one.tried for one in searched) / trying_sec, 1) if trying_sec else 0.0,
-        median_per_sec=round(median([one.per_sec for one in searched]), 1) if searched else 0.0,
+        median_per_sec=round(median([one.tried / one.trying_sec for one in searched]), 1) if searched else 0.0,
         peak_mib=max((one.peak_mib for one in results), default=0.0),
         median_total_sec=round(median([one.total_sec for one in results]), 1) if results else 0.0,
     )

@@ -35,7 +35,7 @@ class Result:
     judged: tuple[str, ...] = ()
     inputs: int = 0
     tried: int = 0
-    per_sec: float = 0.0
+    trying_sec: float = 0.0
     search_sec: float = 0.0
     first_plausible_sec: float | None = None
     total_sec: float = 0.0

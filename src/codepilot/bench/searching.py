@@ -38,7 +38,7 @@ def search_alone(bug: Bug, checkout: Path, home: Path, how: Budgeted) -> Attempt
         status="DONE" if result.candidates else "FAILED",
         reason=result.reason,
         tried=result.tried,
-        per_sec=round(result.tried / max(result.trying_sec, 1e-6), 1),
+        trying_sec=round(result.trying_sec, 3),
         search_sec=round(result.seconds, 3),
         first_plausible_sec=watch.first_sec,
         total_sec=round(time.monotonic() - begun, 3),

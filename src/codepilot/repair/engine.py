@@ -30,7 +30,7 @@ from codepilot.repair.worker import Job, Ruling, Selection
 
 ENOUGH = 6
 """Plausible candidates after which more would hardly change the order."""
-SURE = 0.55
+SURE = 0.6
 """The confidence that makes up for changes on inputs that tests were content with."""
 FAR_BELOW = 0.25
 """What scores less than this share of a plausible candidate would not be preferred to it."""
@@ -153,8 +153,10 @@ class _Search:
         begun = time.monotonic()
         seconds = min(COMPOSE_SEC, COMPOSE_SHARE * (self._deadline - time.monotonic()))
         for proposal in compositions(trial, known, seconds, COMPOSED, lambda: bool(self._worthy())):
+            self._trying_sec += time.monotonic() - begun
             if time.monotonic() < self._deadline and len(self._worthy()) < ENOUGH:
                 self._keep(trial, replace(proposal, after=self._position), known.related)
+            begun = time.monotonic()
         self._tried += trial.composed
         self._trying_sec += time.monotonic() - begun
         self._composed = time.monotonic() < self._deadline
@@ -218,7 +220,8 @@ class _Search:
         Gives back what was popped and is still to be tried.
         """
         self._phase = "search"
-        size, stop, self._exhausted = BATCHES[0], min(until, self._deadline), False
+        size, last, self._exhausted = BATCHES[0], min(until, self._deadline), False
+        stop, worthy_since = last, math.inf
         proposals = self._from_position(proposals)
         batch = self._pop(proposals, size)
         while batch and time.monotonic() < stop and not self._satisfied:
@@ -234,8 +237,8 @@ class _Search:
             self._tick()
             if unsettled:
                 return unsettled
-            if self._worthy():
-                stop = min(stop, begun + max(LINGER_SEC, begun - self._started))
+            worthy_since = min(worthy_since, begun) if self._worthy() else math.inf
+            stop = min(last, worthy_since + max(LINGER_SEC, worthy_since - self._started))
             size = min(BATCHES[1], size * 2) if took < BATCH_SEC / 2 else max(BATCHES[0], size // 2)
             batch = following
         self._exhausted = not batch

@@ -96,15 +96,15 @@ def rank(found: Sequence[Plausible]) -> list[Ranked]:
     if not found:
         return []
     places = Counter((one.proposal.source.path, one.proposal.line) for one in found)
-    least, calmest = min(one.evidence.slips for one in found), max(one.evidence.kept for one in found)
-    weights = {id(one): _weight(one, places, least, calmest) for one in found}
+    best = _best(found)
+    weights = {id(one): _weight(one, places, best[_function(one)]) for one in found}
     crowds = _crowds(found, weights)
     total = sum(crowds.values())
     ordered = sorted(found, key=lambda one: (-crowds[_crowd(one)], -weights[id(one)], one.proposal.position))
     ranked = []
     for one in _mixed(ordered):
         share = crowds[_crowd(one)] / total if total else 0.0
-        signs = _signs(one, share, len(crowds), one.evidence.slips - least)
+        signs = _signs(one, share, len(crowds), _needless(one, best[_function(one)]))
         ranked.append(Ranked(one, confidence(signs), signs))
     return ranked
 
@@ -165,8 +165,8 @@ def _doubt(template: str) -> float:
     return math.prod(_DOUBTS.get(part, 1.0) for part in template.split(" + "))
 
 
-def _weight(one: Plausible, places: Counter[tuple[str, int]], least: float, calmest: float) -> float:
-    """How much speaks for it. Others may show that slips and changes can be avoided: `least` and `calmest`."""
+def _weight(one: Plausible, places: Counter[tuple[str, int]], best: Evidence) -> float:
+    """How much speaks for it, beside the best that other repairs of the function do."""
     proposal = one.proposal
     edit, source = proposal.edit, proposal.source
     weight = doubted(proposal)
@@ -177,10 +177,33 @@ def _weight(one: Plausible, places: Counter[tuple[str, int]], least: float, calm
     agreeing = places[source.path, proposal.line] - 1
     promised, held = one.evidence.promised, one.evidence.held
     kept = _BROKEN + (1 - _BROKEN) * (held / promised) ** 2 if promised else 1.0
-    calm = _CHANGED + (1 - _CHANGED) * min(1.0, one.evidence.kept / (_CALM * calmest) if calmest else 1.0) ** 2
-    sound = _SLIPPED + (1 - _SLIPPED) * (1 - max(one.evidence.broken, one.evidence.slips - least))
+    calm = _CHANGED + (1 - _CHANGED) * min(1.0, one.evidence.kept / (_CALM * best.kept) if best.kept else 1.0) ** 2
+    sound = _SLIPPED + (1 - _SLIPPED) * (1 - max(one.evidence.broken, _needless(one, best)))
     watched = 1 + _WATCHED * math.log2(max(1, one.witnesses))
     return weight * kept * calm * sound * watched * (1 + 0.15 * min(agreeing, 4)) * _MENDS**one.mended
+
+
+def _best(found: Sequence[Plausible]) -> dict[tuple[str, int], Evidence]:
+    """For each function the fewest slips and changes that any of its repairs makes: so many cannot be avoided."""
+    watched: dict[tuple[str, int], list[Evidence]] = defaultdict(list)
+    for one in found:
+        watched[_function(one)] += [one.evidence] if one.evidence.behaviour else []
+    return {
+        place: Evidence(
+            kept=max((one.kept for one in some), default=1.0), slips=min((one.slips for one in some), default=0.0)
+        )
+        for place, some in watched.items()
+    }
+
+
+def _function(one: Plausible) -> tuple[str, int]:
+    unit = one.proposal.unit
+    return one.proposal.source.path, unit.start if unit else -1
+
+
+def _needless(one: Plausible, best: Evidence) -> float:
+    """The share of slips that another repair of the function does without."""
+    return max(0.0, one.evidence.slips - best.slips) if one.evidence.behaviour else 0.0
 
 
 def _special_cases(source: Source, new: str, old: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from codepilot.core.artifacts import TestStatus
@@ -99,7 +99,7 @@ def add_loading(
 
 
 class Related:
-    """The tests around each function, from what they covered on the base. They stay in the suite's order."""
+    """The tests around each function, from what they covered on the base, in the order they were traced in."""
 
     def __init__(self, targets: Sequence[str], traces: Sequence[TestTrace]) -> None:
         costs = {trace.test: trace.cpu_sec for trace in traces}
@@ -117,7 +117,7 @@ class Related:
         if key not in self._near:
             covering = self._covering(proposal)
             afforded = _afford(_cheapest_first(covering), NEAR_SEC, NEAR_TESTS)
-            self._near[key] = Selection(self._targets, self._in_order(afforded))
+            self._near[key] = self._selection(afforded)
         return self._near[key]
 
     def everything(self, proposal: Proposal) -> Selection:
@@ -126,10 +126,12 @@ class Related:
         first = {trace.test for trace in covering}
         rest = [trace for trace in self._passing if trace.test not in first]
         afforded = _afford([*_cheapest_first(covering), *_cheapest_first(rest)], ALL_SEC, MAX_TESTS)
-        return Selection(self._targets, self._in_order(afforded), thorough=True)
+        return self._selection(afforded, thorough=True)
 
-    def _in_order(self, tests: Container[str]) -> tuple[str, ...]:
-        return tuple(trace.test for trace in self._passing if trace.test in tests)
+    def _selection(self, cheap: Sequence[str], thorough: bool = False) -> Selection:
+        chosen = set(cheap)
+        others = tuple(trace.test for trace in self._passing if trace.test in chosen)
+        return Selection(self._targets, others, thorough, tuple(cheap))
 
     def witnesses(self, proposal: Proposal) -> int:
         return len(self._targets) + len(self._covering(proposal))
@@ -151,12 +153,12 @@ def _cheapest_first(traces: Iterable[TestTrace]) -> list[TestTrace]:
     return sorted(traces, key=lambda trace: (round(trace.cpu_sec, 3), trace.test))
 
 
-def _afford(traces: Sequence[TestTrace], seconds: float, count: int) -> set[str]:
-    chosen: set[str] = set()
+def _afford(traces: Sequence[TestTrace], seconds: float, count: int) -> list[str]:
+    chosen: list[str] = []
     spent = 0.0
     for trace in traces[:count]:
         spent += trace.wall_sec
         if spent > seconds and chosen:
             break
-        chosen.add(trace.test)
+        chosen.append(trace.test)
     return chosen

@@ -105,7 +105,7 @@ def _request(context: Context, drawn: list[Sketch], related: Related, seconds: f
         rows[-1]["stale"] = list(sketch.stale)
     return {
         "sketches": rows,
-        "tests": [*selection.targets, *selection.others[:_OTHERS]],
+        "tests": [*selection.targets, *selection.few(_OTHERS)],
         "atoms": atoms(context),
         "attributes": [name for name in attributes if not name.startswith("_")][:20],
         "seconds": seconds,

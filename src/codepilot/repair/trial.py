@@ -73,6 +73,7 @@ class Trial:
         self._costs = {test: (seconds, seconds) for test, seconds in self.durations.items()}
         self._modules: tuple[str, ...] = ()
         self._load_sec = 60.0
+        self._learned: Mapping[str, Any] = {}
         self.collected: tuple[str, ...] = ()
         self.entered: Mapping[str, frozenset[int]] = {}
         return self
@@ -92,7 +93,7 @@ class Trial:
             worker = Worker(self.executor, self.workspace, self.project, mode, self.tests)
             worker.overlay, worker.costs, worker.modules = self.overlay, self._costs, self._modules
             worker.green, worker.whole, worker.tick = self.green, self.whole, self.tick
-            worker.load_sec, worker.places = self._load_sec, self.places
+            worker.load_sec, worker.places, worker.learned = self._load_sec, self.places, self._learned
             self._workers[mode] = worker
             if not worker.start(self.deadline):
                 raise _cannot_start(worker)
@@ -120,6 +121,7 @@ class Trial:
             try:
                 for trace in self._worker("warm").trace(waiting, alone, self.deadline, until - time.monotonic()):
                     traces[trace.test] = trace
+                self._learned = self._worker("warm").learned
                 break
             except WorkerLost as lost:
                 waiting = [test for test in waiting if test not in traces]

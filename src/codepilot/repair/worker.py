@@ -77,6 +77,13 @@ class Selection:
     others: tuple[str, ...] = ()
     thorough: bool = False
     """Run them exactly as the project's runner would, even where a plain call gives the same sooner."""
+    cheap: tuple[str, ...] = ()
+    """The others again, cheapest first, where their cost is known."""
+
+    def few(self, count: int) -> list[str]:
+        """The cheapest of the others, in their order."""
+        chosen = set((self.cheap or self.others)[:count])
+        return [test for test in self.others if test in chosen]
 
 
 @dataclass(frozen=True)
@@ -177,6 +184,8 @@ class Worker:
     loaded: tuple[str, ...] = ()
     entered: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """First lines of the functions that ran while the project was loaded."""
+    learned: Mapping[str, Any] = field(default_factory=dict)
+    """What watching the tests told a worker: handed to others as it is, and never read here."""
 
     def start(self, deadline: float) -> bool:
         """Whether the tests could be collected."""
@@ -204,6 +213,7 @@ class Worker:
             "load_sec": self.load_sec,
             "whole": self.whole,
             "places": self.places,
+            "learned": dict(self.learned),
         }
         self._write(b"%08d" % len(code) + code + json.dumps(header).encode() + b"\n")
         return self._told(deadline)
@@ -234,6 +244,8 @@ class Worker:
         while "done" not in (said := self._read(deadline)):
             yield said
         self._damaged = said.get("damaged") is True
+        learned = said.get("learned")
+        self.learned = learned if isinstance(learned, dict) else self.learned
 
     def _read(self, deadline: float) -> dict[str, Any]:
         line = self._next_line(deadline)
@@ -312,7 +324,7 @@ class Worker:
             "job": job.message("warm", "", "0"),
             "units": {"0": _described(job.unit)},
             "targets": list(job.selection.targets[:3]),
-            "others": list(job.selection.others[:12]),
+            "others": job.selection.few(12),
             "examples": [list(promise) for promise in promises],
         }
         self._ask(request)

@@ -61,6 +61,24 @@ class Ground:
         self.steps = Steps()
         self.memory = Memory()
         signal.signal(signal.SIGPROF, _out_of_steps)
+        self._recall(header["learned"])
+
+    def learned(self) -> dict[str, Any]:
+        """What watching the tests has told, for workers that come later."""
+        guard = self.guard
+        return {
+            "written": sorted(guard.written),
+            "shared": guard.shared,
+            "forked": guard.forked,
+            "leaks": self.leaks,
+            "ran": {path: sorted(lines) for path, lines in self.ran.items()},
+        }
+
+    def _recall(self, learned: dict[str, Any]) -> None:
+        if learned:
+            self.guard.learn(learned["written"], learned["shared"], learned["forked"])
+            self.leaks = learned["leaks"]
+            self.ran = {path: set(lines) for path, lines in learned["ran"].items()}
 
     @property
     def places(self) -> int:
@@ -110,8 +128,8 @@ class Ground:
             outcome, error = call(quick) if quick else self.suite.run(name, following, thorough)
         except Stop as stop:
             outcome, error = "timeout", stop
-        except SystemExit as ended:
-            outcome, error = "failed", ended
+        except BaseException as ended:  # noqa: BLE001 - pytest's own ways to end a test are no `Exception`s
+            outcome, error = "skipped" if type(ended).__name__ == "Skipped" else "failed", ended
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
         return ("timeout" if isinstance(error, Stop) or self.steps.left < 0 else outcome), error

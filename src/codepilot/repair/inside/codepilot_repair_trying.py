@@ -58,7 +58,6 @@ class Trying:
         self.counted: set[str] = set()
         self.turned: set[str] = set()
         """Tests that were run the other way round."""
-        self.ordered = False
         self.unfit: set[str] = set()
         """Tests that tell nothing where they would be run."""
         self.chunk = CHUNKS[0]
@@ -86,19 +85,28 @@ class Trying:
         """The tests that killed most are asked first, unless they need their own order, or leave traces."""
         quick = [] if self.ground.cold else [suite for suite in self.suites.values() if not suite["slow"]]
         for suite in quick:
-            new = [name for name in suite["others"] if name not in self.turned]
+            new = [name for name in suite["others"] if name not in self.turned and name in self.ground.suite.items]
             self.turned.update(new)
-            if new:
-                self.ground.children.run(functools.partial(self._turn_round, suite, new), self._hear_order)
+            ends = self._ends(list(reversed(new)))
+            if len(ends) < len(new) or "failed" in ends.values():
+                # One needs what another left, or left alone. What falls behind the targets tells nothing there.
+                self.ground.leaks = max(1, self.ground.leaks)
+                ends = self._ends([*suite["targets"], *new])
+                self.unfit.update(name for name in new if ends.get(name) == "failed")
         for suite in self.suites.values():
             suite["others"] = [name for name in suite["others"] if name not in self.unfit]
-        if not self.ordered and not self.ground.leaks:
+        if not self.ground.leaks:
             for suite in quick:
                 suite["others"].sort(key=lambda name: -self.kills.get(name, 0))
 
-    def _hear_order(self, message: dict[str, Any]) -> None:
-        self.ordered = True
-        self.unfit.update(message["unfit"])
+    def _ends(self, names: list[str]) -> dict[str, str]:
+        """How the tests end on the base in this order, as far as the child came that ran them."""
+        found: dict[str, str] = {}
+        if names:
+            self.ground.children.run(
+                functools.partial(self._run_all, names), lambda said: found.update({said["test"]: said["ended"]})
+            )
+        return found
 
     def _count(self, jobs: list[dict[str, Any]]) -> None:
         """How many rounds the loops of functions not seen before make on the base."""
@@ -182,23 +190,12 @@ class Trying:
                     say(unit=_name(self.units[key]), test=name, rounds=ground.steps.made)
             put_back(old)
 
-    def _turn_round(self, suite: dict[str, Any], names: list[str], say: Say, folder: str) -> None:
-        """Whether the tests pass on the base the other way round: one may need what another left, or left alone.
-
-        Then those are unfit that fail behind the targets.
-        """
+    def _run_all(self, names: list[str], say: Say, folder: str) -> None:
         self.ground.guard.arm(strict=True)
         self.ground.suite.private(folder)
-        if all(self._holds(name, say) for name in reversed(names)):
-            return
-        self.ground.memory.restored()
-        for name in suite["targets"]:
-            self._holds(name, say)
-        say(unfit=[name for name in names if not self._holds(name, say)])
-
-    def _holds(self, name: str, say: Say) -> bool:
-        say(**self.ground.patient(name))
-        return name not in self.ground.suite.items or self.ground.run(name, thorough=False)[0] == "passed"
+        for name in names:
+            say(**self.ground.patient(name))
+            say(test=name, ended=self.ground.run(name, thorough=False)[0])
 
     def _check_base(self, job: dict[str, Any], say: Say) -> None:
         """After many candidates in one process the base must still behave as it did, or state has leaked."""

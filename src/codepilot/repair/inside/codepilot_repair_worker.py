@@ -74,19 +74,20 @@ class Worker:
         ground.channel.send(ready=True, tests=list(ground.suite.items), errors=ground.suite.broken[:5], **facts)
         stamps = self._stamps()
         while True:
-            message = ground.channel.read()
+            message, learned = ground.channel.read(), {}
             if message is None:
                 os._exit(0)
             if message["op"] == "trace":
                 Tracing(ground, set(message["alone"]), time.monotonic() + message["seconds"]).run(message["tests"])
                 stamps = {path: stamps[path] for path in self._stamps() if path in stamps}
+                learned = {"learned": ground.learned()}
             elif message["op"] == "weigh":
                 weigh(ground, message)
             elif message["op"] == "compose":
                 compose(ground, message)
             else:
                 self.trying.attempt(message)
-            ground.channel.send(done=True, damaged=self._stamps() != stamps)
+            ground.channel.send(done=True, damaged=self._stamps() != stamps, **learned)
 
     def _stamps(self) -> dict[str, Any]:
         """What the loaded files of the project look like on disk: none of this may change while candidates run.
