@@ -169,7 +169,8 @@ def _row(kind: Kind, mended: Run, endless: Run) -> list[str]:
 
 def _page(options: argparse.Namespace, quiet: Quiet, rows: list[list[str]], goals: list[list[str]]) -> str:
     command = f"python -m benchmarks.repair --seconds {options.seconds:g}"
-    command += f" --modules {options.modules} --tests {options.tests}" if options.modules != 500 else ""
+    sizes = {"modules": (options.modules, 500), "tests": (options.tests, 2000), "workers": (options.workers, 2)}
+    command += "".join(f" --{name} {given}" for name, (given, default) in sizes.items() if given != default)
     command += "" if tuple(options.only) == KINDS else f" --only {' '.join(options.only)}"
     command += f" --write {options.write}" if options.write is not None else ""
     facts = [("Command", f"`{command}`"), *described({})[:-1], ("Load", str(quiet))]
