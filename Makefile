@@ -1,4 +1,4 @@
-.PHONY: demo test torture bench check lint requirements schemas snapshots clean
+.PHONY: demo test suite torture bench check lint requirements schemas snapshots clean
 
 PYTHONS := .venv/bin
 PIN := uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
@@ -8,7 +8,12 @@ demo:  ## Fix a real bug offline, end to end
 	@scripts/setup
 	@$(PYTHONS)/codepilot demo
 
-test: lint  ## Lint, types, import contracts, dependency hygiene, and the whole suite
+test:  ## Lint, types, import contracts, dependency hygiene, and the whole suite
+	@scripts/setup
+	@$(MAKE) --no-print-directory -j 2 lint suite
+
+suite:
+	@scripts/setup
 	$(PYTHONS)/python -m pytest -n 4 --dist worksteal
 
 lint:

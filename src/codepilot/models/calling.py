@@ -28,7 +28,15 @@ def call(
 ) -> T:
     """What `asking` returns. The pieces it passes on are heard in the caller's thread."""
     heard: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    future = asyncio.run_coroutine_threadsafe(asking(heard.put), loop())
+    ended = threading.Event()
+
+    async def ask() -> T:
+        try:
+            return await asking(heard.put)
+        finally:
+            ended.set()
+
+    future = asyncio.run_coroutine_threadsafe(ask(), loop())
     future.add_done_callback(lambda _: heard.put(None))
     look_at = 0.0
     try:
@@ -46,6 +54,8 @@ def call(
             hear(piece)
     finally:
         future.cancel()
+        # What is still being closed must not be collected by this thread's garbage collector.
+        ended.wait(LOOK_SEC)
 
 
 def loop() -> asyncio.AbstractEventLoop:
