@@ -19,7 +19,9 @@ from codepilot.repair.inside.codepilot_repair_evidence import (
     told,
     varied,
 )
+from codepilot.repair.localise import TestTrace
 from codepilot.repair.rank import rank
+from codepilot.repair.related import Related
 from codepilot.repair.worker import Evidence
 
 
@@ -121,3 +123,10 @@ def test_more_tests_through_an_edit_speak_for_it() -> None:
     seen = plausible_of(0, Evidence(behaviour="x"), score=0.5, witnesses=64)
     alone = plausible_of(1, Evidence(behaviour="y"), score=0.6, witnesses=1)
     assert rank([alone, seen])[0].one is seen
+
+
+def test_only_tests_that_run_what_is_edited_are_witnesses() -> None:
+    proposal = plausible_of(0, Evidence()).proposal
+    ran = {"target": {1, 2}, "runs it": {1, 2, 3}, "leaves before": {1}, "elsewhere": {9}}
+    traces = [TestTrace(test, "passed", lines={"m.py": frozenset(lines)}) for test, lines in ran.items()]
+    assert Related(("target",), traces).witnesses(proposal) == 2

@@ -16,7 +16,7 @@ WEIGHTS: dict[str, float] = json.loads(Path(__file__).with_suffix(".json").read_
 SIGNS: dict[str, str] = {
     "share": "what its behaviour weighs among all behaviours that pass",
     "rivals": "log2 of how many behaviours pass",
-    "witnesses": "log2 of how many tests run through the edited function",
+    "witnesses": "log2 of how many tests run the edited lines, 32 at most",
     "doubt": "log2 of how much its template is doubted",
     "brought": "whether it brings in a literal that the file does not have",
     "documented": "the share of the documentation's examples that hold, less a half; 0 without examples",

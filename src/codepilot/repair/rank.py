@@ -54,7 +54,9 @@ _CALM = 0.9
 _CHANGED = 0.25
 """What a candidate is worth that changes everything that tests were content with, where another changes nothing."""
 _WATCHED = 0.25
-"""How much more an edit is worth for each doubling of the tests that run through it: a wrong one would show there."""
+"""How much more an edit is worth for each doubling of the tests that run it: a wrong one would show there."""
+_MANY = 32
+"""More tests than these hardly tell more."""
 _SLIPPED = 0.2
 """What one is worth that fails by a slip wherever there was a result, or wherever another offer does not."""
 _LITERAL = re.compile(r"(?<![\w.])(?:\d+(?:\.\d+)?|'[^']+'|\"[^\"]+\")")
@@ -117,7 +119,7 @@ def _signs(one: Plausible, share: float, behaviours: int, slips: float) -> dict[
     signs = {
         "share": share,
         "rivals": math.log2(behaviours),
-        "witnesses": math.log2(max(1, one.witnesses)),
+        "witnesses": math.log2(min(_MANY, max(1, one.witnesses))),
         "doubt": math.log2(_doubt(edit.template)),
         "brought": float(_special_cases(source, new, old)),
         "documented": evidence.held / evidence.promised - 0.5 if evidence.promised else 0.0,
@@ -179,7 +181,7 @@ def _weight(one: Plausible, places: Counter[tuple[str, int]], best: Evidence) ->
     kept = _BROKEN + (1 - _BROKEN) * (held / promised) ** 2 if promised else 1.0
     calm = _CHANGED + (1 - _CHANGED) * min(1.0, one.evidence.kept / (_CALM * best.kept) if best.kept else 1.0) ** 2
     sound = _SLIPPED + (1 - _SLIPPED) * (1 - max(one.evidence.broken, _needless(one, best)))
-    watched = 1 + _WATCHED * math.log2(max(1, one.witnesses))
+    watched = 1 + _WATCHED * math.log2(min(_MANY, max(1, one.witnesses)))
     return weight * kept * calm * sound * watched * (1 + 0.15 * min(agreeing, 4)) * _MENDS**one.mended
 
 

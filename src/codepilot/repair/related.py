@@ -134,7 +134,11 @@ class Related:
         return Selection(self._targets, others, thorough, tuple(cheap))
 
     def witnesses(self, proposal: Proposal) -> int:
-        return len(self._targets) + len(self._covering(proposal))
+        """How many tests run what is edited: a wrong edit would show in one of them."""
+        source, edit = proposal.source, proposal.edit
+        edited = {proposal.line, *range(source.line_of(edit.start), source.line_of(edit.end) + 1)}
+        lines = [trace.lines.get(source.path, frozenset()) for trace in self._covering(proposal)]
+        return len(self._targets) + sum(not edited.isdisjoint(found) for found in lines)
 
     def _covering(self, proposal: Proposal) -> list[TestTrace]:
         key = _place(proposal)
