@@ -30,7 +30,7 @@ from codepilot.repair.worker import Job, Ruling, Selection
 
 ENOUGH = 6
 """Plausible candidates after which more would hardly change the order."""
-SURE = 0.6
+SURE = 0.7
 """The confidence that makes up for changes on inputs that tests were content with."""
 FAR_BELOW = 0.25
 """What scores less than this share of a plausible candidate would not be preferred to it."""

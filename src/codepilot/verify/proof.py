@@ -26,7 +26,7 @@ STRONG_SCORE = 0.75
 """The share of mutants of the changed code that the tests must notice."""
 STRONG_MUTANTS = 5
 """Fewer mutants than this say nothing about the tests."""
-CONFIDENCE_FLOOR = 0.6
+CONFIDENCE_FLOOR = 0.7
 """The agent's own confidence below which nothing is called confirmed."""
 
 ENVIRONMENTAL = frozenset(
