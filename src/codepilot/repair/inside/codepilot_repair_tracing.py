@@ -139,8 +139,9 @@ class Tracing:
         return ENDLESS_SEC if self.endless >= MANY else UNKNOWN_SEC
 
     def _goes_another_way(self, name: str, before: dict[str, set[Any]], say: Say) -> bool:
-        """Whether the test runs other lines when it is run again: then something remembers, a cache perhaps."""
+        """Whether the test runs other lines when it is run again: then something remembers that cannot be put back."""
         say(begin=3 * TRACE_SEC)
+        self.ground.memory.restored()
         with Lines() as lines:
             self.ground.run(name, limit=TRACE_SEC)
         return lines.found != before
