@@ -96,10 +96,9 @@ def test_ctrl_c_pauses_and_resume_goes_on(codepilot: Command, shop: Path) -> Non
 def test_cancel_from_another_process_ends_a_run_and_cleans_up(codepilot: Command, shop: Path) -> None:
     process = codepilot.start("fix", str(shop), "--json")
     deadline = time.monotonic() + 60
-    while codepilot.newest() is None and time.monotonic() < deadline:
+    while (run_id := codepilot.newest()) is None and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
-    run_id = codepilot.newest()
-    assert run_id is not None
+    assert run_id is not None, process.communicate() if process.poll() is not None else "it still runs"
     assert codepilot("cancel", run_id).code == 0
     process.communicate(timeout=60)
     report = codepilot("show", run_id, "--json").json

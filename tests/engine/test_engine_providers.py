@@ -220,9 +220,16 @@ def test_a_refusal_ends_the_run_with_what_the_model_said(place: Place) -> None:
 
 
 def test_a_quota_parks_the_run_and_a_worker_goes_on_by_itself(place: Place) -> None:
-    resets = time.time() + 2.5
-    spent = {"error": {"type": "rate_limit_error", "message": "exceeded your current quota", "resets_at": resets}}
-    with ModelServer([MAP, HttpError(429, spent), PLAN, RIGHT, DONE, APPROVE]) as server:
+    resets: list[float] = []
+
+    def spent(request: Request) -> Answer:
+        if request.number != 1:
+            return [MAP, "", PLAN, RIGHT, DONE, APPROVE][request.number]
+        resets.append(time.time() + 2.5)
+        error = {"type": "rate_limit_error", "message": "exceeded your current quota", "resets_at": resets[0]}
+        return HttpError(429, {"error": error})
+
+    with ModelServer(spent) as server:
         begun = place.begin(server)
         crew = Crew(place.house, Worker(place.house), concurrency=1)
         working = threading.Thread(target=crew.run)
@@ -235,8 +242,8 @@ def test_a_quota_parks_the_run_and_a_worker_goes_on_by_itself(place: Place) -> N
         asked = len(server.requests)
     ended, events = place.house.store.load(begun.run_id), place.house.store.events(begun.run_id)
     assert (ended.state, asked) == (State.DONE, 6)
-    assert [blocked.until for blocked in of(events, EventType.RUN_BLOCKED)] == [round(resets * 1e6)]
-    assert next(event.at for event in events if event.type is EventType.RUN_RESUMED) >= resets * 1e6
+    assert [blocked.until for blocked in of(events, EventType.RUN_BLOCKED)] == [round(resets[0] * 1e6)]
+    assert next(event.at for event in events if event.type is EventType.RUN_RESUMED) >= resets[0] * 1e6
 
 
 def test_an_observation_of_200_000_tokens_is_shown_in_part(place: Place) -> None:
