@@ -91,7 +91,7 @@ def test_a_module_level_table_is_repaired_by_loading_anew(bench: Open) -> None:
             ),
         }
     )
-    result = project.search(seconds=15.0)
+    result = project.search(seconds=60.0)
     assert any(b'"X": 10' in found.patched for found in result.candidates)
 
 
