@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import random
+import select
 import shutil
 import socket
 import subprocess
@@ -40,6 +41,22 @@ def bound_to_us(command: Sequence[str]) -> list[str]:
         *("bwrap", "--dev-bind", "/", "/", "--unshare-user", "--uid", "1000", "--gid", "1000"),
         *("--unshare-pid", "--proc", "/proc", "--die-with-parent", "--", *command),
     ]
+
+
+@contextlib.contextmanager
+def _outlived(pid: int) -> Iterator[None]:
+    """Until the children of the process have ended as well, whoever ends it: they do so a moment later.
+
+    The first process of a namespace ends after all others in it.
+    """
+    children = [os.pidfd_open(int(child)) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    try:
+        yield
+        for child in children:
+            assert select.select([child], [], [], START_SEC)[0], "it does not end"
+    finally:
+        for child in children:
+            os.close(child)
 
 
 def wait_until(ready: object, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -84,10 +101,11 @@ class PostgresServer:
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """As a power cut would: what was promised to be durable must be there afterwards."""
+        """As a power cut would: what was promised to be durable must be there afterwards. Nobody answers any more."""
         if self.process is not None:
-            self.process.kill()
-            self.process.wait()
+            with _outlived(self.process.pid):
+                self.process.kill()
+                self.process.wait()
             self.process = None
             (self.directory / "data" / "postmaster.pid").unlink(missing_ok=True)
 

@@ -192,7 +192,8 @@ class TestKernel:
     def kernel(self, sandbox: Sandbox, means: tuple[str, ...], tree: Path, marked):
         self.mark = secrets.token_hex(8)
         view = View(Mount(tree, tree), env={"MARK": self.mark})
-        kernel = Kernel(sandbox, view, Limits(memory_bytes=128 << 20, processes=30))
+        # Thirty forks of the kernel stay well below its memory.
+        kernel = Kernel(sandbox, view, Limits(memory_bytes=384 << 20, processes=30))
         yield kernel
         kernel.stop()
         assert marked(self.mark) == []
@@ -200,7 +201,7 @@ class TestKernel:
     @pytest.mark.parametrize(
         ("code", "limit"),
         [
-            ("x = bytearray(b'x') * (200 << 20)\nimport time; time.sleep(60)", "memory"),
+            ("x = bytearray(b'x') * (600 << 20)\nimport time; time.sleep(60)", "memory"),
             ("import os, time\nfor _ in range(8): os.fork()\ntime.sleep(60)", "processes"),
         ],
     )
