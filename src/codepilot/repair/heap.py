@@ -47,6 +47,11 @@ class Proposal:
         """How many were tried before it."""
         return self.after if self.after >= 0 else self.position
 
+    @property
+    def function(self) -> tuple[str, int]:
+        """What names the function that it edits, among all files; one name for all that is outside of functions."""
+        return self.source.path, self.unit.start if self.unit else -1
+
 
 def candidates(
     sources: Mapping[str, Source], suspicion: Suspicion, failure: Failure, templates: tuple[Template, ...] = TEMPLATES

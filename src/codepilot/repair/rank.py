@@ -76,6 +76,11 @@ class Plausible:
     """How many lines the targets run."""
 
     @property
+    def voices(self) -> float:
+        """How much the tests that run it say together: log2 of their number."""
+        return math.log2(min(_MANY, max(1, self.witnesses)))
+
+    @property
     def trusted(self) -> bool:
         """Whether it keeps what the documentation promises, and on inputs like those of passing tests what was there.
 
@@ -99,14 +104,14 @@ def rank(found: Sequence[Plausible]) -> list[Ranked]:
         return []
     places = Counter((one.proposal.source.path, one.proposal.line) for one in found)
     best = _best(found)
-    weights = {id(one): _weight(one, places, best[_function(one)]) for one in found}
+    weights = {id(one): _weight(one, places, best[one.proposal.function]) for one in found}
     crowds = _crowds(found, weights)
     total = sum(crowds.values())
     ordered = sorted(found, key=lambda one: (-crowds[_crowd(one)], -weights[id(one)], one.proposal.position))
     ranked = []
     for one in _mixed(ordered):
         share = crowds[_crowd(one)] / total if total else 0.0
-        signs = _signs(one, share, len(crowds), _needless(one, best[_function(one)]))
+        signs = _signs(one, share, len(crowds), _needless(one, best[one.proposal.function]))
         ranked.append(Ranked(one, confidence(signs), signs))
     return ranked
 
@@ -119,7 +124,7 @@ def _signs(one: Plausible, share: float, behaviours: int, slips: float) -> dict[
     signs = {
         "share": share,
         "rivals": math.log2(behaviours),
-        "witnesses": math.log2(min(_MANY, max(1, one.witnesses))),
+        "witnesses": one.voices,
         "doubt": math.log2(_doubt(edit.template)),
         "brought": float(_special_cases(source, new, old)),
         "documented": evidence.held / evidence.promised - 0.5 if evidence.promised else 0.0,
@@ -181,7 +186,7 @@ def _weight(one: Plausible, places: Counter[tuple[str, int]], best: Evidence) ->
     kept = _BROKEN + (1 - _BROKEN) * (held / promised) ** 2 if promised else 1.0
     calm = _CHANGED + (1 - _CHANGED) * min(1.0, one.evidence.kept / (_CALM * best.kept) if best.kept else 1.0) ** 2
     sound = _SLIPPED + (1 - _SLIPPED) * (1 - max(one.evidence.broken, _needless(one, best)))
-    watched = 1 + _WATCHED * math.log2(min(_MANY, max(1, one.witnesses)))
+    watched = 1 + _WATCHED * one.voices
     return weight * kept * calm * sound * watched * (1 + 0.15 * min(agreeing, 4)) * _MENDS**one.mended
 
 
@@ -189,18 +194,13 @@ def _best(found: Sequence[Plausible]) -> dict[tuple[str, int], Evidence]:
     """For each function the fewest slips and changes that any of its repairs makes: so many cannot be avoided."""
     watched: dict[tuple[str, int], list[Evidence]] = defaultdict(list)
     for one in found:
-        watched[_function(one)] += [one.evidence] if one.evidence.behaviour else []
+        watched[one.proposal.function] += [one.evidence] if one.evidence.behaviour else []
     return {
         place: Evidence(
             kept=max((one.kept for one in some), default=1.0), slips=min((one.slips for one in some), default=0.0)
         )
         for place, some in watched.items()
     }
-
-
-def _function(one: Plausible) -> tuple[str, int]:
-    unit = one.proposal.unit
-    return one.proposal.source.path, unit.start if unit else -1
 
 
 def _needless(one: Plausible, best: Evidence) -> float:

@@ -113,7 +113,7 @@ class Related:
 
     def near(self, proposal: Proposal) -> Selection:
         """Tests that run through the function (or the file), within a small budget."""
-        key = _place(proposal)
+        key = proposal.function
         if key not in self._near:
             covering = self._covering(proposal)
             afforded = _afford(_cheapest_first(covering), NEAR_SEC, NEAR_TESTS)
@@ -141,16 +141,12 @@ class Related:
         return len(self._targets) + sum(not edited.isdisjoint(found) for found in lines)
 
     def _covering(self, proposal: Proposal) -> list[TestTrace]:
-        key = _place(proposal)
+        key = proposal.function
         if key not in self._through:
             path, lines = proposal.source.path, set(proposal.unit.lines) if proposal.unit else None
             reached = ((trace, trace.lines.get(path)) for trace in self._passing)
             self._through[key] = [trace for trace, found in reached if found and (lines is None or lines & found)]
         return self._through[key]
-
-
-def _place(proposal: Proposal) -> tuple[str, int]:
-    return proposal.source.path, proposal.unit.start if proposal.unit else -1
 
 
 def _cheapest_first(traces: Iterable[TestTrace]) -> list[TestTrace]:
