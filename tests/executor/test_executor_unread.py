@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
 
 import pytest
 
 from codepilot.executor import StartProcess
+from codepilot.executor.service.processes import Processes
+from codepilot.executor.wire import StartRemote
 
 NAME = "r-1"
 PATIENCE_SEC = 20.0
@@ -55,3 +59,42 @@ def test_one_that_ended_unread_ends_with_its_workspace_too(strict, request_for):
     for process in [start(client, "cat"), start(client, "cat")]:
         process.kill()
     assert service.end() == 0
+
+
+class Unended:
+    """A process whose output stays open after its end, as when whoever reads it is slow to notice."""
+
+    limit = None
+
+    def __init__(self):
+        end, self._held = os.pipe()
+        self._popen = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+        self.stdin, self.stdout = self._popen.stdin, os.fdopen(end, "rb")
+        self.wait = self._popen.wait
+
+    @property
+    def running(self):
+        return self._popen.poll() is None
+
+    def stderr_tail(self):
+        return b""
+
+    def kill(self):
+        self._popen.kill()
+        self._popen.wait()
+
+    def forget(self):
+        os.close(self._held)
+
+
+def test_a_killed_process_has_given_up_its_place_by_then():
+    processes, one, other = Processes(most=1), Unended(), Unended()
+    for name, process in (("aa" * 16, one), ("bb" * 16, other)):
+        request = StartRemote(workspace=NAME, argv=("cat",), process=name)
+        served = processes.start(request, lambda process=process: process)
+        assert processes.running() == 1
+        served.kill()
+        assert processes.running() == 0
+        assert not served.state().running
+    for process in (one, other):
+        process.forget()

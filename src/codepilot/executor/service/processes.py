@@ -152,6 +152,9 @@ class Served:
         self.output.end()
         self.news.wake()
         self.process.wait()
+        self._end()
+
+    def _end(self) -> None:
         self.ended = True
         self.input.break_off()
         self.news.wake()
@@ -168,8 +171,10 @@ class Served:
             self.news.wake()
 
     def kill(self) -> None:
+        """End it, and hold no place for it once this returns."""
         self.output.end()
         self.process.kill()
+        self._end()
 
     def state(self) -> ProcessState:
         process, running = self.process, not self.ended and self.process.running
