@@ -13,7 +13,7 @@ from repair_kit import Bench, rulings
 
 from codepilot.repair.heap import Proposal
 from codepilot.repair.inside.codepilot_repair_steps import NAME, conditions, counted
-from codepilot.repair.patience import EVERY, spread
+from codepilot.repair.patience import EVERY, Dear, spread
 from codepilot.repair.source import Edit, Source
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
@@ -50,6 +50,21 @@ def test_dear_candidates_are_spread_and_none_is_lost(dear: list[bool]) -> None:
     cheap = sum(not one for one in dear)
     early = [one for one in found[:cheap] if one.edit.template == "dear"]
     assert len(early) <= len(dear) // EVERY
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3 * EVERY)), max_size=30))
+def test_of_what_must_be_loaded_anew_one_in_many_gets_its_turn(batches: list[tuple[int, int]]) -> None:
+    source = Source.read("m.py", b"def f():\n    return 1\n")
+    waiting, added, given, tried = Dear(), 0, [], 0
+    for more, size in batches:
+        for _ in range(more):
+            waiting.add(Proposal(added, source, None, Edit(0, 0, "", "dear"), 0.5, 1))
+            added += 1
+        tried += size
+        given += waiting.due(size)
+        assert len(given) <= tried // EVERY
+    given += waiting.next(added)
+    assert [one.position for one in given] == list(range(added))
 
 
 HALVES = {

@@ -222,3 +222,43 @@ def test_what_watching_told_is_known_to_the_workers_that_follow(bench: Open) -> 
         trial._restore()
         found = trial.judge(jobs)
     assert [found[number].outcome for number in (0, 1)] == ["passed", "passed"]
+
+
+def test_what_the_tests_import_while_they_run_is_no_state_and_can_be_swapped(bench: Open) -> None:
+    project = bench(
+        {
+            "front.py": "def price(n):\n    from back import with_tax\n    return with_tax(n)\n",
+            "back.py": "RATE = 2\n\n\ndef with_tax(n):\n    return n * RATE + 1\n",
+            "test_front.py": "from front import price\n\n\ndef test_price():\n    assert price(3) == 6\n",
+        }
+    )
+    selection = Selection(project.baseline.red)
+    changes = [("+ 1", "+ 0"), ("+ 1", "+ 2"), ("n * RATE", "n + RATE")]
+    jobs = [job_of(project, "back.py", *change, selection, number=at) for at, change in enumerate(changes)]
+    with trial_of(project) as trial:
+        trial.start()
+        trial.trace(project.baseline.collected, alone=project.baseline.red)
+        assert trial._learned["leaks"] == 0
+        assert not trial.losses
+        for _ in range(2):
+            found = trial.finish(trial.begin(jobs), anew=False)
+            assert [found[at].outcome for at in range(3)] == ["passed", "failed", "passed"]
+            trial._restore()
+
+
+def test_what_must_be_loaded_anew_waits_and_is_found(bench: Open) -> None:
+    project = bench(
+        {
+            "limit.py": (
+                "def at_most(limit):\n    def holds(n):\n        return n <= 0\n\n    return holds\n\n\n"
+                "small = at_most(3)\nlarge = at_most(30)\n"
+            ),
+            "test_limit.py": (
+                "from limit import large, small\n\n\n"
+                "def test_small():\n    assert small(3) and not small(4)\n\n\n"
+                "def test_large():\n    assert large(30) and not large(31)\n"
+            ),
+        }
+    )
+    result = project.search(seconds=60.0)
+    assert b"return n <= limit" in result.candidates[0].patched

@@ -54,6 +54,16 @@ def test_what_was_known_of_single_edits_outlives_a_second_stop(request_of_nothin
     assert (state["marks"], state["position"], state["composed"]) == ("1t4.1+", 6, True)
 
 
+def test_what_waits_to_be_loaded_anew_is_not_skipped_by_the_next_search(request_of_nothing: SearchRequest) -> None:
+    search = resumed(request_of_nothing, marks="2.1d3.")
+    proposals = [Proposal(at, SOURCE, None, Edit(0, 0, " " * at, "test"), 0.5, 1) for at in range(8)]
+    assert [one.position for one in search._from_position(iter(proposals))] == [2, 6, 7]
+    trial = Trial(request_of_nothing.executor, "w", request_of_nothing.project, (), 0.0, lambda: None)
+    search._singles.extend(proposals)
+    search._settle(trial, [proposals[2]], {2: Ruling(2, "cold", None)}, RELATED)
+    assert (search._state()["position"], search._state()["marks"]) == (6, "2.1d3.")
+
+
 def test_what_was_not_judged_in_time_is_still_to_be_tried(request_of_nothing: SearchRequest) -> None:
     search = resumed(request_of_nothing)
     batch = [Proposal(at, SOURCE, None, Edit(0, 0, " " * at, "test"), 0.5, 1) for at in range(6, 10)]

@@ -42,9 +42,13 @@ class Context:
         return self.unit.node if self.unit else self.source.tree
 
     @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        return tuple(ast.walk(self.root))
+
+    @cached_property
     def parents(self) -> dict[ast.AST, tuple[ast.AST, str]]:
         found: dict[ast.AST, tuple[ast.AST, str]] = {}
-        for node in ast.walk(self.root):
+        for node in self.nodes:
             for name, value in ast.iter_fields(node):
                 for child in value if isinstance(value, list) else [value]:
                     if isinstance(child, ast.AST):
@@ -82,7 +86,7 @@ class Context:
     def endless(self) -> tuple[tuple[int, int], ...]:
         """Where a function says `while True` last of all, but returns values: another condition would return none."""
         found = []
-        for function in ast.walk(self.root):
+        for function in self.nodes:
             last = function.body[-1] if isinstance(function, Function) else None
             if not (isinstance(last, ast.While) and isinstance(last.test, ast.Constant) and last.test.value):
                 continue
@@ -138,7 +142,7 @@ class Context:
     @cached_property
     def step(self) -> str:
         """One level of indentation, as this function writes it."""
-        for node in ast.walk(self.root):
+        for node in self.nodes:
             body = getattr(node, "body", None)
             if isinstance(node, ast.stmt) and isinstance(body, list) and body and body[0].lineno > node.lineno:
                 outer, inner = self.source.indentation(node.lineno), self.source.indentation(body[0].lineno)
@@ -187,7 +191,7 @@ class Context:
         if self.unit is None:
             return ()
         found = dict.fromkeys(self.parameters)
-        for node in ast.walk(self.root):
+        for node in self.nodes:
             stored = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
             if stored and not any(isinstance(a, _COMPREHENSIONS) for a in self.ancestors(node)):
                 found[node.id] = None  # type: ignore[attr-defined]
@@ -213,12 +217,12 @@ class Context:
     @cached_property
     def _loops(self) -> tuple[tuple[ast.AST, frozenset[str]], ...]:
         """Each `for` loop with the names it binds and nothing else does."""
-        loops = [node for node in ast.walk(self.root) if isinstance(node, ast.For | ast.AsyncFor)]
+        loops = [node for node in self.nodes if isinstance(node, ast.For | ast.AsyncFor)]
         targets = [{one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name)} for loop in loops]
         every = {one for loop in loops for one in ast.walk(loop.target)}
         other = {
             node.id
-            for node in ast.walk(self.root)
+            for node in self.nodes
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in every
         }
         known = other | set(self.parameters)
@@ -274,7 +278,7 @@ class Context:
     def kinds(self) -> dict[str, set[str]]:
         """What names seem to hold, judged by annotations and by how they are used."""
         found: dict[str, set[str]] = {}
-        for node in ast.walk(self.root):
+        for node in self.nodes:
             for name, kind in kinds_of(node):
                 found.setdefault(name, set()).add(kind)
         return found
@@ -309,7 +313,7 @@ class Context:
     def conditions(self) -> tuple[str, ...]:
         """Conditions this function already tests, and their parts."""
         found: dict[str, None] = {}
-        for node in ast.walk(self.root):
+        for node in self.nodes:
             if isinstance(node, ast.If | ast.While | ast.IfExp):
                 found[self.text(node.test)] = None
             if isinstance(node, ast.BoolOp):
@@ -322,7 +326,7 @@ class Context:
     def strings(self) -> tuple[str, ...]:
         """String literals as the file writes them, this function's own first."""
         found: dict[str, None] = {}
-        for nodes in (ast.walk(self.root), self.source.nodes):
+        for nodes in (self.nodes, self.source.nodes):
             for node in nodes:
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) <= 40:
                     if isinstance(self.parents.get(node, (None,))[0], ast.Expr | ast.JoinedStr):
@@ -334,7 +338,7 @@ class Context:
     def numbers(self) -> tuple[str, ...]:
         """Number literals of this function, then of the file."""
         found: dict[str, None] = {}
-        for nodes in (ast.walk(self.root), self.source.nodes):
+        for nodes in (self.nodes, self.source.nodes):
             for node in nodes:
                 if isinstance(node, ast.Constant) and type(node.value) in (int, float):
                     found[repr(node.value)] = None

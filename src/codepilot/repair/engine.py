@@ -15,9 +15,9 @@ from codepilot.repair.expected import expected_texts
 from codepilot.repair.facts import failure_of, job_of, judges, loads_anew, of_the_project, promises
 from codepilot.repair.heap import Proposal, candidates
 from codepilot.repair.localise import TestTrace, localise
-from codepilot.repair.pairs import CRASHED, FURTHER, LATE, PLAIN, pairs, recall
+from codepilot.repair.pairs import CRASHED, DEAR, FURTHER, LATE, PLAIN, pairs, recall
 from codepilot.repair.pairs import remember as remember_marks
-from codepilot.repair.patience import numbered, spread
+from codepilot.repair.patience import Dear, numbered, spread
 from codepilot.repair.proposed import proposed
 from codepilot.repair.protocol import Progress, SearchRequest, SearchResult
 from codepilot.repair.rank import Plausible, doubted, explain, rank
@@ -25,7 +25,7 @@ from codepilot.repair.record import offered, order_digest, remember, revive
 from codepilot.repair.related import Related, add_loading, choose_tests, read_sources, resolve
 from codepilot.repair.source import Edit
 from codepilot.repair.synthesis import Known, compositions
-from codepilot.repair.trial import Flight, Trial, WorkersLost
+from codepilot.repair.trial import COLD_JOBS, Flight, Trial, WorkersLost
 from codepilot.repair.worker import Job, Ruling, Selection
 
 ENOUGH = 6
@@ -79,6 +79,7 @@ class _Search:
         self._hopeful: tuple[str, ...] = ()
         self._singles: list[Proposal] = []
         self._marks: dict[int, str] = {}
+        self._dear = Dear()
         self._composed = False
         self._best = (0, "")
         self._base: Ruling | None = None
@@ -141,7 +142,9 @@ class _Search:
         second = self._noted(itertools.islice(proposals, SINGLES - COMPOSE_AFTER))
         self._walk(trial, itertools.chain(left, first, second), related)
         ended = self._exhausted
-        settled = self._try_late(trial, related)
+        while ended and self._dear and not self._worthy() and time.monotonic() < self._deadline:
+            self._try_dear(trial, related, self._dear.next(COLD_JOBS))
+        settled = self._try_late(trial, related) and not self._dear
         self._exhausted = False
         if ended and not self._worthy():
             further = itertools.chain(pairs(self._singles, self._marks, len(self._singles)), proposals)
@@ -191,6 +194,24 @@ class _Search:
             self._tick()
         return left
 
+    def _try_dear(self, trial: Trial, related: Related, dear: Sequence[Proposal]) -> None:
+        """Load the project anew for each; what time does not allow goes on waiting."""
+        begun = time.monotonic()
+        jobs = [replace(job_of(proposal, related, everything=False), unit=None) for proposal in dear]
+        rulings = trial.judge(jobs) if jobs else {}
+        self._count(rulings, time.monotonic() - begun)
+        for proposal in dear:
+            ruling = rulings.get(proposal.position)
+            hopeful = ruling is not None and ruling.outcome == "passed" and not self._enough(proposal)
+            if ruling is None or (hopeful and not self._keep(trial, proposal, related)):
+                self._dear.add(proposal)
+            elif proposal.position < len(self._singles):
+                self._marks[proposal.position] = self._mark(ruling)
+
+    def _count(self, rulings: Mapping[int, Ruling], seconds: float) -> None:
+        self._tried += sum(ruling.outcome != "cold" for ruling in rulings.values())
+        self._trying_sec += seconds
+
     def _noted(self, proposals: Iterator[Proposal]) -> Iterator[Proposal]:
         for proposal in proposals:
             self._singles.append(proposal)
@@ -229,14 +250,14 @@ class _Search:
             self._base = self._base or self._judge_base(trial, batch, related)
             flight = trial.begin([job_of(proposal, related, everything=False) for proposal in batch])
             following = self._pop(proposals, size, flight)
-            rulings = trial.finish(flight)
+            rulings = trial.finish(flight, anew=False)
             took = time.monotonic() - begun
-            self._tried += len(rulings)
-            self._trying_sec += took
+            self._count(rulings, took)
             unsettled = self._settle(trial, batch, rulings, related)
             self._tick()
             if unsettled:
                 return unsettled
+            self._try_dear(trial, related, self._dear.due(len(batch)))
             worthy_since = min(worthy_since, begun) if self._worthy() else math.inf
             stop = min(last, worthy_since + max(LINGER_SEC, worthy_since - self._started))
             size = min(BATCHES[1], size * 2) if took < BATCH_SEC / 2 else max(BATCHES[0], size // 2)
@@ -247,7 +268,7 @@ class _Search:
     def _from_position(self, proposals: Iterator[Proposal]) -> Iterator[Proposal]:
         """Without those that were tried before the search was interrupted."""
         for proposal in proposals:
-            if proposal.position >= self._position:
+            if proposal.position >= self._position or self._marks.get(proposal.position) == DEAR:
                 yield proposal
             else:
                 self._tick()
@@ -269,7 +290,9 @@ class _Search:
                 enough = enough or self._enough(proposal)
                 if not enough and not self._keep(trial, proposal, related):
                     return batch[at:]
-            self._position = proposal.position + 1
+            elif ruling.outcome == "cold":
+                self._dear.add(proposal)
+            self._position = max(self._position, proposal.position + 1)
             if ruling.outcome == "passed":
                 self._report()
         self._satisfied = self._satisfied or self._enough(batch[-1])
@@ -313,8 +336,8 @@ class _Search:
     def _mark(self, ruling: Ruling) -> str:
         """Whether the candidate came further than the base, or fell where that did not."""
         base = self._base
-        if ruling.outcome == "timeout":
-            return LATE
+        if ruling.outcome in ("timeout", "cold"):
+            return LATE if ruling.outcome == "timeout" else DEAR
         if base is None:
             return PLAIN
         if ruling.outcome == "failed" and ruling.reach > base.reach:

@@ -23,6 +23,7 @@ from codepilot.repair.templates import TEMPLATES, Template
 _BEST_PRIOR = max(PRIORS.values())
 _MAY_IDLE = re.compile(r"[-+*/<>=!]|\band\b|\bor\b|^[\w.\[\]]*$")
 _BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try, ast.AsyncFor, ast.AsyncWith, ast.TryStar)
+_MAY_BE_IDLE = frozenset({ast.BoolOp, ast.Compare, ast.Expr, ast.BinOp})
 _MAX_NODES = 1000
 """A statement of more is data: each edit of it would parse all of it, and hardly one would be right."""
 _COMPOUND = (*_BLOCKS, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Match)
@@ -77,9 +78,11 @@ def _normal_form(source: Source, statement: ast.stmt, edit: Edit) -> int | None:
         text = source.text
         tree = _parse(_alone(text[start : edit.start] + edit.replacement + text[edit.end : end]))
         if tree is not None and len(tree.body) == 1:
-            if _MAY_IDLE.search(edit.replacement) and idle_operations(tree) > _idles_before(source, start, end):
+            idle: list[ast.AST] = []
+            form = shape(tree.body[0], idle)
+            if idle and _MAY_IDLE.search(edit.replacement) and len(idle) > _idles_before(source, start, end):
                 return None
-            return hash((source.path, start, shape(tree.body[0])))
+            return hash((source.path, start, form))
     whole = source.text[: edit.start] + edit.replacement + source.text[edit.end :]
     unit = source.unit_at(edit.start)
     alone = unit is not None and unit.holds(edit)
@@ -88,17 +91,20 @@ def _normal_form(source: Source, statement: ast.stmt, edit: Edit) -> int | None:
     return hash((source.path, -1, whole))
 
 
-def shape(node: ast.AST) -> tuple[object, ...]:
-    """The tree without its places: the same for every spelling of a program."""
-    parts: list[object] = [node.__class__]
-    for name in node._fields:
+def shape(node: ast.AST, idle: list[ast.AST] | None = None) -> tuple[object, ...]:
+    """The tree without its places: the same for every spelling of a program. Takes note of what is `idle` in it."""
+    kind = node.__class__
+    parts: list[object] = [kind]
+    if idle is not None and kind in _MAY_BE_IDLE and _idle(node):
+        idle.append(node)
+    for name in kind._fields:
         value = getattr(node, name, None)
         if isinstance(value, list):
-            parts.append(tuple([shape(one) if isinstance(one, ast.AST) else one for one in value]))
+            parts.append(tuple([shape(one, idle) if isinstance(one, ast.AST) else one for one in value]))
         elif isinstance(value, ast.expr_context):
             continue
         elif isinstance(value, ast.AST):
-            parts.append(shape(value))
+            parts.append(shape(value, idle))
         else:
             # 1, 1.0 and True are equal, yet not the same program.
             parts += (value.__class__, value)
@@ -134,7 +140,9 @@ def _parse(text: str) -> ast.Module | None:
 
 def idle_operations(tree: ast.AST) -> int:
     """Operations that say nothing (`x * 1`, `x - 0`, `x - 1 + 1`, `x and x`): a plainer edit says the same."""
-    return sum(_idle(node) for node in ast.walk(tree))
+    idle: list[ast.AST] = []
+    shape(tree, idle)
+    return len(idle)
 
 
 def _idle(node: ast.AST) -> bool:
@@ -176,6 +184,7 @@ class _Heap:
     ) -> None:
         self._suspicion = suspicion
         self._templates = templates
+        self._by_kind: dict[type[ast.AST], list[Template]] = {}
         self._heap: list[tuple[float, int, _Entry]] = []
         self._pushed = 0
         for path in sorted(sources):
@@ -236,11 +245,16 @@ class _Heap:
         if len(nodes) > _MAX_NODES:
             return
         for node in nodes:
-            for template in self._templates:
-                if isinstance(node, template.nodes):
-                    prior = PRIORS[template.name]
-                    edits = template.edits(node, context)
-                    self._push(weight * prior, _Entry(context, statement, weight, edits, 0, prior))
+            for template in self._fitting(type(node)):
+                prior = PRIORS[template.name]
+                edits = template.edits(node, context)
+                self._push(weight * prior, _Entry(context, statement, weight, edits, 0, prior))
+
+    def _fitting(self, kind: type[ast.AST]) -> list[Template]:
+        """The templates that look at such nodes."""
+        if kind not in self._by_kind:
+            self._by_kind[kind] = [template for template in self._templates if issubclass(kind, template.nodes)]
+        return self._by_kind[kind]
 
 
 def _functions(context: Context) -> set[ast.stmt]:

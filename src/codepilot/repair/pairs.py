@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from codepilot.repair.heap import Proposal
 from codepilot.repair.source import Edit
 
-FURTHER, CRASHED, LATE, PLAIN = "+", "x", "t", "."
+FURTHER, CRASHED, LATE, DEAR, PLAIN = "+", "x", "t", "d", "."
 """What came of a single edit."""
-_WORTH = {FURTHER: 6.0, CRASHED: 0.1, LATE: 0.1, PLAIN: 1.0}
+_WORTH = {FURTHER: 6.0, CRASHED: 0.1, LATE: 0.1, DEAR: 0.1, PLAIN: 1.0}
 _APART = 0.4
 """What a pair in two statements is worth beside one in the same."""
 _MOST = 1500

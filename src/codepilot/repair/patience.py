@@ -33,3 +33,26 @@ def _spread(proposals: Iterator[Proposal], dear: Callable[[Proposal], bool]) -> 
         if waiting and number % EVERY == 0:
             yield waiting.popleft()
     yield from waiting
+
+
+class Dear:
+    """Candidates of which only trying has shown that the project must be loaded anew for them."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Proposal] = deque()
+        self._tried = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, proposal: Proposal) -> None:
+        self._waiting.append(proposal)
+
+    def due(self, tried: int) -> list[Proposal]:
+        """Those whose turn has come now that so many more were tried."""
+        self._tried += tried
+        turns, self._tried = divmod(self._tried, EVERY)
+        return self.next(turns)
+
+    def next(self, count: int) -> list[Proposal]:
+        return [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]

@@ -120,10 +120,10 @@ def is_known(text: str, context: Context) -> bool:
         tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
-    within = {node.id for node in ast.walk(context.root) if isinstance(node, ast.Name)}
+    within = {node.id for node in context.nodes if isinstance(node, ast.Name)}
     names = _SAFE | set(context.locals) | set(context.globals) | within
     members = _METHODS | {name for group in context.attributes.values() for name in group}
-    members |= {node.attr for node in ast.walk(context.root) if isinstance(node, ast.Attribute)}
+    members |= {node.attr for node in context.nodes if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):
         if isinstance(node, _UNFIT) or (isinstance(node, ast.Name) and node.id not in names):
             return False

@@ -146,9 +146,10 @@ class Trial:
                 self._lose(lost)
         return flight
 
-    def finish(self, flight: Flight) -> dict[int, Ruling]:
+    def finish(self, flight: Flight, anew: bool = True) -> dict[int, Ruling]:
+        """The rulings. Without `anew`, what turns out to be impossible to swap is ruled `cold`."""
         rulings = self._attempt(flight.warm, "warm", flight.patience, flight.worker)
-        cold = [job for job in flight.jobs if job.unit is None or _outcome(rulings, job) == "cold"]
+        cold = [job for job in flight.jobs if job.unit is None or (anew and _outcome(rulings, job) == "cold")]
         rulings.update(self._load_each([_targets_alone(job) for job in cold], flight.patience))
         passed = [job for job in cold if job.selection.others and _outcome(rulings, job) == "passed"]
         rulings = {number: ruling for number, ruling in rulings.items() if number not in {job.number for job in passed}}

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from codepilot.repair.inside.codepilot_repair_running import Channel, call
     from codepilot.repair.inside.codepilot_repair_steps import Steps, Stop
     from codepilot.repair.inside.codepilot_repair_suites import Overlay, PytestSuite, UnittestSuite
-    from codepilot.repair.inside.codepilot_repair_watch import Guard, relative
+    from codepilot.repair.inside.codepilot_repair_watch import Guard, Lines, relative
 else:
     from codepilot_repair_children import Children
     from codepilot_repair_memory import Memory
     from codepilot_repair_running import call
     from codepilot_repair_steps import Steps, Stop
     from codepilot_repair_suites import Overlay, PytestSuite, UnittestSuite
-    from codepilot_repair_watch import Guard, relative
+    from codepilot_repair_watch import Guard, Lines, relative
 
 FLOOR_SEC = 0.012
 FACTOR = 10.0
@@ -57,6 +57,8 @@ class Ground:
         self.quick: dict[str, Callable[[], object]] = {}
         self.leaks = 0
         """What candidates share: a process (0); one, until a test passes (1); none, as tests leave traces (2)."""
+        self.imports: list[str] = []
+        """Modules that the targets import while they run; loaded beforehand, no candidate has to."""
         self.patience = 1.0
         self.steps = Steps()
         self.memory = Memory()
@@ -71,13 +73,14 @@ class Ground:
             "shared": guard.shared,
             "forked": guard.forked,
             "leaks": self.leaks,
+            "imports": self.imports,
             "ran": {path: sorted(lines) for path, lines in self.ran.items()},
         }
 
     def _recall(self, learned: dict[str, Any]) -> None:
         if learned:
             self.guard.learn(learned["written"], learned["shared"], learned["forked"])
-            self.leaks = learned["leaks"]
+            self.leaks, self.imports = learned["leaks"], learned["imports"]
             self.ran = {path: set(lines) for path, lines in learned["ran"].items()}
 
     @property
@@ -85,9 +88,29 @@ class Ground:
         """How many children may run at once: one, if the tests share more than this process."""
         return 1 if self.guard.shared else self.children.places
 
+    def load(self) -> None:
+        """Have what the targets import at hand."""
+        for name in self.imports:
+            preload(name)
+
+    def load_also(self, names: list[str]) -> None:
+        """Take more modules for such that are loaded beforehand."""
+        new = [name for name in names if name not in self.imports]
+        self.imports += new
+        if not new or self.cold:
+            return
+        gc.unfreeze()
+        with Lines(calls=True) as calls:
+            self.load()
+        for path, places in calls.found.items():
+            self.entered.setdefault(path, set()).update(places)
+        self.index()
+        gc.collect()
+        gc.freeze()
+
     def index(self) -> None:
         """Every living function of the project, by file, first line and name; and the tests that are plain calls."""
-        caches = []
+        self.functions, self.memory, caches = {}, Memory(), []
         for thing in gc.get_objects():
             if type(thing) is types.FunctionType:
                 code = thing.__code__
@@ -133,6 +156,13 @@ class Ground:
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
         return ("timeout" if isinstance(error, Stop) or self.steps.left < 0 else outcome), error
+
+
+def preload(name: str) -> None:
+    try:
+        __import__(name)
+    except (Exception, SystemExit):  # noqa: BLE001 - only a head start; the real import will say what is wrong
+        return
 
 
 def _unwrapped(cache: Any) -> Any:

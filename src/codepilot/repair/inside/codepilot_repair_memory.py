@@ -6,7 +6,6 @@ Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 from __future__ import annotations
 
 import collections
-import operator
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +24,11 @@ class Memory:
 
     def __init__(self) -> None:
         self.caches: list[Any] = []
-        self.kept: list[tuple[Any, Any]] = []
+        self.rows: list[tuple[Any, list[Any]]] = []
         """Things, and what they held."""
+        self.pairs: list[tuple[Any, list[Any], list[Any]]] = []
+        """Things, the names in them, and what those stood for."""
+        self.classes: list[tuple[Any, list[Any], list[Any]]] = []
         self.names: set[str] = set()
         self.seen: set[int] = set()
         self.left = MOST_ITEMS
@@ -43,13 +45,17 @@ class Memory:
             level = [inner for thing in level for inner in self._keep(thing)]
 
     def _keep(self, thing: Any) -> list[Any]:
-        held = _held(thing)
+        named = vars(thing) if isinstance(thing, type) else thing if type(thing) in PAIRS else None
+        held = [*thing] if named is None else [*named.values()]
         if id(thing) in self.seen or len(held) > self.left:
             return []
         self.seen.add(id(thing))
         self.left -= len(held)
-        self.kept.append((thing, held))
-        return self._inner(held.values() if isinstance(held, dict) else held)
+        if named is None:
+            self.rows.append((thing, held))
+        else:
+            (self.pairs if named is thing else self.classes).append((thing, [*named], held))
+        return self._inner(held)
 
     def _inner(self, values: Iterable[Any]) -> list[Any]:
         """What of the values can remember something."""
@@ -76,17 +82,20 @@ class Memory:
         return True
 
     def _restore(self) -> None:
+        # Lists compare what they hold by identity first, several times quicker than anything else could.
         for cache in self.caches:
             cache.cache_clear()
-        for thing, held in self.kept:
-            if isinstance(thing, type):
-                _restore_class(thing, held)
-            elif isinstance(held, list):
-                if len(thing) != len(held) or not all(map(operator.is_, thing, held)):
-                    thing.clear()
-                    (thing.update if type(thing) is set else thing.extend)(held)
-            elif not _same(thing, held):
-                _restore_pairs(thing, held)
+        for thing, held in self.rows:
+            if [*thing] != held:
+                thing.clear()
+                (thing.update if type(thing) is set else thing.extend)(held)
+        for thing, names, held in self.pairs:
+            if [*thing.values()] != held or [*thing] != names:
+                _restore_pairs(thing, dict(zip(names, held)))  # noqa: B905 - Python 3.8 knows no `strict`
+        for thing, names, held in self.classes:
+            now = vars(thing)
+            if [*now.values()] != held or [*now] != names:
+                _restore_class(thing, dict(zip(names, held)))  # noqa: B905
 
 
 def _enclosed(function: Any) -> list[Any]:
@@ -97,17 +106,6 @@ def _enclosed(function: Any) -> list[Any]:
         except ValueError:  # nothing is in it yet
             continue
     return found
-
-
-def _held(thing: Any) -> Any:
-    if isinstance(thing, type):
-        return {name: part for name, part in vars(thing).items() if not name.startswith("__")}
-    return dict(thing) if type(thing) in PAIRS else list(thing)
-
-
-def _same(thing: Any, held: dict[Any, Any]) -> bool:
-    values = all(map(operator.is_, thing.values(), held.values()))
-    return len(thing) == len(held) and values and all(map(operator.is_, thing, held))
 
 
 def _restore_pairs(thing: Any, held: dict[Any, Any]) -> None:
@@ -121,11 +119,10 @@ def _restore_pairs(thing: Any, held: dict[Any, Any]) -> None:
 
 
 def _restore_class(thing: Any, held: dict[str, Any]) -> None:
-    now = _held(thing)
-    if not _same(now, held):
-        for name in now:
-            if name not in held:
-                type.__delattr__(thing, name)
-        for name, value in held.items():
-            if now.get(name, MISSING) is not value:
-                type.__setattr__(thing, name, value)
+    now = dict(vars(thing))
+    for name in now:
+        if name not in held and not name.startswith("__"):
+            type.__delattr__(thing, name)
+    for name, value in held.items():
+        if now.get(name, MISSING) is not value and not name.startswith("__"):
+            type.__setattr__(thing, name, value)

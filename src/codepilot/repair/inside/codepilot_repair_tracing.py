@@ -6,6 +6,7 @@ Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 from __future__ import annotations
 
 import functools
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,11 @@ if TYPE_CHECKING:
     from codepilot.repair.inside.codepilot_repair_children import Say, Turn
     from codepilot.repair.inside.codepilot_repair_ground import Ground
     from codepilot.repair.inside.codepilot_repair_running import failure
-    from codepilot.repair.inside.codepilot_repair_watch import Lines
+    from codepilot.repair.inside.codepilot_repair_watch import Lines, relative
 else:
     from codepilot_repair_children import Turn
     from codepilot_repair_running import failure
-    from codepilot_repair_watch import Lines
+    from codepilot_repair_watch import Lines, relative
 
 TRACE_SEC = 10.0
 UNKNOWN_SEC = 0.4
@@ -56,12 +57,14 @@ class Tracing:
         self.ground, self.alone, self.until = ground, alone, until
         self.waiting: list[list[str]] = []
         self.endless = 0
+        self.imported: list[str] = []
 
     def run(self, tests: list[str]) -> None:
         known = [name for name in tests if name in self.ground.suite.items]
         first, rest = ([name for name in known if (name in self.alone) is alone] for alone in (True, False))
         self.waiting = [[name] for name in first]
         self._work(1)
+        self.ground.load_also(self.imported)
         self.waiting = [rest[at : at + BLOCK] for at in range(0, len(rest), BLOCK)]
         self._work(self.ground.places if len(self.waiting) > 1 else 1)
 
@@ -83,6 +86,8 @@ class Tracing:
         ground = self.ground
         ground.guard.learn(message.pop("written"), message.pop("shared"), message.pop("forked"))
         ground.leaks = 2 if message.pop("stateful") else ground.leaks
+        imported = message.pop("imported")
+        self.imported += imported if message["test"] in self.alone and message["outcome"] != "unstable" else []
         # What ran until something broke says nothing about what the mended test needs.
         if message["exception"] in ("MemoryError", "RecursionError", "Stop"):
             message.update(cpu=0.0, wall=0.0)
@@ -107,16 +112,19 @@ class Tracing:
     def _trace(self, name: str, say: Say) -> str:
         say(begin=3 * TRACE_SEC)
         begun = time.process_time()
+        loaded = set(sys.modules)
         with Lines() as lines:
             first, error = self.ground.run(name, limit=self._limit(name))
         traced = time.process_time() - begun
+        imported = [module for module in list(sys.modules) if module not in loaded]
         second, cpu, wall, stateful = first, 0.0, 0.0, False
         if first != "timeout":
             say(begin=3 * TRACE_SEC)
             cpu, wall = time.process_time(), time.monotonic()
             second, _ = self.ground.run(name, limit=TRACE_SEC, thorough=False)
             cpu, wall = time.process_time() - cpu, time.monotonic() - wall
-            stateful = name in self.alone and cpu < SLOW_SEC and self._goes_another_way(name, lines.found, say)
+            if name in self.alone and cpu < SLOW_SEC:
+                stateful = self._goes_another_way(name, lines.found, _files(imported), say)
             cpu, wall = max(cpu, traced / TRACE_COST), max(wall, traced / TRACE_COST)
         say(
             test=name,
@@ -128,6 +136,7 @@ class Tracing:
             shared=self.ground.guard.shared,
             forked=self.ground.guard.forked,
             stateful=stateful,
+            imported=imported,
             **failure(error),
         )
         return "timeout" if "timeout" in (first, second) else first
@@ -138,10 +147,19 @@ class Tracing:
             return min(TRACE_SEC, WATCH_SEC + 4 * self.ground.costs[name][0])
         return ENDLESS_SEC if self.endless >= MANY else UNKNOWN_SEC
 
-    def _goes_another_way(self, name: str, before: dict[str, set[Any]], say: Say) -> bool:
-        """Whether the test runs other lines when it is run again: then something remembers that cannot be put back."""
+    def _goes_another_way(self, name: str, before: dict[str, set[Any]], imported: set[str], say: Say) -> bool:
+        """Whether the test runs other lines when it is run again: then something remembers that cannot be put back.
+
+        Files that it `imported` run their own lines once, and remember nothing by that.
+        """
         say(begin=3 * TRACE_SEC)
         self.ground.memory.restored()
         with Lines() as lines:
             self.ground.run(name, limit=TRACE_SEC)
-        return lines.found != before
+        return any(before.get(path) != lines.found.get(path) for path in {*before, *lines.found} - imported)
+
+
+def _files(modules: list[str]) -> set[str]:
+    """The project's files among the modules."""
+    found = (relative(getattr(sys.modules.get(name), "__file__", None) or "") for name in modules)
+    return {path for path in found if path is not None}

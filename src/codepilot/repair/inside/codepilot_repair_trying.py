@@ -169,7 +169,7 @@ class Trying:
             put_back(old)
             say(n=job["n"], verdict=verdict, test=test, **how)
             stops += verdict == "timeout"
-            spent = spent or not self.ground.memory.restored()
+            spent = spent or (len(jobs) > 1 and not self.ground.memory.restored())
             if spent or stops > MAX_STOPS or (self.ground.leaks and how.get("passed") != 0):
                 say(renew=True)
                 return

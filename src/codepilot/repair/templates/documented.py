@@ -20,7 +20,7 @@ def said(context: Context, examined: bool = True) -> tuple[tuple[str, ...], tupl
     """Numbers and quoted words of the docstrings, prose before examples (or, if not `examined`, without those)."""
     prose: list[str] = []
     examples: list[str] = []
-    for node in ast.walk(context.root):
+    for node in context.nodes:
         text = ast.get_docstring(node) if isinstance(node, Function) else None
         for row in (text or "").splitlines():
             (examples if _EXAMPLE.search(row) else prose).append(row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from difflib import SequenceMatcher
+from functools import lru_cache
 
 from codepilot.repair.context import Context
 from codepilot.repair.templates.template import Proposals, Template
@@ -15,8 +16,12 @@ _MOST_ATTRIBUTES = 30
 def _closest(name: str, others: Iterable[str]) -> list[str]:
     """Similar spellings first, otherwise in the given order."""
     listed = [other for other in dict.fromkeys(others) if other != name]
-    likeness = {other: round(SequenceMatcher(None, name, other).ratio(), 1) for other in listed}
-    return sorted(listed, key=lambda other: -likeness[other])
+    return sorted(listed, key=lambda other: -_likeness(name, other))
+
+
+@lru_cache(maxsize=1 << 16)
+def _likeness(name: str, other: str) -> float:
+    return round(SequenceMatcher(None, name, other).ratio(), 1)
 
 
 def _called(node: ast.AST, context: Context) -> bool:
@@ -92,7 +97,7 @@ def _others(node: ast.Attribute, context: Context) -> list[str]:
     """Attributes used in the same way elsewhere: in this function first, then in the file."""
     called = _called(node, context)
     found: dict[str, None] = {}
-    for other in ast.walk(context.root):
+    for other in context.nodes:
         if isinstance(other, ast.Attribute) and _called(other, context) == called:
             found[other.attr] = None
     if not called:

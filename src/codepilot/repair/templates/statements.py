@@ -212,7 +212,7 @@ def progress(node: ast.While, context: Context) -> Proposals:
     own = [part.id for part in ast.walk(node.test) if isinstance(part, ast.Name)]
     names = [name for name in dict.fromkeys(own) if name in context.names_at(node)]
     steps = [f"{name} {step}" for step in ("-= 1", "+= 1", "//= 2", "//= 10") for name in names]
-    for part in ast.walk(context.root):
+    for part in context.nodes:
         if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id in names:
             steps.append(f"{part.value.id} = {context.text(part)}")
     steps += [f"{name} = {name}[1:]" for name in names if context.may_be(name, "list")]
@@ -251,7 +251,7 @@ def _chain(node: ast.If, context: Context) -> list[ast.If]:
 def _made_empty(name: str, context: Context) -> str:
     """What kind of empty collection the name begins as; nothing if it does not."""
     kinds = {"set()": "set", "[]": "list", "list()": "list", "{}": "dict", "dict()": "dict"}
-    for part in ast.walk(context.root):
+    for part in context.nodes:
         if isinstance(part, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in part.targets):
             return kinds.get(context.text(part.value), "")
     return ""
@@ -259,7 +259,7 @@ def _made_empty(name: str, context: Context) -> str:
 
 def _filled(name: str, context: Context) -> bool:
     """Whether anything is put into the collection, or it is handed to someone who might."""
-    for part in ast.walk(context.root):
+    for part in context.nodes:
         if isinstance(part, ast.Name) and part.id == name:
             above = context.parent(part)
             stored = isinstance(above, ast.Subscript) and isinstance(above.ctx, ast.Store)

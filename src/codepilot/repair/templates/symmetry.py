@@ -83,7 +83,7 @@ def again(node: ast.Call, context: Context) -> Proposals:
 
 def _called(context: Context) -> Iterator[ast.expr]:
     """Functions that this function calls with a single argument."""
-    for node in ast.walk(context.root):
+    for node in context.nodes:
         if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
             yield node.func
 
