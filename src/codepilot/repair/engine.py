@@ -260,7 +260,10 @@ class _Search:
             self._try_dear(trial, related, self._dear.due(len(batch)))
             worthy_since = min(worthy_since, begun) if self._worthy() else math.inf
             stop = min(last, worthy_since + max(LINGER_SEC, worthy_since - self._started))
-            size = min(BATCHES[1], size * 2) if took < BATCH_SEC / 2 else max(BATCHES[0], size // 2)
+            if took < BATCH_SEC / 2:
+                size = min(BATCHES[1], size * 2)
+            elif took > BATCH_SEC:
+                size = max(BATCHES[0], size // 2)
             batch = following
         self._exhausted = not batch
         return batch
