@@ -21,6 +21,7 @@ from codepilot.repair.patience import numbered, spread
 from codepilot.repair.proposed import proposed
 from codepilot.repair.protocol import Progress, SearchRequest, SearchResult
 from codepilot.repair.rank import Plausible, doubted, explain, rank
+from codepilot.repair.recency import newest_first
 from codepilot.repair.record import offered, order_digest, remember, revive
 from codepilot.repair.related import Related, add_loading, choose_tests, read_sources, resolve
 from codepilot.repair.source import Edit
@@ -115,7 +116,7 @@ class _Search:
             asked = [path for path, _ in request.proposed if path not in judging]
             paths = [*asked, *suspicion.lines, *loaded]
             sources = read_sources(request.executor, request.workspace, dict.fromkeys(paths))
-            suspicion = add_loading(suspicion, sources, loaded)
+            suspicion = newest_first(add_loading(suspicion, sources, loaded), sources, request.ages)
             self._hopeful = tuple(test for test in hopeful if test in trial.collected)
             related = Related(targets, traces)
             texts = expected_texts(request.executor, request.workspace, targets)
