@@ -23,7 +23,7 @@ from codepilot.repair.protocol import Progress, SearchRequest, SearchResult
 from codepilot.repair.rank import Plausible, doubted, explain, rank
 from codepilot.repair.recency import newest_first
 from codepilot.repair.record import offered, order_digest, remember, revive
-from codepilot.repair.related import Related, add_loading, choose_tests, read_sources, resolve
+from codepilot.repair.related import Related, add_loading, choose_tests, read_package, read_sources, resolve
 from codepilot.repair.source import Edit
 from codepilot.repair.synthesis import Known, compositions
 from codepilot.repair.trial import Flight, Trial, WorkersLost
@@ -120,9 +120,11 @@ class _Search:
             self._hopeful = tuple(test for test in hopeful if test in trial.collected)
             related = Related(targets, traces)
             texts = expected_texts(request.executor, request.workspace, targets)
-            known = Known(sources, suspicion, replace(failure_of(failing), expected=texts), related)
+            lent = read_package(request.executor, request.workspace, sources, suspicion, judging)
+            known = Known(sources, suspicion, replace(failure_of(failing), expected=texts), related, lent)
             self._resume(known, targets)
-            own = spread(candidates(sources, suspicion, known.failure), partial(loads_anew, trial.entered, failing))
+            own = candidates(sources, suspicion, known.failure, lent=lent)
+            own = spread(own, partial(loads_anew, trial.entered, failing))
             try:
                 self._seek(trial, known, numbered(itertools.chain(proposed(sources, request.proposed), own), 0))
             except WorkersLost:
