@@ -12,6 +12,7 @@ from codepilot.bench.bugs import Judgement, Offer
 from codepilot.bench.checkout import prepare, write_version
 from codepilot.bench.realjudge import judge_real
 from codepilot.bench.report import write_reports
+from codepilot.bench.searching import history
 from codepilot.bench.sets import load_set
 from codepilot.bench.sweep import Sweep, chosen, run_sweep
 from codepilot.core.failures import CodePilotError
@@ -37,7 +38,7 @@ TESTS = (
 )
 
 
-def _data(folder: Path) -> Path:
+def _data(folder: Path, before: str = "") -> Path:
     work = folder / "work"
     (work / "shop").mkdir(parents=True)
     (work / "tests").mkdir()
@@ -54,6 +55,7 @@ def _data(folder: Path) -> Path:
         return git("rev-parse", "HEAD")
 
     git("init", "-q")
+    commit({"shop/cart.py": before})
     parent = commit({"shop/__init__.py": "", "shop/cart.py": BUG, "tests/test_cart.py": "def test_old():\n    pass\n"})
     fix = commit({"shop/cart.py": FIX, "tests/test_cart.py": TESTS})
     data = folder / "data"
@@ -71,6 +73,13 @@ def _data(folder: Path) -> Path:
     }
     (data / "list.json").write_text(json.dumps({"tasks": [task]}))
     return data
+
+
+def test_the_search_knows_the_past_of_the_bug_and_nothing_of_its_fix(tmp_path: Path) -> None:
+    (bug,) = load_set("realfix", _data(tmp_path, before=BUG.replace("LIMIT = 9\n", "")))
+    told = history(bug, tmp_path)(("shop/cart.py",))
+    assert [row.decode() for row, _ in told["shop/cart.py"]] == BUG.splitlines()
+    assert [(row, age) for row, age in told["shop/cart.py"] if age] == [(b"LIMIT = 9", 1)]
 
 
 def _judged(folder: Path, *texts: str) -> list[Judgement]:

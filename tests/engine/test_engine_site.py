@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from codepilot.core.events import BasePinned
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import TaskKind
 from codepilot.engine import House, Request, cancel, make_task, submit
 from codepilot.engine.garbage import sweep
 from codepilot.engine.settings import load_settings, make_budget
-from codepilot.engine.site import _within
+from codepilot.engine.site import Site, _within
 from codepilot.engine.workplace import Workplace
 
 
@@ -86,3 +89,24 @@ def test_a_sweep_removes_what_is_over_and_leaves_what_is_in_use(house: House, ch
     sweep(house)
     assert list(house.home.workspaces.iterdir()) == list(house.home.locks.glob("*.workplace")) == []
     assert not half_made.exists()
+
+
+def test_the_past_of_the_base_is_asked_where_its_checkout_is(tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b.invalid", "-C", str(tmp_path), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "-q")
+    commits = []
+    for text in ("one\n", "one\ntwo\n", "changed since\n"):
+        (tmp_path / "a.py").write_text(text, encoding="utf-8")
+        git("add", "-A")
+        git("commit", "-qm", "x")
+        commits.append(git("rev-parse", "HEAD"))
+    base = BasePinned(repo_id="r", commit=commits[1], commit_tree="t", tree="t", checkout=str(tmp_path))
+    nothing = cast(Any, None)
+    site = Site(executor=nothing, objects=nothing, base=base, project=nothing)
+    assert site.ages(("a.py",)) == {"a.py": ((b"one", None), (b"two", 1))}
+    for elsewhere in (None, str(tmp_path / "on another machine")):
+        away = Site(nothing, nothing, base.model_copy(update={"checkout": elsewhere}), nothing)
+        assert away.ages(("a.py",)) == {}

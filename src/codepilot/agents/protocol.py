@@ -19,6 +19,7 @@ from codepilot.core.run import Run
 from codepilot.core.task import Capability
 from codepilot.executor import Executor
 from codepilot.project import Project, SuiteRun
+from codepilot.repair import Ages
 
 
 class Abstained(Exception):
@@ -51,6 +52,8 @@ class Desk:
     """Whether what is in flight must not be waited for: cancelled, lost, leaving or out of budget."""
     hear: Callable[[str], None] = lambda piece: None
     """Gets a model's words while they come."""
+    ages: Callable[[tuple[str, ...]], Ages] = lambda paths: {}
+    """How long ago the lines of files were changed, where the base has a history."""
     survey: Callable[[], Survey] | None = None
     """A map of the base, where one can be made."""
     earlier: Sequence[Event] = ()

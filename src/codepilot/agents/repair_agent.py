@@ -91,6 +91,7 @@ class RepairAgent:
                 project=desk.project,
                 targets=desk.run.baseline.targets if desk.run.baseline else desk.baseline.red,
                 baseline=desk.baseline,
+                ages=desk.ages,
                 seconds=max(1.0, min(self._seconds or math.inf, desk.seconds_left() * SHARE_OF_TIME)),
                 on_progress=_Reporter(desk),
                 refused=tuple(content for diff in attempted for content in _contents(desk, diff)),

@@ -36,6 +36,7 @@ def repairs(
                 project=desk.project,
                 targets=targets,
                 baseline=desk.baseline,
+                ages=desk.ages,
                 seconds=max(1.0, min(MOST_SEC, desk.seconds_left() / 2)),
                 on_progress=lambda progress: desk.checkpoint(),
                 proposed=proposed,

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import difflib
 import time
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from codepilot.bench.attempt import OFFERS, Attempt, Budgeted
 from codepilot.bench.bugs import Bug, Offer
 from codepilot.bench.memory import PeakMemory
 from codepilot.bench.place import open_place
-from codepilot.repair import Candidate, Progress, SearchRequest, search
+from codepilot.repair import Ages, Candidate, Progress, SearchRequest, search
 from codepilot.verify import run_baseline
+from codepilot.workspace import line_ages
 
 
 def search_alone(bug: Bug, checkout: Path, home: Path, how: Budgeted) -> Attempt:
@@ -32,6 +35,7 @@ def search_alone(bug: Bug, checkout: Path, home: Path, how: Budgeted) -> Attempt
                 baseline=baseline.suite,
                 seconds=how.seconds,
                 on_progress=watch.see,
+                ages=history(bug, checkout),
             )
         )
     found = Attempt(
@@ -51,6 +55,13 @@ def search_alone(bug: Bug, checkout: Path, home: Path, how: Budgeted) -> Attempt
         found.signs = dict(result.candidates[0].signs)
         found.first_plausible_sec = found.first_plausible_sec or found.search_sec
     return found
+
+
+def history(bug: Bug, checkout: Path) -> Callable[[tuple[str, ...]], Ages]:
+    """What a user would know of the bug's past: the history up to the fix's parent, and nothing of the fix."""
+    if bug.origin is None:
+        return partial(line_ages, checkout, "HEAD")
+    return partial(line_ages, bug.origin.repository, bug.origin.parent)
 
 
 class _Watch:

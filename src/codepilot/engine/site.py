@@ -27,7 +27,7 @@ from codepilot.executor import CreateWorkspace, Executor, MountSpec
 from codepilot.project import Project, check_level, detect, suite_from_json, suite_to_json
 from codepilot.store import Artifacts
 from codepilot.verify import Baseline
-from codepilot.workspace import ObjectStore
+from codepilot.workspace import DatedLine, ObjectStore, line_ages
 
 _PROJECT = TypeAdapter(Project)
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -74,6 +74,12 @@ class Site:
         """The base, mapped: for all steps of the run, and what was parsed of the repository is not parsed again."""
         known = self.objects.path.with_suffix(".symbols.db")
         return Survey.of(Files.of_tree(self.objects, self.base.tree), known)
+
+    def ages(self, paths: tuple[str, ...]) -> dict[str, tuple[DatedLine, ...]]:
+        """How long ago lines of these files were changed before the base; nothing where the checkout is not here."""
+        if self.base.checkout is None or not Path(self.base.checkout).is_dir():
+            return {}
+        return line_ages(Path(self.base.checkout), self.base.commit, paths)
 
     def close(self) -> None:
         """Let go of the objects; the executor belongs to whoever opened it."""

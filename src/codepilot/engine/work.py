@@ -183,6 +183,7 @@ class Work:
             fetch=self.artifacts.get,
             stopped=lambda: self.watch.urgent,
             hear=self.hear,
+            ages=site.ages,
             survey=lambda: site.survey,
         )
 

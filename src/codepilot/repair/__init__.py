@@ -2,11 +2,13 @@
 
 from codepilot.repair.engine import search
 from codepilot.repair.protocol import Candidate, Progress, SearchRequest, SearchResult
+from codepilot.repair.recency import Ages
 from codepilot.repair.strength import Strength, measure_strength
 from codepilot.repair.testwriting import Unwritable, Written, write_test
 from codepilot.repair.witness import Witnesses, WitnessRequest, find_witnesses, nearby_tests
 
 __all__ = [
+    "Ages",
     "Candidate",
     "Progress",
     "SearchRequest",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from codepilot.repair.binding import ATOM, demand, strength, text_strength
 from codepilot.repair.kinds import BOOL, DICT, LIST, NUMBER, STRING, kinds_of
+from codepilot.repair.package import Package
 from codepilot.repair.source import Edit, Function, Source, Unit
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -34,8 +35,8 @@ class Context:
     source: Source
     unit: Unit | None
     failure: Failure = field(default_factory=Failure)
-    around: Mapping[str, Source] = field(default_factory=dict)
-    """The other files that the failing tests run through."""
+    package: Package = field(default_factory=Package)
+    """The other files at hand: those that the failing tests run through, and some that only lend."""
 
     @property
     def root(self) -> ast.AST:

@@ -21,8 +21,9 @@ from codepilot.repair.patience import Dear, numbered, spread
 from codepilot.repair.proposed import proposed
 from codepilot.repair.protocol import Progress, SearchRequest, SearchResult
 from codepilot.repair.rank import Plausible, doubted, explain, rank
+from codepilot.repair.recency import newest_first
 from codepilot.repair.record import offered, order_digest, remember, revive
-from codepilot.repair.related import Related, add_loading, choose_tests, read_sources, resolve
+from codepilot.repair.related import Related, add_loading, choose_tests, read_package, read_sources, resolve
 from codepilot.repair.source import Edit
 from codepilot.repair.synthesis import Known, compositions
 from codepilot.repair.trial import COLD_JOBS, Flight, Trial, WorkersLost
@@ -116,13 +117,15 @@ class _Search:
             asked = [path for path, _ in request.proposed if path not in judging]
             paths = [*asked, *suspicion.lines, *loaded]
             sources = read_sources(request.executor, request.workspace, dict.fromkeys(paths))
-            suspicion = add_loading(suspicion, sources, loaded)
+            suspicion = newest_first(add_loading(suspicion, sources, loaded), sources, request.ages)
             self._hopeful = tuple(test for test in hopeful if test in trial.collected)
             related = Related(targets, traces)
             texts = expected_texts(request.executor, request.workspace, targets)
-            known = Known(sources, suspicion, replace(failure_of(failing), expected=texts), related)
+            lent = read_package(request.executor, request.workspace, sources, suspicion, judging)
+            known = Known(sources, suspicion, replace(failure_of(failing), expected=texts), related, lent)
             self._resume(known, targets)
-            own = spread(candidates(sources, suspicion, known.failure), partial(loads_anew, trial.entered, failing))
+            own = candidates(sources, suspicion, known.failure, lent=lent)
+            own = spread(own, partial(loads_anew, trial.entered, failing))
             try:
                 self._seek(trial, known, numbered(itertools.chain(proposed(sources, request.proposed), own), 0))
             except WorkersLost:

@@ -16,6 +16,7 @@ from functools import lru_cache
 
 from codepilot.repair.context import Context, Failure
 from codepilot.repair.localise import Suspicion
+from codepilot.repair.package import Package
 from codepilot.repair.priors import DECAY, PRIORS, UNSEEN
 from codepilot.repair.source import Edit, Source, Unit
 from codepilot.repair.templates import TEMPLATES, Template
@@ -55,12 +56,16 @@ class Proposal:
 
 
 def candidates(
-    sources: Mapping[str, Source], suspicion: Suspicion, failure: Failure, templates: tuple[Template, ...] = TEMPLATES
+    sources: Mapping[str, Source],
+    suspicion: Suspicion,
+    failure: Failure,
+    templates: tuple[Template, ...] = TEMPLATES,
+    lent: Mapping[str, Source] | None = None,
 ) -> Iterator[Proposal]:
-    """Every distinct edit that parses, best first."""
+    """Every distinct edit of the sources that parses, best first; the files lent are not edited."""
     seen: set[int] = set()
     position = 0
-    for score, context, edit, statement in _Heap(sources, suspicion, failure, templates):
+    for score, context, edit, statement in _Heap(sources, suspicion, failure, templates, lent or {}):
         key = _normal_form(context.source, statement, edit)
         if key is None or key in seen:
             continue
@@ -180,8 +185,14 @@ class _Entry:
 
 class _Heap:
     def __init__(
-        self, sources: Mapping[str, Source], suspicion: Suspicion, failure: Failure, templates: tuple[Template, ...]
+        self,
+        sources: Mapping[str, Source],
+        suspicion: Suspicion,
+        failure: Failure,
+        templates: tuple[Template, ...],
+        lent: Mapping[str, Source],
     ) -> None:
+        package = Package({**sources, **lent})
         self._suspicion = suspicion
         self._templates = templates
         self._by_kind: dict[type[ast.AST], list[Template]] = {}
@@ -192,7 +203,7 @@ class _Heap:
             for unit in source.units:
                 weight = suspicion.of(path, unit.lines)
                 if weight > 0:
-                    self._push(weight * _BEST_PRIOR, _Entry(Context(source, unit, failure, sources)))
+                    self._push(weight * _BEST_PRIOR, _Entry(Context(source, unit, failure, package)))
             self._push_module(source, failure)
 
     def _push(self, bound: float, entry: _Entry) -> None:

@@ -45,7 +45,7 @@ class Suspicion:
     def digest(self) -> str:
         """Names this order: a search may be continued only under the same one."""
         rows = {
-            path: {str(line): round(score, 6) for line, score in lines.items()} for path, lines in self.lines.items()
+            path: {str(line): round(score, 9) for line, score in lines.items()} for path, lines in self.lines.items()
         }
         return hashlib.sha256(canonical_json(rows).encode()).hexdigest()
 

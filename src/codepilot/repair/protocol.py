@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from codepilot.core.contract import JsonObject
 from codepilot.executor import Executor
 from codepilot.project import Project, SuiteRun
+from codepilot.repair.recency import Ages
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class SearchRequest:
     proposed: tuple[tuple[str, bytes], ...] = ()
     """Changes of others, each a file and what it would hold: tried first, and ranked with the search's own."""
     state: JsonObject = field(default_factory=dict)
+    ages: Callable[[tuple[str, ...]], Ages] = lambda paths: {}
+    """How long ago the lines of these files were changed, where the base has a history."""
     workers: int = 2
     """How many candidates run at once, at most: one, where tests share more than a process."""
 

@@ -90,7 +90,10 @@ def revive(row: object, sources: Mapping[str, Source]) -> Plausible | None:
 
 def order_digest(known: Known, targets: Sequence[str], proposed: Sequence[tuple[str, bytes]]) -> str:
     """Names all that the order of candidates depends on: a position means the same only under the same one."""
-    files = {path: hashlib.sha256(source.data).hexdigest() for path, source in sorted(known.sources.items())}
+    files = {
+        path: hashlib.sha256(source.data).hexdigest()
+        for path, source in sorted({**known.sources, **known.lent}.items())
+    }
     facts: JsonObject = {
         "engine": engine_digest(),
         "suspicion": known.suspicion.digest,

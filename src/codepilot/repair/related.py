@@ -12,8 +12,9 @@ from codepilot.executor import Executor
 from codepilot.project import SuiteRun
 from codepilot.repair.heap import Proposal
 from codepilot.repair.localise import Suspicion, TestTrace
+from codepilot.repair.package import imported_paths
 from codepilot.repair.source import Source, Unreadable
-from codepilot.repair.testfiles import file_of
+from codepilot.repair.testfiles import TestFiles, file_of
 from codepilot.repair.worker import Selection
 
 MAX_TESTS = 3000
@@ -23,6 +24,8 @@ MAX_TEST_SEC = 60.0
 NEAR_TESTS, NEAR_SEC = 80, 2.0
 ALL_SEC = 4.0
 MAX_FILES = 400
+MAX_LENT, LENT_TO = 8, 3
+"""How many files are read only to lend, and to how many of the most suspicious ones."""
 LOADING = 0.03
 """What a function that ran only at load weighs beside the most suspicious line: each try of it costs a fresh load."""
 COLD = 0.7
@@ -77,6 +80,16 @@ def read_sources(executor: Executor, workspace: str, paths: Iterable[str]) -> di
         except (Unreadable, CodePilotError):
             continue
     return sources
+
+
+def read_package(
+    executor: Executor, workspace: str, sources: Mapping[str, Source], suspicion: Suspicion, judging: TestFiles
+) -> dict[str, Source]:
+    """What the most suspicious files import from their package and no test runs: it may lend, and is not edited."""
+    worst = sorted(sources, key=lambda path: (-suspicion.of(path, suspicion.lines.get(path, {})), path))[:LENT_TO]
+    wanted = dict.fromkeys(path for file in worst for path in imported_paths(sources[file]))
+    asked = [path for path in wanted if path not in sources and path not in judging]
+    return read_sources(executor, workspace, asked[:MAX_LENT])
 
 
 def add_loading(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from codepilot.repair.context import Context, Failure
@@ -49,6 +49,8 @@ class Known:
     suspicion: Suspicion
     failure: Failure
     related: Related
+    lent: Mapping[str, Source] = field(default_factory=dict)
+    """Files that are not edited, but whose expressions are used."""
 
 
 def compositions(

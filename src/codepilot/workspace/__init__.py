@@ -8,6 +8,7 @@ from codepilot.workspace.base import Base, pin_base
 from codepilot.workspace.checkout import lay_out
 from codepilot.workspace.clone import clone
 from codepilot.workspace.git import git_version
+from codepilot.workspace.history import DatedLine, line_ages
 from codepilot.workspace.objects import Change, ObjectStore, TreeDiff
 from codepilot.workspace.paths import shown
 from codepilot.workspace.promote import promote
@@ -20,6 +21,7 @@ from codepilot.workspace.workspace import Scan, Snapshot, Workspace, WorkspaceDi
 __all__ = [
     "Base",
     "Change",
+    "DatedLine",
     "Entry",
     "ObjectStore",
     "Scan",
@@ -35,6 +37,7 @@ __all__ = [
     "has_password",
     "is_url",
     "lay_out",
+    "line_ages",
     "pin_base",
     "promote",
     "remove_workspace",

@@ -9,6 +9,7 @@ from codepilot.repair.templates import (
     guards,
     names,
     operators,
+    package,
     sharing,
     statements,
     symmetry,
@@ -31,6 +32,7 @@ TEMPLATES: tuple[Template, ...] = (
     *symmetry.FAMILY,
     *documented.FAMILY,
     *texts.FAMILY,
+    *package.FAMILY,
 )
 
 __all__ = ["TEMPLATES", "Template"]
