@@ -262,3 +262,16 @@ def test_what_must_be_loaded_anew_waits_and_is_found(bench: Open) -> None:
     )
     result = project.search(seconds=60.0)
     assert b"return n <= limit" in result.candidates[0].patched
+
+
+def test_warnings_that_the_project_takes_for_errors_are_errors(bench: Open) -> None:
+    project = bench(
+        {
+            "pytest.ini": "[pytest]\nfilterwarnings =\n    error\n    ignore:.*fine:UserWarning\n",
+            "twice.py": "import warnings\n\n\ndef twice(n):\n    return n + 1\n",
+            "test_twice.py": "from twice import twice\n\n\ndef test_twice(tmp_path):\n    assert twice(3) == 6\n",
+        }
+    )
+    told = "warnings.warn({!r}) or n * 2"
+    changes = [("n + 1", "n * 2"), ("n + 1", told.format("old")), ("n + 1", told.format("all fine"))]
+    assert [ruling.outcome for ruling in rulings(project, "twice.py", changes)] == ["passed", "failed", "passed"]

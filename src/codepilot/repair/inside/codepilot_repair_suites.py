@@ -5,6 +5,7 @@ Runs inside the sandbox; standard library and the project's own runner alone, Py
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import importlib
@@ -12,12 +13,14 @@ import importlib.machinery
 import inspect
 import os
 import pathlib
+import sys
 import traceback
 import unittest
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from codepilot.repair.inside.codepilot_repair_watch import ROOT
 else:
@@ -79,6 +82,8 @@ class PytestSuite:
         self.broken: list[str] = []
         self.session: Any = None
         self.plain = False
+        self.filters: tuple[list[str], list[str]] = ([], [])
+        """What the project and its command line ask of warnings."""
         self.outcomes: list[str] = []
         self.error: BaseException | None = None
 
@@ -125,7 +130,8 @@ class PytestSuite:
 
     def _may_be_plain(self, config: Any) -> bool:
         """Whether nothing but the test itself and its fixtures decides how it ends."""
-        if config.getini("filterwarnings") or config.option.pythonwarnings:
+        self.filters = config.getini("filterwarnings"), config.option.pythonwarnings or []
+        if any(self.filters) and not hasattr(importlib.import_module("_pytest.config"), "apply_warning_filters"):
             return False
         plugins = [impl.plugin for name in AROUND for impl in getattr(config.hook, name).get_hookimpls()]
         names = [getattr(plugin, "__name__", type(plugin).__module__) + "." for plugin in plugins if plugin is not self]
@@ -190,24 +196,35 @@ class PytestSuite:
         if hasattr(item, "_request") and not item._request:
             item._initrequest()
         error: BaseException | None = None
-        try:
-            item.ihook.pytest_runtest_setup(item=item)
-            item.ihook.pytest_runtest_call(item=item)
-        except BaseException as raised:  # noqa: BLE001 - as the runner does
-            error = raised
-        try:
-            item.ihook.pytest_runtest_teardown(item=item, nextitem=following)
-        except BaseException as raised:  # noqa: BLE001 - as the runner does
-            error = error or raised
-        finally:
-            if hasattr(item, "_request"):
-                item._request, item.funcargs = False, None
+        with self._filtered() if any(self.filters) else contextlib.nullcontext():
+            try:
+                item.ihook.pytest_runtest_setup(item=item)
+                item.ihook.pytest_runtest_call(item=item)
+            except BaseException as raised:  # noqa: BLE001 - as the runner does
+                error = raised
+            try:
+                item.ihook.pytest_runtest_teardown(item=item, nextitem=following)
+            except BaseException as raised:  # noqa: BLE001 - as the runner does
+                error = error or raised
+            finally:
+                if hasattr(item, "_request"):
+                    item._request, item.funcargs = False, None
         # Where test cases of unittest leave what they raised.
         left = item.__dict__.pop("_excinfo", None)
         error = error or (left[0].value if left else None)
         if error is None:
             return "passed", None
         return ("skipped" if type(error).__name__ in ("Skipped", "SkipTest") else "failed"), error
+
+    @contextlib.contextmanager
+    def _filtered(self) -> Iterator[None]:
+        """Warnings are told, ignored or raised as the runner would have it."""
+        with warnings.catch_warnings(record=True):
+            if not sys.warnoptions:
+                warnings.filterwarnings("always", category=DeprecationWarning)
+                warnings.filterwarnings("always", category=PendingDeprecationWarning)
+            importlib.import_module("_pytest.config").apply_warning_filters(*self.filters)
+            yield
 
 
 class UnittestSuite:
