@@ -275,3 +275,20 @@ def test_warnings_that_the_project_takes_for_errors_are_errors(bench: Open) -> N
     told = "warnings.warn({!r}) or n * 2"
     changes = [("n + 1", "n * 2"), ("n + 1", told.format("old")), ("n + 1", told.format("all fine"))]
     assert [ruling.outcome for ruling in rulings(project, "twice.py", changes)] == ["passed", "failed", "passed"]
+
+
+def test_a_test_with_a_temporary_folder_or_parts_of_its_own_is_judged_as_its_runner_would(bench: Open) -> None:
+    project = bench(
+        {
+            "twice.py": "def twice(n):\n    return n + 1\n",
+            "test_folder.py": "from twice import twice\n\n\ndef test_folder(tmp_path):\n    assert twice(3) == 6\n",
+            "test_parts.py": (
+                "import unittest\n\nfrom twice import twice\n\n\nclass PartsTest(unittest.TestCase):\n"
+                "    def test_parts(self):\n        for n in (3, 4):\n            with self.subTest(n=n):\n"
+                "                self.assertEqual(twice(n), 2 * n)\n"
+            ),
+        }
+    )
+    assert len(project.baseline.red) == 2
+    changes = [("n + 1", "n * 2"), ("n + 1", "6"), ("n + 1", "n + 3")]
+    assert [ruling.outcome for ruling in rulings(project, "twice.py", changes)] == ["passed", "failed", "failed"]

@@ -55,6 +55,8 @@ class Ground:
         self.ran: dict[str, set[int]] = {}
         """Lines that the targets run."""
         self.quick: dict[str, Callable[[], object]] = {}
+        self.odd: set[str] = set()
+        """Tests that end otherwise unless their runner does all that it does."""
         self.leaks = 0
         """What candidates share: a process (0); one, until a test passes (1); none, as tests leave traces (2)."""
         self.imports: list[str] = []
@@ -74,13 +76,14 @@ class Ground:
             "forked": guard.forked,
             "leaks": self.leaks,
             "imports": self.imports,
+            "odd": sorted(self.odd),
             "ran": {path: sorted(lines) for path, lines in self.ran.items()},
         }
 
     def _recall(self, learned: dict[str, Any]) -> None:
         if learned:
             self.guard.learn(learned["written"], learned["shared"], learned["forked"])
-            self.leaks, self.imports = learned["leaks"], learned["imports"]
+            self.leaks, self.imports, self.odd = learned["leaks"], learned["imports"], set(learned["odd"])
             self.ran = {path: set(lines) for path, lines in learned["ran"].items()}
 
     @property
@@ -144,6 +147,7 @@ class Ground:
     ) -> tuple[str, BaseException | None]:
         """One test within its steps, with a candidate in place of a function if any: how it ended, by which error."""
         self.steps.allow(unit, name, self.patience)
+        thorough = thorough or name in self.odd
         quick = None if thorough else self.quick.get(name)
         signal.setitimer(signal.ITIMER_PROF, limit or self.limit(name)[0], 0.05)
         error: BaseException | None

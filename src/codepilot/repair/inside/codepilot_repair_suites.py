@@ -84,6 +84,8 @@ class PytestSuite:
         self.plain = False
         self.filters: tuple[list[str], list[str]] = ([], [])
         """What the project and its command line ask of warnings."""
+        self.told_of_ends: Any = None
+        """Where `tmp_path` looks for what a report would have left."""
         self.outcomes: list[str] = []
         self.error: BaseException | None = None
 
@@ -136,6 +138,7 @@ class PytestSuite:
         plugins = [impl.plugin for name in AROUND for impl in getattr(config.hook, name).get_hookimpls()]
         names = [getattr(plugin, "__name__", type(plugin).__module__) + "." for plugin in plugins if plugin is not self]
         plain = all(name.startswith(HARMLESS) for name in names)
+        self.told_of_ends = getattr(config.pluginmanager.get_plugin("tmpdir"), "tmppath_result_key", None)
         logs = config.pluginmanager.get_plugin("logging-plugin")
         listens = config.getini("log_level") or config.getini("log_cli") or config.option.log_level
         listens = listens or any("caplog" in getattr(item, "fixturenames", ()) for item in self.items.values())
@@ -195,6 +198,8 @@ class PytestSuite:
         """Set up, call, tear down: all that the runner does but its reports."""
         if hasattr(item, "_request") and not item._request:
             item._initrequest()
+        if self.told_of_ends is not None:
+            item.stash[self.told_of_ends] = {}
         error: BaseException | None = None
         with self._filtered() if any(self.filters) else contextlib.nullcontext():
             try:

@@ -86,6 +86,7 @@ class Tracing:
         ground = self.ground
         ground.guard.learn(message.pop("written"), message.pop("shared"), message.pop("forked"))
         ground.leaks = 2 if message.pop("stateful") else ground.leaks
+        self.ground.odd.update([message["test"]] if message.pop("odd") else [])
         imported = message.pop("imported")
         self.imported += imported if message["test"] in self.alone and message["outcome"] != "unstable" else []
         # What ran until something broke says nothing about what the mended test needs.
@@ -117,12 +118,15 @@ class Tracing:
             first, error = self.ground.run(name, limit=self._limit(name))
         traced = time.process_time() - begun
         imported = [module for module in list(sys.modules) if module not in loaded]
-        second, cpu, wall, stateful = first, 0.0, 0.0, False
+        second, cpu, wall, stateful, odd = first, 0.0, 0.0, False, False
         if first != "timeout":
             say(begin=3 * TRACE_SEC)
             cpu, wall = time.process_time(), time.monotonic()
             second, _ = self.ground.run(name, limit=TRACE_SEC, thorough=False)
             cpu, wall = time.process_time() - cpu, time.monotonic() - wall
+            if second not in (first, "timeout"):
+                say(begin=3 * TRACE_SEC)
+                second, odd = self.ground.run(name, limit=TRACE_SEC)[0], True
             if name in self.alone and cpu < SLOW_SEC:
                 stateful = self._goes_another_way(name, lines.found, _files(imported), say)
             cpu, wall = max(cpu, traced / TRACE_COST), max(wall, traced / TRACE_COST)
@@ -137,6 +141,7 @@ class Tracing:
             forked=self.ground.guard.forked,
             stateful=stateful,
             imported=imported,
+            odd=odd and first == second,
             **failure(error),
         )
         return "timeout" if "timeout" in (first, second) else first
