@@ -224,17 +224,19 @@ def test_what_watching_told_is_known_to_the_workers_that_follow(bench: Open) -> 
     assert [found[number].outcome for number in (0, 1)] == ["passed", "passed"]
 
 
-def test_what_the_tests_import_while_they_run_is_no_state_and_can_be_swapped(bench: Open) -> None:
+def test_what_the_tests_import_while_they_run_is_no_state(bench: Open) -> None:
     project = bench(
         {
-            "front.py": "def price(n):\n    from back import with_tax\n    return with_tax(n)\n",
-            "back.py": "RATE = 2\n\n\ndef with_tax(n):\n    return n * RATE + 1\n",
+            "front.py": "def price(n):\n    from back import with_tax\n    return with_tax(n) + 1\n",
+            "back.py": (
+                "SEEN = []\n\n\ndef with_tax(n):\n    SEEN.append(n)\n    return n * 2 if len(SEEN) == 1 else 0\n"
+            ),
             "test_front.py": "from front import price\n\n\ndef test_price():\n    assert price(3) == 6\n",
         }
     )
     selection = Selection(project.baseline.red)
-    changes = [("+ 1", "+ 0"), ("+ 1", "+ 2"), ("n * RATE", "n + RATE")]
-    jobs = [job_of(project, "back.py", *change, selection, number=at) for at, change in enumerate(changes)]
+    changes = [("+ 1", "+ 0"), ("+ 1", "+ 2"), ("+ 1", "* 1")]
+    jobs = [job_of(project, "front.py", *change, selection, number=at) for at, change in enumerate(changes)]
     with trial_of(project) as trial:
         trial.start()
         trial.trace(project.baseline.collected, alone=project.baseline.red)
@@ -292,3 +294,61 @@ def test_a_test_with_a_temporary_folder_or_parts_of_its_own_is_judged_as_its_run
     assert len(project.baseline.red) == 2
     changes = [("n + 1", "n * 2"), ("n + 1", "6"), ("n + 1", "n + 3")]
     assert [ruling.outcome for ruling in rulings(project, "twice.py", changes)] == ["passed", "failed", "failed"]
+
+
+IMPORTING = "from app import front\n\n\ndef test_front({fixture}):\n{before}    from app import back\n{after}"
+ODD_IMPORTS = {
+    "under another environment": (
+        "import os\n\nMODE = os.environ.get('APP_MODE', 'dev')\n",
+        IMPORTING.format(
+            fixture="monkeypatch",
+            before="    monkeypatch.setenv('APP_MODE', 'prod')\n",
+            after="    assert front.total(2, 2 if back.MODE == 'prod' else 7) == 4\n",
+        ),
+    ),
+    "again each time": (
+        "from app.front import total\n\nTOTAL = total(2, 2)\n",
+        "import sys\n\nfrom app import front\n\n\ndef test_front():\n    sys.modules.pop('app.back', None)\n"
+        "    import app.back\n    assert sys.modules['app.back'].TOTAL == 4 == front.total(1, 3)\n",
+    ),
+    "not before it is needed": (
+        "THREE = 3\n",
+        IMPORTING.format(
+            fixture="",
+            before="    import sys\n    assert 'app.back' not in sys.modules\n",
+            after="    assert front.total(1, back.THREE) == 4\n",
+        ),
+    ),
+    "what counts its calls": (
+        "import itertools\n\nNUMBERS = itertools.count(1)\n\n\ndef first():\n    if next(NUMBERS) > 1:\n"
+        "        return 9\n    return 3\n",
+        IMPORTING.format(fixture="", before="", after="    assert front.total(1, back.first()) == 4\n"),
+    ),
+    "what it has written": (
+        "",
+        "import pathlib\n\nfrom app import front\n\n\ndef test_front():\n"
+        "    pathlib.Path('made.py').write_text(f'TOTAL = {front.total(1, 3)}')\n"
+        "    import made\n    assert made.TOTAL == 4\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ODD_IMPORTS)
+def test_what_the_tests_import_is_as_they_would_have_it(bench: Open, how: str) -> None:
+    back, test = ODD_IMPORTS[how]
+    project = bench(
+        {
+            "app/__init__.py": "",
+            "app/front.py": "def total(a, b):\n    return a - b\n",
+            "app/back.py": back,
+            "test_front.py": test,
+        }
+    )
+    changes = [("a - b", "a * b + 9"), ("a - b", "a + b"), ("a - b", "a"), ("a - b", "b + a")]
+    targets = project.baseline.red
+    jobs = [job_of(project, "app/front.py", *change, Selection(targets), at) for at, change in enumerate(changes)]
+    with trial_of(project, places=1) as trial:
+        trial.start()
+        trial.trace(project.baseline.collected, alone=targets)
+        found = trial.judge(jobs)
+    assert [found[at].outcome for at in range(4)] == ["failed", "passed", "failed", "passed"]

@@ -18,7 +18,7 @@ from codepilot.repair.localise import TestTrace, localise
 from codepilot.repair.pairs import CRASHED, DEAR, FURTHER, LATE, PLAIN, pairs, recall
 from codepilot.repair.pairs import remember as remember_marks
 from codepilot.repair.patience import Dear, numbered, spread
-from codepilot.repair.proposed import proposed
+from codepilot.repair.proposed import TEMPLATE, proposed
 from codepilot.repair.protocol import Progress, SearchRequest, SearchResult
 from codepilot.repair.rank import Plausible, doubted, explain, rank
 from codepilot.repair.recency import newest_first
@@ -145,14 +145,14 @@ class _Search:
         second = self._noted(itertools.islice(proposals, SINGLES - COMPOSE_AFTER))
         self._walk(trial, itertools.chain(left, first, second), related)
         ended = self._exhausted
-        while ended and self._dear and not self._worthy() and time.monotonic() < self._deadline:
-            self._try_dear(trial, related, self._dear.next(COLD_JOBS))
-        settled = self._try_late(trial, related) and not self._dear
+        self._try_waiting(trial, related)
+        settled = self._try_late(trial, related)
         self._exhausted = False
         if ended and not self._worthy():
             further = itertools.chain(pairs(self._singles, self._marks, len(self._singles)), proposals)
             self._walk(trial, numbered(further, len(self._singles)), related)
-            self._exhausted = self._exhausted and settled and time.monotonic() < self._deadline
+            self._try_waiting(trial, related)
+            self._exhausted = self._exhausted and settled and not self._dear and time.monotonic() < self._deadline
 
     def _compose(self, trial: Trial, known: Known) -> None:
         """Expressions found for what is missing, kept like any other candidate."""
@@ -197,12 +197,27 @@ class _Search:
             self._tick()
         return left
 
-    def _try_dear(self, trial: Trial, related: Related, dear: Sequence[Proposal]) -> None:
-        """Load the project anew for each; what time does not allow goes on waiting."""
+    def _due(self, batch: Sequence[Proposal], rulings: Mapping[int, Ruling]) -> list[Proposal]:
+        """What is loaded anew before more is tried: what others proposed; all, where little else can be tried."""
+        cold = [one for one in batch if rulings[one.position].outcome == "cold"]
+        if 2 * len(cold) > len(batch) or any(one.edit.template == TEMPLATE for one in cold):
+            return self._dear.next(len(self._dear))
+        return self._dear.due(len(batch))
+
+    def _try_waiting(self, trial: Trial, related: Related) -> None:
+        """What was put off, as far as the search would have come to it."""
+        until = min(self._deadline, time.monotonic() + LINGER_SEC) if self._worthy() else self._deadline
+        while self._dear and time.monotonic() < until:
+            some = self._dear.next(COLD_JOBS)
+            self._try_dear(trial, related, [one for one in some if not self._enough(one)])
+
+    def _try_dear(self, trial: Trial, related: Related, dear: Sequence[Proposal]) -> float:
+        """Load the project anew for each; what time does not allow goes on waiting. The seconds that it took."""
         begun = time.monotonic()
         jobs = [replace(job_of(proposal, related, everything=False), unit=None) for proposal in dear]
         rulings = trial.judge(jobs) if jobs else {}
-        self._count(rulings, time.monotonic() - begun)
+        took = time.monotonic() - begun
+        self._count(rulings, took)
         for proposal in dear:
             ruling = rulings.get(proposal.position)
             hopeful = ruling is not None and ruling.outcome == "passed" and not self._enough(proposal)
@@ -210,6 +225,7 @@ class _Search:
                 self._dear.add(proposal)
             elif proposal.position < len(self._singles):
                 self._marks[proposal.position] = self._mark(ruling)
+        return took
 
     def _count(self, rulings: Mapping[int, Ruling], seconds: float) -> None:
         self._tried += sum(ruling.outcome != "cold" for ruling in rulings.values())
@@ -260,7 +276,7 @@ class _Search:
             self._tick()
             if unsettled:
                 return unsettled
-            self._try_dear(trial, related, self._dear.due(len(batch)))
+            took += self._try_dear(trial, related, self._due(batch, rulings))
             worthy_since = min(worthy_since, begun) if self._worthy() else math.inf
             stop = min(last, worthy_since + max(LINGER_SEC, worthy_since - self._started))
             if took < BATCH_SEC / 2:

@@ -24,7 +24,7 @@ DatedLine = tuple[bytes, int | None]
 """A line without its newline, and how many commits ago it was changed: 1 is the newest; None is older than known."""
 
 _HEADER = re.compile(rb"([0-9a-f]{40,64}) \d+ \d+(?: \d+)?")
-_BLAME = ("blame", "--porcelain", "--first-parent", "--no-textconv")
+_BLAME = ("-c", "blame.ignoreRevsFile=", "blame", "--porcelain", "--first-parent", "--no-textconv")
 
 
 def line_ages(
@@ -36,7 +36,7 @@ def line_ages(
     """
     try:
         return _ages(_Asked(place, time.monotonic() + seconds), commit, tuple(paths))
-    except CodePilotError:
+    except (CodePilotError, OSError):
         return {}
 
 
@@ -44,7 +44,7 @@ class _Asked:
     """A repository that is asked until there is no time left."""
 
     def __init__(self, place: Path, until: float) -> None:
-        bare = (place / "objects").is_dir() and (place / "HEAD").is_file()
+        bare = not (place / ".git").exists() and (place / "objects").is_dir() and (place / "HEAD").is_file()
         found = None if bare else find_repository(place)
         self._git_dir, self._root = found.git_dir if found else place, found.root if found else None
         self._until = until

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.machinery
 import os
 import signal
 import sys
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     from codepilot.repair.inside.codepilot_repair_running import Channel, call
     from codepilot.repair.inside.codepilot_repair_steps import Steps, Stop
     from codepilot.repair.inside.codepilot_repair_suites import Overlay, PytestSuite, UnittestSuite
-    from codepilot.repair.inside.codepilot_repair_watch import Guard, Lines, relative
+    from codepilot.repair.inside.codepilot_repair_watch import Guard, relative
 else:
     from codepilot_repair_children import Children
     from codepilot_repair_memory import Memory
     from codepilot_repair_running import call
     from codepilot_repair_steps import Steps, Stop
     from codepilot_repair_suites import Overlay, PytestSuite, UnittestSuite
-    from codepilot_repair_watch import Guard, Lines, relative
+    from codepilot_repair_watch import Guard, relative
 
 FLOOR_SEC = 0.012
 FACTOR = 10.0
@@ -59,8 +60,8 @@ class Ground:
         """Tests that end otherwise unless their runner does all that it does."""
         self.leaks = 0
         """What candidates share: a process (0); one, until a test passes (1); none, as tests leave traces (2)."""
-        self.imports: list[str] = []
-        """Modules that the targets import while they run; loaded beforehand, no candidate has to."""
+        self.importing: list[str] = []
+        """Targets that import files of the project while they run: candidates that share a process come after them."""
         self.patience = 1.0
         self.steps = Steps()
         self.memory = Memory()
@@ -75,7 +76,7 @@ class Ground:
             "shared": guard.shared,
             "forked": guard.forked,
             "leaks": self.leaks,
-            "imports": self.imports,
+            "importing": self.importing,
             "odd": sorted(self.odd),
             "ran": {path: sorted(lines) for path, lines in self.ran.items()},
         }
@@ -83,7 +84,7 @@ class Ground:
     def _recall(self, learned: dict[str, Any]) -> None:
         if learned:
             self.guard.learn(learned["written"], learned["shared"], learned["forked"])
-            self.leaks, self.imports, self.odd = learned["leaks"], learned["imports"], set(learned["odd"])
+            self.leaks, self.importing, self.odd = learned["leaks"], learned["importing"], set(learned["odd"])
             self.ran = {path: set(lines) for path, lines in learned["ran"].items()}
 
     @property
@@ -91,29 +92,28 @@ class Ground:
         """How many children may run at once: one, if the tests share more than this process."""
         return 1 if self.guard.shared else self.children.places
 
-    def load(self) -> None:
-        """Have what the targets import at hand."""
-        for name in self.imports:
-            preload(name)
+    def learn_imports(self) -> None:
+        """What files of the project remember that are imported from now on is put back, too."""
+        loader: Any = importlib.machinery.SourceFileLoader
+        plain = loader.exec_module
 
-    def load_also(self, names: list[str]) -> None:
-        """Take more modules for such that are loaded beforehand."""
-        new = [name for name in names if name not in self.imports]
-        self.imports += new
-        if not new or self.cold:
-            return
-        gc.unfreeze()
-        with Lines(calls=True) as calls:
-            self.load()
-        for path, places in calls.found.items():
-            self.entered.setdefault(path, set()).update(places)
-        self.index()
-        gc.collect()
-        gc.freeze()
+        def exec_module(this: Any, module: types.ModuleType) -> None:
+            plain(this, module)
+            if _of_the_project(module):
+                self.memory.learn([module], [], [thing for thing in vars(module).values() if type(thing) is CACHE])
+
+        loader.exec_module = exec_module
+
+    def rehearse(self, say: Callable[..., None]) -> None:
+        """Have what the targets import loaded by themselves, in the world that they make for it."""
+        for name in self.importing:
+            say(**self.patient(name))
+            self.run(name, thorough=False)
+            self.memory.restored()
 
     def index(self) -> None:
         """Every living function of the project, by file, first line and name; and the tests that are plain calls."""
-        self.functions, self.memory, caches = {}, Memory(), []
+        caches = []
         for thing in gc.get_objects():
             if type(thing) is types.FunctionType:
                 code = thing.__code__
@@ -162,15 +162,14 @@ class Ground:
         return ("timeout" if isinstance(error, Stop) or self.steps.left < 0 else outcome), error
 
 
-def preload(name: str) -> None:
-    try:
-        __import__(name)
-    except (Exception, SystemExit):  # noqa: BLE001 - only a head start; the real import will say what is wrong
-        return
-
-
 def _unwrapped(cache: Any) -> Any:
     return getattr(getattr(cache, "__wrapped__", None), "__code__", None)
+
+
+def imported(before: set[str]) -> dict[str, Any]:
+    """The project's modules that were loaded since then."""
+    new = {name: module for name, module in list(sys.modules.items()) if name not in before}
+    return {name: module for name, module in new.items() if _of_the_project(module)}
 
 
 def _of_the_project(module: Any) -> bool:

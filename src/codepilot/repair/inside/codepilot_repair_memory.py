@@ -35,8 +35,8 @@ class Memory:
 
     def learn(self, modules: list[types.ModuleType], functions: Iterable[Any], caches: list[Any]) -> None:
         """`caches` are what `functools.lru_cache` made of the project's functions."""
-        self.caches = caches
-        self.names = {module.__name__ for module in modules}
+        self.caches += caches
+        self.names.update(module.__name__ for module in modules)
         level: list[Any] = [vars(module) for module in modules]
         for function in functions:
             named = (function.__kwdefaults__ or {}).values()

@@ -5,18 +5,23 @@ Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 
 from __future__ import annotations
 
+import dis
 import functools
+import inspect
+import os
 import sys
 import time
+import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from codepilot.repair.inside.codepilot_repair_children import Say, Turn
-    from codepilot.repair.inside.codepilot_repair_ground import Ground
+    from codepilot.repair.inside.codepilot_repair_ground import Ground, imported
     from codepilot.repair.inside.codepilot_repair_running import failure
     from codepilot.repair.inside.codepilot_repair_watch import Lines, relative
 else:
     from codepilot_repair_children import Turn
+    from codepilot_repair_ground import imported
     from codepilot_repair_running import failure
     from codepilot_repair_watch import Lines, relative
 
@@ -28,6 +33,7 @@ TRACE_COST = 15.0
 WATCH_SEC = 1.5
 """What watching a test may cost beside running it."""
 SLOW_SEC = 0.5
+ENDED = ("passed", "failed")
 BLOCK = 60
 
 
@@ -57,14 +63,14 @@ class Tracing:
         self.ground, self.alone, self.until = ground, alone, until
         self.waiting: list[list[str]] = []
         self.endless = 0
-        self.imported: list[str] = []
+        self.imported: set[str] = set()
+        """Modules that some target imports."""
 
     def run(self, tests: list[str]) -> None:
         known = [name for name in tests if name in self.ground.suite.items]
         first, rest = ([name for name in known if (name in self.alone) is alone] for alone in (True, False))
         self.waiting = [[name] for name in first]
         self._work(1)
-        self.ground.load_also(self.imported)
         self.waiting = [rest[at : at + BLOCK] for at in range(0, len(rest), BLOCK)]
         self._work(self.ground.places if len(self.waiting) > 1 else 1)
 
@@ -87,8 +93,10 @@ class Tracing:
         ground.guard.learn(message.pop("written"), message.pop("shared"), message.pop("forked"))
         ground.leaks = 2 if message.pop("stateful") else ground.leaks
         self.ground.odd.update([message["test"]] if message.pop("odd") else [])
-        imported = message.pop("imported")
-        self.imported += imported if message["test"] in self.alone and message["outcome"] != "unstable" else []
+        new = set(message.pop("imported"))
+        if message["test"] in self.alone and message["outcome"] in ENDED and not new <= self.imported:
+            self.imported |= new
+            ground.importing.append(message["test"])
         # What ran until something broke says nothing about what the mended test needs.
         if message["exception"] in ("MemoryError", "RecursionError", "Stop"):
             message.update(cpu=0.0, wall=0.0)
@@ -102,6 +110,7 @@ class Tracing:
         ground = self.ground
         ground.suite.private(folder)
         ground.guard.arm(strict=False)
+        ground.learn_imports()
         for name in tests:
             if name not in self.alone and time.monotonic() > self.until:
                 say(renew=True)
@@ -117,7 +126,7 @@ class Tracing:
         with Lines() as lines:
             first, error = self.ground.run(name, limit=self._limit(name))
         traced = time.process_time() - begun
-        imported = [module for module in list(sys.modules) if module not in loaded]
+        new = imported(loaded)
         second, cpu, wall, stateful, odd = first, 0.0, 0.0, False, False
         if first != "timeout":
             say(begin=3 * TRACE_SEC)
@@ -128,7 +137,7 @@ class Tracing:
                 say(begin=3 * TRACE_SEC)
                 second, odd = self.ground.run(name, limit=TRACE_SEC)[0], True
             if name in self.alone and cpu < SLOW_SEC:
-                stateful = self._goes_another_way(name, lines.found, _files(imported), say)
+                stateful = self._goes_another_way(name, lines.found, failure(error), new, say)
             cpu, wall = max(cpu, traced / TRACE_COST), max(wall, traced / TRACE_COST)
         say(
             test=name,
@@ -140,7 +149,7 @@ class Tracing:
             shared=self.ground.guard.shared,
             forked=self.ground.guard.forked,
             stateful=stateful,
-            imported=imported,
+            imported=sorted(new),
             odd=odd and first == second,
             **failure(error),
         )
@@ -152,19 +161,39 @@ class Tracing:
             return min(TRACE_SEC, WATCH_SEC + 4 * self.ground.costs[name][0])
         return ENDLESS_SEC if self.endless >= MANY else UNKNOWN_SEC
 
-    def _goes_another_way(self, name: str, before: dict[str, set[Any]], imported: set[str], say: Say) -> bool:
+    def _goes_another_way(
+        self, name: str, before: dict[str, set[Any]], fell: dict[str, Any], new: dict[str, Any], say: Say
+    ) -> bool:
         """Whether the test runs other lines when it is run again: then something remembers that cannot be put back.
 
-        Files that it `imported` run their own lines once, and remember nothing by that.
+        The `new` modules that it imported run what stands outside of functions once, which is no sign by itself.
         """
         say(begin=3 * TRACE_SEC)
         self.ground.memory.restored()
         with Lines() as lines:
-            self.ground.run(name, limit=TRACE_SEC)
-        return any(before.get(path) != lines.found.get(path) for path in {*before, *lines.found} - imported)
+            error = self.ground.run(name, limit=TRACE_SEC)[1]
+        inner = {relative(module.__file__): _in_functions(module) for module in new.values()}
+        for path in {*before, *lines.found}:
+            first, second = before.get(path, set()), lines.found.get(path, set())
+            if second - first or (first - second) & inner.get(path, first):
+                return True
+        if any(sys.modules.get(module) is not known or self._generated(known) for module, known in new.items()):
+            return True
+        now = failure(error)
+        return bool(new) and any(now[part] != fell[part] for part in ("exception", "frames"))
+
+    def _generated(self, module: Any) -> bool:
+        """Whether the test may have written the module itself."""
+        return os.path.realpath(module.__file__) in self.ground.guard.written
 
 
-def _files(modules: list[str]) -> set[str]:
-    """The project's files among the modules."""
-    found = (relative(getattr(sys.modules.get(name), "__file__", None) or "") for name in modules)
-    return {path for path in found if path is not None}
+def _in_functions(module: Any) -> set[int]:
+    """Lines of the module's functions, their heads left out."""
+    found: set[int] = set()
+    waiting = [module.__spec__.loader.get_code(module.__spec__.name)]
+    while waiting:
+        code = waiting.pop()
+        waiting += [one for one in code.co_consts if isinstance(one, types.CodeType)]
+        if code.co_flags & inspect.CO_OPTIMIZED:
+            found.update(line for _, line in dis.findlinestarts(code) if line and line != code.co_firstlineno)
+    return found

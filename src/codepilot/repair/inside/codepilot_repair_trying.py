@@ -159,6 +159,9 @@ class Trying:
             self._try_cold(jobs[0], say, folder)
             return
         self.ground.suite.private(folder)
+        if len(jobs) > 1 and self.ground.importing:
+            self.ground.learn_imports()
+            self.ground.rehearse(say)
         stops = 0
         for job in jobs:
             old = swap(self.ground, job, self.units, self.suites[job["suite"]]["slow"])

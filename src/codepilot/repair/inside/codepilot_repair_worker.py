@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from codepilot.repair.inside.codepilot_repair_compose import compose
-    from codepilot.repair.inside.codepilot_repair_ground import Ground, preload
+    from codepilot.repair.inside.codepilot_repair_ground import Ground
     from codepilot.repair.inside.codepilot_repair_running import Channel
     from codepilot.repair.inside.codepilot_repair_tracing import Tracing
     from codepilot.repair.inside.codepilot_repair_trying import Trying
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from codepilot.repair.inside.codepilot_repair_weighing import weigh
 else:
     from codepilot_repair_compose import compose
-    from codepilot_repair_ground import Ground, preload
+    from codepilot_repair_ground import Ground
     from codepilot_repair_running import Channel
     from codepilot_repair_tracing import Tracing
     from codepilot_repair_trying import Trying
@@ -47,12 +47,11 @@ class Worker:
             ground.overlay.put(path, base64.b64decode(data))
         if ground.cold:
             for name in ground.header["modules"]:
-                preload(name)
+                _preload(name)
             self._serve()
         calls, collected = Lines(calls=True), []
 
         def ready() -> None:
-            ground.load()
             calls.__exit__()
             collected.append(True)
             ground.entered = calls.found
@@ -80,7 +79,7 @@ class Worker:
                 os._exit(0)
             if message["op"] == "trace":
                 Tracing(ground, set(message["alone"]), time.monotonic() + message["seconds"]).run(message["tests"])
-                stamps = {path: stamps.get(path, now) for path, now in self._stamps().items()}
+                stamps = {path: stamps[path] for path in self._stamps() if path in stamps}
                 learned = {"learned": ground.learned()}
             elif message["op"] == "weigh":
                 weigh(ground, message)
@@ -107,6 +106,13 @@ class Worker:
                 else:
                     stamps[path] = (status.st_size, status.st_mtime_ns, status.st_ino)
         return stamps
+
+
+def _preload(name: str) -> None:
+    try:
+        __import__(name)
+    except (Exception, SystemExit):  # noqa: BLE001 - only a head start; the real import will say what is wrong
+        return
 
 
 def _foreign_modules() -> list[str]:
