@@ -50,4 +50,4 @@ class EngineSize:
 
 ENGINE_FULL = EngineSize(3, 240, 2.0, 60, 5, 30.0)
 ENGINE_QUICK = EngineSize(1, 40, 1.0, 8, 1, 10.0, stored_runs=100)
-ENGINE_TINY = EngineSize(1, 4, 0.1, 2, 1, 10.0, ((2, 1),), stored_runs=5, events_each=80, questions=2)
+ENGINE_TINY = EngineSize(1, 4, 0.1, 1, 1, 10.0, ((1, 1),), stored_runs=5, events_each=80, questions=2)

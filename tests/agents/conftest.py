@@ -28,7 +28,7 @@ from codepilot.core.policy import Policy
 from codepilot.core.run import Run, evolve
 from codepilot.core.task import Budget, Goal, TaskSpec
 from codepilot.executor import CreateWorkspace, LocalExecutor, MountSpec
-from codepilot.project import Project, SuiteRun, detect, run_tests
+from codepilot.project import Project, ProjectSettings, SuiteRun, detect, run_tests
 from codepilot.sandbox import choose
 from codepilot.workspace import ObjectStore, pin_base
 
@@ -219,7 +219,8 @@ def place(checkout: Checkout, tmp_path: Path) -> Iterator[Place]:
 
 def _detect(root: Path, home: Path) -> Project:
     inside = str(root) if choose("best").remaps else str(home / WORKSPACE / "tree")
-    return detect(root, python=None, environ={}, inside=inside)
+    settings = ProjectSettings(env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+    return detect(root, python=None, environ={}, inside=inside, settings=settings)
 
 
 def _create(root: Path, objects: Path, tree: str, project: Project, home: Path) -> LocalExecutor:

@@ -47,17 +47,26 @@ def test_a_set_goes_through_the_engine_and_is_reported(tmp_path: Path) -> None:
     assert not (out / "work").exists()
 
 
-def test_the_search_alone_in_parallel_then_more_of_the_set_without_doing_any_again(tmp_path: Path) -> None:
+def test_a_sweep_in_parallel_then_more_of_the_set_stopped_and_gone_on_with(tmp_path: Path) -> None:
     data, out = write_tasks(tmp_path / "data", TWICE, LARGEST, HOPELESS), tmp_path / "out"
-    quick = ("--search-only", "--seconds", "5", "--jobs", "2")
-    first = _bench(out, data, *quick, "--limit", "2")
+    options = ("--search-only", "--seconds", "6", "--jobs", "2")
+    first = _bench(out, data, *options, "--limit", "2")
     assert first["all"]["bugs"] == 2 and first["all"]["top1"] == 2
     before = [(one.bug, one.total_sec) for one in Results(out).read()]
-    second = _bench(out, data, *quick)
-    assert second["all"]["bugs"] == 3 and second["all"]["plausible"] == 2
+    for how, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
+        process = subprocess.Popen(_command(out, data, *options), start_new_session=True, stdout=subprocess.DEVNULL)
+        _wait(lambda: (out / "work" / "Python-3" / "home").exists())
+        process.send_signal(how)
+        assert process.wait(20) == code
+        _wait(lambda: not _at_work(out))
+        assert "2 of 3 done" in (out / "report.md").read_text()
+    with (out / "results.jsonl").open("ab") as file:
+        file.write(b'{"set": "humanevalfix", "bug": "Pyth')
+    second = _bench(out, data, *options)
+    assert second["complete"] and second["all"]["bugs"] == 3 and second["all"]["plausible"] == 2
     assert [(one.bug, one.total_sec) for one in Results(out).read()][:2] == before
     assert len(Results(out).read()) == 3
-    _bench(out, data, *quick, "--only", "Python/1", "--fresh")
+    _bench(out, data, *options, "--only", "Python/1", "--fresh")
     assert [one.bug for one in Results(out).read()] == ["Python/1"]
 
 
@@ -67,24 +76,6 @@ def test_quixbugs_by_the_search_alone(tmp_path: Path) -> None:
         tmp_path / "data", "inc", right, right.replace("n + 1", "n - 1"), [[[1], 1], [[5], 6], [[9], 10]]
     )
     assert _bench(tmp_path / "out", data, "--search-only", "--seconds", "10", kind="quixbugs")["all"]["top1"] == 1
-
-
-def test_a_sweep_that_is_stopped_keeps_what_is_done_and_goes_on(tmp_path: Path) -> None:
-    data, out = write_tasks(tmp_path / "data", TWICE, HOPELESS), tmp_path / "out"
-    options = ("--search-only", "--seconds", "3")
-    for how, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
-        process = subprocess.Popen(_command(out, data, *options), start_new_session=True, stdout=subprocess.DEVNULL)
-        _wait(lambda: len(Results(out).read()) == 1)
-        _wait(lambda: (out / "work" / "Python-3" / "home").exists())
-        process.send_signal(how)
-        assert process.wait(20) == code
-        _wait(lambda: not _at_work(out))
-        assert "1 of 2 done" in (out / "report.md").read_text()
-    with (out / "results.jsonl").open("ab") as file:
-        file.write(b'{"set": "humanevalfix", "bug": "Pyth')
-    document = _bench(out, data, *options)
-    assert document["complete"] and document["all"]["bugs"] == 2
-    assert [one.bug for one in Results(out).read()] == ["Python/1", "Python/3"]
 
 
 def _wait(condition: Any, seconds: float = 120.0) -> None:

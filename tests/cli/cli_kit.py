@@ -38,8 +38,9 @@ class Command:
     @property
     def environ(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-        # unittest starts in a third of pytest's time, and these suites are its own.
-        return {**kept, "CODEPILOT_HOME": str(self.home), "CODEPILOT_PROJECT_RUNNER": "unittest", "COLUMNS": "200"}
+        # unittest starts in a third of pytest's time; writing a regression test is a third of a repair.
+        cheap = {"CODEPILOT_PROJECT_RUNNER": "unittest", "CODEPILOT_POLICY_REGRESSION_TEST": "false"}
+        return {**kept, **cheap, "CODEPILOT_HOME": str(self.home), "COLUMNS": "200"}
 
     def argv(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "codepilot", *arguments]

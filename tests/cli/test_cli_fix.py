@@ -8,7 +8,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
 from cli_kit import SHOP, SHOP_TESTS, Command, Repo, git
 
 from codepilot.verify import Report
@@ -23,34 +25,22 @@ def digest(directory: Path) -> dict[str, str]:
     }
 
 
-def test_a_bug_is_repaired_proved_and_the_checkout_left_alone(codepilot: Command, shop: Path) -> None:
+@pytest.mark.timeout(300)
+def test_the_whole_round(codepilot: Command, shop: Path) -> None:
     before = digest(shop)
-    ended = codepilot("fix", str(shop), "--json", CODEPILOT_PROJECT_RUNNER="pytest")
+    named = ("--test", "test_shop.py::ShopTest::test_shipping_is_free_at_the_limit")
+    ended = codepilot("fix", *named, "--json", cwd=shop, CODEPILOT_POLICY_REGRESSION_TEST="true")
     assert ended.code == 0, ended.err
     report = ended.json
-    assert list(report) == list(Report.model_fields)
-    assert (report["status"], report["failure"], report["base_dirty"]) == ("DONE", None, False)
-    assert report["verdict"] == "confirmed"
-    assert report["tests_before"]["failed"] == ["test_shop.py::ShopTest::test_shipping_is_free_at_the_limit"]
-    assert (report["tests_after"]["passed"], report["tests_after"]["failed"]) == (5, [])
-    assert report["suite"] == "full"
-    assert report["regression_test"]["test"] == "test_shop.py::ShopTest::test_shipping_regression"
-    assert "+    if amount >= limit:" in Path(report["patch"]).read_text(encoding="utf-8")
-    assert report["workspace"] is None, "a finished run leaves no workspace"
-    assert digest(shop) == before
+    _tells_what_was_done(report)
+    assert digest(shop) == before, "the checkout is left alone"
     assert list((codepilot.home / "workspaces").iterdir()) == []
-
-
-def test_the_whole_round(codepilot: Command, shop: Path) -> None:
-    test = "test_shop.py::ShopTest::test_shipping_is_free_at_the_limit"
-    assert codepilot("fix", "--test", test, cwd=shop).code == 0
-    for command in ("show", "logs", "diff", "replay"):
-        ended = codepilot(command, "last")
+    told = {command: codepilot(command, "last") for command in ("show", "logs", "diff", "replay")}
+    for command, ended in told.items():
         assert (ended.code, ended.err) == (0, ""), command
         assert ended.out
-    assert "free" not in codepilot("diff", "last").out
+    assert "free" not in told["diff"].out
     assert "DONE" in codepilot("history").out
-    report = codepilot("show", "last", "--json").json
     verified = codepilot("verify", report["bundle"])
     assert (verified.code, "holds" in verified.out) == (0, True), verified.err
     _refuses_a_tampered_bundle(codepilot, Path(report["patch"]))
@@ -62,6 +52,18 @@ def test_the_whole_round(codepilot: Command, shop: Path) -> None:
     assert green.returncode == 0
     again = codepilot("apply", "last", "--accept-plausible")
     assert (again.code, "already" in again.out) == (0, True)
+
+
+def _tells_what_was_done(report: dict[str, Any]) -> None:
+    assert list(report) == list(Report.model_fields)
+    assert (report["status"], report["failure"], report["base_dirty"]) == ("DONE", None, False)
+    assert report["verdict"] == "confirmed"
+    assert report["tests_before"]["failed"] == ["test_shop.ShopTest.test_shipping_is_free_at_the_limit"]
+    assert (report["tests_after"]["passed"], report["tests_after"]["failed"]) == (5, [])
+    assert report["suite"] == "full"
+    assert report["regression_test"]["test"] == "test_shop.ShopTest.test_shipping_regression"
+    assert "+    if amount >= limit:" in Path(report["patch"]).read_text(encoding="utf-8")
+    assert report["workspace"] is None, "a finished run leaves no workspace"
 
 
 def _refuses_a_tampered_bundle(codepilot: Command, patch: Path) -> None:
@@ -135,9 +137,9 @@ def test_apply_refuses_what_is_only_plausible_and_still_tells_the_result(codepil
 def test_a_bug_that_no_template_mends_is_given_up_honestly(codepilot: Command, repo: Repo) -> None:
     checkout = repo(
         {
-            "cipher.py": "def encode(text):\n    return text\n",
+            "cipher.py": "def encode():\n    return 1\n",
             "test_cipher.py": "import unittest\nfrom cipher import encode\n\n\nclass T(unittest.TestCase):\n"
-            "    def test_it(self):\n        self.assertEqual(encode('hello'), '5d41402abc4b2a76b9719d911017c592')\n",
+            "    def test_it(self):\n        self.assertEqual(encode(), '5d41402abc4b2a76b9719d911017c592')\n",
         }
     )
     ended = codepilot("fix", str(checkout), "--budget", "wall_sec=20", "--json")
@@ -165,7 +167,7 @@ def test_without_a_sandbox_only_on_demand_and_the_bundle_says_so(codepilot: Comm
 
 
 def test_the_demo_repairs_its_example(codepilot: Command) -> None:
-    ended = codepilot("demo", CODEPILOT_PROJECT_RUNNER="auto")
+    ended = codepilot("demo", CODEPILOT_PROJECT_RUNNER="auto", CODEPILOT_POLICY_REGRESSION_TEST="true")
     assert ended.code == 0, ended.out + ended.err
     for text in (
         "sandbox",

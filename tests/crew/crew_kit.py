@@ -136,7 +136,8 @@ class Site:
 
     def environ(self, home: str) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
-        mine = {"CODEPILOT_HOME": str(self.root / home), "CODEPILOT_PROJECT_RUNNER": "unittest", "COLUMNS": "200"}
+        cheap = {"CODEPILOT_PROJECT_RUNNER": "unittest", "CODEPILOT_POLICY_REGRESSION_TEST": "false"}
+        mine = {**cheap, "CODEPILOT_HOME": str(self.root / home), "COLUMNS": "200"}
         return {**kept, **mine, **self.environ_more}
 
     def run(self, *arguments: str, home: str = "home") -> str:
@@ -183,7 +184,8 @@ class Site:
     def submit(self, repo: Path, home: str = "home", **asked: object) -> str:
         """As the command does, without the price of a process."""
         with self.house(home) as house:
-            return submit(house, make_task(Request(repo=str(repo), **asked), {})).run_id  # type: ignore[arg-type]
+            wanted = Request(repo=str(repo), **asked)  # type: ignore[arg-type]
+            return submit(house, make_task(wanted, self.environ(home))).run_id
 
     def close(self) -> None:
         for worker in self.workers:

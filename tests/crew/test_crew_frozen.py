@@ -31,9 +31,9 @@ def test_a_frozen_workers_run_is_finished_by_another(site: Site, shop: Path) -> 
     frozen = site.worker(*QUICK, home="one")
     with site.house("one") as house:
         run_id = site.submit(shop, "one")
-        other = site.worker(*QUICK, home=site.elsewhere)
         wait_for(has(house, run_id, EventType.SEARCH_PROGRESSED))
         frozen.signal(signal.SIGSTOP)
+        other = site.worker(*QUICK, home=site.elsewhere)
         since = time.time()
         wait_for(lambda: other.name in starters(house.store.events(run_id)))
         taken = next(event for event in house.store.events(run_id) if other.name in starters([event]))

@@ -7,40 +7,37 @@ import signal
 import time
 from pathlib import Path
 
-from crew_kit import ONCE, SLOW, Site, at_work, ended, has, left_in, make_repo, processes_of, starters, wait_for, waited
+from crew_kit import (
+    ONCE,
+    SLOW,
+    Site,
+    WorkerProcess,
+    at_work,
+    ended,
+    has,
+    left_in,
+    make_repo,
+    processes_of,
+    starters,
+    wait_for,
+    waited,
+)
 
 from codepilot.core.decide import decide_resume
 from codepilot.core.events import EventType, State
-from codepilot.engine import cancel, request_pause
+from codepilot.engine import House, cancel, request_pause
 from codepilot.store import StepStatus
 
 ENDLESS = {"test_slow.py": SLOW.format(seconds=60)}
 
 
-def test_a_queued_run_is_finished_elsewhere(site: Site, shop: Path) -> None:
-    run_id = site.run("submit", str(shop), home="one")
-    worker = site.worker("--until-idle", home=site.elsewhere)
-    assert worker.wait(90) == 0, worker.said()
-    with site.house("one") as house:
-        run, events = ended(house, run_id)
-        assert (run.state, run.verdict) == (State.DONE, "confirmed")
-        kinds = [event.type for event in events]
-        assert [kinds.count(once) for once in ONCE] == [1] * len(ONCE)
-        assert set(starters(events)) == {worker.name}
-    assert left_in(worker.home) == []
-    site.run("apply", run_id, home="one")
-    site.run("apply", run_id, home="one")
-    assert "amount >= limit" in (shop / "shop.py").read_text()
-    with site.house("one") as house:
-        assert [event.type for event in house.store.events(run_id)].count(EventType.PATCH_APPLIED) == 1
-
-
-def test_a_killed_workers_step_is_taken_over_within_two_seconds(site: Site, shop: Path) -> None:
+def test_a_killed_workers_step_is_taken_over_within_two_seconds_and_finished_elsewhere(site: Site, shop: Path) -> None:
     first = site.worker(home="one")
     with site.house("one") as house:
-        run_id = site.submit(shop, "one")
-        second = site.worker(home=site.elsewhere)
+        run_id = site.run("submit", str(shop), home="one")
         wait_for(has(house, run_id, EventType.SEARCH_PROGRESSED))
+        first.signal(signal.SIGSTOP)  # it shall not have finished before the other is there
+        second = site.worker(home=site.elsewhere)
         first.kill()
         killed = time.time()
         wait_for(lambda: second.name in starters(house.store.events(run_id)))
@@ -50,10 +47,16 @@ def test_a_killed_workers_step_is_taken_over_within_two_seconds(site: Site, shop
         assert (run.state, run.verdict) == (State.DONE, "confirmed")
         kinds = [event.type for event in events]
         assert [kinds.count(once) for once in ONCE] == [1] * len(ONCE)
+        assert set(starters(events)) == {first.name, second.name}
     second.signal(signal.SIGTERM)
     assert second.wait() == 0
     assert processes_of(str(site.root)) == []
     assert left_in(second.home) == []
+    site.run("apply", run_id, home="one")
+    site.run("apply", run_id, home="one")
+    assert "amount >= limit" in (shop / "shop.py").read_text()
+    with site.house("one") as house:
+        assert [event.type for event in house.store.events(run_id)].count(EventType.PATCH_APPLIED) == 1
 
 
 def test_the_first_signal_drains_and_the_second_gives_back(team: Site, tmp_path: Path) -> None:
@@ -120,10 +123,9 @@ def test_no_more_are_at_work_than_may_be(team: Site, tmp_path: Path) -> None:
 
 
 def test_requests_are_noticed_within_a_second_and_leave_nothing_behind(site: Site, tmp_path: Path) -> None:
-    worker = site.worker("--until-idle", home="one", ready=False)
-    assert worker.wait() == 0
     worker = site.worker(home="one")
     with site.house("one") as house:
+        _is_small_and_starts_at_once(site, worker, house, make_repo(tmp_path / "empty", {"README": "nothing\n"}))
         run_id = site.submit(make_repo(tmp_path / "slow", ENDLESS), "one")
         wait_for(has(house, run_id, EventType.SNAPSHOT_TAKEN))
         wait_for(lambda: processes_of(str(worker.home)))
@@ -167,12 +169,9 @@ def test_the_wall_clock_goes_on_where_a_dead_worker_left_it(alone: Site, tmp_pat
         assert (events[-1].at - second) / 1e6 < 3.0, "what was spent before counts"
 
 
-def test_an_idle_worker_is_small_and_starts_at_once(site: Site, tmp_path: Path) -> None:
-    worker = site.worker(home="one")
+def _is_small_and_starts_at_once(site: Site, idle: WorkerProcess, house: House, repo: Path) -> None:
     time.sleep(1.0)
-    status = Path(f"/proc/{worker.pid}/status").read_text()
+    status = Path(f"/proc/{idle.pid}/status").read_text()
     assert int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) / 1024 < 120
-    run_id = site.submit(make_repo(tmp_path / "empty", {"README": "nothing\n"}), "one")
-    with site.house("one") as house:
-        _, events = ended(house, run_id)
+    _, events = ended(house, site.submit(repo, "one"))
     assert waited(events, EventType.STEP_QUEUED, EventType.STEP_STARTED) < 0.5

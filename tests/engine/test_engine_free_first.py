@@ -36,14 +36,14 @@ def test_a_repair_that_needs_no_model_costs_nothing(house: House, checkout: Path
 def test_what_the_free_engine_cannot_do_is_paid_for(house: House, checkout: Path) -> None:
     """An algorithm that is missing altogether: the tests compare digests, so that no expression can be guessed."""
     rest = "\n\ndef perimeter(width, height):\n    return 2 * (width + height)\n"
-    (checkout / "shapes.py").write_text(f"def area(width, height):\n    raise NotImplementedError\n{rest}", "utf-8")
+    (checkout / "shapes.py").write_text(f"def area():\n    raise NotImplementedError\n{rest}", "utf-8")
     (checkout / "test_shapes.py").write_text(
-        TESTS.replace("(area(3, 4), 12)", "(hashlib.md5(area(3, 4)).hexdigest(), hashlib.md5(b'3 by 4').hexdigest())")
+        TESTS.replace("(area(3, 4), 12)", "(hashlib.md5(area()).hexdigest(), hashlib.md5(b'3 by 4').hexdigest())")
         .replace("        self.assertEqual(area(2, 2), 4)\n", "")
         .replace("import unittest", "import hashlib\nimport unittest"),
         "utf-8",
     )
-    right = f"def area(width, height):\n    return f'{{width}} by {{height}}'.encode()\n{rest}"
+    right = f"def area():\n    return b'3 by 4'\n{rest}"
     mend = code(f"write_file('shapes.py', {right!r})")
     soon = {"step_wall_sec": 60.0}
     run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, mend, DONE, APPROVE]), FREE, budget=soon)

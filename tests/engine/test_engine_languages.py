@@ -15,8 +15,10 @@ from codepilot.engine import Checking, House, Request, Worker, make_task, submit
 from codepilot.models import ScriptedModel
 from toolchains import POM, maven_home, toolchain
 
+QUICK = "<argLine>-XX:+UseSerialGC -XX:TieredStopAtLevel=1</argLine>"
+"""For the JVM that the tests are forked into."""
 JAVA = {
-    "pom.xml": POM,
+    "pom.xml": POM.replace("<properties>", f"<properties>{QUICK}"),
     "src/main/java/shop/Basket.java": """package shop;
 
 public final class Basket {

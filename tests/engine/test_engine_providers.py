@@ -98,8 +98,12 @@ def test_a_model_reads_patches_wrongly_reads_the_error_and_patches_right(place: 
     assert ended.spent.turns == len(requests) == len(of(events, EventType.TURN_STARTED))
     assert ended.spent.tokens == 110 * len(requests)
     assert (ended.spent.cost_usd > 0) == (model != "compatible")
+    assert [done.node for done in of(events, EventType.NODE_SUCCEEDED)] == ["one"]
+    assert ended.proposal is not None
+    assert "+    return width * height" in ended.proposal.patch.diff
     assert ended.bundle is not None
-    assert verify_again(place.house, Path(ended.bundle), Checking(), {}).ok
+    if model == ANTHROPIC:  # a bundle does not tell who was asked
+        assert verify_again(place.house, Path(ended.bundle), Checking(), {}).ok
 
 
 def test_two_red_cycles_lead_to_a_new_plan_and_it_holds(place: Place) -> None:
@@ -110,8 +114,8 @@ def test_two_red_cycles_lead_to_a_new_plan_and_it_holds(place: Place) -> None:
         replanned = server.requests[8].text
     assert (ended.state, ended.verdict, ended.spent.iterations) == (State.DONE, "confirmed", 3)
     assert states(events).count(State.PLAN) == 2
-    assert "width - height" in replanned
-    assert "width // height" in replanned
+    assert "+    return width - height" in replanned
+    assert "+    return width // height" in replanned
 
 
 def test_a_change_is_refused_by_the_checks_then_by_the_reviewer_and_improves(place: Place) -> None:
@@ -122,8 +126,9 @@ def test_a_change_is_refused_by_the_checks_then_by_the_reviewer_and_improves(pla
         ended, events = place.drive(server)
         asked = [request.text for request in server.requests]
     assert (ended.state, ended.spent.iterations) == (State.DONE, 3)
-    verdicts = [recorded.review.verdict for recorded in of(events, EventType.REVIEW_RECORDED)]
-    assert verdicts == ["REQUEST_CHANGES", "REQUEST_CHANGES", "APPROVE"]
+    reviews = [recorded.review for recorded in of(events, EventType.REVIEW_RECORDED)]
+    assert [review.verdict for review in reviews] == ["REQUEST_CHANGES", "REQUEST_CHANGES", "APPROVE"]
+    assert "no_debug_left" in reviews[0].reasons[0]
     assert "no_debug_left" in asked[4]
     assert "say which unit" in asked[7]
     assert ended.proposal is not None
@@ -158,6 +163,7 @@ def test_a_spent_budget_stops_before_the_next_call_and_is_granted_once_more(
         assert resume(place.house, ended.run_id).grants == 2
         again, _ = place.work(ended.run_id)
     assert (again.state, again.verdict) == (State.DONE, "confirmed"), again.failure
+    assert "iterations" not in budget or again.spent.iterations == 2
 
 
 @pytest.mark.parametrize("name", ["wall_sec", "step_wall_sec"])
@@ -244,18 +250,6 @@ def test_a_quota_parks_the_run_and_a_worker_goes_on_by_itself(place: Place) -> N
     assert (ended.state, asked) == (State.DONE, 6)
     assert [blocked.until for blocked in of(events, EventType.RUN_BLOCKED)] == [round(resets[0] * 1e6)]
     assert next(event.at for event in events if event.type is EventType.RUN_RESUMED) >= resets[0] * 1e6
-
-
-def test_an_observation_of_200_000_tokens_is_shown_in_part(place: Place) -> None:
-    shout = run("for number in range(100_000):\n    print('line', number)")
-    with ModelServer([MAP, PLAN, shout, RIGHT, DONE, APPROVE]) as server:
-        ended, events = place.drive(server)
-        shown = server.requests[3].last
-    assert ended.state is State.DONE
-    assert len(shown) < 10_000
-    (kept,) = [event.artifacts[0] for event in events if event.type is EventType.TURN_FINISHED and event.artifacts]
-    assert kept.uri in shown
-    assert len(place.house.artifacts.get(kept)) > 1_000_000
 
 
 def test_cancelling_hangs_up_on_a_stalled_stream(place: Place) -> None:

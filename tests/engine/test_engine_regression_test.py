@@ -81,6 +81,7 @@ def test_a_file_of_pytest_functions_keeps_its_line_ends_and_its_names(
     text += "\n\ndef test_area_regression():\n    assert shapes.perimeter(3, 4) == 14\n"
     before = text.replace("\n", "\r\n").encode()
     (checkout / "test_shapes.py").write_bytes(before)
+    (checkout / "codepilot.toml").write_text('[project.env]\nPYTEST_DISABLE_PLUGIN_AUTOLOAD = "1"\n', encoding="utf-8")
     run, _ = repaired(house, checkout)
     assert told(run) == RegressionTest(test="test_shapes.py::test_area_regression_2", path="test_shapes.py")
     assert "+def test_area_regression_2():\r\n+    assert shapes.area(" in diff(run)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from codepilot.core.contract import JsonObject
 from codepilot.executor import CreateWorkspace, LocalExecutor, MountSpec
-from codepilot.project import Project, SuiteRun, detect, run_tests
+from codepilot.project import Project, ProjectSettings, SuiteRun, detect, run_tests
 from codepilot.repair import Progress, SearchRequest, SearchResult, search
 from codepilot.repair.heap import Proposal
 from codepilot.repair.rank import Plausible
@@ -72,7 +72,8 @@ def open_bench(folder: Path, files: Mapping[str, str | bytes]) -> Bench:
         tree = store.write_tree({name: Entry("100644", store.write_blob(data)) for name, data in contents.items()})
     sandbox = choose("best")
     inside = str(checkout) if sandbox.remaps else str(folder / "home" / "w" / "tree")
-    project = detect(checkout, python=sys.executable, environ={}, inside=inside)
+    settings = ProjectSettings(env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+    project = detect(checkout, python=sys.executable, environ={}, inside=inside, settings=settings)
     executor = LocalExecutor(folder / "home", sandbox)
     executor.create(
         CreateWorkspace(
