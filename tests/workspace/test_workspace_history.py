@@ -75,3 +75,14 @@ def test_nothing_of_the_repositorys_configuration_runs(repo: Any, tmp_path: Path
         repo.git("config", key, f"touch {mark}; cat")
     assert line_ages(repo.path, last, ["a.py"]) == {"a.py": ((b"one", None), (b"two", 1))}
     assert not mark.exists()
+
+
+def test_a_checkout_that_looks_like_a_git_directory_is_asked_as_the_checkout_that_it_is(repo: Any) -> None:
+    repo.write("a.py", "one\n")
+    repo.commit()
+    repo.write("a.py", "one\ntwo\n")
+    for name in ("objects/info/packs", "refs/heads/main", "HEAD", "config"):
+        repo.write(name, "ref: refs/heads/elsewhere\n")
+    last = repo.commit()
+    repo.git("config", "blame.ignoreRevsFile", "/nowhere/at/all")
+    assert line_ages(repo.path, last, ["a.py"]) == {"a.py": ((b"one", None), (b"two", 1))}

@@ -63,12 +63,29 @@ class Package:
     sources: Mapping[str, Source] = field(default_factory=dict)
     _nearest: dict[str, tuple[Source, ...]] = field(default_factory=dict)
     _indices: dict[str, _Index] = field(default_factory=dict)
+    _imports: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def near(self, source: Source) -> tuple[Source, ...]:
         """The file itself, then the others of its package, the nearest first."""
         if source.path not in self._nearest:
-            self._nearest[source.path] = (source, *_nearest(source, self.sources))
+            self._nearest[source.path] = (source, *self._others(source))
         return self._nearest[source.path]
+
+    def _others(self, source: Source) -> list[Source]:
+        """Some others of the same package: those that either imports from the other first, then those beside it."""
+        folder, imports = PurePosixPath(source.path).parent, self._imported_by(source)
+
+        def distance(other: Source) -> tuple[int, str]:
+            related = other.path in imports or source.path in self._imported_by(other)
+            return 2 - related - (PurePosixPath(other.path).parent == folder), other.path
+
+        others = [one for path, one in self.sources.items() if path != source.path and _same_package(path, source.path)]
+        return sorted((other for other in others if len(other.text) <= MAX_CHARACTERS), key=distance)[:FILES]
+
+    def _imported_by(self, source: Source) -> frozenset[str]:
+        if source.path not in self._imports:
+            self._imports[source.path] = frozenset(imported_paths(source))
+        return self._imports[source.path]
 
     def _index(self, source: Source) -> _Index:
         if source.path not in self._indices:
@@ -91,19 +108,6 @@ class Package:
         """Functions and methods of this name."""
         for other in self.near(source):
             yield from ((other, function) for function in self._index(other).functions.get(name, ()))
-
-
-def _nearest(source: Source, sources: Mapping[str, Source]) -> list[Source]:
-    """Some others of the same package: those that either imports from the other first, then those beside it."""
-    folder, imports = PurePosixPath(source.path).parent, set(imported_paths(source))
-
-    def distance(other: Source) -> tuple[int, str]:
-        related = other.path in imports or source.path in imported_paths(other)
-        return 2 - related - (PurePosixPath(other.path).parent == folder), other.path
-
-    others = [other for path, other in sources.items() if path != source.path and _same_package(path, source.path)]
-    others = [other for other in others if len(other.text) <= MAX_CHARACTERS]
-    return sorted(others, key=distance)[:FILES]
 
 
 def _same_package(one: str, other: str) -> bool:

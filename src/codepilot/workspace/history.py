@@ -24,7 +24,7 @@ DatedLine = tuple[bytes, int | None]
 """A line without its newline, and how many commits ago it was changed: 1 is the newest; None is older than known."""
 
 _HEADER = re.compile(rb"([0-9a-f]{40,64}) \d+ \d+(?: \d+)?")
-_BLAME = ("-c", "blame.ignoreRevsFile=", "blame", "--porcelain", "--first-parent", "--no-textconv")
+_BLAME = ("blame", "--porcelain", "--first-parent", "--no-textconv", "--no-ignore-revs-file")
 
 
 def line_ages(
