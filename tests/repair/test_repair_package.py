@@ -141,15 +141,17 @@ def test_the_nearest_files_do_not_depend_on_the_order_they_were_read_in(names: s
     assert one == other and one[0] is first and len(set(one)) == len(one) <= FILES + 1
 
 
-def test_a_module_that_no_test_runs_lends_to_the_search(bench: Open) -> None:
+def test_a_module_that_no_test_loads_lends_to_the_search(bench: Open) -> None:
     project = bench(
         {
             "shop/__init__.py": "",
-            "shop/codes.py": "def code(text, *, fold=None, strict=True):\n    return (fold or len)(text), strict\n",
-            "shop/lists.py": "from shop.codes import code\n\n\ndef folded(text):\n    return text.casefold()\n\n\n"
+            "shop/codes.py": "def code(text, *, fold=None, strict=True):\n    return (fold or len)(text), strict\n\n\n"
+            "def folded(text):\n    return text.casefold()\n",
+            "shop/lists.py": "from shop.codes import code, folded\n\n\n"
             "def every(texts):\n    return [code(text, fold=folded) for text in texts]\n",
-            "shop/single.py": "from shop.codes import code\nfrom shop.lists import folded\n\n\n"
-            "def single(text):\n    return code(text)\n",
+            "shop/single.py": "from shop.codes import code, folded\n\n\n"
+            "def single(text):\n    return code(text)\n\n\n"
+            "def several(texts):\n    from shop.lists import every\n\n    return every(texts)\n",
             "tests/test_single.py": "from shop.single import single\n\n\n"
             "def test_one():\n    assert single('AB') == ('ab', True)\n\n\n"
             "def test_other():\n    assert single('cD') == ('cd', True)\n",
