@@ -104,12 +104,12 @@ def test_a_right_candidate_whose_tests_are_long_once_they_pass_is_found(
     job = job_of(project, "twice.py", "n * n", change, Selection(project.baseline.red))
     search = _Search(project.request(seconds=60.0))
     search._singles = [Proposal(0, job.source, job.unit, job.edit, 0.5, 1)]
-    search._marks = {0: LATE}
+    search._ledger.marks = {0: LATE}
     with trial_of(project) as trial:
         trial.start()
         traces = trial.trace(project.baseline.collected, alone=project.baseline.red)
         assert search._try_late(trial, Related(project.baseline.red, traces)) is settled
-    assert len(search._found) == kept
+    assert len(search._ledger.found) == kept
 
 
 def test_what_there_was_no_time_to_be_patient_with_is_not_settled(bench: Open) -> None:
@@ -117,7 +117,7 @@ def test_what_there_was_no_time_to_be_patient_with_is_not_settled(bench: Open) -
     source = Source.read("m.py", b"def f():\n    return 1\n")
     search = _Search(project.request(seconds=0.0))
     search._singles = [Proposal(0, source, source.units[0], Edit(0, 0, "", "test"), 0.5, 1)]
-    search._marks = {0: LATE}
+    search._ledger.marks = {0: LATE}
     assert not search._try_late(trial_of(project), Related((), []))
 
 

@@ -45,12 +45,13 @@ def known(failure: Failure) -> Known:
 def resumed(request: SearchRequest, **state: object) -> _Search:
     digest = order_digest(known(Failure()), ("t",), ())
     search = _Search(replace(request, state={"digest": digest, "position": 6, "plausible": [], **state}))
-    search._resume(known(Failure()), ("t",))
+    search._ledger.digest = digest
+    search._ledger.resume(search._request.state, {}, ())
     return search
 
 
 def test_what_was_known_of_single_edits_outlives_a_second_stop(request_of_nothing: SearchRequest) -> None:
-    state = resumed(request_of_nothing, marks="1t4.1+", composed=True)._state()
+    state = resumed(request_of_nothing, marks="1t4.1+", composed=True)._ledger.state()
     assert (state["marks"], state["position"], state["composed"]) == ("1t4.1+", 6, True)
 
 
@@ -61,7 +62,7 @@ def test_what_waits_to_be_loaded_anew_is_not_skipped_by_the_next_search(request_
     trial = Trial(request_of_nothing.executor, "w", request_of_nothing.project, (), 0.0, lambda: None)
     search._singles.extend(proposals)
     search._settle(trial, [proposals[2]], {2: Ruling(2, "cold", None)}, RELATED)
-    assert (search._state()["position"], search._state()["marks"]) == (6, "2.1d3.")
+    assert (search._ledger.state()["position"], search._ledger.state()["marks"]) == (6, "2.1d3.")
 
 
 def test_what_was_not_judged_in_time_is_still_to_be_tried(request_of_nothing: SearchRequest) -> None:
@@ -71,7 +72,7 @@ def test_what_was_not_judged_in_time_is_still_to_be_tried(request_of_nothing: Se
     request = request_of_nothing
     trial = Trial(request.executor, "w", request.project, (), 0.0, lambda: None)
     assert search._settle(trial, batch, rulings, RELATED) == batch[1:]
-    assert search._state()["position"] == 7
+    assert search._ledger.state()["position"] == 7
 
 
 def test_a_position_holds_only_for_the_same_failure() -> None:

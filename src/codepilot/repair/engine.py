@@ -9,20 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from codepilot.core.contract import JsonObject
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.repair.expected import expected_texts
 from codepilot.repair.facts import failure_of, job_of, judges, loads_anew, of_the_project, promises
 from codepilot.repair.heap import Proposal, candidates
+from codepilot.repair.ledger import Ledger
 from codepilot.repair.localise import TestTrace, localise
-from codepilot.repair.pairs import CRASHED, DEAR, FURTHER, LATE, PLAIN, pairs, recall
-from codepilot.repair.pairs import remember as remember_marks
+from codepilot.repair.pairs import CRASHED, DEAR, FURTHER, LATE, PLAIN, pairs
 from codepilot.repair.patience import Dear, numbered, spread
 from codepilot.repair.proposed import TEMPLATE, proposed
 from codepilot.repair.protocol import Progress, SearchRequest, SearchResult
 from codepilot.repair.rank import Plausible, doubted, explain, rank
 from codepilot.repair.recency import newest_first
-from codepilot.repair.record import offered, order_digest, remember, revive
+from codepilot.repair.record import offered, order_digest
 from codepilot.repair.related import Related, add_loading, choose_tests, read_package, read_sources, resolve
 from codepilot.repair.source import Edit
 from codepilot.repair.synthesis import Known, compositions
@@ -31,8 +30,6 @@ from codepilot.repair.worker import Job, Ruling, Selection
 
 ENOUGH = 6
 """Plausible candidates after which more would hardly change the order."""
-SURE = 0.7
-"""The confidence that makes up for changes on inputs that tests were content with."""
 FAR_BELOW = 0.25
 """What scores less than this share of a plausible candidate would not be preferred to it."""
 LINGER = 400
@@ -70,18 +67,12 @@ class _Search:
         self._deadline = self._started + request.seconds
         self._reported = 0.0
         self._phase = "start"
-        self._position = 0
-        self._tried = 0
-        self._trying_sec = 0.0
-        self._digest = ""
-        self._found: list[Plausible] = []
+        self._ledger = Ledger()
         self._exhausted = False
         self._satisfied = False
         self._hopeful: tuple[str, ...] = ()
         self._singles: list[Proposal] = []
-        self._marks: dict[int, str] = {}
         self._dear = Dear()
-        self._composed = False
         self._best = (0, "")
         self._base: Ruling | None = None
 
@@ -123,13 +114,14 @@ class _Search:
             texts = expected_texts(request.executor, request.workspace, targets)
             lent = read_package(request.executor, request.workspace, sources, suspicion, judging)
             known = Known(sources, suspicion, replace(failure_of(failing), expected=texts), related, lent)
-            self._resume(known, targets)
+            self._ledger.digest = order_digest(known, targets, request.proposed)
+            self._ledger.resume(request.state, sources, request.refused)
             own = candidates(sources, suspicion, known.failure, lent=lent)
             own = spread(own, partial(loads_anew, trial.entered, failing))
             try:
                 self._seek(trial, known, numbered(itertools.chain(proposed(sources, request.proposed), own), 0))
             except WorkersLost:
-                if not self._found:
+                if not self._ledger.found:
                     raise
             self._report()
         return self._result()
@@ -140,7 +132,7 @@ class _Search:
         first = self._noted(itertools.islice(proposals, COMPOSE_AFTER))
         begun = time.monotonic()
         left = self._walk(trial, first, related, begun + COMPOSE_SHARE * (self._deadline - begun))
-        if not self._composed and not self._satisfied:
+        if not self._ledger.composed and not self._satisfied:
             self._compose(trial, known)
         second = self._noted(itertools.islice(proposals, SINGLES - COMPOSE_AFTER))
         self._walk(trial, itertools.chain(left, first, second), related)
@@ -148,8 +140,8 @@ class _Search:
         self._try_waiting(trial, related)
         settled = self._try_late(trial, related)
         self._exhausted = False
-        if ended and not self._worthy():
-            further = itertools.chain(pairs(self._singles, self._marks, len(self._singles)), proposals)
+        if ended and not self._ledger.worthy():
+            further = itertools.chain(pairs(self._singles, self._ledger.marks, len(self._singles)), proposals)
             self._walk(trial, numbered(further, len(self._singles)), related)
             self._try_waiting(trial, related)
             self._exhausted = self._exhausted and settled and not self._dear and time.monotonic() < self._deadline
@@ -158,22 +150,22 @@ class _Search:
         """Expressions found for what is missing, kept like any other candidate."""
         begun = time.monotonic()
         seconds = min(COMPOSE_SEC, COMPOSE_SHARE * (self._deadline - time.monotonic()))
-        for proposal in compositions(trial, known, seconds, COMPOSED, lambda: bool(self._worthy())):
-            self._trying_sec += time.monotonic() - begun
-            if time.monotonic() < self._deadline and len(self._worthy()) < ENOUGH:
-                self._keep(trial, replace(proposal, after=self._position), known.related)
+        for proposal in compositions(trial, known, seconds, COMPOSED, lambda: bool(self._ledger.worthy())):
+            self._ledger.trying_sec += time.monotonic() - begun
+            if time.monotonic() < self._deadline and len(self._ledger.worthy()) < ENOUGH:
+                self._keep(trial, replace(proposal, after=self._ledger.position), known.related)
             begun = time.monotonic()
-        self._tried += trial.composed
-        self._trying_sec += time.monotonic() - begun
-        self._composed = time.monotonic() < self._deadline
+        self._ledger.tried += trial.composed
+        self._ledger.trying_sec += time.monotonic() - begun
+        self._ledger.composed = time.monotonic() < self._deadline
 
     def _try_late(self, trial: Trial, related: Related) -> bool:
         """Those that were taken for endless once more, with patience: slow is not wrong. Whether all are settled."""
-        first = min((one.proposal.effort for one in self._found), default=len(self._singles))
+        first = min((one.proposal.effort for one in self._ledger.found), default=len(self._singles))
         last = min(len(self._singles), first + LINGER)
-        late = [at for at, mark in sorted(self._marks.items()) if mark == LATE and at < last]
+        late = [at for at, mark in sorted(self._ledger.marks.items()) if mark == LATE and at < last]
         slow = self._try_slow(trial, related, late[:MAX_LATE], PATIENCE, self._deadline)
-        if self._worthy():
+        if self._ledger.worthy():
             return not slow
         until = time.monotonic() + SLOW_SHARE * (self._deadline - time.monotonic())
         left = self._try_slow(trial, related, slow[:MAX_SLOW], MOST_PATIENCE, until)
@@ -185,7 +177,7 @@ class _Search:
         """Keep what passes with this much patience; those that did not end within it, or within the time."""
         left: list[int] = []
         for batch in (late[at : at + LATE_BATCH] for at in range(0, len(late), LATE_BATCH)):
-            over = time.monotonic() >= until or len(self._found) >= ENOUGH
+            over = time.monotonic() >= until or len(self._ledger.found) >= ENOUGH
             jobs = [] if over else [job_of(self._singles[at], related, everything=False) for at in batch]
             outcomes = {at: ruling.outcome for at, ruling in trial.judge(jobs, patience).items()}
             for at in batch:
@@ -206,7 +198,7 @@ class _Search:
 
     def _try_waiting(self, trial: Trial, related: Related) -> None:
         """What was put off, as far as the search would have come to it."""
-        until = min(self._deadline, time.monotonic() + LINGER_SEC) if self._worthy() else self._deadline
+        until = min(self._deadline, time.monotonic() + LINGER_SEC) if self._ledger.worthy() else self._deadline
         while self._dear and time.monotonic() < until:
             some = self._dear.next(COLD_JOBS)
             self._try_dear(trial, related, [one for one in some if not self._enough(one)])
@@ -217,19 +209,15 @@ class _Search:
         jobs = [replace(job_of(proposal, related, everything=False), unit=None) for proposal in dear]
         rulings = trial.judge(jobs) if jobs else {}
         took = time.monotonic() - begun
-        self._count(rulings, took)
+        self._ledger.count(rulings, took)
         for proposal in dear:
             ruling = rulings.get(proposal.position)
             hopeful = ruling is not None and ruling.outcome == "passed" and not self._enough(proposal)
             if ruling is None or (hopeful and not self._keep(trial, proposal, related)):
                 self._dear.add(proposal)
             elif proposal.position < len(self._singles):
-                self._marks[proposal.position] = self._mark(ruling)
+                self._ledger.marks[proposal.position] = self._mark(ruling)
         return took
-
-    def _count(self, rulings: Mapping[int, Ruling], seconds: float) -> None:
-        self._tried += sum(ruling.outcome != "cold" for ruling in rulings.values())
-        self._trying_sec += seconds
 
     def _noted(self, proposals: Iterator[Proposal]) -> Iterator[Proposal]:
         for proposal in proposals:
@@ -271,16 +259,16 @@ class _Search:
             following = self._pop(proposals, size, flight)
             rulings = trial.finish(flight, anew=False)
             took = time.monotonic() - begun
-            self._count(rulings, took)
+            self._ledger.count(rulings, took)
             unsettled = self._settle(trial, batch, rulings, related)
             self._tick()
             if unsettled:
                 return unsettled
             took += self._try_dear(trial, related, self._due(batch, rulings))
-            worthy_since = min(worthy_since, begun) if self._worthy() else math.inf
+            worthy_since = min(worthy_since, begun) if self._ledger.worthy() else math.inf
             stop = min(last, worthy_since + max(LINGER_SEC, worthy_since - self._started))
             if took < BATCH_SEC / 2:
-                size = min(BATCHES[1], size * 2)
+                size = min(BATCHES[1], size * (2 if took > BATCH_SEC / 8 else 4))
             elif took > BATCH_SEC:
                 size = max(BATCHES[0], size // 2)
             batch = following
@@ -290,7 +278,7 @@ class _Search:
     def _from_position(self, proposals: Iterator[Proposal]) -> Iterator[Proposal]:
         """Without those that were tried before the search was interrupted."""
         for proposal in proposals:
-            if proposal.position >= self._position or self._marks.get(proposal.position) == DEAR:
+            if proposal.position >= self._ledger.position or self._ledger.marks.get(proposal.position) == DEAR:
                 yield proposal
             else:
                 self._tick()
@@ -302,7 +290,7 @@ class _Search:
 
         Gives back what time did not allow to judge.
         """
-        self._marks.update({at: self._mark(one) for at, one in rulings.items() if at < len(self._singles)})
+        self._ledger.marks.update({at: self._mark(one) for at, one in rulings.items() if at < len(self._singles)})
         enough = False
         for at, proposal in enumerate(batch):
             ruling = rulings.get(proposal.position)
@@ -314,7 +302,7 @@ class _Search:
                     return batch[at:]
             elif ruling.outcome == "cold":
                 self._dear.add(proposal)
-            self._position = max(self._position, proposal.position + 1)
+            self._ledger.position = max(self._ledger.position, proposal.position + 1)
             if ruling.outcome == "passed":
                 self._report()
         self._satisfied = self._satisfied or self._enough(batch[-1])
@@ -322,18 +310,13 @@ class _Search:
 
     def _enough(self, proposal: Proposal) -> bool:
         """Whether the search would have ended before it came to this candidate."""
-        worthy = self._worthy()
+        worthy = self._ledger.worthy()
         if not worthy:
-            return len(self._found) >= 4 * ENOUGH
+            return len(self._ledger.found) >= 4 * ENOUGH
         first = min(one.proposal.effort for one in worthy)
         best = max(doubted(one.proposal) for one in worthy)
         lingered = proposal.position > first + max(LINGER, first)
         return lingered or len(worthy) >= ENOUGH or proposal.score < FAR_BELOW * best
-
-    def _worthy(self) -> list[Plausible]:
-        """What the search may end with: repairs that can be trusted, else those that are likely right all the same."""
-        trusted = [one for one in self._found if one.trusted]
-        return trusted or [ranked.one for ranked in rank(self._found) if ranked.confidence >= SURE]
 
     def _pop(self, proposals: Iterator[Proposal], size: int, flight: Flight | None = None) -> list[Proposal]:
         """The next proposals. They are made while others are tried, so that neither waits for the other."""
@@ -371,19 +354,16 @@ class _Search:
         """A candidate is kept if it also passes alone, on every test there is time for. False if there was no time."""
         job = job_of(proposal, related, everything=True)
         content = job.content
-        if content is None or content in self._request.refused or self._has(proposal.source.path, content):
+        if content is None or content in self._request.refused or self._ledger.has(proposal.source.path, content):
             return True
         ruling = trial.judge([job], patience).get(proposal.position)
         if ruling is not None and ruling.outcome == "passed":
             mended = self._mended(trial, job)
             evidence = trial.weigh(job_of(proposal, related, everything=False), promises(proposal))
-            self._found.append(
+            self._ledger.found.append(
                 Plausible(proposal, content, related.witnesses(proposal), mended, evidence, related.ground)
             )
         return ruling is not None
-
-    def _has(self, path: str, content: bytes) -> bool:
-        return any(one.patched == content and one.proposal.source.path == path for one in self._found)
 
     def _mended(self, trial: Trial, job: Job) -> int:
         """How many of the other failing tests the candidate makes pass, too."""
@@ -391,37 +371,7 @@ class _Search:
         jobs = [replace(job, number=number, selection=one) for number, one in enumerate(selections)]
         return sum(ruling.outcome == "passed" for ruling in trial.judge(jobs, PATIENCE).values()) if jobs else 0
 
-    # --- what survives ----------------------------------------------------------------------------------------
-
-    def _resume(self, known: Known, targets: Sequence[str]) -> None:
-        """Continue from the recorded position if everything that the order depends on is the same."""
-        self._digest = order_digest(known, targets, self._request.proposed)
-        state = self._request.state
-        if state.get("digest") != self._digest:
-            return
-        position, kept = state.get("position"), state.get("plausible")
-        self._position = position if isinstance(position, int) else 0
-        marks = state.get("marks")
-        self._marks = recall(marks) if isinstance(marks, str) else {}
-        tried, trying_sec = state.get("tried"), state.get("trying_sec")
-        self._tried = tried if isinstance(tried, int) else 0
-        self._trying_sec = trying_sec if isinstance(trying_sec, float) else 0.0
-        self._composed = state.get("composed") is True
-        for row in kept if isinstance(kept, list) else []:
-            found = revive(row, known.sources)
-            if found is not None and found.patched not in self._request.refused:
-                self._found.append(found)
-
-    def _state(self) -> JsonObject:
-        return {
-            "digest": self._digest,
-            "position": self._position,
-            "tried": self._tried,
-            "trying_sec": self._trying_sec,
-            "composed": self._composed,
-            "plausible": [remember(one) for one in self._found],
-            "marks": remember_marks(self._marks),
-        }
+    # --- what is told -----------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         if time.monotonic() - self._reported >= REPORT_SEC:
@@ -429,30 +379,30 @@ class _Search:
 
     def _report(self) -> None:
         self._reported = time.monotonic()
-        if self._best[0] != len(self._found):
-            self._best = len(self._found), explain(rank(self._found)[0].one.proposal)
+        if self._best[0] != len(self._ledger.found):
+            self._best = len(self._ledger.found), explain(rank(self._ledger.found)[0].one.proposal)
         self._request.on_progress(
             Progress(
-                position=self._position,
-                tried=self._tried,
-                plausible=len(self._found),
-                per_sec=round(self._tried / max(1e-6, self._trying_sec), 1),
+                position=self._ledger.position,
+                tried=self._ledger.tried,
+                plausible=len(self._ledger.found),
+                per_sec=round(self._ledger.tried / max(1e-6, self._ledger.trying_sec), 1),
                 left_sec=round(max(0.0, self._deadline - self._reported), 1),
                 best=self._best[1],
                 phase=self._phase,
-                state=self._state() if self._digest else self._request.state,
+                state=self._ledger.state() if self._ledger.digest else self._request.state,
             )
         )
 
     def _result(self, reason: str = "") -> SearchResult:
-        ordered = rank(self._found)
+        ordered = rank(self._ledger.found)
         if not reason and not ordered:
             reason = "no template gives a repair" if self._exhausted else "the time was used up"
         return SearchResult(
             candidates=tuple(offered(*ranked) for ranked in ordered),
-            tried=self._tried,
+            tried=self._ledger.tried,
             exhausted=self._exhausted,
             seconds=time.monotonic() - self._started,
-            trying_sec=self._trying_sec,
+            trying_sec=self._ledger.trying_sec,
             reason=reason,
         )
