@@ -187,7 +187,7 @@ class _Unlucky(_Search):
     finds = True
 
     def _seek(self, trial: Trial, *_: object) -> None:
-        self._found = [plausible_of(0, Evidence())] if self.finds else []
+        self._ledger.found = [plausible_of(0, Evidence())] if self.finds else []
         while True:
             trial._lose(WorkerLost("it ended"))
 
