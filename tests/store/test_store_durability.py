@@ -202,8 +202,10 @@ def test_what_is_not_a_database_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(CodePilotError) as directory:
         Store.open(tmp_path)
     assert directory.value.kind is FailureKind.STORE_UNAVAILABLE
-    with pytest.raises(CodePilotError, match="does not name a store"):
-        Store.open("nosuch://engine/x")
+    for other in ("nosuch://engine/x", "mysql://engine/x"):
+        with pytest.raises(CodePilotError, match="does not name a store") as unknown:
+            Store.open(other)
+        assert "postgresql://" in unknown.value.failure.next_action
     with pytest.raises(CodePilotError, match="in memory"):
         Store.open("sqlite://")
 

@@ -266,6 +266,8 @@ def _url(url_or_path: str | Path) -> URL:
         if url.drivername == "postgresql":
             url = url.set(drivername="postgresql+psycopg")
         url.get_dialect()
+        if url.get_backend_name() not in ("sqlite", "postgresql"):
+            raise ArgumentError("only SQLite and PostgreSQL are known")
     except (ArgumentError, NoSuchModuleError) as error:
         scheme = url_or_path.partition("://")[0]
         raise CodePilotError(
