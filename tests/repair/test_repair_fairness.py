@@ -324,6 +324,12 @@ ODD_IMPORTS = {
         "        return 9\n    return 3\n",
         IMPORTING.format(fixture="", before="", after="    assert front.total(1, back.first()) == 4\n"),
     ),
+    "what nobody can look into": (
+        "THREE = 3\n",
+        "import sys\nimport types\n\nfrom app import front\n\n\ndef test_front():\n"
+        "    if 'hidden' not in sys.modules:\n        sys.modules['hidden'] = types.ModuleType('hidden')\n"
+        "        sys.modules['hidden'].__file__ = 'app/back.py'\n    assert front.total(1, 3) == 4\n",
+    ),
     "what it has written": (
         "",
         "import pathlib\n\nfrom app import front\n\n\ndef test_front():\n"
@@ -349,6 +355,7 @@ def test_what_the_tests_import_is_as_they_would_have_it(bench: Open, how: str) -
     jobs = [job_of(project, "app/front.py", *change, Selection(targets), at) for at, change in enumerate(changes)]
     with trial_of(project, places=1) as trial:
         trial.start()
-        trial.trace(project.baseline.collected, alone=targets)
+        traces = trial.trace(project.baseline.collected, alone=targets)
         found = trial.judge(jobs)
+    assert [trace.outcome for trace in traces] == ["failed"]
     assert [found[at].outcome for at in range(4)] == ["failed", "passed", "failed", "passed"]
