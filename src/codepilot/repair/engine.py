@@ -17,7 +17,7 @@ from codepilot.repair.ledger import Ledger
 from codepilot.repair.localise import TestTrace, localise
 from codepilot.repair.pairs import CRASHED, DEAR, FURTHER, LATE, PLAIN, pairs
 from codepilot.repair.patience import Dear, numbered, spread
-from codepilot.repair.proposed import TEMPLATE, proposed
+from codepilot.repair.proposed import PROPOSED, proposed
 from codepilot.repair.protocol import Progress, SearchRequest, SearchResult
 from codepilot.repair.rank import Plausible, doubted, explain, rank
 from codepilot.repair.recency import newest_first
@@ -192,7 +192,7 @@ class _Search:
     def _due(self, batch: Sequence[Proposal], rulings: Mapping[int, Ruling]) -> list[Proposal]:
         """What is loaded anew before more is tried: what others proposed; all, where little else can be tried."""
         cold = [one for one in batch if rulings[one.position].outcome == "cold"]
-        if 2 * len(cold) > len(batch) or any(one.edit.template == TEMPLATE for one in cold):
+        if 2 * len(cold) > len(batch) or any(one.edit.template == PROPOSED for one in cold):
             return self._dear.next(len(self._dear))
         return self._dear.due(len(batch))
 

@@ -8,7 +8,7 @@ from codepilot.repair.heap import Proposal
 from codepilot.repair.priors import PRIORS
 from codepilot.repair.source import Edit, Source
 
-TEMPLATE = "proposed"
+PROPOSED = "proposed"
 _SCORE = max(PRIORS.values())
 
 
@@ -35,5 +35,5 @@ def difference(source: Source, content: bytes) -> Edit | None:
     shorter = min(len(old), len(new))
     head = next((at for at in range(shorter) if old[at] != new[at]), shorter)
     tail = next((at for at in range(shorter - head) if old[-1 - at] != new[-1 - at]), shorter - head)
-    edit = Edit(head, len(old) - tail, new[head : len(new) - tail], TEMPLATE)
+    edit = Edit(head, len(old) - tail, new[head : len(new) - tail], PROPOSED)
     return edit if source.apply(edit) == content else None
