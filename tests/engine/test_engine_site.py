@@ -16,7 +16,7 @@ from codepilot.engine import House, Request, cancel, make_task, submit
 from codepilot.engine.garbage import sweep
 from codepilot.engine.settings import load_settings, make_budget
 from codepilot.engine.site import Site, _within
-from codepilot.engine.workplace import Workplace
+from codepilot.engine.workplace import Workplace, remove_workplaces
 
 
 @pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "link/secret", "a/../../secret"])
@@ -89,6 +89,15 @@ def test_a_sweep_removes_what_is_over_and_leaves_what_is_in_use(house: House, ch
     sweep(house)
     assert list(house.home.workspaces.iterdir()) == list(house.home.locks.glob("*.workplace")) == []
     assert not half_made.exists()
+
+
+def test_a_workspace_whose_lock_file_is_gone_is_removed_with_its_parts(house: House) -> None:
+    removed: list[str] = []
+    remove_workplaces(house.home, "r-none", removed.append)
+    assert removed == list(house.home.locks.glob("r-none*")) == []
+    (house.home.workspaces / "r-old-proof").mkdir(parents=True)
+    remove_workplaces(house.home, "r-old", removed.append)
+    assert removed == ["r-old", "r-old-base", "r-old-proof"]
 
 
 def test_the_past_of_the_base_is_asked_where_its_checkout_is(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import signal
 import stat
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -29,7 +30,7 @@ from codepilot.core.events import (
     TurnStarted,
 )
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
-from codepilot.telemetry import RunLog, rfc3339
+from codepilot.telemetry import Redactor, RunLog, rfc3339
 
 AT = 1_760_538_181_123_456
 
@@ -66,7 +67,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_line_has_the_mandatory_fields(path: Path) -> None:
-    log = RunLog(path, "r-1")
+    log = RunLog(path)
     done = turn(3, tool="apply_patch", exit_code=0, duration_ms=312)
     log.write([*a_run(2), done])
     log.close()
@@ -88,7 +89,7 @@ def test_a_line_has_the_mandatory_fields(path: Path) -> None:
 
 
 def test_a_tool_is_named_by_the_action_too(path: Path) -> None:
-    log = RunLog(path, "r-1")
+    log = RunLog(path)
     log.write(
         [
             event(1, EventType.TURN_STARTED, TurnStarted(turn=1, action={"tool": "read_file"})),
@@ -121,7 +122,7 @@ def test_a_tool_is_named_by_the_action_too(path: Path) -> None:
     ],
 )
 def test_the_level_says_how_bad_it_is(path: Path, kind: EventType, data: Contract, level: str) -> None:
-    log = RunLog(path, "r-1")
+    log = RunLog(path)
     log.write([event(1, kind, data)])
     log.close()
     assert lines(path)[0]["level"] == level
@@ -134,12 +135,12 @@ def test_a_torn_log_is_repaired_and_caught_up(
 ) -> None:
     path = tmp_path_factory.mktemp("log") / "r-1.jsonl"
     events = a_run(length)
-    log = RunLog(path, "r-1")
+    log = RunLog(path)
     log.write(events)
     log.close()
     whole = path.read_bytes()
     path.write_bytes(whole[: max(0, len(whole) - cut)] + junk)
-    again = RunLog(path, "r-1")
+    again = RunLog(path)
     assert again.last_seq <= length
     again.catch_up(events)
     again.catch_up(events)
@@ -150,14 +151,30 @@ def test_a_torn_log_is_repaired_and_caught_up(
     assert lines(path)[-1]["role"] == "IMPLEMENT"
 
 
+@settings(max_examples=60, deadline=None)
+@given(step=st.none() | st.text(max_size=8), name=st.text(max_size=8), said=st.text(max_size=40))
+def test_whatever_an_event_says_is_one_line_that_can_be_read(
+    tmp_path_factory: pytest.TempPathFactory, step: str | None, name: str, said: str
+) -> None:
+    path = tmp_path_factory.mktemp("log") / "r-1.jsonl"
+    told = turn(1, said=said).model_copy(update={"step_id": step, "run_id": name})
+    log = RunLog(path)
+    log.write([told, turn(2)])
+    log.close()
+    first, second = lines(path)
+    assert (first["stepId"], first["runId"]) == (step or None, name)
+    assert cast(dict[str, dict[str, str]], first["data"])["observation"]["said"] == said
+    assert second["seq"] == 2
+
+
 def test_nothing_is_written_twice(path: Path) -> None:
     events = a_run(6)
-    log = RunLog(path, "r-1")
+    log = RunLog(path)
     log.write(events[:4])
     log.write(events[2:5])
     log.write([])
     log.close()
-    resumed = RunLog(path, "r-1")
+    resumed = RunLog(path)
     assert resumed.last_seq == 5
     resumed.write([events[5]])
     resumed.close()
@@ -168,12 +185,13 @@ def test_nothing_is_written_twice(path: Path) -> None:
 def test_events_of_another_process_are_written_in_their_place(path: Path) -> None:
     events = a_run(8)
 
-    def missing(after: int) -> Sequence[Event]:
-        return events[after:]
+    def missing(after: int, before: int) -> Sequence[Event]:
+        return events[after : before - 1]
 
-    log = RunLog(path, "r-1", missing=missing)
+    log = RunLog(path, missing=missing)
     log.write(events[:3])
     log.write(events[6:7])
+    log.write(events[7:])
     log.close()
     assert seqs(path) == list(range(1, 9))
 
@@ -181,18 +199,18 @@ def test_events_of_another_process_are_written_in_their_place(path: Path) -> Non
 def test_a_very_long_last_line_is_found(path: Path) -> None:
     """The tail is read in blocks; a line longer than a block is still one line."""
     path.parent.mkdir(parents=True)
-    log = RunLog(path, "r-1")
+    log = RunLog(path)
     log.write(a_run(3))
     log.close()
     path.write_bytes(path.read_bytes() + b"x" * 300_000)
-    again = RunLog(path, "r-1")
+    again = RunLog(path)
     assert again.last_seq == 3
     again.close()
     assert seqs(path) == [1, 2, 3]
 
 
 def test_data_is_bounded(path: Path) -> None:
-    log = RunLog(path, "r-1")
+    log = RunLog(path)
     deep: object = "end"
     for _ in range(50):
         deep = [deep]
@@ -208,7 +226,7 @@ def test_data_is_bounded(path: Path) -> None:
 
 def test_secrets_do_not_reach_the_log(path: Path) -> None:
     mine = "correct-horse-battery-staple"
-    log = RunLog(path, "r-1", environ={"MY_SERVICE_TOKEN": mine, "HOME": "/home/me", "SHORT_KEY": "abc"})
+    log = RunLog(path, Redactor({"MY_SERVICE_TOKEN": mine, "HOME": "/home/me", "SHORT_KEY": "abc"}))
     key = "sk-ant-" + "a1B2" * 10
     log.write([turn(1, stdout=f"abc {mine} {key}", **{f"key {mine}": "/home/me"}), turn(2, s="x" * 1_990 + " " + key)])
     log.close()
@@ -221,7 +239,7 @@ def test_secrets_do_not_reach_the_log(path: Path) -> None:
 
 
 def test_a_full_disk_is_said_and_leaves_whole_lines(path: Path) -> None:
-    log = RunLog(path, "r-1")
+    log = RunLog(path)
     log.write(a_run(3))
     before = path.read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -243,7 +261,7 @@ def test_a_full_disk_is_said_and_leaves_whole_lines(path: Path) -> None:
 def test_a_log_that_cannot_be_opened_says_so(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("in the way")
     with pytest.raises(CodePilotError) as refused:
-        RunLog(tmp_path / "logs" / "r-1.jsonl", "r-1")
+        RunLog(tmp_path / "logs" / "r-1.jsonl")
     assert refused.value.kind is FailureKind.STORE_UNAVAILABLE
 
 

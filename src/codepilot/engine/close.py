@@ -16,11 +16,23 @@ from codepilot.telemetry import RunLog, figures
 from codepilot.verify import Report, report, write_record
 
 
+def begin_log(house: House, run_id: str) -> RunLog:
+    """The run's log file; what it lacks is filled in as later events are met."""
+
+    def between(after: int, before: int) -> list[Event]:
+        return house.store.events(run_id, after, limit=before - after - 1)
+
+    log = RunLog(house.home.logs / f"{run_id}.jsonl", house.redact, between)
+    if log.last_seq > 0:
+        log.catch_up(house.store.events(run_id))
+    return log
+
+
 def open_log(house: House, run_id: str) -> RunLog:
-    """The run's log file, brought up to date; events of other processes are filled in as they are met."""
-    store, path = house.store, house.home.logs / f"{run_id}.jsonl"
-    log = RunLog(path, run_id, os.environ, missing=lambda after: store.events(run_id, after))
-    log.catch_up(store.events(run_id))
+    """The run's log file, brought up to date."""
+    log = begin_log(house, run_id)
+    if log.last_seq == 0:
+        log.catch_up(house.store.events(run_id))
     return log
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from codepilot.engine.proposing import without_test
 from codepilot.engine.site import Site
 from codepilot.engine.work import Work
 from codepilot.repair import Strength, measure_strength
-from codepilot.telemetry import Redactor, rfc3339, timeline, transcript
+from codepilot.telemetry import rfc3339, timeline, transcript
 from codepilot.verify import (
     REGRESSION_TEST,
     VALIDATED,
@@ -171,7 +170,7 @@ def _hand_over(work: Work, site: Site, baseline: Baseline, proposal: PatchPropos
         patch=work.artifacts.get(proposal.diff),
         base_diff=_base_diff(site),
         report=report_json(document),
-        transcript=Redactor(os.environ)(transcript(events).decode()).encode(),
+        transcript=work.house.redact(transcript(events).decode()).encode(),
         timeline=timeline(done, events),
         provenance=_provenance(work, site, baseline, proposal, rfc3339(events[-1].at)),
     )

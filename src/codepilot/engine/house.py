@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
 
 from codepilot.store import Artifacts, Home, Store, open_artifacts
 from codepilot.store.queue import LEASE, Lease
+from codepilot.telemetry import Redactor
 
 STORE_VARIABLE = "CODEPILOT_STORE"
 ARTIFACTS_VARIABLE = "CODEPILOT_ARTIFACTS"
@@ -33,6 +36,11 @@ class House:
     def shared(self) -> bool:
         """Whether workers on other machines may go on with what is begun here."""
         return self.store.shared
+
+    @cached_property
+    def redact(self) -> Redactor:
+        """Takes the secrets of this process out of what is written where people look."""
+        return Redactor(os.environ)
 
     def close(self) -> None:
         self.store.close()

@@ -20,7 +20,7 @@ from codepilot.core.events import TERMINAL, WAITING, Event, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Run, evolve
 from codepilot.core.task import TaskSpec
-from codepilot.engine.close import close_run, leave_record, open_log
+from codepilot.engine.close import begin_log, close_run, leave_record
 from codepilot.engine.heart import Heart
 from codepilot.engine.house import House
 from codepilot.engine.measures import count
@@ -114,15 +114,15 @@ class Worker:
         """Do one step; what is to be done next, or how it left the run, as far as that is known."""
         claim, run = start.claim, start.run
 
-        def publish(events: Sequence[Event]) -> None:
-            log.write(events)
+        def publish(events: Sequence[Event], enter: Callable[[Sequence[Event]], None] = log.write) -> None:
+            enter(events)
             count(run, events)
             for event in events:
                 self._listen(event)
 
         following: Start | Run | None = None
         try:
-            publish(start.events)
+            publish(start.events, log.hold)
             if (may_not := decide_start(run)) is not None:
                 outcome: Outcome = Failed(may_not)
             else:
@@ -135,7 +135,7 @@ class Worker:
                 )
             if isinstance(following, Start):
                 self._take_in_hand(following)
-            publish(events)
+            publish(events, log.hold)
             if following is None and events and events[0].seq == run.last_seq + 1:
                 following = reduce(evolve, events, run)
         except LostLease as lost:
@@ -173,24 +173,23 @@ class Worker:
 
 
 class _LateLog:
-    """The run's log file, opened for the second lot of events: a step that starts does not wait for it."""
+    """The run's log file. That steps end and start is written with what comes next: many lines at once cost little."""
 
     def __init__(self, house: House, run_id: str) -> None:
         self._house = house
         self._run_id = run_id
         self._log: RunLog | None = None
-        self._begun = False
+        self._held: list[Event] = []
+
+    def hold(self, events: Sequence[Event]) -> None:
+        """Events to be written before long, by `close` at the latest."""
+        self._held += events
 
     def write(self, events: Sequence[Event]) -> None:
-        if self._log is None and not self._begun:
-            self._begun = True
-            return
-        self._open().write(events)
-
-    def _open(self) -> RunLog:
         if self._log is None:
-            self._log = open_log(self._house, self._run_id)
-        return self._log
+            self._log = begin_log(self._house, self._run_id)
+        self._log.write([*self._held, *events])
+        self._held.clear()
 
     @property
     def last_seq(self) -> int:
@@ -198,8 +197,10 @@ class _LateLog:
         return self._log.last_seq if self._log is not None else 0
 
     def close(self) -> None:
-        if self._begun:
-            self._open().close()
+        if self._held:
+            self.write(())
+        if self._log is not None:
+            self._log.close()
 
 
 def _fields(claim: Claim) -> dict[str, object]:

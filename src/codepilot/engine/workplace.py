@@ -71,8 +71,10 @@ class Workplace:
 
 def workplaces(home: Home, run_id: str) -> list[str]:
     """The run's workspaces in this home, in use or not."""
-    made = {path.name.removesuffix(_SUFFIX) for path in home.locks.iterdir() if path.name.endswith(_SUFFIX)}
-    return sorted(name for name in {run_id, *made} if name.startswith(run_id) and run_of(name) == run_id)
+    made = {path.name.removesuffix(_SUFFIX) for path in home.locks.iterdir() if path.name.startswith(run_id)}
+    if any((home.workspaces / workspace).exists() for workspace in _parts(run_id)):
+        made.add(run_id)
+    return sorted(name for name in made if run_of(name) == run_id)
 
 
 def remove_workplaces(home: Home, run_id: str, remove: Callable[[str], None]) -> None:
@@ -80,9 +82,14 @@ def remove_workplaces(home: Home, run_id: str, remove: Callable[[str], None]) ->
     for name in workplaces(home, run_id):
         place = Workplace._try(home, name)
         if place is not None:
-            for workspace in (name, f"{name}-base", f"{name}-proof"):
+            for workspace in _parts(name):
                 remove(workspace)
             place.remove()
+
+
+def _parts(name: str) -> tuple[str, str, str]:
+    """What a workspace consists of."""
+    return name, f"{name}-base", f"{name}-proof"
 
 
 def run_of(workspace: str) -> str:

@@ -20,36 +20,45 @@ class Gate:
         self._path = path
         self._patience_sec = patience_sec
         self._threads = threading.Lock()
+        self._file = -1
 
     @contextmanager
     def hold(self) -> Iterator[None]:
         if not self._threads.acquire(timeout=self._patience_sec):
             raise self._closed("a thread of this process")
         try:
-            with disk_faults(FailureKind.STORE_UNAVAILABLE, f"Opening {self._path}"):
-                held = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock()
             try:
-                self._lock(held)
-                try:
-                    yield
-                finally:
-                    fcntl.flock(held, fcntl.LOCK_UN)
+                yield
             finally:
-                os.close(held)
+                fcntl.flock(self._file, fcntl.LOCK_UN)
         finally:
             self._threads.release()
 
-    def _lock(self, held: int) -> None:
+    def close(self) -> None:
+        """Let go of the lock file once nobody here holds it. Whoever does so later opens it again."""
+        with self._threads:
+            self._drop_file()
+
+    def _drop_file(self) -> None:
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
+    def _lock(self) -> None:
+        if self._file < 0:
+            with disk_faults(FailureKind.STORE_UNAVAILABLE, f"Opening {self._path}"):
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self._wait(held)
+            self._wait(self._file)
 
     def _wait(self, held: int) -> None:
         """Wait in the kernel's queue, but not for ever behind a process that was stopped.
 
-        After a timeout the caller closes `held`; the waiting thread then gets the lock of a file nobody has
-        open, which frees it at once.
+        After a timeout `held` is closed; the waiting thread then gets the lock of a file nobody has open, which frees
+        it at once.
         """
         got = threading.Event()
 
@@ -59,6 +68,7 @@ class Gate:
 
         threading.Thread(target=wait, name="store-gate", daemon=True).start()
         if not got.wait(self._patience_sec):
+            self._drop_file()
             raise self._closed("another process")
 
     def _closed(self, holder: str) -> CodePilotError:

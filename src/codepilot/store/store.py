@@ -25,7 +25,7 @@ from codepilot.store.rebuild import rebuild_run
 from codepilot.store.records import no_run, read_event, read_run_row, read_step_row
 from codepilot.store.rows import ApprovalRow, Claim, Lock, LostLease, RunRow, Start, StepRow, WorkspaceRow
 from codepilot.store.schema import approvals, artifacts, events, runs, steps, workspaces
-from codepilot.store.statements import SELECT_DUE, SELECT_EVENTS, SELECT_HELD
+from codepilot.store.statements import SELECT_DUE, SELECT_EVENTS, SELECT_HELD, SELECT_SOME_EVENTS
 from codepilot.store.tries import Tried, twice
 from codepilot.telemetry import Figures, figures, now_us
 
@@ -221,9 +221,10 @@ class Store:
 
     def events(self, run_id: str, after: int = 0, step_id: str | None = None, limit: int | None = None) -> list[Event]:
         """The run's events in order, those after `after`; only one step's if `step_id` is given."""
-        if step_id is None and limit is None:
-            whole = {"in_run": run_id, "in_after": after}
-            return self._ask(lambda connection: [read_event(row) for row in SELECT_EVENTS.rows(connection, whole)])
+        if step_id is None:
+            prepared = SELECT_EVENTS if limit is None else SELECT_SOME_EVENTS
+            asked = {"in_run": run_id, "in_after": after, "in_limit": limit}
+            return self._ask(lambda connection: [read_event(row) for row in prepared.rows(connection, asked)])
         wanted = select(events).where(events.c.run_id == run_id, events.c.seq > after).order_by(events.c.seq)
         if step_id is not None:
             queued = select(func.min(steps.c.queued_seq)).where(steps.c.run_id == run_id, steps.c.step_id == step_id)

@@ -14,8 +14,12 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-@lru_cache(maxsize=16)
 def rfc3339(us: int) -> str:
     """`us` as RFC 3339 with milliseconds, e.g. `2025-10-15T14:23:01.123Z`."""
-    moment = _EPOCH + timedelta(microseconds=us)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    second, rest = divmod(us, 1_000_000)
+    return f"{_second(second)}.{rest // 1000:03d}Z"
+
+
+@lru_cache(maxsize=16)
+def _second(second: int) -> str:
+    return (_EPOCH + timedelta(seconds=second)).isoformat().removesuffix("+00:00")

@@ -6,7 +6,8 @@ import errno
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from json.encoder import encode_basestring as _quoted
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +17,7 @@ from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.events import Event, EventType, RunFinished, State, StepFailed, StepQueued
 from codepilot.core.failures import CodePilotError, FailureKind, Origin
 from codepilot.telemetry.clock import rfc3339
-from codepilot.telemetry.redact import Redactor
+from codepilot.telemetry.redact import redact
 
 TEXT_LIMIT = 2_000
 ITEMS_LIMIT = 50
@@ -29,6 +30,7 @@ _FACT_NAMES = ("tool", "skill", "exit_code", "duration_ms", "duration_sec")
 _FACT_PLACES = ("action", "observation", "result")
 _FACTS = frozenset({*_FACT_NAMES, *_FACT_PLACES})
 _WARNINGS = frozenset({EventType.GUARDRAIL_BLOCKED, EventType.BUDGET_WARNED, EventType.RUN_BLOCKED})
+_NOT_MERE_INFORMATION = _WARNINGS | {EventType.STEP_FAILED, EventType.RUN_FINISHED}
 
 
 class LogLine(Contract):
@@ -51,26 +53,23 @@ class LogLine(Contract):
 class RunLog:
     """The log file of one run. Each event is written once, in order, whatever happened to the process before.
 
-    `missing` returns the run's events after a given place; with it, events that another process recorded
+    `missing` returns the run's events between two places; with it, events that another process recorded
     (a request to pause, say) are written in their place too.
     """
 
     def __init__(
         self,
         path: Path,
-        run_id: str,
-        environ: Mapping[str, str] | None = None,
-        missing: Callable[[int], Sequence[Event]] | None = None,
+        redact: Callable[[str], str] = redact,
+        missing: Callable[[int, int], Sequence[Event]] | None = None,
     ) -> None:
         self._path = path
-        self._run_id = run_id
-        self._redact = Redactor(environ)
+        self._redact = redact
         self._missing = missing
         self._roles: dict[str, State] = {}
         self._guard = threading.Lock()
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._file = _opened(path)
         except OSError as error:
             raise self._fault(error) from error
         self._last_seq = self._repair()
@@ -85,10 +84,10 @@ class RunLog:
         with self._guard:
             fresh = [event for event in events if event.seq > self._last_seq]
             if fresh and fresh[0].seq > self._last_seq + 1 and self._missing is not None:
-                fresh = [event for event in self._missing(self._last_seq) if event.seq > self._last_seq]
+                fresh = [*self._missing(self._last_seq, fresh[0].seq), *fresh]
             self._learn(fresh)
             if fresh:
-                self._append("".join(f"{self._line(event)}\n" for event in fresh).encode())
+                self._append(self._lines(fresh))
                 self._last_seq = fresh[-1].seq
 
     def catch_up(self, events: Sequence[Event]) -> None:
@@ -103,27 +102,31 @@ class RunLog:
                 os.close(self._file)
                 self._file = -1
 
-    def _line(self, event: Event) -> str:
-        """A `LogLine`, written without making one: this is done for every event of every run."""
-        role = self._roles.get(event.step_id or "")
-        line = {
-            "ts": rfc3339(event.at),
-            "level": _level(event),
-            "runId": event.run_id,
-            "stepId": event.step_id,
-            "role": str(role) if role else None,
-            "attempt": event.attempt,
-            "event": str(event.type),
-            "seq": event.seq,
-            **_facts(event),
-        }
-        return f'{_JSON.encode(line)[:-1]},"data":{self._data(event)}}}'
+    def _lines(self, events: Sequence[Event]) -> bytes:
+        """A `LogLine` each, written without making one: this is done for every event of every run."""
+        plain = [event.data.model_dump_json(by_alias=True) for event in events]
+        together = "\n".join(plain)
+        harmless = "\\" not in together and self._redact(together) == together
+        lines = []
+        for event, text in zip(events, plain, strict=True):
+            # What needs escapes could hide a secret in them.
+            data = text if harmless and len(text) <= TEXT_LIMIT else self._data(event)
+            lines.append(f'{self._head(event)},"data":{data}}}\n')
+        return "".join(lines).encode()
+
+    def _head(self, event: Event) -> str:
+        """The line up to its data."""
+        step, role = event.step_id, self._roles.get(event.step_id or "")
+        facts = _facts(event)
+        return (
+            f'{{"ts":"{rfc3339(event.at)}","level":"{_level(event)}","runId":{_quoted(event.run_id)},'
+            f'"stepId":{_quoted(step) if step else "null"},"role":{_quoted(role.value) if role else "null"},'
+            f'"attempt":{event.attempt},"event":"{event.type.value}","seq":{event.seq}'
+            f"{',' + _JSON.encode(facts)[1:-1] if facts else ''}"
+        )
 
     def _data(self, event: Event) -> str:
-        """Short and harmless data as they are. What needs escapes could hide a secret in them."""
-        text = event.data.model_dump_json(by_alias=True)
-        if len(text) <= TEXT_LIMIT and "\\" not in text and self._redact(text) == text:
-            return text
+        """What is long or may not be told, cut short and cleaned."""
         data = event.data.model_dump(mode="json", by_alias=True)
         bounded = {self._clip(name): self._bounded(value, 1) for name, value in data.items()}
         text = _JSON.encode(bounded)
@@ -169,6 +172,8 @@ class RunLog:
     def _repair(self) -> int:
         """Cut off what a crash left behind the last whole line; return that line's place."""
         end = os.fstat(self._file).st_size
+        if end == 0:
+            return 0
         tail, start = b"", end
         while start > 0:
             start = max(0, start - _TAIL_BLOCK)
@@ -196,6 +201,15 @@ class RunLog:
         return CodePilotError(kind, message, path=self._path)
 
 
+def _opened(path: Path) -> int:
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o600)
+    except FileNotFoundError:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return os.open(path, flags, 0o600)
+
+
 def _line_ends(tail: bytes) -> Iterable[int]:
     """Where the lines of `tail` end, last first."""
     stop = tail.rfind(b"\n")
@@ -212,6 +226,8 @@ def _parse(text: bytes) -> LogLine | None:
 
 
 def _level(event: Event) -> Literal["INFO", "WARN", "ERROR"]:
+    if event.type not in _NOT_MERE_INFORMATION:
+        return "INFO"
     match event.data:
         case StepFailed(failure=failure):
             return "ERROR" if failure.handling.origin is Origin.PLATFORM else "WARN"
