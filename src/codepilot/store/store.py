@@ -16,6 +16,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
 from codepilot.store.bell import Bell
 from codepilot.store.check import broken, check_run, read_log, some_runs
+from codepilot.store.convoy import Convoy
 from codepilot.store.database import Database
 from codepilot.store.faults import is_conflict, is_stale
 from codepilot.store.locks import LOCK_SEC, Locks
@@ -40,6 +41,7 @@ class Store:
     def __init__(self, database: Database, clock: Callable[[], int], lease: Lease) -> None:
         self._database = database
         self._log = Log(clock)
+        self._convoy = Convoy(database.write)
         self._liveness = database.liveness()
         self._locks = Locks(database, clock)
         self.queue = Queue(database, self._liveness, clock, lease)
@@ -323,14 +325,10 @@ class Store:
         self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]], known: Run | None, go_on: bool
     ) -> tuple[list[Event], Start | None]:
         def write(tried: Tried) -> tuple[list[Event], Start | None]:
-            if known is not None and self.shared and not tried.placed:
-                try:
-                    return self._commit_known(claim, decide(known), known, go_on, tried)
-                except CodePilotError as error:
-                    if not is_stale(error):
-                        raise
-                    tried.placed, tried.begun = [], None
-            with self._database.write(durable=True, rings=not go_on) as connection:
+            def work(connection: Connection) -> tuple[list[Event], Start | None]:
+                if known is not None and self.shared and not tried.placed:
+                    self._log.expect(connection, claim, known)
+                    return self._follow(connection, claim, decide(known), known, go_on, tried)
                 run = self._log.held(connection, claim, known)
                 if (added := self._log.committed(connection, tried)) is not None:
                     if (begun := tried.begun) is None:
@@ -341,15 +339,14 @@ class Store:
                     raise LostLease(claim)
                 return self._follow(connection, claim, decide(run), run, go_on, tried)
 
-        return twice(self._database, write)
+            try:
+                return self._convoy.go(claim.run_id, work, rings=not go_on)
+            except CodePilotError as error:
+                if not is_stale(error):
+                    raise
+                return self._convoy.go(claim.run_id, work, rings=not go_on)
 
-    def _commit_known(
-        self, claim: Claim, drafts: Sequence[EventDraft], known: Run, go_on: bool, tried: Tried
-    ) -> tuple[list[Event], Start | None]:
-        """In one exchange with the server; it refuses (`is_stale`) if the claim is lost or others were faster."""
-        with self._database.write(durable=True, rings=not go_on) as connection:
-            self._log.expect(connection, claim, known)
-            return self._follow(connection, claim, drafts, known, go_on, tried)
+        return twice(self._database, write)
 
     def _follow(
         self,

@@ -1,0 +1,141 @@
+"""Commits of several threads as one: fewer transactions, and nobody suffers for another."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+from sample_runs import new_run, succeed, take
+from sqlalchemy import Connection
+
+from codepilot.core.failures import FailureKind
+from codepilot.store import LostLease, StepStatus, Store
+from codepilot.store.convoy import Convoy
+from codepilot.store.faults import Interrupted
+
+AWAY = Interrupted(FailureKind.STORE_UNAVAILABLE, "The server is away.")
+
+
+@dataclass
+class Road:
+    """A database whose transactions are lists; the first one stays open until the others have queued up."""
+
+    convoy: Convoy = field(init=False)
+    committed: list[list[str]] = field(default_factory=list)
+    rang: list[bool] = field(default_factory=list)
+    opened: threading.Event = field(default_factory=threading.Event)
+    go_on: threading.Event = field(default_factory=threading.Event)
+    fails: Callable[[list[str]], BaseException | None] = lambda said: None
+
+    def __post_init__(self) -> None:
+        self.convoy = Convoy(self.write)
+
+    @contextmanager
+    def write(self, *, durable: bool, rings: bool) -> Iterator[Connection]:
+        assert durable
+        said: list[str] = []
+        yield cast(Connection, said)
+        self.opened.set()
+        assert self.go_on.wait(10)
+        if (failure := self.fails(said)) is not None:
+            raise failure
+        self.committed.append(said)
+        self.rang.append(rings)
+
+    def send(self, pool: ThreadPoolExecutor, *names: str) -> list[Future[str]]:
+        """The first goes, the others come while it is under way."""
+        sent = [pool.submit(self.say, names[0])]
+        assert self.opened.wait(10)
+        for place, name in enumerate(names[1:], start=1):
+            sent.append(pool.submit(self.say, name))
+            while len(self.convoy._waiting) < place:
+                threading.Event().wait(0.001)
+        self.go_on.set()
+        return sent
+
+    def say(self, name: str) -> str:
+        def work(connection: Connection) -> str:
+            cast(Any, connection).append(name)
+            if name == "defect":
+                raise ValueError(name)
+            return name.upper()
+
+        return self.convoy.go(name, work, rings=name == "bell")
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+def test_those_who_come_meanwhile_go_together_in_order(pool: ThreadPoolExecutor) -> None:
+    road = Road()
+    sent = road.send(pool, "first", "d", "bell", "c")
+    assert [one.result(10) for one in sent] == ["FIRST", "D", "BELL", "C"]
+    assert road.committed == [["first"], ["bell", "c", "d"]]
+    assert road.rang == [False, True]
+    assert road.say("later") == "LATER"
+
+
+def test_one_that_fails_fails_alone(pool: ThreadPoolExecutor) -> None:
+    road = Road()
+    first, good, bad, fine = road.send(pool, "first", "a", "defect", "z")
+    assert [first.result(10), good.result(10), fine.result(10)] == ["FIRST", "A", "Z"]
+    with pytest.raises(ValueError, match="defect"):
+        bad.result(10)
+    assert road.committed == [["first"], ["a"], ["z"]]
+
+
+def test_a_server_that_is_away_is_told_to_all_at_once(pool: ThreadPoolExecutor) -> None:
+    tries: list[list[str]] = []
+
+    def away(said: list[str]) -> BaseException | None:
+        tries.append(said)
+        return AWAY if len(said) > 1 else None
+
+    first, *others = (road := Road(fails=away)).send(pool, "first", "a", "b")
+    assert first.result(10) == "FIRST"
+    for one in others:
+        with pytest.raises(Interrupted):
+            one.result(10)
+    assert tries == [["first"], ["a", "b"]], "nobody knocks at a closed door for each of them"
+    assert road.say("again") == "AGAIN"
+
+
+def test_whoever_drives_may_be_interrupted_and_the_others_still_arrive(pool: ThreadPoolExecutor) -> None:
+    interruptions = iter([None, KeyboardInterrupt()])
+    road = Road(fails=lambda said: next(interruptions, None))
+    first, driver, other = road.send(pool, "first", "b", "c")
+    assert [first.result(10), other.result(10)] == ["FIRST", "C"]
+    with pytest.raises(KeyboardInterrupt):
+        driver.result(10)
+    assert road.committed == [["first"], ["c"]]
+
+
+def test_steps_end_together_and_a_lost_claim_among_them_is_refused_alone(store: Store) -> None:
+    claims = [take(store, run_id=new_run(store)) for _ in range(12)]
+    lost = replace(claims[5], fence=9)
+    asked = [lost if claim is claims[5] else claim for claim in claims]
+    ready = threading.Barrier(len(asked))
+
+    def end(n: int) -> object:
+        known = store.load(asked[n].run_id)
+        ready.wait(10)
+        try:
+            return store.commit_and_start(asked[n], succeed, known)[1]
+        except LostLease as error:
+            return error
+
+    with ThreadPoolExecutor(len(asked)) as pool:
+        ended = list(pool.map(end, range(len(asked))))
+    assert [n for n, one in enumerate(ended) if isinstance(one, LostLease)] == [5]
+    for claim in claims:
+        store.check(claim.run_id)
+        ended_here = [StepStatus.SUCCEEDED] if claim is not claims[5] else []
+        assert [step.status for step in store.steps(claim.run_id)] == [*ended_here, StepStatus.RUNNING]
