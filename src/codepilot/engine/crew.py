@@ -25,6 +25,8 @@ POLL_SEC = 2.0
 """How often the tables are read although nobody rang."""
 IDLE_SEC = 0.2
 SWEEP_SEC = 60.0
+COUNT_SEC = 1.0
+"""How often the steps that wait are counted: it takes longer the more there are."""
 AWAY_SEC = 1.0
 
 _log = logging.getLogger(__name__)
@@ -53,6 +55,7 @@ class Crew:
         self._hands: set[threading.Thread] = set()
         self._bell: Bell | None = None
         self._swept = 0.0
+        self._counted = 0.0
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Work until `stop`; `ready` is called when the store knows this worker."""
@@ -93,9 +96,7 @@ class Crew:
     def _look(self, bell: Bell) -> None:
         """Take one step, or sleep until there may be one."""
         try:
-            start = None
-            if self.busy < self._concurrency:
-                start = self._house.store.start(self._worker.name, most_running=self._most_running)
+            start = self._take() if self.busy < self._concurrency else None
             if start is None:
                 self._rest(bell)
                 return
@@ -107,6 +108,9 @@ class Crew:
         self._hands.add(hand)
         hand.start()
 
+    def _take(self) -> Start | None:
+        return self._house.store.start(self._worker.name, most_running=self._most_running)
+
     def _rest(self, bell: Bell) -> None:
         self._tidy()
         if self._until_idle and not self._hands and self._house.store.queue.idle():
@@ -115,6 +119,21 @@ class Crew:
             bell.wait(POLL_SEC if not self._until_idle else IDLE_SEC)
 
     def _work(self, start: Start, bell: Bell) -> None:
+        """Work on the run, then on the next one that waits."""
+        try:
+            while True:
+                self._work_on(start)
+                following = None if self._stopping.is_set() else self._take()
+                if following is None:
+                    return
+                start = following
+        except CodePilotError as error:
+            _log.warning("the store does not answer: %s", error)
+        finally:
+            self._hands.discard(threading.current_thread())
+            bell.poke()
+
+    def _work_on(self, start: Start) -> None:
         """A step that cannot be reported on goes back: the heart sees that nobody has it in hand any more."""
         try:
             self._worker.work_on(start)
@@ -122,9 +141,6 @@ class Crew:
             _log.warning("left to others: %s", error, extra={"run_id": start.run.run_id})
         except Exception:  # noqa: BLE001 - one run's defect must not take the others' worker along
             _log.exception("left to others", extra={"run_id": start.run.run_id})
-        finally:
-            self._hands.discard(threading.current_thread())
-            bell.poke()
 
     def _wait(self, seconds: float | None) -> None:
         deadline = None if seconds is None else time.monotonic() + seconds
@@ -135,4 +151,6 @@ class Crew:
         if time.monotonic() - self._swept >= SWEEP_SEC:
             self._swept = time.monotonic()
             sweep(self._house)
-        _depth.set(self._house.store.queue.depth())
+        if time.monotonic() - self._counted >= COUNT_SEC:
+            _depth.set(self._house.store.queue.depth())
+            self._counted = time.monotonic()
