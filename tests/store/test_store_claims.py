@@ -61,6 +61,15 @@ def test_a_claim_that_does_not_fit_writes_nothing(store: Store, change: str) -> 
     store.check(run_id)
 
 
+def test_a_lost_claim_is_told_so_even_if_it_has_nothing_to_add(store: Store) -> None:
+    run_id = new_run(store)
+    held = take(store)
+    known = store.load(run_id)
+    store.give_back(held)
+    with pytest.raises(LostLease):
+        store.commit(held, lambda run: [], known)
+
+
 def test_a_step_is_finished_once(store: Store) -> None:
     run_id = new_run(store)
     claim = take(store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,8 +14,10 @@ import pytest
 from sample_runs import new_run, succeed, take
 from sqlalchemy import Connection
 
+from codepilot.core.decide import Paused, Succeeded, decide
+from codepilot.core.events import EventType
 from codepilot.core.failures import FailureKind
-from codepilot.store import LostLease, StepStatus, Store
+from codepilot.store import LostLease, StepStatus, Store, convoy, tries
 from codepilot.store.convoy import Convoy
 from codepilot.store.faults import Interrupted
 
@@ -89,23 +92,41 @@ def test_one_that_fails_fails_alone(pool: ThreadPoolExecutor) -> None:
     assert [first.result(10), good.result(10), fine.result(10)] == ["FIRST", "A", "Z"]
     with pytest.raises(ValueError, match="defect"):
         bad.result(10)
-    assert road.committed == [["first"], ["a"], ["z"]]
+    assert sorted(road.committed) == [["a"], ["first"], ["z"]]
 
 
-def test_a_server_that_is_away_is_told_to_all_at_once(pool: ThreadPoolExecutor) -> None:
-    tries: list[list[str]] = []
+def test_what_they_meet_together_each_meets_alone_and_at_once(pool: ThreadPoolExecutor) -> None:
+    """A run that is locked for long holds up nobody but itself."""
+    locked = threading.Event()
 
-    def away(said: list[str]) -> BaseException | None:
-        tries.append(said)
-        return AWAY if len(said) > 1 else None
+    def fails(said: list[str]) -> BaseException | None:
+        if len(said) > 1:
+            return AWAY
+        assert said != ["locked"] or locked.wait(10)
+        return None
 
-    first, *others = (road := Road(fails=away)).send(pool, "first", "a", "b")
-    assert first.result(10) == "FIRST"
-    for one in others:
-        with pytest.raises(Interrupted):
-            one.result(10)
-    assert tries == [["first"], ["a", "b"]], "nobody knocks at a closed door for each of them"
-    assert road.say("again") == "AGAIN"
+    first, a, slow, z = (road := Road(fails=fails)).send(pool, "first", "a", "locked", "z")
+    assert [first.result(10), a.result(10), z.result(10), road.say("later")] == ["FIRST", "A", "Z", "LATER"]
+    assert not slow.done()
+    locked.set()
+    assert slow.result(10) == "LOCKED"
+
+
+def test_one_who_no_longer_waits_is_not_waited_for(pool: ThreadPoolExecutor) -> None:
+    class Impatience(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            raise KeyboardInterrupt
+
+    road = Road()
+    first = pool.submit(road.say, "first")
+    assert road.opened.wait(10)
+    mine = convoy._Passenger("x", lambda connection: "X", rings=False, called=Impatience())
+    road.convoy._waiting.append(mine)
+    with pytest.raises(KeyboardInterrupt):
+        road.convoy._await(mine)
+    road.go_on.set()
+    assert (first.result(10), road.say("next")) == ("FIRST", "NEXT")
+    assert road.committed == [["first"], ["next"]]
 
 
 def test_whoever_drives_may_be_interrupted_and_the_others_still_arrive(pool: ThreadPoolExecutor) -> None:
@@ -139,3 +160,31 @@ def test_steps_end_together_and_a_lost_claim_among_them_is_refused_alone(store: 
         store.check(claim.run_id)
         ended_here = [StepStatus.SUCCEEDED] if claim is not claims[5] else []
         assert [step.status for step in store.steps(claim.run_id)] == [*ended_here, StepStatus.RUNNING]
+
+
+def test_a_try_that_came_to_nothing_leaves_no_mark_on_the_answer_of_the_next(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first try begins the next step and is undone with its company; the second pauses, and its answer is lost."""
+    monkeypatch.setattr(tries, "PAUSE_SEC", 0.01)
+    claim = take(store, run_id=new_run(store))
+    known = store.load(claim.run_id)
+    write, opened = store._database.write, itertools.count(1)
+
+    @contextmanager
+    def faulty(*, durable: bool, rings: bool) -> Iterator[Connection]:
+        number = next(opened)
+        with write(durable=durable, rings=rings) as connection:
+            yield connection
+            if number == 1:
+                raise ValueError("a companion fails")
+        if number == 2:
+            raise AWAY
+
+    outcomes = iter([Succeeded(), Paused("asked"), Paused("asked")])
+    store._convoy = Convoy(faulty)
+    store._convoy._waiting.append(convoy._Passenger("r-companion", lambda connection: None, rings=False))
+    told, following = store.commit_and_start(claim, lambda run: decide(run, next(outcomes), now=1), known)
+    assert [event.type for event in told] == [EventType.RUN_PAUSED]
+    assert following is None
+    assert store.events(claim.run_id)[-1] == told[0]

@@ -196,6 +196,14 @@ def test_events_of_another_process_are_written_in_their_place(path: Path) -> Non
     assert seqs(path) == list(range(1, 9))
 
 
+def test_events_of_another_process_between_our_own_are_written_too(path: Path) -> None:
+    events = a_run(6)
+    log = RunLog(path, missing=lambda after, before: events[after : before - 1])
+    log.write([events[2], events[3], events[5]])
+    log.close()
+    assert seqs(path) == list(range(1, 7))
+
+
 def test_a_very_long_last_line_is_found(path: Path) -> None:
     """The tail is read in blocks; a line longer than a block is still one line."""
     path.parent.mkdir(parents=True)

@@ -9,7 +9,7 @@ from codepilot.core.events import BundleWritten, Event, FollowUpProposed, State
 from codepilot.core.failures import CodePilotError, FailureKind, Origin
 from codepilot.core.run import Run
 from codepilot.engine.house import House
-from codepilot.engine.plane import remover
+from codepilot.engine.plane import executor_url, remover
 from codepilot.engine.workplace import remove_workplaces
 from codepilot.store import Home
 from codepilot.telemetry import RunLog, figures
@@ -24,7 +24,7 @@ def begin_log(house: House, run_id: str) -> RunLog:
 
     log = RunLog(house.home.logs / f"{run_id}.jsonl", house.redact, between)
     if log.last_seq > 0:
-        log.catch_up(house.store.events(run_id))
+        _catch_up(log, house, run_id)
     return log
 
 
@@ -32,8 +32,16 @@ def open_log(house: House, run_id: str) -> RunLog:
     """The run's log file, brought up to date."""
     log = begin_log(house, run_id)
     if log.last_seq == 0:
-        log.catch_up(house.store.events(run_id))
+        _catch_up(log, house, run_id)
     return log
+
+
+def _catch_up(log: RunLog, house: House, run_id: str) -> None:
+    try:
+        log.catch_up(house.store.events(run_id))
+    except BaseException:
+        log.close()
+        raise
 
 
 def close_run(run: Run, house: House) -> None:
@@ -56,7 +64,8 @@ def leave_record(run: Run, house: House) -> None:
 
 
 def remove_workspaces(run: Run, home: Home) -> None:
-    remove_workplaces(home, run.run_id, remover(run.task, home))
+    elsewhere = executor_url(os.environ) is not None
+    remove_workplaces(home, run.run_id, remover(run.task, home), elsewhere=elsewhere)
 
 
 def fetch_bundle(run: Run, events: list[Event], house: House) -> None:

@@ -122,7 +122,7 @@ class Worker:
 
         following: Start | Run | None = None
         try:
-            publish(start.events, log.hold)
+            publish(start.events, log.begin)
             if (may_not := decide_start(run)) is not None:
                 outcome: Outcome = Failed(may_not)
             else:
@@ -135,14 +135,16 @@ class Worker:
                 )
             if isinstance(following, Start):
                 self._take_in_hand(following)
-            publish(events, log.hold)
+            publish(events, log.hold if isinstance(following, Start) else log.write)
             if following is None and events and events[0].seq == run.last_seq + 1:
                 following = reduce(evolve, events, run)
         except LostLease as lost:
             # Another worker holds the step now; whatever was done here has no effect.
             _log.warning("%s", lost, extra=_fields(claim))
+            log.drop()
             return None
         except Leaving:
+            log.write()
             self._store.give_back(claim)
         return following
 
@@ -173,7 +175,10 @@ class Worker:
 
 
 class _LateLog:
-    """The run's log file. That steps end and start is written with what comes next: many lines at once cost little."""
+    """The run's log file, opened for the second lot of events: a step that starts does not wait for it.
+
+    Lines are held only while the run is ours: whoever has it next writes them if we have not.
+    """
 
     def __init__(self, house: House, run_id: str) -> None:
         self._house = house
@@ -182,13 +187,22 @@ class _LateLog:
         self._held: list[Event] = []
 
     def hold(self, events: Sequence[Event]) -> None:
-        """Events to be written before long, by `close` at the latest."""
+        """Events to be written with those that follow at once."""
         self._held += events
 
-    def write(self, events: Sequence[Event]) -> None:
+    def begin(self, events: Sequence[Event]) -> None:
+        """Those of a step that starts."""
+        first = self._log is None and not self._held
+        (self.hold if first else self.write)(events)
+
+    def write(self, events: Sequence[Event] = ()) -> None:
         if self._log is None:
             self._log = begin_log(self._house, self._run_id)
         self._log.write([*self._held, *events])
+        self._held.clear()
+
+    def drop(self) -> None:
+        """The run is another's: what is held is no longer ours to write."""
         self._held.clear()
 
     @property
@@ -197,10 +211,12 @@ class _LateLog:
         return self._log.last_seq if self._log is not None else 0
 
     def close(self) -> None:
-        if self._held:
-            self.write(())
-        if self._log is not None:
-            self._log.close()
+        try:
+            if self._held:
+                self.write()
+        finally:
+            if self._log is not None:
+                self._log.close()
 
 
 def _fields(claim: Claim) -> dict[str, object]:

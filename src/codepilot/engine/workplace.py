@@ -77,9 +77,12 @@ def workplaces(home: Home, run_id: str) -> list[str]:
     return sorted(name for name in made if run_of(name) == run_id)
 
 
-def remove_workplaces(home: Home, run_id: str, remove: Callable[[str], None]) -> None:
-    """Remove the run's workspaces by `remove`, but for those in use: whoever has one removes it, or the next sweep."""
-    for name in workplaces(home, run_id):
+def remove_workplaces(home: Home, run_id: str, remove: Callable[[str], None], *, elsewhere: bool = False) -> None:
+    """Remove the run's workspaces by `remove`, but for those in use: whoever has one removes it, or the next sweep.
+
+    Those that are `elsewhere` may have been made from a home that is gone.
+    """
+    for name in sorted({*workplaces(home, run_id), *([run_id] if elsewhere else [])}):
         place = Workplace._try(home, name)
         if place is not None:
             for workspace in _parts(name):

@@ -1,7 +1,7 @@
 """Transactions of several threads as one: whoever comes while one is under way goes with the next.
 
 What a commit costs is the disk's promise and the exchange with the server, hardly what it says. A convoy is all or
-nothing like any transaction; where it comes to nothing, each goes alone, so that nobody suffers for another.
+nothing like any transaction; where it comes to nothing each goes alone, in its own thread: nobody suffers for another.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from sqlalchemy import Connection
-
-from codepilot.store.faults import Interrupted
 
 Answer = TypeVar("Answer")
 
@@ -31,10 +29,10 @@ class _Passenger(Generic[Answer]):
     work: Callable[[Connection], Answer]
     rings: bool
     called: threading.Event = field(default_factory=threading.Event)
-    """It has arrived, or is to drive the next convoy."""
-    arrived: bool = False
-    answer: Answer | None = None
-    error: Exception | None = None
+    """It has arrived, or goes on by itself: as the one who drives, or alone."""
+    drives: bool = False
+    answers: list[Answer] = field(default_factory=list)
+    """What `work` made of a transaction that was committed."""
 
 
 class Convoy:
@@ -51,48 +49,56 @@ class Convoy:
         """
         mine = _Passenger(order, work, rings)
         with self._guard:
-            waits = self._under_way
-            if waits:
-                self._waiting.append(mine)
+            mine.drives = not self._under_way
             self._under_way = True
-        if waits:
-            mine.called.wait()
-        if not mine.arrived:
+            if not mine.drives:
+                self._waiting.append(mine)
+        if not mine.drives:
+            self._await(mine)
+        if mine.drives:
             self._drive(mine)
-        if mine.error is not None:
-            raise mine.error
-        return mine.answer  # type: ignore[return-value]  # it has arrived
+        if not mine.answers:
+            self._carry([mine])
+        return mine.answers[0]
+
+    def _await(self, mine: _Passenger[Any]) -> None:
+        try:
+            mine.called.wait()
+        except BaseException:
+            with self._guard:
+                if mine in self._waiting:
+                    self._waiting.remove(mine)
+            if mine.drives:
+                self._pass_on()
+            raise
 
     def _drive(self, mine: _Passenger[Any]) -> None:
-        """Take all who wait along; then one of those who came since drives."""
+        """Take all who wait along."""
         with self._guard:
             together, self._waiting = sorted([mine, *self._waiting], key=lambda one: one.order), []
         try:
             self._carry(together)
+        except Exception:
+            if len(together) == 1:
+                raise
+            # One of them, or what they met together, is the reason: each learns alone whether it is meant.
         finally:
-            left_behind = [one for one in together if one is not mine and not one.arrived]
-            with self._guard:
-                self._waiting = [*left_behind, *self._waiting]
-                following = self._waiting.pop(0) if self._waiting else None
-                self._under_way = following is not None
-            if following is not None:
-                following.called.set()
+            self._pass_on()
             for one in together:
-                if one.arrived:
-                    one.called.set()
+                one.called.set()
 
     def _carry(self, together: Sequence[_Passenger[Any]]) -> None:
-        """To the end of their transaction; those who fail in company, one by one."""
-        try:
-            with self._write(durable=True, rings=any(one.rings for one in together)) as connection:
-                answers = [one.work(connection) for one in together]
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told to the one it belongs to
-            if len(together) > 1 and not isinstance(error, Interrupted):
-                for one in together:
-                    self._carry([one])
-                return
-            for one in together:
-                one.error, one.arrived = error, True
-        else:
-            for one, answer in zip(together, answers, strict=True):
-                one.answer, one.arrived = answer, True
+        with self._write(durable=True, rings=any(one.rings for one in together)) as connection:
+            answers = [one.work(connection) for one in together]
+        for one, answer in zip(together, answers, strict=True):
+            one.answers.append(answer)
+
+    def _pass_on(self) -> None:
+        """One of those who came since drives."""
+        with self._guard:
+            following = self._waiting.pop(0) if self._waiting else None
+            self._under_way = following is not None
+            if following is not None:
+                following.drives = True
+        if following is not None:
+            following.called.set()

@@ -36,9 +36,10 @@ class Gate:
             self._threads.release()
 
     def close(self) -> None:
-        """Let go of the lock file once nobody here holds it. Whoever does so later opens it again."""
-        with self._threads:
+        """Let go of the lock file, unless a thread here holds it for too long. Who needs it later opens it again."""
+        if self._threads.acquire(timeout=self._patience_sec):
             self._drop_file()
+            self._threads.release()
 
     def _drop_file(self) -> None:
         file, self._file = self._file, -1
@@ -57,8 +58,8 @@ class Gate:
     def _wait(self, held: int) -> None:
         """Wait in the kernel's queue, but not for ever behind a process that was stopped.
 
-        After a timeout `held` is closed; the waiting thread then gets the lock of a file nobody has open, which frees
-        it at once.
+        If it is not waited for any longer `held` is closed; the waiting thread then gets the lock of a file nobody
+        has open, which frees it at once.
         """
         got = threading.Event()
 
@@ -67,9 +68,12 @@ class Gate:
             got.set()
 
         threading.Thread(target=wait, name="store-gate", daemon=True).start()
-        if not got.wait(self._patience_sec):
+        try:
+            if not got.wait(self._patience_sec):
+                raise self._closed("another process")
+        except BaseException:
             self._drop_file()
-            raise self._closed("another process")
+            raise
 
     def _closed(self, holder: str) -> CodePilotError:
         return CodePilotError(

@@ -325,8 +325,10 @@ class Store:
         self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]], known: Run | None, go_on: bool
     ) -> tuple[list[Event], Start | None]:
         def write(tried: Tried) -> tuple[list[Event], Start | None]:
+            stale = False
+
             def work(connection: Connection) -> tuple[list[Event], Start | None]:
-                if known is not None and self.shared and not tried.placed:
+                if known is not None and self.shared and not tried.placed and not stale:
                     self._log.expect(connection, claim, known)
                     return self._follow(connection, claim, decide(known), known, go_on, tried)
                 run = self._log.held(connection, claim, known)
@@ -344,6 +346,7 @@ class Store:
             except CodePilotError as error:
                 if not is_stale(error):
                     raise
+                stale = True
                 return self._convoy.go(claim.run_id, work, rings=not go_on)
 
         return twice(self._database, write)
@@ -359,6 +362,7 @@ class Store:
     ) -> tuple[list[Event], Start | None]:
         """Record what the end of the claim's step brings, and the start of the next one if it goes on."""
         heir = _following(claim, drafts) if go_on else None
+        tried.begun = None
         if heir is None:
             return self._log.record(connection, run, drafts, tried, claim)[0], None
         added, run = self._log.record(connection, run, [*drafts, started(heir)], tried, claim, heir)

@@ -83,8 +83,8 @@ class RunLog:
         """Add the events that the log does not have yet."""
         with self._guard:
             fresh = [event for event in events if event.seq > self._last_seq]
-            if fresh and fresh[0].seq > self._last_seq + 1 and self._missing is not None:
-                fresh = [*self._missing(self._last_seq, fresh[0].seq), *fresh]
+            if fresh and fresh[-1].seq != self._last_seq + len(fresh) and self._missing is not None:
+                fresh = [*self._missing(self._last_seq, fresh[-1].seq), fresh[-1]]
             self._learn(fresh)
             if fresh:
                 self._append(self._lines(fresh))

@@ -1,0 +1,132 @@
+"""The run's log file while its worker works: all of it, once and in order, and in time for who follows it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from codepilot.cli.follow import lines
+from codepilot.core.decide import Outcome, Paused, Succeeded, start
+from codepilot.core.events import State
+from codepilot.core.task import Goal, TaskSpec
+from codepilot.engine import House, Worker, request_pause
+from codepilot.engine import worker as corridor
+from codepilot.engine.close import begin_log, open_log
+from codepilot.engine.work import Work
+from codepilot.store import new_id
+
+
+class SlowSite:
+    """An execution plane that takes its time to close."""
+
+    def __init__(self, house: House) -> None:
+        self.closed = threading.Event()
+
+    def settle(self, run: object) -> None: ...
+
+    def interrupt(self) -> None: ...
+
+    def close(self) -> None:
+        self.closed.wait(0.5)
+
+
+def seqs(house: House, run_id: str) -> list[int]:
+    return [json.loads(line)["seq"] for line in (house.home.logs / f"{run_id}.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def run_id(house: House) -> str:
+    task = TaskSpec(task_id=new_id("t-"), goal=Goal(natural="Nothing"), repo="/nowhere", sandbox_level="none")
+    run_id = new_id("r-")
+    house.store.create_run(run_id, start(task, run_id))
+    return run_id
+
+
+@pytest.fixture
+def drive(house: House, run_id: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Work], Outcome]], None]:
+    """Works on the run with steps that are given."""
+
+    def drive(step: Callable[[Work], Outcome]) -> None:
+        monkeypatch.setattr(corridor, "KeptSite", SlowSite)
+        monkeypatch.setattr(corridor, "STEPS", dict.fromkeys(State, step))
+        worker = Worker(house, agent_for=lambda task: None)  # type: ignore[arg-type,return-value]
+        with corridor.Heart(house.store, worker.name, worker.in_hand):
+            begun = house.store.start(worker.name, run_id)
+            assert begun is not None
+            worker.work_on(begun)
+
+    return drive
+
+
+def test_who_follows_is_told_all_of_it_requests_of_others_included(
+    house: House, run_id: str, drive: Callable[[Callable[[Work], Outcome]], None]
+) -> None:
+    told: list[int] = []
+    follower = threading.Thread(
+        target=lambda: told.extend(json.loads(line)["seq"] for line in lines(house, run_id, follow=True))
+    )
+
+    def step(work: Work) -> Outcome:
+        if work.run.state is State.INIT:
+            follower.start()
+            return Succeeded()
+        request_pause(house, run_id)
+        return Paused("asked to pause")
+
+    drive(step)
+    follower.join(10)
+    whole = [event.seq for event in house.store.events(run_id)]
+    assert told == seqs(house, run_id) == whole
+
+
+def test_what_a_step_began_with_is_in_the_log_while_it_works(
+    house: House, run_id: str, drive: Callable[[Callable[[Work], Outcome]], None]
+) -> None:
+    seen: list[list[int]] = []
+
+    def step(work: Work) -> Outcome:
+        if work.run.state is not State.INIT:
+            seen.append(seqs(house, run_id))
+            return Paused("enough")
+        return Succeeded()
+
+    drive(step)
+    assert seen[0] == list(range(1, seen[0][-1] + 1))
+    assert house.store.events(run_id)[seen[0][-1] - 1].type == "step_started"
+
+
+def test_a_run_that_another_took_over_has_no_line_twice(
+    house: House, run_id: str, drive: Callable[[Callable[[Work], Outcome]], None]
+) -> None:
+    def step(work: Work) -> Outcome:
+        house.store.give_back(work.claim)
+        house.store.register_worker("w-heir")
+        assert house.store.start("w-heir", run_id) is not None
+        open_log(house, run_id).close()
+        return Succeeded()
+
+    drive(step)
+    assert seqs(house, run_id) == [event.seq for event in house.store.events(run_id)]
+
+
+def test_a_log_that_cannot_be_written_is_closed_all_the_same(
+    house: House, run_id: str, drive: Callable[[Callable[[Work], Outcome]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker on a full disk must not run out of descriptors as well."""
+    opened: list[corridor.RunLog] = []
+
+    def full(lines: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    def begin(house: House, run_id: str) -> corridor.RunLog:
+        opened.append(begin_log(house, run_id))
+        monkeypatch.setattr(opened[0], "_append", full)
+        return opened[0]
+
+    monkeypatch.setattr(corridor, "begin_log", begin)
+    with pytest.raises(OSError, match="No space"):
+        drive(lambda work: Paused("enough"))
+    assert opened[0]._file == -1
