@@ -116,8 +116,9 @@ class _Search:
             known = Known(sources, suspicion, replace(failure_of(failing), expected=texts), related, lent)
             self._ledger.digest = order_digest(known, targets, request.proposed)
             self._ledger.resume(request.state, sources, request.refused)
-            own = candidates(sources, suspicion, known.failure, lent=lent)
-            own = spread(own, partial(loads_anew, trial.entered, failing))
+            dear = partial(loads_anew, trial.entered, failing)
+            made = partial(candidates, sources, suspicion, known.failure, lent=lent)
+            own = spread(made(wanted=lambda *place: not dear(*place)), made(wanted=dear))
             try:
                 self._seek(trial, known, numbered(itertools.chain(proposed(sources, request.proposed), own), 0))
             except WorkersLost:

@@ -10,7 +10,7 @@ import ast
 import heapq
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -61,17 +61,21 @@ def candidates(
     failure: Failure,
     templates: tuple[Template, ...] = TEMPLATES,
     lent: Mapping[str, Source] | None = None,
+    wanted: Callable[[Source, Unit | None], bool] = lambda source, unit: True,
 ) -> Iterator[Proposal]:
-    """Every distinct edit of the sources that parses, best first; the files lent are not edited."""
+    """Every distinct edit of the sources that parses, best first; the files lent are not edited.
+
+    Only edits within functions that are `wanted` are made; None stands for what lies outside of functions.
+    """
     seen: set[int] = set()
     position = 0
-    for score, context, edit, statement in _Heap(sources, suspicion, failure, templates, lent or {}):
-        key = _normal_form(context.source, statement, edit)
+    for score, context, edit, statement in _Heap(sources, suspicion, failure, templates, lent or {}, wanted):
+        unit = context.unit or context.source.unit_at(edit.start)
+        unit = unit if unit is not None and unit.holds(edit) else None
+        key = _normal_form(context.source, statement, edit) if wanted(context.source, unit) else None
         if key is None or key in seen:
             continue
         seen.add(key)
-        unit = context.unit or context.source.unit_at(edit.start)
-        unit = unit if unit is not None and unit.holds(edit) else None
         yield Proposal(position, context.source, unit, edit, score, statement.lineno)
         position += 1
 
@@ -191,9 +195,11 @@ class _Heap:
         failure: Failure,
         templates: tuple[Template, ...],
         lent: Mapping[str, Source],
+        wanted: Callable[[Source, Unit | None], bool],
     ) -> None:
         package = Package({**sources, **lent})
         self._suspicion = suspicion
+        self._wanted = wanted
         self._templates = templates
         self._by_kind: dict[type[ast.AST], list[Template]] = {}
         self._heap: list[tuple[float, int, _Entry]] = []
@@ -202,7 +208,7 @@ class _Heap:
             source = sources[path]
             for unit in source.units:
                 weight = suspicion.of(path, unit.lines)
-                if weight > 0:
+                if weight > 0 and wanted(source, unit):
                     self._push(weight * _BEST_PRIOR, _Entry(Context(source, unit, failure, package)))
             self._push_module(source, failure)
 
@@ -222,7 +228,7 @@ class _Heap:
                     if isinstance(name, str):
                         weights[name] = max(weights.get(name, 0.0), weight)
                 self._push(weight * UNSEEN * 2, _Entry(context, unit.node, weight * UNSEEN * 2))
-        for statement, names in _module_statements(source.tree.body):
+        for statement, names in _module_statements(source.tree.body) if self._wanted(source, None) else ():
             weight = max((weights.get(name, 0.0) for name in names), default=0.0)
             if weight > 0:
                 self._push(weight * UNSEEN * _BEST_PRIOR, _Entry(context, statement, weight * UNSEEN))
