@@ -150,6 +150,7 @@ class Composer:
         worker = self.worker
         self.ran += 1
         for index, name in enumerate(self.tests):
+            worker.await_turn(name, self.say)
             self.say(begin=2 * worker.limit(name)[1])
             error: BaseException | None
             try:
