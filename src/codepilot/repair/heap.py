@@ -93,11 +93,24 @@ def _normal_form(source: Source, statement: ast.stmt, edit: Edit) -> int | None:
                 return None
             return hash((source.path, start, form))
     whole = source.text[: edit.start] + edit.replacement + source.text[edit.end :]
-    unit = source.unit_at(edit.start)
-    alone = unit is not None and unit.holds(edit)
-    if _parse(unit.segment(edit) if unit is not None and alone else whole) is None:
-        return None
+    lines = _parse(_lines_around(source, statement, edit))
+    if lines is None or not lines.body:
+        unit = source.unit_at(edit.start)
+        alone = unit is not None and unit.holds(edit)
+        if _parse(unit.segment(edit) if unit is not None and alone else whole) is None:
+            return None
     return hash((source.path, -1, whole))
+
+
+def _lines_around(source: Source, statement: ast.stmt, edit: Edit) -> str:
+    """The lines of the statement and the edit: if they make sense alone, they do in their place. Else it takes more."""
+    assert statement.end_lineno is not None
+    last = source.line_of(edit.end)
+    last -= last > statement.end_lineno and edit.end == source.line_start(last)
+    start = source.line_start(min(statement.lineno, source.line_of(edit.start)))
+    end = source.line_end(max(statement.end_lineno, last))
+    text = source.text[start : edit.start] + edit.replacement + source.text[edit.end : end]
+    return "if 1:\n" + text if text[:1].isspace() else text
 
 
 def shape(node: ast.AST, idle: list[ast.AST] | None = None) -> tuple[object, ...]:
