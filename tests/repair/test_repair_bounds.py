@@ -5,16 +5,18 @@ from __future__ import annotations
 import ast
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from repair_kit import Bench, rulings
+from repair_kit import Bench, job_of, rulings, trial_of
 
 from codepilot.repair.heap import Proposal
 from codepilot.repair.inside.codepilot_repair_steps import NAME, conditions, counted
 from codepilot.repair.patience import EVERY, Dear, spread
 from codepilot.repair.source import Edit, Source
+from codepilot.repair.worker import Selection
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 
@@ -37,19 +39,21 @@ def test_loops_count_their_rounds_where_the_edit_leaves_them_whole() -> None:
     assert all(ast.parse(text) for text in (inside, before, counted(LOOPS, [first, second], 0, 0, "")))
 
 
-@given(st.lists(st.booleans(), max_size=400))
-def test_dear_candidates_are_spread_and_none_is_lost(dear: list[bool]) -> None:
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from([0.9, 0.5, 0.2])), max_size=600))
+def test_dear_candidates_are_spread_and_none_is_lost(kinds: list[tuple[bool, float]]) -> None:
     source = Source.read("m.py", b"def f():\n    return 1\n")
-    edits = [Edit(0, 0, str(number), "dear" if one else "cheap") for number, one in enumerate(dear)]
-    proposals = [Proposal(at, source, None, edit, 0.5, 1) for at, edit in enumerate(edits)]
-    found = list(spread(iter(proposals), lambda one: one.edit.template == "dear"))
-    assert [one.position for one in found] == list(range(len(dear)))
-    assert {one.edit for one in found} == set(edits)
-    for kind in ("dear", "cheap"):
-        assert [one.edit for one in found if one.edit.template == kind] == [e for e in edits if e.template == kind]
-    cheap = sum(not one for one in dear)
-    early = [one for one in found[:cheap] if one.edit.template == "dear"]
-    assert len(early) <= len(dear) // EVERY
+    kinds.sort(key=lambda kind: -kind[1])
+    proposals = [
+        Proposal(at, source, None, Edit(0, 0, str(at), "dear" if dear else "cheap"), score, 1)
+        for at, (dear, score) in enumerate(kinds)
+    ]
+    cheap, dear = ([one for one in proposals if one.edit.template == kind] for kind in ("cheap", "dear"))
+    found = list(spread(iter(cheap), iter(dear)))
+    assert [one for one in found if one in cheap] == cheap and [one for one in found if one in dear] == dear
+    for at, one in enumerate(found):
+        before = [other for other in found[:at] if other in cheap]
+        if one in dear and len(before) < len(cheap):
+            assert len(before) >= EVERY * (dear.index(one) + 1) and before[-1].score <= one.score
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3 * EVERY)), max_size=30))
@@ -166,6 +170,68 @@ def test_how_many_run_at_once_changes_nothing(bench: Open, files: Mapping[str, s
     changes = [(node, f"({node})" if number % 2 else "0") for number, node in enumerate(_texts(source))]
     one, two = (rulings(project, path, changes, places) for places in (1, 2))
     assert one == two
+
+
+def test_tests_that_use_one_file_wait_for_each_other(bench: Open) -> None:
+    project = bench(
+        {
+            "twice.py": "def twice(n):\n    return n * 3\n",
+            "test_twice.py": (
+                "import os\nimport time\n\nfrom twice import twice\n\n\n"
+                "def test_twice():\n    assert twice(2) == 4\n\n\n"
+                "def test_kept():\n    with open('kept.txt', 'w') as file:\n"
+                "        file.write(str(os.getpid() + twice(0)))\n"
+                "    time.sleep(0.005)\n    assert open('kept.txt').read() == str(os.getpid())\n"
+            ),
+        }
+    )
+    targets, others = (("test_twice.py::test_twice",), ("test_twice.py::test_kept",))
+    changes = [f"n * 2{' + 0' * number}" for number in range(60)]
+    selection = Selection(targets, others)
+    jobs = [job_of(project, "twice.py", "n * 3", new, selection, number) for number, new in enumerate(changes)]
+    with trial_of(project, places=2) as trial:
+        trial.start()
+        trial.trace([*targets, *others], alone=targets)
+        found = trial.judge(jobs)
+    assert {ruling.outcome for ruling in found.values()} == {"passed"} and len(found) == len(jobs)
+
+
+def test_a_file_that_a_test_writes_is_loaded_as_written(bench: Open) -> None:
+    project = bench(
+        {
+            "names.py": "ENDING = 'a'\n",
+            "made.py": "NAME = 'of old'\n",
+            "test_made.py": (
+                "import importlib\nimport pathlib\n\nimport made\nimport names\n\n\n"
+                "def test_made():\n    pathlib.Path(made.__file__).write_text(f'NAME = {names.ENDING!r}')\n"
+                "    assert importlib.reload(made).NAME == 'b'\n"
+            ),
+        }
+    )
+    jobs = [
+        job_of(project, "names.py", "'a'", new, Selection(("test_made.py::test_made",)), number)
+        for number, new in enumerate(["'c'", "'b'", "'d'"])
+    ]
+    with trial_of(project) as trial:
+        trial.start()
+        trial.trace(project.baseline.collected, alone=project.baseline.red)
+        found = trial.judge(jobs)
+    assert [found[number].outcome for number in range(len(jobs))] == ["failed", "passed", "failed"]
+
+
+def test_only_the_files_of_the_tests_are_loaded_whatever_the_project_names(bench: Open) -> None:
+    project = bench(
+        {
+            "pytest.ini": "[pytest]\naddopts = more\n",
+            "twice.py": "def twice(n):\n    return n * 3\n",
+            "test_twice.py": "from twice import twice\n\n\ndef test_twice():\n    assert twice(2) == 4\n",
+            "more/test_more.py": "def test_more():\n    assert True\n",
+        }
+    )
+    targets = ("test_twice.py::test_twice",)
+    with replace(trial_of(project), tests=targets) as trial:
+        trial.start()
+        assert trial.collected == targets and "more/test_more.py" not in trial.entered
 
 
 def _texts(source: Source) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -98,6 +99,23 @@ def test_a_statement_that_is_data_is_no_place_for_edits() -> None:
     source = Source.read("m.py", text.encode())
     found = list(itertools.islice(candidates({"m.py": source}, Suspicion({"m.py": {6: 1.0}}), Failure()), 3000))
     assert {one.line for one in found} >= {2, 6} and 1 not in {one.line for one in found}
+
+
+def test_edits_of_some_functions_and_of_the_rest_are_all_edits_in_their_order() -> None:
+    text = b"SIZE = 3\n\n\n@print\ndef f(a, b=SIZE + 1):\n    return a + SIZE\n\n\ndef g(a):\n    return SIZE - a\n"
+    source = Source.read("m.py", text)
+    made = partial(candidates, {"m.py": source}, Suspicion({"m.py": {6: 1.0, 10: 0.5}}), Failure())
+    key = [(one.edit, one.score, one.unit) for one in made()]
+    some = [
+        (one.edit, one.score, one.unit)
+        for one in made(wanted=lambda source, unit: unit is not None and unit.node.name == "f")
+    ]
+    rest = [
+        (one.edit, one.score, one.unit)
+        for one in made(wanted=lambda source, unit: unit is None or unit.node.name != "f")
+    ]
+    assert some == [one for one in key if one[2] is not None and one[2].node.name == "f"]
+    assert rest == [one for one in key if one not in some] and {one[2] for one in rest} == {None, source.units[1]}
 
 
 def test_columns_of_lines_that_are_not_ascii_count_characters() -> None:

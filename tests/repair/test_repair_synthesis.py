@@ -6,13 +6,14 @@ import textwrap
 from collections.abc import Callable, Mapping
 
 import pytest
-from repair_kit import Bench
+from repair_kit import Bench, trial_of
 
 from codepilot.repair.context import Context, Failure
 from codepilot.repair.localise import Suspicion
+from codepilot.repair.related import Related
 from codepilot.repair.sketches import sketches
-from codepilot.repair.source import Source
-from codepilot.repair.synthesis import is_known
+from codepilot.repair.source import Edit, Source
+from codepilot.repair.synthesis import Known, compositions, is_known
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 MODULE = textwrap.dedent(
@@ -120,3 +121,22 @@ def test_a_missing_value_is_composed_of_several_parts(bench: Open) -> None:
     project = bench({"area.py": text, "test_area.py": f"from area import area\n\n\ndef test_area():\n{rows}"})
     result = project.search(seconds=60.0)
     assert result.candidates and b"border // 2" in result.candidates[0].patched
+
+
+def test_how_many_children_compose_changes_nothing(bench: Open) -> None:
+    text = "def fare(age):\n    price = 9\n    if age > 60:\n        price = 5\n    return price\n"
+    cases = [(30, 9), (70, 5), (3, 5), (12, 9), (5, 5), (6, 9)]
+    rows = "".join(f"    assert fare({age}) == {price}\n" for age, price in cases)
+    project = bench({"fare.py": text, "test_fare.py": f"from fare import fare\n\n\ndef test_fare():\n{rows}"})
+    one, two = (_composed(project, "fare.py", places) for places in (1, 2))
+    assert one == two and any("age <" in edit.replacement for edit in one)
+
+
+def _composed(project: Bench, path: str, places: int) -> list[Edit]:
+    targets, source = project.baseline.red, Source.read(path, project.files[path])
+    suspicion = Suspicion({path: dict.fromkeys(source.units[0].lines, 1.0)})
+    with trial_of(project, places) as trial:
+        trial.start()
+        related = Related(targets, trial.trace(project.baseline.collected, alone=targets))
+        known = Known({path: source}, suspicion, Failure(), related)
+        return [one.edit for one in compositions(trial, known, 20.0, 0, lambda: False)]

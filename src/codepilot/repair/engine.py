@@ -116,8 +116,9 @@ class _Search:
             known = Known(sources, suspicion, replace(failure_of(failing), expected=texts), related, lent)
             self._ledger.digest = order_digest(known, targets, request.proposed)
             self._ledger.resume(request.state, sources, request.refused)
-            own = candidates(sources, suspicion, known.failure, lent=lent)
-            own = spread(own, partial(loads_anew, trial.entered, failing))
+            dear = partial(loads_anew, trial.entered, failing)
+            made = partial(candidates, sources, suspicion, known.failure, lent=lent)
+            own = spread(made(wanted=lambda *place: not dear(*place)), made(wanted=dear))
             try:
                 self._seek(trial, known, numbered(itertools.chain(proposed(sources, request.proposed), own), 0))
             except WorkersLost:
@@ -176,7 +177,9 @@ class _Search:
     ) -> list[int]:
         """Keep what passes with this much patience; those that did not end within it, or within the time."""
         left: list[int] = []
-        for batch in (late[at : at + LATE_BATCH] for at in range(0, len(late), LATE_BATCH)):
+        # The slowest may take longer than the time they have together: it is looked at after each of them.
+        size = LATE_BATCH if patience < MOST_PATIENCE else self._request.workers
+        for batch in (late[at : at + size] for at in range(0, len(late), size)):
             over = time.monotonic() >= until or len(self._ledger.found) >= ENOUGH
             jobs = [] if over else [job_of(self._singles[at], related, everything=False) for at in batch]
             outcomes = {at: ruling.outcome for at, ruling in trial.judge(jobs, patience).items()}

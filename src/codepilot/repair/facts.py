@@ -12,15 +12,18 @@ from codepilot.repair.heap import Proposal
 from codepilot.repair.localise import TestTrace
 from codepilot.repair.protocol import SearchRequest
 from codepilot.repair.related import Related
+from codepilot.repair.source import Source, Unit
 from codepilot.repair.testfiles import TestFiles
 from codepilot.repair.worker import Job
 
 MAX_PROMISES = 20
 
 
-def loads_anew(entered: Mapping[str, frozenset[int]], failing: Sequence[TestTrace], proposal: Proposal) -> bool:
-    """Whether the project must be loaded anew to try it: code of a module, or that ran only while it was loaded."""
-    unit, path = proposal.unit, proposal.source.path
+def loads_anew(
+    entered: Mapping[str, frozenset[int]], failing: Sequence[TestTrace], source: Source, unit: Unit | None
+) -> bool:
+    """Whether the project must be loaded anew to try an edit: of a module, or of what ran only while it was loaded."""
+    path = source.path
     if unit is None or unit.first_line not in entered.get(path, ()):
         return unit is None
     return all(trace.lines.get(path, frozenset()).isdisjoint(unit.lines) for trace in failing)

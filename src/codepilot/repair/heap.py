@@ -10,7 +10,7 @@ import ast
 import heapq
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -61,17 +61,21 @@ def candidates(
     failure: Failure,
     templates: tuple[Template, ...] = TEMPLATES,
     lent: Mapping[str, Source] | None = None,
+    wanted: Callable[[Source, Unit | None], bool] = lambda source, unit: True,
 ) -> Iterator[Proposal]:
-    """Every distinct edit of the sources that parses, best first; the files lent are not edited."""
+    """Every distinct edit of the sources that parses, best first; the files lent are not edited.
+
+    Only edits within functions that are `wanted` are made; None stands for what lies outside of functions.
+    """
     seen: set[int] = set()
     position = 0
-    for score, context, edit, statement in _Heap(sources, suspicion, failure, templates, lent or {}):
-        key = _normal_form(context.source, statement, edit)
+    for score, context, edit, statement in _Heap(sources, suspicion, failure, templates, lent or {}, wanted):
+        unit = context.unit or context.source.unit_at(edit.start)
+        unit = unit if unit is not None and unit.holds(edit) else None
+        key = _normal_form(context.source, statement, edit) if wanted(context.source, unit) else None
         if key is None or key in seen:
             continue
         seen.add(key)
-        unit = context.unit or context.source.unit_at(edit.start)
-        unit = unit if unit is not None and unit.holds(edit) else None
         yield Proposal(position, context.source, unit, edit, score, statement.lineno)
         position += 1
 
@@ -89,11 +93,24 @@ def _normal_form(source: Source, statement: ast.stmt, edit: Edit) -> int | None:
                 return None
             return hash((source.path, start, form))
     whole = source.text[: edit.start] + edit.replacement + source.text[edit.end :]
-    unit = source.unit_at(edit.start)
-    alone = unit is not None and unit.holds(edit)
-    if _parse(unit.segment(edit) if unit is not None and alone else whole) is None:
-        return None
+    lines = _parse(_lines_around(source, statement, edit))
+    if lines is None or not lines.body:
+        unit = source.unit_at(edit.start)
+        alone = unit is not None and unit.holds(edit)
+        if _parse(unit.segment(edit) if unit is not None and alone else whole) is None:
+            return None
     return hash((source.path, -1, whole))
+
+
+def _lines_around(source: Source, statement: ast.stmt, edit: Edit) -> str:
+    """The lines of the statement and the edit: if they make sense alone, they do in their place. Else it takes more."""
+    assert statement.end_lineno is not None
+    last = source.line_of(edit.end)
+    last -= last > statement.end_lineno and edit.end == source.line_start(last)
+    start = source.line_start(min(statement.lineno, source.line_of(edit.start)))
+    end = source.line_end(max(statement.end_lineno, last))
+    text = source.text[start : edit.start] + edit.replacement + source.text[edit.end : end]
+    return "if 1:\n" + text if text[:1].isspace() else text
 
 
 def shape(node: ast.AST, idle: list[ast.AST] | None = None) -> tuple[object, ...]:
@@ -191,9 +208,11 @@ class _Heap:
         failure: Failure,
         templates: tuple[Template, ...],
         lent: Mapping[str, Source],
+        wanted: Callable[[Source, Unit | None], bool],
     ) -> None:
         package = Package({**sources, **lent})
         self._suspicion = suspicion
+        self._wanted = wanted
         self._templates = templates
         self._by_kind: dict[type[ast.AST], list[Template]] = {}
         self._heap: list[tuple[float, int, _Entry]] = []
@@ -202,7 +221,7 @@ class _Heap:
             source = sources[path]
             for unit in source.units:
                 weight = suspicion.of(path, unit.lines)
-                if weight > 0:
+                if weight > 0 and wanted(source, unit):
                     self._push(weight * _BEST_PRIOR, _Entry(Context(source, unit, failure, package)))
             self._push_module(source, failure)
 
@@ -222,7 +241,7 @@ class _Heap:
                     if isinstance(name, str):
                         weights[name] = max(weights.get(name, 0.0), weight)
                 self._push(weight * UNSEEN * 2, _Entry(context, unit.node, weight * UNSEEN * 2))
-        for statement, names in _module_statements(source.tree.body):
+        for statement, names in _module_statements(source.tree.body) if self._wanted(source, None) else ():
             weight = max((weights.get(name, 0.0) for name in names), default=0.0)
             if weight > 0:
                 self._push(weight * UNSEEN * _BEST_PRIOR, _Entry(context, statement, weight * UNSEEN))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from codepilot.repair.heap import Proposal
@@ -17,22 +18,17 @@ def numbered(proposals: Iterator[Proposal], start: int) -> Iterator[Proposal]:
     return (replace(proposal, position=at) for at, proposal in enumerate(proposals, start))
 
 
-def spread(proposals: Iterator[Proposal], dear: Callable[[Proposal], bool]) -> Iterator[Proposal]:
-    """The same candidates, in new positions."""
-    for position, proposal in enumerate(_spread(proposals, dear)):
-        yield proposal if proposal.position == position else replace(proposal, position=position)
-
-
-def _spread(proposals: Iterator[Proposal], dear: Callable[[Proposal], bool]) -> Iterator[Proposal]:
-    waiting: deque[Proposal] = deque()
-    for number, proposal in enumerate(proposals, 1):
-        if dear(proposal):
-            waiting.append(proposal)
-        else:
-            yield proposal
-        if waiting and number % EVERY == 0:
-            yield waiting.popleft()
+def spread(cheap: Iterator[Proposal], dear: Iterator[Proposal]) -> Iterator[Proposal]:
+    """All of them, both kinds in their order: a dear one takes its turn once no cheap one left scores better."""
+    waiting: list[Proposal] = []
+    for number, proposal in enumerate(cheap, 1):
+        yield proposal
+        if number % EVERY == 0:
+            waiting = waiting or list(itertools.islice(dear, 1))
+            if waiting and waiting[0].score >= proposal.score:
+                yield waiting.pop()
     yield from waiting
+    yield from dear
 
 
 class Dear:

@@ -62,7 +62,7 @@ class SearchRequest:
     ages: Callable[[tuple[str, ...]], Ages] = lambda paths: {}
     """How long ago the lines of these files were changed, where the base has a history."""
     workers: int = 2
-    """How many candidates run at once, at most: one, where tests share more than a process."""
+    """How many candidates run at once, at most; tests that share more than a process wait for each other."""
 
 
 @dataclass(frozen=True)

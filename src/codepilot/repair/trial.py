@@ -92,6 +92,7 @@ class Trial:
         if worker is None:
             worker = Worker(self.executor, self.workspace, self.project, mode, self.tests)
             worker.overlay, worker.costs, worker.modules = self.overlay, self._costs, self._modules
+            worker.files = tuple(self.entered)
             worker.green, worker.whole, worker.tick = self.green, self.whole, self.tick
             worker.load_sec, worker.places, worker.learned = self._load_sec, self.places, self._learned
             self._workers[mode] = worker

@@ -167,6 +167,8 @@ class Worker:
     overlay: Mapping[str, bytes] = field(default_factory=dict)
     costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     modules: Sequence[str] = ()
+    files: Sequence[str] = ()
+    """What of the project is loaded, for workers that load it anew."""
     load_sec: float = 60.0
     """How long loading the project anew may take."""
     green: bool = False
@@ -209,6 +211,7 @@ class Worker:
             "overlay": {path: base64.b64encode(data).decode() for path, data in self.overlay.items()},
             "costs": {name: list(cost) for name, cost in self.costs.items()},
             "modules": list(self.modules),
+            "files": list(self.files),
             "green": self.green,
             "load_sec": self.load_sec,
             "whole": self.whole,

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     Say = Callable[..., None]
 
-MEMORY = 300 << 20
+MEMORY = 240 << 20
+"""What one child may take beside what it began with: two of them, the workers and the host stay below 1 GiB."""
 FIRST_SEC = 10.0
 PAGE = 4 << 20
 HEAD = struct.Struct("=Qdd")

@@ -12,13 +12,14 @@ from __future__ import annotations
 import functools
 import itertools
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from codepilot.repair.inside.codepilot_repair_bank import ERROR, Bank, Made, kind_of, shaken
-    from codepilot.repair.inside.codepilot_repair_children import Say
+    from codepilot.repair.inside.codepilot_repair_children import Say, Turn
     from codepilot.repair.inside.codepilot_repair_holes import (
         NAME,
         Condition,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from codepilot.repair.inside.codepilot_repair_steps import counted
 else:
     from codepilot_repair_bank import ERROR, Bank, kind_of, shaken
+    from codepilot_repair_children import Turn
     from codepilot_repair_holes import NAME, Exhausted, Hole, bounds, conditions, exact, masks
     from codepilot_repair_running import compile_text, reach
     from codepilot_repair_steps import conditions as loops
@@ -45,6 +47,8 @@ EFFORTS: tuple[dict[str, Any], ...] = (
     {"depth": 2, "limit": 6000, "couples": 20000, "pairs": 200, "sec": 2.0, "any": True},
 )
 """How much is spent on a sketch: all get a little before any gets more."""
+NEIGHBOURS = 4
+"""Sketches of one place, which share their expressions, mostly stand together: so many go to one child."""
 MAX_FLIPS = 30
 MAX_LOST = 20
 MAX_ANSWERS = 4
@@ -59,7 +63,7 @@ TURN_SEC = 30.0
 
 
 class Composer:
-    """One function with its sketches, in one child."""
+    """One function with some of its sketches, in one child."""
 
     def __init__(self, worker: Any, message: dict[str, Any], say: Say) -> None:
         self.worker, self.say = worker, say
@@ -69,36 +73,32 @@ class Composer:
         self.name, self.loops = f"{self.unit['path']}:{self.unit['line']}", loops(self.unit["segment"])
         self.atoms, self.attributes = message["atoms"], message["attributes"]
         self.deadline = message["until"]
-        self.first = message["from"]
-        self.ran = 0
+        self.ran = self.found = 0
         name = self.unit["qualname"].rpartition(".")[2]
         key = (self.unit["path"], self.unit["line"], name)
         entered = (self.unit["line"], name) in worker.entered.get(self.unit["path"], ())
         self.living = [] if entered else worker.functions.get(key, [])
-        self.found = message["found"]
         self.banks: dict[tuple[Any, ...], Bank] = {}
         self.codes: dict[str, Any] = {}
 
-    def run(self) -> None:
+    def run(self, places: list[int], effort: dict[str, Any]) -> None:
+        """Fill the sketches in these places of the list."""
         if not self.living or not self.tests:
             return
         names = self.living[0].__globals__
         self.hole = names[NAME] = Hole(names)
         before = [(function, function.__code__) for function in self.living]
-        for level in range(self.first[0], len(EFFORTS)):
-            for at, sketch in enumerate(self.sketches):
-                if time.monotonic() > self.deadline or self.found >= MAX_FOUND:
-                    return
-                if sketch.get("dead") or [level, at] < self.first:
-                    continue
-                self.say(begin=TURN_SEC)
-                self.say(at=[level, at], ran=self.ran)
-                self.ran = 0
-                self._fill(sketch, EFFORTS[level])
-                for function, code in before:
-                    function.__code__ = code
-            if self.found:
+        for at in places:
+            if time.monotonic() > self.deadline or self.found >= MAX_FOUND:
                 return
+            self.say(begin=TURN_SEC)
+            self.say(at=at, ran=self.ran)
+            self.ran = 0
+            self._fill(self.sketches[at], effort)
+            if self.sketches[at].get("dead"):
+                self.say(dead=at)
+            for function, code in before:
+                function.__code__ = code
 
     def _fill(self, sketch: dict[str, Any], effort: dict[str, Any]) -> None:
         self.until = time.process_time() + effort["sec"]
@@ -150,6 +150,7 @@ class Composer:
         worker = self.worker
         self.ran += 1
         for index, name in enumerate(self.tests):
+            worker.await_turn(name, self.say)
             self.say(begin=2 * worker.limit(name)[1])
             error: BaseException | None
             try:
@@ -287,33 +288,78 @@ def _alike(one: Made, other: Made, real: int) -> bool:
         return False
 
 
-def compose(worker: Any, message: dict[str, Any]) -> None:
-    """Send each expression that mends a sketch as it is found. A child that is lost costs the sketch it was at."""
-    place, found = [0, 0], []
-    message["until"] = time.monotonic() + message["seconds"]
+class Share(Turn):
+    """Some of the sketches, for one child."""
 
-    def take(said: dict[str, Any]) -> None:
-        if "at" in said:
-            place[:] = said["at"]
-            worker.channel.send(ran=said.get("ran", 0))
+    def __init__(self, composing: Composing, places: list[int], effort: dict[str, Any]) -> None:
+        super().__init__(functools.partial(_compose, composing, places, effort), self._hear)
+        self.composing, self.left = composing, places
+        self.over = False
+
+    def _hear(self, said: dict[str, Any]) -> None:
+        composing = self.composing
+        if "ran" in said:
+            composing.worker.channel.send(ran=said["ran"])
+            self.over = "at" not in said
+            self.left = [] if self.over else self.left[self.left.index(said["at"]) :]
+        elif "dead" in said:
+            composing.dead.add(said["dead"])
         else:
-            found.append(said)
-            worker.channel.send(**said)
-
-    for _ in range(MAX_LOST):
-        worker.children.run(
-            functools.partial(_compose, worker, {**message, "from": list(place), "found": len(found)}), take
-        )
-        if place[0] >= len(EFFORTS) or time.monotonic() > message["until"]:
-            return
-        place[1] += 1
+            composing.found.append((self.left[0], said))
 
 
-def _compose(worker: Any, message: dict[str, Any], say: Say, folder: str) -> None:
+class Composing:
+    """One function's sketches, shared out among children."""
+
+    def __init__(self, worker: Any, message: dict[str, Any]) -> None:
+        self.worker, self.message = worker, message
+        self.message["until"] = time.monotonic() + message["seconds"]
+        self.dead: set[int] = set()
+        """Places of sketches of which nothing more is to be had."""
+        self.found: list[tuple[int, dict[str, Any]]] = []
+        self.waiting: deque[list[int]] = deque()
+        self.lost = 0
+
+    def run(self) -> None:
+        """Send each expression that mends a sketch, in the order of the sketches, whoever found it first."""
+        for effort in EFFORTS:
+            self._share_out()
+            following = functools.partial(self._following, effort)
+            for share in self.worker.children.each(following, self.worker.places):
+                if not share.over:
+                    # It is lost, and costs the sketch it was at.
+                    self.lost += 1
+                    self.waiting.append(share.left[1:])
+            for _, said in sorted(self.found, key=lambda row: row[0])[:MAX_FOUND]:
+                self.worker.channel.send(**said)
+            if self.found:
+                return
+
+    def _share_out(self) -> None:
+        places = [at for at in range(len(self.message["sketches"])) if at not in self.dead]
+        shares: list[list[int]] = [[] for _ in range(self.worker.places)]
+        for at in places:
+            shares[at // NEIGHBOURS % len(shares)].append(at)
+        self.waiting = deque(shares)
+
+    def _following(self, effort: dict[str, Any]) -> Share | None:
+        while self.waiting and self.lost < MAX_LOST and time.monotonic() < self.message["until"]:
+            places = self.waiting.popleft()
+            if places:
+                return Share(self, places, effort)
+        return None
+
+
+def compose(worker: Any, message: dict[str, Any]) -> None:
+    Composing(worker, message).run()
+
+
+def _compose(composing: Composing, places: list[int], effort: dict[str, Any], say: Say, folder: str) -> None:
+    worker = composing.worker
     say(begin=TURN_SEC)
     worker.guard.arm(strict=True)
     worker.suite.private(folder)
     worker.patience = 1.0
-    composer = Composer(worker, message, say)
-    composer.run()
-    say(at=[len(EFFORTS), 0], ran=composer.ran)
+    composer = Composer(worker, composing.message, say)
+    composer.run(places, effort)
+    say(ran=composer.ran)

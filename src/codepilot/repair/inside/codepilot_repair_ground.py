@@ -36,6 +36,8 @@ FACTOR = 10.0
 HASTE = 3.0
 GRACE_SEC = 1.0
 DEAF, DEAF_SEC = 3.0, 0.05
+TURN_SEC = 120.0
+"""How long a test may wait for its turn: those before it have their own limits."""
 CACHE = type(functools.lru_cache(maxsize=None)(len))
 
 
@@ -58,6 +60,8 @@ class Ground:
         self.quick: dict[str, Callable[[], object]] = {}
         self.odd: set[str] = set()
         """Tests that end otherwise unless their runner does all that it does."""
+        self.sharing: set[str] = set()
+        """Tests that use what others use alike: no two of them run at once."""
         self.leaks = 0
         """What candidates share: a process (0); one, until a test passes (1); none, as tests leave traces (2)."""
         self.importing: list[str] = []
@@ -74,6 +78,7 @@ class Ground:
         return {
             "written": sorted(guard.written),
             "shared": guard.shared,
+            "sharing": sorted(self.sharing),
             "forked": guard.forked,
             "leaks": self.leaks,
             "importing": self.importing,
@@ -85,11 +90,12 @@ class Ground:
         if learned:
             self.guard.learn(learned["written"], learned["shared"], learned["forked"])
             self.leaks, self.importing, self.odd = learned["leaks"], learned["importing"], set(learned["odd"])
+            self.sharing = set(learned["sharing"])
             self.ran = {path: set(lines) for path, lines in learned["ran"].items()}
 
     @property
     def places(self) -> int:
-        """How many children may run at once: one, if the tests share more than this process."""
+        """How many children may run at once: one, if it cannot be told which tests share more than this process."""
         return 1 if self.guard.shared else self.children.places
 
     def learn_imports(self) -> None:
@@ -107,7 +113,7 @@ class Ground:
     def rehearse(self, say: Callable[..., None]) -> None:
         """Have what the targets import loaded by themselves, in the world that they make for it."""
         for name in self.importing:
-            say(**self.patient(name))
+            self.ready(name, say)
             self.run(name, thorough=False)
             self.memory.restored()
 
@@ -137,10 +143,16 @@ class Ground:
         floor, factor = FLOOR_SEC * self.patience, FACTOR if self.patience > 1.0 else HASTE
         return floor + factor * cpu, GRACE_SEC + 5 * (floor + factor * max(cpu, wall))
 
-    def patient(self, name: str) -> dict[str, float]:
-        """How long the worker waits for a test that its own timer does not stop."""
+    def ready(self, name: str, say: Callable[..., None]) -> None:
+        """Wait for the test's turn, and say how long the worker waits for it if its own timer does not stop it."""
+        self.await_turn(name, say)
         cpu, wall = self.limit(name)
-        return {"begin": wall, "cpu": DEAF * cpu + DEAF_SEC}
+        say(begin=wall, cpu=DEAF * cpu + DEAF_SEC)
+
+    def await_turn(self, name: str, say: Callable[..., None]) -> None:
+        if name in self.sharing:
+            say(begin=TURN_SEC)
+            self.guard.turns.take()
 
     def run(
         self, name: str, following: str | None = None, limit: float = 0.0, thorough: bool = True, unit: str = ""
@@ -159,6 +171,8 @@ class Ground:
             outcome, error = "skipped" if type(ended).__name__ == "Skipped" else "failed", ended
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
+            if following is None:
+                self.guard.turns.leave()
         return ("timeout" if isinstance(error, Stop) or self.steps.left < 0 else outcome), error
 
 

@@ -55,10 +55,21 @@ AROUND = ("pytest_runtest_protocol", "pytest_runtest_makereport", "pytest_runtes
 
 
 class Overlay:
-    """Contents that stand in for files of the project whenever those are imported."""
+    """Contents that stand in for files of the project whenever those are imported; the rest is compiled once."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
+        self.codes: dict[str, tuple[Any, Any]] = {}
+        """What files that were seen before were, and their code."""
+
+    def remember(self, paths: Sequence[str]) -> None:
+        """Compile what every child would compile for itself."""
+        for filename in (f"{ROOT}/{path}" for path in paths):
+            try:
+                stamp = _stamp(filename)
+                self.codes[filename] = stamp, compile(pathlib.Path(filename).read_bytes(), filename, "exec", 0, True)
+            except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+                continue  # whoever imports it is told why
 
     def put(self, path: str, data: bytes) -> None:
         loader: Any = importlib.machinery.SourceFileLoader
@@ -68,10 +79,18 @@ class Overlay:
             def get_code(this: Any, fullname: str) -> Any:
                 filename = this.get_filename(fullname)
                 found = self.files.get(os.path.realpath(filename))
-                return plain(this, fullname) if found is None else compile(found, filename, "exec", dont_inherit=True)
+                if found is not None:
+                    return compile(found, filename, "exec", dont_inherit=True)
+                stamp, code = self.codes.get(filename, (None, None))
+                return code if code is not None and stamp == _stamp(filename) else plain(this, fullname)
 
             loader.get_code = get_code
         self.files[f"{ROOT}/{path}"] = data
+
+
+def _stamp(filename: str) -> tuple[int, int, int]:
+    status = os.stat(filename)  # noqa: PTH116 - as the importer names it
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 class PytestSuite:
@@ -95,7 +114,7 @@ class PytestSuite:
 
         self.then, self.whole = then, whole
         self.wanted = set(tests)
-        places = list(dict.fromkeys(name.partition("::")[0] for name in tests))
+        self.places = list(dict.fromkeys(name.partition("::")[0] for name in tests))
         fixed = ["-s", "--rootdir=.", "--continue-on-collection-errors", "--tb=native", "--assert=plain"]
         for unneeded in ("cacheprovider", "unraisableexception", "threadexception", "faulthandler"):
             fixed += ["-p", "no:" + unneeded]
@@ -103,13 +122,15 @@ class PytestSuite:
         hooks.pytest_runtestloop = pytest.hookimpl(tryfirst=True)(hooks._loop)
         hooks.pytest_cmdline_main = pytest.hookimpl(tryfirst=True)(hooks._main)
         hooks.pytest_load_initial_conftests = pytest.hookimpl(tryfirst=True)(hooks._early)
-        pytest.main([*fixed, *places], plugins=[self, importlib.import_module("codepilot_options")])
+        pytest.main([*fixed, *self.places], plugins=[self, importlib.import_module("codepilot_options")])
 
     def _early(self, early_config: Any) -> None:
         self._calm(early_config.known_args_namespace)
 
     def _main(self, config: Any) -> None:
         self._calm(config.option)
+        # The project's own options may name more, which would be collected for nothing.
+        config.args = self.places
 
     @staticmethod
     def _calm(options: Any) -> None:

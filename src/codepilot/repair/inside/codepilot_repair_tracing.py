@@ -90,10 +90,13 @@ class Tracing:
 
     def take(self, message: dict[str, Any]) -> None:
         ground = self.ground
-        ground.guard.learn(message.pop("written"), message.pop("shared"), message.pop("forked"))
+        new = set(message.pop("imported"))
+        shared = message.pop("shared")
+        ground.sharing.update([message["test"]] if shared else [])
+        # What an import uses, any test may use that comes to it first.
+        ground.guard.learn(message.pop("written"), shared and bool(new), message.pop("forked"))
         ground.leaks = 2 if message.pop("stateful") else ground.leaks
         ground.odd.update([message["test"]] if message.pop("odd") else [])
-        new = set(message.pop("imported"))
         if message["test"] in self.alone and message["outcome"] in ENDED and not new <= self.imported:
             self.imported |= new
             ground.importing.append(message["test"])
@@ -121,6 +124,7 @@ class Tracing:
 
     def _trace(self, name: str, say: Say) -> str:
         say(begin=3 * TRACE_SEC)
+        self.ground.guard.shared = False
         begun = time.process_time()
         loaded = set(sys.modules)
         with Lines() as lines:

@@ -188,7 +188,7 @@ class Trying:
             if isinstance(old, str):
                 continue
             for name in [*self.suites[suite]["targets"], *self.suites[suite]["others"]][:COUNTED]:
-                say(**ground.patient(name))
+                ground.ready(name, say)
                 if name in ground.suite.items and ground.run(name, thorough=False)[0] != "timeout":
                     say(unit=_name(self.units[key]), test=name, rounds=ground.steps.made)
             put_back(old)
@@ -197,7 +197,7 @@ class Trying:
         self.ground.guard.arm(strict=True)
         self.ground.suite.private(folder)
         for name in names:
-            say(**self.ground.patient(name))
+            self.ground.ready(name, say)
             say(test=name, ended=self.ground.run(name, thorough=False)[0])
 
     def _check_base(self, job: dict[str, Any], say: Say) -> None:
@@ -205,6 +205,7 @@ class Trying:
         ground, suite = self.ground, self.suites[job["suite"]]
         others = [] if ground.leaks else suite["others"][:1]
         for name, wanted in [(suite["targets"][0], ground.header["green"]), *((name, True) for name in others)]:
+            ground.await_turn(name, say)
             say(begin=ground.limit(name)[1] + CHECK_SEC)
             if (ground.run(name, thorough=False, limit=CHECK_SEC)[0] == "passed") is not wanted:
                 say(leaked=True)
@@ -223,7 +224,7 @@ class Trying:
         unit = _name(self.units[job["unit"]]) if "unit" in job else ""
         alone = targets + 1 if slow or not ground.quick else len(tests)
         for index, name in enumerate(tests):
-            say(**ground.patient(name))
+            ground.ready(name, say)
             following = tests[index + 1] if alone <= index < len(tests) - 1 else None
             outcome, error = ground.run(name, following, thorough=slow, unit=unit)
             if outcome == "timeout":

@@ -3,10 +3,12 @@
 Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 """
 
-# ruff: noqa: PTH109, PTH118, PTH120
+# ruff: noqa: PTH108, PTH109, PTH118, PTH120
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import sys
 import tempfile
@@ -108,6 +110,31 @@ class Lines:
         return line if self.left > 0 else None
 
 
+class Turns:
+    """One child at a time: what it holds is free again when it ends, in whatever way."""
+
+    def __init__(self) -> None:
+        chosen = tempfile.tempdir
+        self.file, path = tempfile.mkstemp()
+        os.unlink(path)
+        tempfile.tempdir = chosen  # the project may still choose another
+        self.held = False
+
+    def take(self) -> None:
+        if not self.held:
+            self._do(fcntl.LOCK_EX)
+            self.held = True
+
+    def leave(self) -> None:
+        if self.held:
+            self._do(fcntl.LOCK_UN)
+            self.held = False
+
+    def _do(self, what: int) -> None:
+        with contextlib.suppress(OSError):  # a test that closes all files goes without
+            fcntl.lockf(self.file, what)
+
+
 class Guard:
     """Keeps candidates from spoiling the tree or killing the worker by accident. The sandbox is the wall, not this."""
 
@@ -115,7 +142,9 @@ class Guard:
         self.written: set[str] = set()
         """Folders of the tree that the tests write into, and files of code that they write."""
         self.shared = False
-        """Whether the tests use something that two of them at once would use alike."""
+        """Whether a test has used something that two of them at once would use alike."""
+        self.turns = Turns()
+        """Whose turn it is to use that."""
         self.forked = False
         self.strict = False
         self.parent = os.getpid()
@@ -144,7 +173,7 @@ class Guard:
             for path in args[:2]:
                 self._write(path)
         elif event == "socket.bind":
-            self.shared = True
+            self._share()
         elif event == "os.fork" and self.strict and not self.forked:
             raise PermissionError("candidates may not fork")
         elif event == "os.fork":
@@ -157,12 +186,17 @@ class Guard:
             return
         path = os.path.realpath(os.path.join(os.getcwd(), os.fsdecode(path)))
         folder, inside = os.path.dirname(path), path == ROOT or path.startswith(ROOT + os.sep)
+        if (os.sep + "__pycache__" + os.sep) not in path and not path.startswith((str(tempfile.tempdir), "/dev/")):
+            self._share()
         if not self.strict:
-            private = (os.sep + "__pycache__" + os.sep) in path or path.startswith((str(tempfile.tempdir), "/dev/"))
-            self.shared = self.shared or not private
             if inside:
                 self.written.update((folder, path) if path.endswith(".py") else (folder,))
         elif inside and (folder not in self.written or path == ROOT):
             raise PermissionError("candidates may not change the project's tree")
         elif inside and path.endswith(".py") and path not in self.written:
             raise PermissionError("candidates may not change the project's code")
+
+    def _share(self) -> None:
+        self.shared = True
+        if self.strict:
+            self.turns.take()

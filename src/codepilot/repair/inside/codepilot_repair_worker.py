@@ -33,7 +33,7 @@ else:
     from codepilot_repair_watch import ROOT, Lines, relative
     from codepilot_repair_weighing import weigh
 
-MAX_MODULES = 400
+MAX_MODULES = 3000
 
 
 class Worker:
@@ -48,6 +48,7 @@ class Worker:
         if ground.cold:
             for name in ground.header["modules"]:
                 _preload(name)
+            ground.overlay.remember(ground.header["files"])
             self._serve()
         calls, collected = Lines(calls=True), []
 
