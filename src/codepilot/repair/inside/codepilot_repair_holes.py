@@ -51,6 +51,7 @@ class Hole:
     def watch(self, original: str, default: bool = False, forced: dict[int, bool] | None = None) -> None:
         """Record states. It answers as the original text does (or `default`), but where it is forced."""
         self.turns = 0
+        self.copying = 0.0
         self.states: list[dict[str, Any]] = []
         self.answers: list[Any] = []
         self.repeated = False
@@ -94,14 +95,14 @@ class Hole:
 
     def _copied(self, scope: dict[str, Any]) -> dict[str, Any]:
         """The state as it is now. What takes long to copy, or cannot be, is kept as it is."""
-        if self.plain:
+        if self.plain and self.copying < SLOW_COPY_SEC:
             begun = time.perf_counter()
             try:
                 return copy.deepcopy(scope)
             except Exception:  # noqa: BLE001 - a lock, a file, a generator
                 self.plain = False
             finally:
-                self.plain = self.plain and time.perf_counter() - begun < SLOW_COPY_SEC
+                self.copying += time.perf_counter() - begun
         return {name: _shallow(value) for name, value in scope.items()}
 
 
