@@ -266,6 +266,51 @@ def test_what_must_be_loaded_anew_waits_and_is_found(bench: Open) -> None:
     assert b"return n <= limit" in result.candidates[0].patched
 
 
+NEEDS_CALM = {
+    "shop.py": (
+        "import functools\n\nRATE = 3\nTAX = 0\n\n\n@functools.lru_cache\ndef rate():\n    return RATE\n\n\n"
+        "def price(n):\n    return n + rate()\n\n\ndef taxed(n):\n    return n + TAX\n"
+    ),
+    "test_rate.py": (
+        "import pytest\nimport shop\n\n\n@pytest.fixture(autouse=True)\ndef calm():\n    yield\n"
+        "    shop.rate.cache_clear()\n\n\n@pytest.mark.parametrize('new', [5, 6])\n"
+        "def test_rate(new, monkeypatch):\n    monkeypatch.setattr(shop, 'RATE', new)\n    assert shop.rate() == new\n"
+    ),
+    "test_opened.py": (
+        "import shop\n\n\ndef test_opening():\n    shop.opened = True\n\n\ndef test_opened():\n    assert shop.opened\n"
+    ),
+    "test_shop.py": (
+        "import shop\n\n\ndef test_taxed():\n    assert shop.taxed(4) == 4\n\n\n"
+        "def test_price():\n    assert shop.price(4) == 12\n"
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "outcome"),
+    [
+        pytest.param("n + rate()", "n * rate()", "passed", id="swapped"),
+        pytest.param("RATE = 3", "RATE = 8", "passed", id="loaded-anew"),
+        pytest.param("TAX = 0\n", "TAX = 1\nRATE = 8\n", "failed", id="broken"),
+    ],
+)
+def test_a_test_that_falls_only_behind_others_is_not_held_against_a_candidate(
+    bench: Open, old: str, new: str, outcome: str
+) -> None:
+    project = bench(NEEDS_CALM)
+    red = project.baseline.red
+    assert red == ("test_shop.py::test_price",)
+    others = tuple(test for test in project.baseline.collected if test not in (*red, "test_opened.py::test_opening"))
+    job = job_of(project, "shop.py", old, new, Selection(red, others, thorough=True))
+    with trial_of(project) as trial:
+        trial.start()
+        together, confirmed = trial.judge([job])[0], trial.confirm(job, 1.0)
+    assert together.outcome == "failed"
+    assert "test_opened.py::test_opened" in together.fallen
+    assert confirmed is not None
+    assert confirmed.outcome == outcome
+
+
 def test_warnings_that_the_project_takes_for_errors_are_errors(bench: Open) -> None:
     project = bench(
         {

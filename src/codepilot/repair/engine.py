@@ -354,12 +354,12 @@ class _Search:
         return CRASHED if ruling.outcome not in ("failed", "passed") or fell else PLAIN
 
     def _keep(self, trial: Trial, proposal: Proposal, related: Related, patience: float = PATIENCE) -> bool:
-        """A candidate is kept if it also passes alone, on every test there is time for. False if there was no time."""
+        """A candidate is kept if it breaks none of all the tests there is time for. False if there was no time."""
         job = job_of(proposal, related, everything=True)
         content = job.content
         if content is None or content in self._request.refused or self._ledger.has(proposal.source.path, content):
             return True
-        ruling = trial.judge([job], patience).get(proposal.position)
+        ruling = trial.confirm(job, patience)
         if ruling is not None and ruling.outcome == "passed":
             mended = self._mended(trial, job)
             evidence = trial.weigh(job_of(proposal, related, everything=False), promises(proposal))

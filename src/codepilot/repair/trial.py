@@ -12,8 +12,8 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import Executor
 from codepilot.project import Project
 from codepilot.repair.localise import TestTrace
-from codepilot.repair.source import Unit
-from codepilot.repair.worker import UNKNOWN, Evidence, Job, Mode, Ruling, Worker, WorkerLost
+from codepilot.repair.source import Edit, Unit
+from codepilot.repair.worker import UNKNOWN, Evidence, Job, Mode, Ruling, Selection, Worker, WorkerLost
 
 _MAX_LOSSES = 60
 _WEIGH_SEC = 8.0
@@ -157,6 +157,23 @@ class Trial:
         rulings.update(self._load_each(passed, flight.patience))
         return rulings
 
+    def confirm(self, job: Job, patience: float) -> Ruling | None:
+        """The ruling of one candidate alone. A test that it does not break alone is not held against it.
+
+        Such a test fell behind others: it needs what one left that was not asked, or none may have gone before.
+        """
+        ruling = self.judge([job], patience).get(job.number)
+        if ruling is None or not ruling.fallen or not set(ruling.fallen) <= set(job.selection.others):
+            return ruling
+        for test in ruling.fallen:
+            changed = replace(job, number=0, selection=Selection((test,), thorough=True))
+            ends = self.judge([changed, replace(_unchanged(changed), number=1)], patience)
+            if len(ends) < 2:
+                return None
+            if ends[0].outcome != "passed" and ends[1].outcome == "passed":
+                return ruling
+        return Ruling(job.number, "passed", None)
+
     def _load_each(self, jobs: Sequence[Job], patience: float) -> dict[int, Ruling]:
         """A few at a time: each carries its whole file."""
         rulings: dict[int, Ruling] = {}
@@ -228,6 +245,11 @@ class Trial:
 def _targets_alone(job: Job) -> Job:
     """The same candidate judged by its targets: their file alone is loaded soon, and most candidates end there."""
     return replace(job, selection=replace(job.selection, others=()))
+
+
+def _unchanged(job: Job) -> Job:
+    at = job.unit.end if job.unit else 0
+    return replace(job, edit=Edit(at, at, "", ""))
 
 
 def _outcome(rulings: Mapping[int, Ruling], job: Job) -> str:

@@ -132,6 +132,8 @@ class Ruling:
     test: str | None
     kind: str = ""
     reach: tuple[int, ...] = ()
+    fallen: tuple[str, ...] = ()
+    """All tests besides the targets that failed, where that is known."""
 
 
 @dataclass(frozen=True)
@@ -373,6 +375,7 @@ def rulings_of(said: Mapping[str, Any]) -> Iterator[Ruling]:
             text(verdict.get("test")) or None,
             text(verdict.get("kind"), _MAX_NAME),
             tuple(reach[:_MAX_REACH]),
+            strings(verdict.get("fallen")),
         )
 
 

@@ -25,6 +25,8 @@ MAX_STOPS = 8
 COUNTED = 40
 CHECK_SEC = 0.3
 CHUNKS = (24, 192)
+MAX_FALLEN = 8
+"""How many others may fall before it is the candidate's doing for sure."""
 
 
 class Group(Turn):
@@ -213,6 +215,7 @@ class Trying:
     def _judge(self, job: dict[str, Any], say: Say) -> tuple[str, str | None, bool, dict[str, Any]]:
         """The targets first, then the tests that killed most, then the rest; the first red one decides.
 
+        Where all are asked thoroughly, the others that fell are named: whether each falls alone, too, may be asked.
         The third value tells that the process is not fit for another candidate, the last how far it came.
         """
         ground, suite = self.ground, self.suites[job["suite"]]
@@ -223,6 +226,8 @@ class Trying:
         # Fixtures are shared between tests only where this child ends with the candidate.
         unit = _name(self.units[job["unit"]]) if "unit" in job else ""
         alone = targets + 1 if slow or not ground.quick else len(tests)
+        fallen: list[str] = []
+        how: dict[str, Any] = {}
         for index, name in enumerate(tests):
             ground.ready(name, say)
             following = tests[index + 1] if alone <= index < len(tests) - 1 else None
@@ -230,7 +235,12 @@ class Trying:
             if outcome == "timeout":
                 return "timeout", name, name not in ground.quick or slow, {"passed": index}
             if outcome != "passed":
-                return "failed", name, index >= alone, {"passed": index, **reach(error)}
+                how = how or {"passed": index, **reach(error)}
+                fallen.append(name)
+                if not slow or index < targets or len(fallen) > MAX_FALLEN:
+                    return "failed", fallen[0], index >= alone, how
+        if fallen:
+            return "failed", fallen[0], True, {**how, "fallen": fallen}
         return "passed", None, len(tests) > alone, {}
 
     def _try_cold(self, job: dict[str, Any], say: Say, folder: str) -> None:
