@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +13,7 @@ from codepilot.cli.follow import lines
 from codepilot.core.decide import Outcome, Paused, Succeeded, start
 from codepilot.core.events import State
 from codepilot.core.task import Goal, TaskSpec
-from codepilot.engine import House, Worker, request_pause
+from codepilot.engine import House, Worker, late_log, request_pause
 from codepilot.engine import worker as corridor
 from codepilot.engine.close import begin_log, open_log
 from codepilot.engine.work import Work
@@ -34,7 +35,8 @@ class SlowSite:
 
 
 def seqs(house: House, run_id: str) -> list[int]:
-    return [json.loads(line)["seq"] for line in (house.home.logs / f"{run_id}.jsonl").read_text().splitlines()]
+    path = house.home.logs / f"{run_id}.jsonl"
+    return [json.loads(line)["seq"] for line in path.read_text().splitlines()] if path.exists() else []
 
 
 @pytest.fixture
@@ -88,14 +90,41 @@ def test_what_a_step_began_with_is_in_the_log_while_it_works(
     seen: list[list[int]] = []
 
     def step(work: Work) -> Outcome:
-        if work.run.state is not State.INIT:
-            seen.append(seqs(house, run_id))
-            return Paused("enough")
-        return Succeeded()
+        if work.run.state is State.INIT:
+            return Succeeded()
+        until = time.monotonic() + 10
+        while time.monotonic() < until and (not seen or seen[0][-1:] != [work.run.last_seq]):
+            seen[:] = [seqs(house, run_id)]
+        return Paused("enough")
 
     drive(step)
     assert seen[0] == list(range(1, seen[0][-1] + 1))
     assert house.store.events(run_id)[seen[0][-1] - 1].type == "step_started"
+
+
+def test_who_follows_waits_for_the_last_lines_of_a_run_that_has_ended(
+    house: House, run_id: str, drive: Callable[[Callable[[Work], Outcome]], None]
+) -> None:
+    drive(lambda work: Paused("enough"))
+    path = house.home.logs / f"{run_id}.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: whole.rindex(b"\n", 0, -1) + 1])
+    late = threading.Timer(0.1, path.write_bytes, [whole])
+    late.start()
+    told = list(lines(house, run_id, follow=True))
+    late.join()
+    assert told == whole.decode().splitlines()
+
+
+def test_a_worker_that_holds_lines_which_another_has_written_does_not_write_them_again(
+    house: House, run_id: str, drive: Callable[[Callable[[Work], Outcome]], None]
+) -> None:
+    def step(work: Work) -> Outcome:
+        open_log(house, run_id).close()
+        return Paused("enough")
+
+    drive(step)
+    assert seqs(house, run_id) == [event.seq for event in house.store.events(run_id)]
 
 
 def test_a_run_that_another_took_over_has_no_line_twice(
@@ -116,17 +145,17 @@ def test_a_log_that_cannot_be_written_is_closed_all_the_same(
     house: House, run_id: str, drive: Callable[[Callable[[Work], Outcome]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker on a full disk must not run out of descriptors as well."""
-    opened: list[corridor.RunLog] = []
+    opened: list[late_log.RunLog] = []
 
     def full(lines: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    def begin(house: House, run_id: str) -> corridor.RunLog:
+    def begin(house: House, run_id: str) -> late_log.RunLog:
         opened.append(begin_log(house, run_id))
         monkeypatch.setattr(opened[0], "_append", full)
         return opened[0]
 
-    monkeypatch.setattr(corridor, "begin_log", begin)
+    monkeypatch.setattr(late_log, "begin_log", begin)
     with pytest.raises(OSError, match="No space"):
         drive(lambda work: Paused("enough"))
     assert opened[0]._file == -1

@@ -124,14 +124,15 @@ class Watcher:
     def __init__(self, store: Store, worker: str) -> None:
         self._store = store
         self._worker = worker
-        self._watches: list[Watch] = []
+        self._watches: dict[Watch, Callable[[], None]] = {}
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def over(self, watch: Watch) -> Iterator[None]:
+    def over(self, watch: Watch, meanwhile: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """While this lasts the step is watched, and `meanwhile` is called every now and then."""
         with self._guard:
-            self._watches.append(watch)
+            self._watches[watch] = meanwhile
             if self._thread is None:
                 self._thread = threading.Thread(target=self._poll, name=f"watch-{self._worker}", daemon=True)
                 self._thread.start()
@@ -139,7 +140,7 @@ class Watcher:
             yield
         finally:
             with self._guard:
-                self._watches.remove(watch)
+                del self._watches[watch]
             watch.settle()
 
     def _poll(self) -> None:
@@ -148,14 +149,14 @@ class Watcher:
         while idle < IDLE_ROUNDS:
             pause.wait(POLL_SEC)
             with self._guard:
-                watches = list(self._watches)
+                watches = dict(self._watches)
                 idle = 0 if watches else idle + 1
                 if idle == IDLE_ROUNDS:
                     self._thread = None
             if watches:
                 self._look_after(watches)
 
-    def _look_after(self, watches: list[Watch]) -> None:
+    def _look_after(self, watches: Mapping[Watch, Callable[[], None]]) -> None:
         """Those that were open before the store was asked, and still are: what has ended is not held any more."""
         try:
             standing = _standing(self._store, self._worker)
@@ -167,6 +168,11 @@ class Watcher:
                 if watch in self._watches:
                     watch.look(standing)
                     watch.stop_if_told()
+        for watch, meanwhile in watches.items():
+            try:
+                meanwhile()
+            except Exception:  # noqa: BLE001 - who does it himself next is told the same, where it can be reported
+                _log.exception("step %s could not be seen to", watch.claim.step_id)
 
 
 def _standing(store: Store, worker: str) -> Mapping[Claim, Requests] | None:

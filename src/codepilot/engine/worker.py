@@ -20,9 +20,10 @@ from codepilot.core.events import TERMINAL, WAITING, Event, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Run, evolve
 from codepilot.core.task import TaskSpec
-from codepilot.engine.close import begin_log, close_run, leave_record
+from codepilot.engine.close import close_run, leave_record
 from codepilot.engine.heart import Heart
 from codepilot.engine.house import House
+from codepilot.engine.late_log import LateLog
 from codepilot.engine.measures import count
 from codepilot.engine.site import KeptSite
 from codepilot.engine.staffing import agent_of
@@ -30,7 +31,7 @@ from codepilot.engine.steps import STEPS
 from codepilot.engine.watch import Leaving, StopRequested, Watch, Watcher
 from codepilot.engine.work import Work
 from codepilot.store import Claim, LostLease, Start, new_id
-from codepilot.telemetry import Redactor, RunLog, now_us
+from codepilot.telemetry import Redactor, now_us
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class Worker:
         following: Start | Run | None = start
         self._take_in_hand(start)
         try:
-            with closing(_LateLog(self._house, run_id)) as log, closing(KeptSite(self._house)) as kept:
+            with closing(LateLog(self._house, run_id)) as log, closing(KeptSite(self._house)) as kept:
                 while isinstance(following, Start):
                     following = self._step(following, log, kept)
         finally:
@@ -110,23 +111,23 @@ class Worker:
         """As soon as it is ours: whatever we hold and have not in hand is given back before long."""
         self._in_hand[threading.get_ident()] = start.claim
 
-    def _step(self, start: Start, log: _LateLog, kept: KeptSite) -> Start | Run | None:
+    def _step(self, start: Start, log: LateLog, kept: KeptSite) -> Start | Run | None:
         """Do one step; what is to be done next, or how it left the run, as far as that is known."""
         claim, run = start.claim, start.run
 
-        def publish(events: Sequence[Event], enter: Callable[[Sequence[Event]], None] = log.write) -> None:
-            enter(events)
+        def publish(events: Sequence[Event]) -> None:
+            log.write(events)
             count(run, events)
             for event in events:
                 self._listen(event)
 
         following: Start | Run | None = None
         try:
-            publish(start.events, log.begin)
+            publish(start.events)
             if (may_not := decide_start(run)) is not None:
                 outcome: Outcome = Failed(may_not)
             else:
-                outcome, run = self._perform(run, claim, kept, publish)
+                outcome, run = self._perform(run, claim, kept, log, publish)
             if self._settling.is_set():
                 events = self._store.commit(claim, lambda current: decide(current, outcome, now_us()), run)
             else:
@@ -135,7 +136,9 @@ class Worker:
                 )
             if isinstance(following, Start):
                 self._take_in_hand(following)
-            publish(events, log.hold if isinstance(following, Start) else log.write)
+            publish(events)
+            if not isinstance(following, Start):
+                log.flush()
             if following is None and events and events[0].seq == run.last_seq + 1:
                 following = reduce(evolve, events, run)
         except LostLease as lost:
@@ -144,17 +147,17 @@ class Worker:
             log.drop()
             return None
         except Leaving:
-            log.write()
+            log.flush()
             self._store.give_back(claim)
         return following
 
     def _perform(
-        self, run: Run, claim: Claim, kept: KeptSite, publish: Callable[[Sequence[Event]], None]
+        self, run: Run, claim: Claim, kept: KeptSite, log: LateLog, publish: Callable[[Sequence[Event]], None]
     ) -> tuple[Outcome, Run]:
         """How the step ended, and the run as it left it."""
         interrupting = run.state not in AGENT_STATES
         watch = Watch(self._store, run, claim, kept.interrupt, self._leaving, pause_interrupts=interrupting)
-        with self._watcher.over(watch):
+        with self._watcher.over(watch, log.flush):
             try:
                 kept.settle(run)
                 agent = self._agent_for(run.task)
@@ -172,51 +175,6 @@ class Worker:
         if watch.lost is not None:
             raise watch.lost
         return outcome, watch.run
-
-
-class _LateLog:
-    """The run's log file, opened for the second lot of events: a step that starts does not wait for it.
-
-    Lines are held only while the run is ours: whoever has it next writes them if we have not.
-    """
-
-    def __init__(self, house: House, run_id: str) -> None:
-        self._house = house
-        self._run_id = run_id
-        self._log: RunLog | None = None
-        self._held: list[Event] = []
-
-    def hold(self, events: Sequence[Event]) -> None:
-        """Events to be written with those that follow at once."""
-        self._held += events
-
-    def begin(self, events: Sequence[Event]) -> None:
-        """Those of a step that starts."""
-        first = self._log is None and not self._held
-        (self.hold if first else self.write)(events)
-
-    def write(self, events: Sequence[Event] = ()) -> None:
-        if self._log is None:
-            self._log = begin_log(self._house, self._run_id)
-        self._log.write([*self._held, *events])
-        self._held.clear()
-
-    def drop(self) -> None:
-        """The run is another's: what is held is no longer ours to write."""
-        self._held.clear()
-
-    @property
-    def last_seq(self) -> int:
-        """The place of the last event that it has."""
-        return self._log.last_seq if self._log is not None else 0
-
-    def close(self) -> None:
-        try:
-            if self._held:
-                self.write()
-        finally:
-            if self._log is not None:
-                self._log.close()
 
 
 def _fields(claim: Claim) -> dict[str, object]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from json.encoder import encode_basestring as _quoted
 from pathlib import Path
 from typing import Literal
@@ -72,7 +75,10 @@ class RunLog:
             self._file = _opened(path)
         except OSError as error:
             raise self._fault(error) from error
-        self._last_seq = self._repair()
+        self._size = -1
+        self._last_seq = 0
+        with self._alone():
+            pass  # what the file has is known now
 
     @property
     def last_seq(self) -> int:
@@ -81,14 +87,33 @@ class RunLog:
 
     def write(self, events: Sequence[Event]) -> None:
         """Add the events that the log does not have yet."""
-        with self._guard:
-            fresh = [event for event in events if event.seq > self._last_seq]
-            if fresh and fresh[-1].seq != self._last_seq + len(fresh) and self._missing is not None:
-                fresh = [*self._missing(self._last_seq, fresh[-1].seq), fresh[-1]]
+        with self._guard, self._alone():
+            fresh = list(self._whole(event for event in events if event.seq > self._last_seq))
             self._learn(fresh)
             if fresh:
                 self._append(self._lines(fresh))
                 self._last_seq = fresh[-1].seq
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While nobody else writes the file, and with what others have written known."""
+        locked = _lock(self._file)
+        try:
+            if os.fstat(self._file).st_size != self._size:
+                self._last_seq = self._repair()
+            yield
+        finally:
+            if locked:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def _whole(self, events: Iterable[Event]) -> Iterator[Event]:
+        """The events, with those between them that are missing."""
+        before = self._last_seq
+        for event in events:
+            if event.seq > before + 1 and self._missing is not None:
+                yield from self._missing(before, event.seq)
+            yield event
+            before = event.seq
 
     def catch_up(self, events: Sequence[Event]) -> None:
         """After a crash: `events` are the run's, from the first; those the log lacks are added."""
@@ -166,12 +191,13 @@ class RunLog:
             while rest:
                 rest = rest[os.write(self._file, rest) :]
         except OSError as error:
-            os.ftruncate(self._file, before)
+            self._truncate(before)
             raise self._fault(error) from error
+        self._size = before + len(lines)
 
     def _repair(self) -> int:
         """Cut off what a crash left behind the last whole line; return that line's place."""
-        end = os.fstat(self._file).st_size
+        self._size = end = os.fstat(self._file).st_size
         if end == 0:
             return 0
         tail, start = b"", end
@@ -182,11 +208,15 @@ class RunLog:
                 begin = tail.rfind(b"\n", 0, stop) + 1
                 line = _parse(tail[begin:stop]) if begin or start == 0 else None
                 if line is not None:
-                    os.ftruncate(self._file, start + stop + 1)
+                    self._truncate(start + stop + 1)
                     self._recall(line)
                     return line.seq
-        os.ftruncate(self._file, 0)
+        self._truncate(0)
         return 0
+
+    def _truncate(self, size: int) -> None:
+        os.ftruncate(self._file, size)
+        self._size = size
 
     def _recall(self, line: LogLine) -> None:
         if line.step_id and line.role:
@@ -208,6 +238,20 @@ def _opened(path: Path) -> int:
     except FileNotFoundError:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.open(path, flags, 0o600)
+
+
+def _lock(file: int) -> bool:
+    """Whether nobody else has the file. One who was frozen while he had it is not waited for longer than a moment."""
+    for wait in (0.001, 0.01, 0.1, 0.5):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(wait)
+        except OSError:  # a file system without locks
+            return False
+        else:
+            return True
+    return False
 
 
 def _line_ends(tail: bytes) -> Iterable[int]:
