@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from codepilot.telemetry import Redactor, redact
 
+MASK = "[redacted]"
+
 SECRETS = [
     "sk-ant-" + "api03-" + "Ab1_" * 12,
     "sk-proj-" + "Zz9" * 12,
@@ -82,3 +84,15 @@ def test_only_variables_named_so_are_secret() -> None:
 def test_hostile_text_does_not_take_for_ever(unit: str) -> None:
     """Quadratic work on this much text would take minutes."""
     assert redact(unit * (100_000 // len(unit)))
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["api_KEY", "Access-key", "sEcReT", "token", "PASSWD", "s", "=", ": ", '"', "\n", "a1B2" * 5, "é"]
+        )
+    )
+)
+def test_letters_of_either_case_are_found_alike(parts: list[str]) -> None:
+    text = "".join(parts)
+    assert len({MASK in redact(one) for one in (text, text.upper(), text.lower())}) == 1

@@ -43,4 +43,3 @@ def story(events: Sequence[Event]) -> Iterator[str]:
     for event in events:
         note = plain(describe(event))
         yield f"{event.seq:>5}  {when(event.at)}  {event.type:<20}  {note}".rstrip()
-

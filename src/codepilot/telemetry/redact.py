@@ -29,10 +29,10 @@ _SHAPES = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _BEARER = re.compile(r"(?i)\b(bearer\s{1,3}|authorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?basic\s{1,3})" + _VALUE)
-_ASSIGNED = re.compile(
-    r"(?i)((?:api[_-]?key|access[_-]?key|secret|token|passwd|password)[\w-]{0,40}[\"']?\s{0,3}[:=]\s{0,3}[\"']?)"
-    + _VALUE
+_ASSIGNMENT = (
+    r"((?:api[_-]?key|access[_-]?key|secret|token|passwd|password)[\w-]{0,40}[\"']?\s{0,3}[:=]\s{0,3}[\"']?)" + _VALUE
 )
+_ASSIGNED = re.compile(f"(?i){_ASSIGNMENT}")
 _URL_PASSWORD = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,20}://[^\s/:@]{0,200}):[^\s/@]{1,500}@")
 _RULES = (
     (
@@ -40,14 +40,19 @@ _RULES = (
             *("-----begin", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox"),
             *("akia", "asia", "aiza", "hf_", "npm_", "pypi-", "eyj"),
         ),
+        None,
         _SHAPES,
         MASK,
     ),
-    (("bearer", "basic"), _BEARER, rf"\1{MASK}"),
-    (("key", "secret", "token", "passw"), _ASSIGNED, rf"\1{MASK}"),
-    (("://",), _URL_PASSWORD, rf"\1:{MASK}@"),
+    (("bearer", "basic"), None, _BEARER, rf"\1{MASK}"),
+    (("key", "secret", "token", "passw"), re.compile(_ASSIGNMENT), _ASSIGNED, rf"\1{MASK}"),
+    (("://",), None, _URL_PASSWORD, rf"\1:{MASK}@"),
 )
-"""What looks like a secret, with the words of which it has one at least: most text has none, and is quickly done."""
+"""What looks like a secret, with the words of which it has one at least: most text has none, and is quickly done.
+
+Where the words are common, the pattern is looked for in the folded text first: ignoring case takes seven times as
+long.
+"""
 _SECRET_NAME = re.compile(r"(?i)key|token|secret|passw|credential")
 _SHORTEST_VALUE = 8
 
@@ -55,8 +60,8 @@ _SHORTEST_VALUE = 8
 def redact(text: str) -> str:
     """`text` without anything that looks like a key, a token or a password."""
     folded = text.casefold()
-    for hints, pattern, replacement in _RULES:
-        if any(hint in folded for hint in hints):
+    for hints, hint_pattern, pattern, replacement in _RULES:
+        if any(hint in folded for hint in hints) and (hint_pattern is None or hint_pattern.search(folded)):
             text = pattern.sub(replacement, text)
     return text
 
