@@ -20,6 +20,7 @@ from codepilot.core.events import EventDraft, EventType, Requested, State
 from codepilot.core.run import Run
 from codepilot.store import Home, LostLease, StepStatus, Store
 from codepilot.store.faults import Interrupted
+from codepilot.store.gate import Gate
 from codepilot.store.queue import LEASE, Lease
 from servers import PostgresServer
 
@@ -60,7 +61,8 @@ sys.stdin.readline()
         step_id = heard(process)
         time.sleep(1.0)
         assert store.reclaim() == [], "it beats"
-        process.send_signal(signal.SIGSTOP)
+        with Gate(home.locks / "database.gate", 30.0).hold():  # one frozen within a write would keep all others out
+            process.send_signal(signal.SIGSTOP)
         time.sleep(1.0)
         assert store.worker_alive("w-frozen"), "it holds its lock"
         assert store.reclaim() == [step_id]

@@ -342,12 +342,9 @@ def _wants_new_plan(run: Run) -> bool:
 def _queue(
     run: Run, state: State, reason: str, attempt: int = 1, narrowed: bool = False, again: bool = False
 ) -> EventDraft:
-    return EventDraft(
-        type=EventType.STEP_QUEUED,
-        data=StepQueued(state=state, reason=reason, narrowed=run.narrowed or narrowed, again=again),
-        step_id=run.step_id if attempt > 1 else f"s-{run.run_id.removeprefix('r-')}-{run.steps_queued + 1:04d}",
-        attempt=attempt,
-    )
+    queued = StepQueued(state=state, reason=reason, narrowed=run.narrowed or narrowed, again=again)
+    step_id = run.step_id if attempt > 1 else f"s-{run.run_id.removeprefix('r-')}-{run.steps_queued + 1:04d}"
+    return EventDraft.of(EventType.STEP_QUEUED, queued, step_id, attempt)
 
 
 def _finish(run: Run, state: State, failure: Failure | None) -> list[EventDraft]:
@@ -360,4 +357,4 @@ def cancelled() -> Failure:
 
 
 def _draft(run: Run, kind: EventType, data: Contract) -> EventDraft:
-    return EventDraft(type=kind, data=data, step_id=run.step_id, attempt=run.attempt)
+    return EventDraft.of(kind, data, run.step_id, run.attempt)

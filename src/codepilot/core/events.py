@@ -549,11 +549,22 @@ class EventDraft(Contract):
             values = {**values, "data": DATA[EventType(values["type"])].model_validate(values["data"])}
         return values
 
+    @classmethod
+    def of(cls, kind: EventType, data: Contract, step_id: str | None, attempt: int) -> EventDraft:
+        """One of a step, several times quicker than by its name: its data was checked when it was made."""
+        given = {"type": kind, "data": data, "step_id": step_id, "attempt": attempt}
+        _check_fit(kind, data)
+        return cls.of_checked({**given, "artifacts": ()}, set(given))
+
     @model_validator(mode="after")
     def _data_fits(self) -> EventDraft:
-        if type(self.data) is not DATA[self.type]:
-            raise ValueError(f"{self.type} carries {DATA[self.type].__name__}, not {type(self.data).__name__}")
+        _check_fit(self.type, self.data)
         return self
+
+
+def _check_fit(kind: EventType, data: Contract) -> None:
+    if type(data) is not DATA[kind]:
+        raise ValueError(f"{kind} carries {DATA[kind].__name__}, not {type(data).__name__}")
 
 
 class Event(EventDraft):

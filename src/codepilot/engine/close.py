@@ -14,6 +14,7 @@ from codepilot.engine.workplace import remove_workplaces
 from codepilot.store import Home
 from codepilot.telemetry import RunLog, figures
 from codepilot.verify import Report, report, write_record
+from codepilot.workspace import remove_workspace
 
 
 def begin_log(house: House, run_id: str) -> RunLog:
@@ -65,7 +66,8 @@ def leave_record(run: Run, house: House) -> None:
 
 def remove_workspaces(run: Run, home: Home) -> None:
     elsewhere = executor_url(os.environ) is not None
-    remove_workplaces(home, run.run_id, remover(run.task, home), elsewhere=elsewhere)
+    remove = remover(run.task, home) if elsewhere else lambda workspace: remove_workspace(home.workspaces / workspace)
+    remove_workplaces(home, run.run_id, remove, elsewhere=elsewhere)
 
 
 def fetch_bundle(run: Run, events: list[Event], house: House) -> None:

@@ -17,7 +17,7 @@ from codepilot.executor import CreateWorkspace, Executor, LocalExecutor, Network
 from codepilot.sandbox import Credential, Least, Level, Wanted, choose, weaker
 from codepilot.skills import answer_calls, count_calls
 from codepilot.store import Home
-from codepilot.workspace import ObjectStore, remove_workspace
+from codepilot.workspace import ObjectStore
 
 _log = logging.getLogger(__name__)
 
@@ -131,9 +131,7 @@ def seen_at(executor: Executor, objects: ObjectStore, workspace: str) -> str:
 
 
 def remover(task: TaskSpec, home: Home) -> Callable[[str], None]:
-    """How workspaces of an ended run are removed. An executor that is away does not undo what the run achieved."""
-    if own_settings(os.environ).executor.url is None:
-        return lambda workspace: remove_workspace(home.workspaces / workspace)
+    """How workspaces elsewhere are removed. An executor that is away does not undo what the run achieved."""
 
     def remove(workspace: str) -> None:
         try:

@@ -206,7 +206,7 @@ def _view_due(last_seq: int, added: int) -> bool:
 
 def started(claim: Claim) -> EventDraft:
     data = StepStarted(worker=claim.worker, fence=claim.fence)
-    return EventDraft(type=EventType.STEP_STARTED, data=data, step_id=claim.step_id, attempt=claim.attempt)
+    return EventDraft.of(EventType.STEP_STARTED, data, claim.step_id, claim.attempt)
 
 
 def _read_view(view: str) -> Run | None:

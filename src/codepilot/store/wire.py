@@ -91,7 +91,8 @@ class Wire:
             self._pgconn.send_prepare(name.encode(), sql.encode())
             self._waiting.append(lambda _: self._known.__setitem__(name, True))
         reply = Reply(self)
-        self._pgconn.send_query_prepared(name.encode(), [_written(value) for value in values])
+        written = [value.encode() if value.__class__ is str else _written(value) for value in values]
+        self._pgconn.send_query_prepared(name.encode(), written)
         self._waiting.append(lambda result: setattr(reply, "result", result))
         return reply
 
@@ -164,7 +165,6 @@ def _written(value: Any) -> bytes | None:
 
 
 _WRITTEN: dict[type, Callable[[Any], bytes | None]] = {
-    str: str.encode,
     int: lambda value: b"%d" % value,
     bool: lambda value: b"t" if value else b"f",
     bytes: lambda value: value,

@@ -34,10 +34,11 @@ class Metric:
         self.name = name
         self.help = help
         self.labels = tuple(labels)
+        self._names = frozenset(labels)
         self._lock = threading.Lock()
 
     def _values(self, given: dict[str, str], known: Collection[Values]) -> Values:
-        if given.keys() != set(self.labels):
+        if given.keys() != self._names:
             raise ValueError(f"{self.name} has the labels {self.labels}, not {tuple(given)}")
         values = tuple(str(given[label]) for label in self.labels)
         if values in known or len(known) < MAX_SERIES:
