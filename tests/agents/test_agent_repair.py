@@ -7,7 +7,6 @@ import pytest
 
 from codepilot.agents import RepairAgent
 from codepilot.core.artifacts import ArtifactRef, ArtifactType, PatchCandidate
-from codepilot.core.decide import over_budget
 from codepilot.core.events import Event, EventDraft, EventType, PatchProposed, SearchProgressed, State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.plan import Plan, PlanNode
@@ -142,9 +141,12 @@ def test_time_that_ran_out_is_a_spent_budget(place: Place, budget: dict[str, flo
     with pytest.raises(CodePilotError) as caught:
         RepairAgent(search=out_of_time).perform(State.IMPLEMENT, place.sit(**budget))
     failure = caught.value.failure
-    expected = over_budget(name, limit - 60.0, limit)
-    assert (failure.kind, failure.message) == (FailureKind.BUDGET_EXCEEDED, expected.message)
-    assert failure.details == expected.details
+    assert failure.kind is FailureKind.BUDGET_EXCEEDED
+    assert (
+        f"in the 51 s that the search had: 42 candidates tried; {limit - 60:.0f} s of the budget {name}="
+        in failure.message
+    )
+    assert failure.details == {"budget": name, "used": limit - 60.0, "limit": limit}
     assert "42 candidates" in failure.advice and "codepilot resume" in failure.advice
 
 

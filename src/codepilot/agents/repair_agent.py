@@ -15,7 +15,6 @@ from codepilot.agents.protocol import Desk
 from codepilot.agents.writing import write_file
 from codepilot.core.artifacts import PatchCandidate
 from codepilot.core.contract import Contract, JsonObject
-from codepilot.core.decide import over_budget
 from codepilot.core.events import (
     Event,
     EventDraft,
@@ -208,9 +207,13 @@ def _out_of_time(desk: Desk, result: SearchResult) -> CodePilotError:
     of_run = budget.wall_sec * run.grants
     by_run = of_run - run.spent.wall_us / 1e6 < budget.step_wall_sec
     name, limit = ("wall_sec", of_run) if by_run else ("step_wall_sec", budget.step_wall_sec)
-    spent = over_budget(name, limit - desk.seconds_left(), limit)
+    used = limit - desk.seconds_left()
+    message = (
+        f"No repair found in the {result.seconds:.0f} s that the search had: {result.tried} candidates tried; "
+        f"{used:.0f} s of the budget {name}={limit:g} are used, the rest is kept for the proof."
+    )
     advice = f"Run `codepilot resume` to grant another budget: the search goes on after {result.tried} candidates."
-    return CodePilotError(spent.kind, spent.message, advice, **spent.details)
+    return CodePilotError(FailureKind.BUDGET_EXCEEDED, message, advice, budget=name, used=used, limit=limit)
 
 
 def _nothing_found(result: SearchResult, refused: int) -> CodePilotError:
