@@ -268,7 +268,7 @@ def test_what_must_be_loaded_anew_waits_and_is_found(bench: Open) -> None:
 
 NEEDS_CALM = {
     "shop.py": (
-        "import functools\n\nRATE = 3\nTAX = 0\n\n\n@functools.lru_cache\ndef rate():\n    return RATE\n\n\n"
+        "import functools\n\nRATE = 3\nTAX = 0\nOWED = []\n\n\n@functools.lru_cache\ndef rate():\n    return RATE\n\n\n"
         "def price(n):\n    return n + rate()\n\n\ndef taxed(n):\n    return n + TAX\n"
     ),
     "test_rate.py": (
@@ -280,28 +280,33 @@ NEEDS_CALM = {
         "import shop\n\n\ndef test_opening():\n    shop.opened = True\n\n\ndef test_opened():\n    assert shop.opened\n"
     ),
     "test_shop.py": (
-        "import shop\n\n\ndef test_taxed():\n    assert shop.taxed(4) == 4\n\n\n"
+        "import os\nimport shop\n\n\ndef test_free():\n    assert shop.RATE\n\n\n"
+        "def test_taxed():\n    assert 'TAXED' not in os.environ\n    os.environ['TAXED'] = '1'\n"
+        "    assert shop.taxed(4) == 4\n    del os.environ['TAXED']\n\n\n"
+        "def test_nothing_is_owed():\n    assert shop.taxed(5) == 5\n    assert len(shop.OWED) < 2\n\n\n"
         "def test_price():\n    assert shop.price(4) == 12\n"
     ),
 }
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "outcome"),
+    ("target", "old", "new", "outcome"),
     [
-        pytest.param("n + rate()", "n * rate()", "passed", id="swapped"),
-        pytest.param("RATE = 3", "RATE = 8", "passed", id="loaded-anew"),
-        pytest.param("TAX = 0\n", "TAX = 1\nRATE = 8\n", "failed", id="broken"),
+        pytest.param("test_price", "n + rate()", "n * rate()", "passed", id="swapped"),
+        pytest.param("test_price", "RATE = 3", "RATE = 8", "passed", id="loaded-anew"),
+        pytest.param("test_price", "TAX = 0\n", "TAX = 1\nRATE = 8\n", "failed", id="broken-anew"),
+        pytest.param("test_free", "return n + TAX", "return n + TAX + 1", "failed", id="broken"),
+        pytest.param("test_free", "return n + TAX", "OWED.append(n)\n    return n", "failed", id="left-behind"),
     ],
 )
-def test_a_test_that_falls_only_behind_others_is_not_held_against_a_candidate(
-    bench: Open, old: str, new: str, outcome: str
+def test_a_test_that_falls_without_the_change_as_well_is_not_held_against_it(
+    bench: Open, target: str, old: str, new: str, outcome: str
 ) -> None:
     project = bench(NEEDS_CALM)
-    red = project.baseline.red
-    assert red == ("test_shop.py::test_price",)
-    others = tuple(test for test in project.baseline.collected if test not in (*red, "test_opened.py::test_opening"))
-    job = job_of(project, "shop.py", old, new, Selection(red, others, thorough=True))
+    targets = (f"test_shop.py::{target}",)
+    others = [test for test in project.baseline.collected if test not in (*targets, "test_opened.py::test_opening")]
+    green = tuple(test for test in others if test not in project.baseline.red)
+    job = job_of(project, "shop.py", old, new, Selection(targets, green, thorough=True))
     with trial_of(project) as trial:
         trial.start()
         together, confirmed = trial.judge([job])[0], trial.confirm(job, 1.0)

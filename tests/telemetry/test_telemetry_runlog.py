@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
 import resource
 import signal
 import stat
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
@@ -21,6 +24,7 @@ from codepilot.core.events import (
     Event,
     EventType,
     GuardrailBlocked,
+    Requested,
     RunFinished,
     State,
     StepFailed,
@@ -202,6 +206,62 @@ def test_events_of_another_process_between_our_own_are_written_too(path: Path) -
     log.write([events[2], events[3], events[5]])
     log.close()
     assert seqs(path) == list(range(1, 7))
+
+
+def test_a_writer_that_was_frozen_while_it_had_the_file_writes_no_line_twice(path: Path) -> None:
+    """Whoever goes on does not wait for it for ever; it looks again before it writes."""
+    events = a_run(8)
+    thawed = threading.Event()
+
+    def missing(after: int, before: int) -> Sequence[Event]:
+        thawed.wait(10)
+        return events[after : before - 1]
+
+    frozen, other = RunLog(path, missing=missing), RunLog(path)
+    frozen.write(events[:2])
+    freezing = threading.Thread(target=frozen.write, args=(events[4:5],))
+    freezing.start()
+    other.write(events)
+    thawed.set()
+    freezing.join()
+    assert seqs(path) == list(range(1, 9))
+    frozen.close()
+    other.close()
+
+
+def test_who_has_the_file_for_a_moment_is_waited_for(path: Path) -> None:
+    log = RunLog(path)
+    holder = os.open(path, os.O_RDWR)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    free = threading.Timer(0.2, os.close, [holder])
+    free.start()
+    with log._locked(), path.open() as again, pytest.raises(BlockingIOError):
+        fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    free.join()
+    log.close()
+
+
+def test_roles_are_known_of_steps_whose_lines_another_wrote(path: Path) -> None:
+    events = a_run(4)
+    asked = event(4, EventType.PAUSE_REQUESTED, Requested()).model_copy(update={"step_id": None})
+    mine, other = RunLog(path), RunLog(path)
+    other.write([*events[:3], asked])
+    mine.write(events[:3])
+    mine.write([turn(5)])
+    assert seqs(path) == [1, 2, 3, 4, 5]
+    assert lines(path)[-1]["role"] == "IMPLEMENT"
+    mine.close()
+    other.close()
+
+
+def test_a_line_is_the_same_whatever_it_is_written_with(path: Path) -> None:
+    plain, escaped = turn(1, items=list(range(80))), turn(2, text="a\nb")
+    for name, lots in (("apart", [[plain], [escaped]]), ("together", [[plain, escaped]])):
+        log = RunLog(path.with_name(name))
+        for lot in lots:
+            log.write(lot)
+        log.close()
+    assert path.with_name("apart").read_bytes() == path.with_name("together").read_bytes()
 
 
 def test_a_very_long_last_line_is_found(path: Path) -> None:

@@ -549,12 +549,12 @@ class EventDraft(Contract):
             values = {**values, "data": DATA[EventType(values["type"])].model_validate(values["data"])}
         return values
 
-    @classmethod
-    def of(cls, kind: EventType, data: Contract, step_id: str | None, attempt: int) -> EventDraft:
+    @staticmethod
+    def of(kind: EventType, data: Contract, step_id: str | None, attempt: int) -> EventDraft:
         """One of a step, several times quicker than by its name: its data was checked when it was made."""
         given = {"type": kind, "data": data, "step_id": step_id, "attempt": attempt}
         _check_fit(kind, data)
-        return cls.of_checked({**given, "artifacts": ()}, set(given))
+        return EventDraft.of_checked({**given, "artifacts": ()}, set(given))
 
     @model_validator(mode="after")
     def _data_fits(self) -> EventDraft:

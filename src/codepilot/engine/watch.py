@@ -58,6 +58,8 @@ class Watch:
         self.paused = False
         self.cancelled = False
         self.spent: Failure | None = None
+        self.troubled = False
+        """Whether what is done beside the step failed the last time."""
 
     @property
     def leaving(self) -> bool:
@@ -158,6 +160,14 @@ class Watcher:
 
     def _look_after(self, watches: Mapping[Watch, Callable[[], None]]) -> None:
         """Those that were open before the store was asked, and still are: what has ended is not held any more."""
+        for watch, meanwhile in watches.items():
+            try:
+                meanwhile()
+                watch.troubled = False
+            except Exception as error:  # noqa: BLE001 - who does it in the step itself is told, and reports it
+                if not watch.troubled:
+                    _log.warning("%s", error, extra={"run_id": watch.claim.run_id, "step_id": watch.claim.step_id})
+                watch.troubled = True
         try:
             standing = _standing(self._store, self._worker)
         except Exception:  # noqa: BLE001 - a defect here must not leave every step unwatched
@@ -168,11 +178,6 @@ class Watcher:
                 if watch in self._watches:
                     watch.look(standing)
                     watch.stop_if_told()
-        for watch, meanwhile in watches.items():
-            try:
-                meanwhile()
-            except Exception:  # noqa: BLE001 - who does it himself next is told the same, where it can be reported
-                _log.exception("step %s could not be seen to", watch.claim.step_id)
 
 
 def _standing(store: Store, worker: str) -> Mapping[Claim, Requests] | None:

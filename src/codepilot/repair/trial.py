@@ -13,7 +13,7 @@ from codepilot.executor import Executor
 from codepilot.project import Project
 from codepilot.repair.localise import TestTrace
 from codepilot.repair.source import Edit, Unit
-from codepilot.repair.worker import UNKNOWN, Evidence, Job, Mode, Ruling, Selection, Worker, WorkerLost
+from codepilot.repair.worker import UNKNOWN, Evidence, Job, Mode, Ruling, Worker, WorkerLost
 
 _MAX_LOSSES = 60
 _WEIGH_SEC = 8.0
@@ -74,6 +74,7 @@ class Trial:
         self._modules: tuple[str, ...] = ()
         self._load_sec = 60.0
         self._learned: Mapping[str, Any] = {}
+        self._fallen: dict[tuple[tuple[str, ...], bool], frozenset[str]] = {}
         self.collected: tuple[str, ...] = ()
         self.entered: Mapping[str, frozenset[int]] = {}
         return self
@@ -152,27 +153,39 @@ class Trial:
         rulings = self._attempt(flight.warm, "warm", flight.patience, flight.worker)
         cold = [job for job in flight.jobs if job.unit is None or (anew and _outcome(rulings, job) == "cold")]
         rulings.update(self._load_each([_targets_alone(job) for job in cold], flight.patience))
-        passed = [job for job in cold if job.selection.others and _outcome(rulings, job) == "passed"]
+        two = [job for job in cold if job.selection.targets and job.selection.others]
+        passed = [job for job in two if _outcome(rulings, job) == "passed"]
         rulings = {number: ruling for number, ruling in rulings.items() if number not in {job.number for job in passed}}
         rulings.update(self._load_each(passed, flight.patience))
         return rulings
 
     def confirm(self, job: Job, patience: float) -> Ruling | None:
-        """The ruling of one candidate alone. A test that it does not break alone is not held against it.
+        """The ruling of one candidate alone, in which others that fall without any change as well do not count.
 
-        Such a test fell behind others: it needs what one left that was not asked, or none may have gone before.
+        Some fall behind the targets, or need what a test left that was not asked.
         """
         ruling = self.judge([job], patience).get(job.number)
-        if ruling is None or not ruling.fallen or not set(ruling.fallen) <= set(job.selection.others):
+        if ruling is None or not ruling.fallen:
             return ruling
-        for test in ruling.fallen:
-            changed = replace(job, number=0, selection=Selection((test,), thorough=True))
-            ends = self.judge([changed, replace(_unchanged(changed), number=1)], patience)
-            if len(ends) < 2:
+        others = replace(job, selection=replace(job.selection, targets=()))
+        again = self.judge([others], patience).get(job.number)
+        if again is None or again.outcome not in ("passed", "failed"):
+            return again
+        base = self._fallen_on_base(others, patience) if again.outcome == "failed" else frozenset()
+        if base is None:
+            return None
+        unharmed = again.outcome == "passed" or (again.fallen and base.issuperset(again.fallen))
+        return Ruling(job.number, "passed", None) if unharmed else ruling
+
+    def _fallen_on_base(self, job: Job, patience: float) -> frozenset[str] | None:
+        """Which of the job's tests fall without its change; None if there was no time."""
+        key = job.selection.others, job.unit is None
+        if key not in self._fallen:
+            ruling = self.judge([_unchanged(job)], patience).get(job.number)
+            if ruling is None:
                 return None
-            if ends[0].outcome != "passed" and ends[1].outcome == "passed":
-                return ruling
-        return Ruling(job.number, "passed", None)
+            self._fallen[key] = frozenset(ruling.fallen)
+        return self._fallen[key]
 
     def _load_each(self, jobs: Sequence[Job], patience: float) -> dict[int, Ruling]:
         """A few at a time: each carries its whole file."""
@@ -244,7 +257,7 @@ class Trial:
 
 def _targets_alone(job: Job) -> Job:
     """The same candidate judged by its targets: their file alone is loaded soon, and most candidates end there."""
-    return replace(job, selection=replace(job.selection, others=()))
+    return replace(job, selection=replace(job.selection, others=())) if job.selection.targets else job
 
 
 def _unchanged(job: Job) -> Job:

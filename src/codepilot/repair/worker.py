@@ -58,6 +58,7 @@ module.main()
 _MAX_ANSWER = 256 << 20
 """Bytes that may answer one request."""
 _MAX_REACH = 8
+_MAX_FALLEN = 100
 _MAX_NAME, _MAX_BEHAVIOUR = 200, 64
 TICK = 0.2
 Mode = Literal["warm", "cold"]
@@ -375,7 +376,7 @@ def rulings_of(said: Mapping[str, Any]) -> Iterator[Ruling]:
             text(verdict.get("test")) or None,
             text(verdict.get("kind"), _MAX_NAME),
             tuple(reach[:_MAX_REACH]),
-            strings(verdict.get("fallen")),
+            strings(verdict.get("fallen"))[:_MAX_FALLEN] if verdict["verdict"] == "failed" else (),
         )
 
 

@@ -61,7 +61,10 @@ def redact(text: str) -> str:
     """`text` without anything that looks like a key, a token or a password."""
     folded = text.casefold()
     for hints, hint_pattern, pattern, replacement in _RULES:
-        if any(hint in folded for hint in hints) and (hint_pattern is None or hint_pattern.search(folded)):
+        if not any(hint in folded for hint in hints):
+            continue
+        # Letters beyond ASCII may fold into several, which the pattern might not know.
+        if hint_pattern is None or not text.isascii() or hint_pattern.search(folded):
             text = pattern.sub(replacement, text)
     return text
 

@@ -75,10 +75,9 @@ class RunLog:
             self._file = _opened(path)
         except OSError as error:
             raise self._fault(error) from error
-        self._size = -1
-        self._last_seq = 0
-        with self._alone():
-            pass  # what the file has is known now
+        self._size = 0
+        with self._locked():
+            self._last_seq = self._repair()
 
     @property
     def last_seq(self) -> int:
@@ -87,24 +86,35 @@ class RunLog:
 
     def write(self, events: Sequence[Event]) -> None:
         """Add the events that the log does not have yet."""
-        with self._guard, self._alone():
-            fresh = list(self._whole(event for event in events if event.seq > self._last_seq))
-            self._learn(fresh)
+        with self._guard, self._locked():
+            self._learn(events)
+            while True:
+                self._look()
+                fresh = list(self._whole(event for event in events if event.seq > self._last_seq))
+                self._learn(fresh)
+                lines = self._lines(fresh)
+                if self._look():
+                    break
             if fresh:
-                self._append(self._lines(fresh))
+                self._append(lines)
                 self._last_seq = fresh[-1].seq
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """While nobody else writes the file, and with what others have written known."""
+    def _locked(self) -> Iterator[None]:
+        """While nobody else writes the file, as far as that can be had."""
         locked = _lock(self._file)
         try:
-            if os.fstat(self._file).st_size != self._size:
-                self._last_seq = self._repair()
             yield
         finally:
             if locked:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def _look(self) -> bool:
+        """Whether the file is as we left it; if not, what others have written is known now."""
+        if os.fstat(self._file).st_size == self._size:
+            return True
+        self._last_seq = self._repair()
+        return False
 
     def _whole(self, events: Iterable[Event]) -> Iterator[Event]:
         """The events, with those between them that are missing."""
@@ -130,14 +140,16 @@ class RunLog:
     def _lines(self, events: Sequence[Event]) -> bytes:
         """A `LogLine` each, written without making one: this is done for every event of every run."""
         plain = [event.data.model_dump_json(by_alias=True) for event in events]
-        together = "\n".join(plain)
-        harmless = "\\" not in together and self._redact(together) == together
+        harmless = self._harmless("\n".join(plain))
         lines = []
         for event, text in zip(events, plain, strict=True):
-            # What needs escapes could hide a secret in them.
-            data = text if harmless and len(text) <= TEXT_LIMIT else self._data(event)
+            data = text if len(text) <= TEXT_LIMIT and (harmless or self._harmless(text)) else self._data(event)
             lines.append(f'{self._head(event)},"data":{data}}}\n')
         return "".join(lines).encode()
+
+    def _harmless(self, text: str) -> bool:
+        """What needs escapes could hide a secret in them."""
+        return "\\" not in text and self._redact(text) == text
 
     def _head(self, event: Event) -> str:
         """The line up to its data."""
@@ -241,8 +253,8 @@ def _opened(path: Path) -> int:
 
 
 def _lock(file: int) -> bool:
-    """Whether nobody else has the file. One who was frozen while he had it is not waited for longer than a moment."""
-    for wait in (0.001, 0.01, 0.1, 0.5):
+    """Whether the file could be locked. One who was frozen while he had it is not waited for longer than a moment."""
+    for wait in (0.001, 0.01, 0.1, 0.5, 0.0):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

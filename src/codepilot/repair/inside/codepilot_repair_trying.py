@@ -25,8 +25,8 @@ MAX_STOPS = 8
 COUNTED = 40
 CHECK_SEC = 0.3
 CHUNKS = (24, 192)
-MAX_FALLEN = 8
-"""How many others may fall before it is the candidate's doing for sure."""
+MAX_FALLEN = 24
+"""How many others may fall before the candidate is given up."""
 
 
 class Group(Turn):
@@ -215,7 +215,7 @@ class Trying:
     def _judge(self, job: dict[str, Any], say: Say) -> tuple[str, str | None, bool, dict[str, Any]]:
         """The targets first, then the tests that killed most, then the rest; the first red one decides.
 
-        Where all are asked thoroughly, the others that fell are named: whether each falls alone, too, may be asked.
+        Where all are asked thoroughly, the others that fell are named: they may fall without any change as well.
         The third value tells that the process is not fit for another candidate, the last how far it came.
         """
         ground, suite = self.ground, self.suites[job["suite"]]
