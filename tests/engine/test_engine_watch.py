@@ -11,7 +11,7 @@ import pytest
 
 from codepilot.core.decide import Succeeded, decide, start
 from codepilot.core.events import EventType
-from codepilot.core.failures import FailureKind
+from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Budget, Goal, TaskSpec
 from codepilot.engine.watch import Watch, Watcher
 from codepilot.store import Claim, Requests, Start, Store, new_id
@@ -91,3 +91,21 @@ def test_an_interruption_is_over_before_the_next_step_begins(store: Store) -> No
     left = time.monotonic()
     assert done
     assert done[0] <= left
+
+
+def test_what_fails_beside_a_step_is_told_once_until_it_goes_well_again(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries: list[int] = []
+    enough = threading.Event()
+
+    def meanwhile() -> None:
+        tries.append(1)
+        if len(tries) >= 6:
+            enough.set()
+        if len(tries) != 3:
+            raise CodePilotError(FailureKind.DISK_FULL, "The disk is full.")
+
+    with Watcher(store, "w-one").over(watch_of(store, begun(store), threading.Event()), meanwhile):
+        assert enough.wait(10)
+    assert [record.message for record in caplog.records] == ["The disk is full."] * 2

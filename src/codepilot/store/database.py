@@ -29,8 +29,14 @@ _MORE_CONNECTIONS = 56
 _CONNECT_SEC = 10
 _KNOWN = "codepilot_known"
 _ADVICE = "Name a file, or a server as postgresql://USER@HOST/DATABASE."
-_SERVER_OPTIONS = "-c lock_timeout=30s -c idle_in_transaction_session_timeout=10s -c timezone=UTC"
-"""A process that is stopped within a transaction keeps the others waiting for so long, and then has lost it."""
+_SERVER_OPTIONS = (
+    "-c lock_timeout=30s -c idle_in_transaction_session_timeout=10s -c timezone=UTC "
+    "-c tcp_keepalives_idle=30 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3"
+)
+"""A process that is stopped within a transaction keeps the others waiting for so long, and then has lost it. A machine
+that is gone without a word is missed after a minute, and what it had locked is free."""
+_NOTICING = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4, "tcp_user_timeout": 30_000}
+"""A server that is gone without a word is missed within half a minute; the system would wait for hours."""
 
 
 class Database:
@@ -287,6 +293,7 @@ def _server_engine(url: URL, place: str, **pool: Any) -> Engine:
     connection = {
         "options": f"{_SERVER_OPTIONS} {url.query.get('options', '')}",
         "connect_timeout": _CONNECT_SEC,
+        **{name: value for name, value in _NOTICING.items() if name not in url.query},
         "prepare_threshold": None,  # else the driver would now and then deallocate what `Wire` has prepared
     }
     try:
