@@ -11,6 +11,8 @@ from pydantic.alias_generators import to_camel
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
+_set = object.__setattr__
+
 JsonObject: TypeAlias = dict[str, JsonValue]
 
 
@@ -29,16 +31,13 @@ class Contract(BaseModel):
     )
 
     @classmethod
-    def of_checked(cls, values: Mapping[str, Any], given: set[str]) -> Self:
-        """A contract of every field's value, all of them checked before; `given` are those that are no defaults."""
+    def of_checked(cls, values: dict[str, Any], given: set[str]) -> Self:
+        """A contract that takes over every field's value, all of them checked before; `given` are no defaults."""
         made = cls.__new__(cls)
-        for name, value in (
-            ("__dict__", dict(values)),
-            ("__pydantic_fields_set__", given),
-            ("__pydantic_extra__", None),
-            ("__pydantic_private__", None),
-        ):
-            object.__setattr__(made, name, value)
+        _set(made, "__dict__", values)
+        _set(made, "__pydantic_fields_set__", given)
+        _set(made, "__pydantic_extra__", None)
+        _set(made, "__pydantic_private__", None)
         return made
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
@@ -46,7 +45,7 @@ class Contract(BaseModel):
         if deep:
             return super().model_copy(update=update, deep=True)
         changes = update or {}
-        return self.of_checked({**self.__dict__, **changes}, {*self.__pydantic_fields_set__, *changes})
+        return self.of_checked({**self.__dict__, **changes}, self.__pydantic_fields_set__.union(changes))
 
 
 def canonical_json(value: Any) -> str:
