@@ -23,13 +23,19 @@ class Write(Protocol):
     def __call__(self, *, durable: bool, rings: bool) -> AbstractContextManager[Connection]: ...
 
 
+def _locked() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 @dataclass(eq=False)
 class _Passenger(Generic[Answer]):
     order: str
     work: Callable[[Connection], Answer]
     rings: bool
-    called: threading.Event = field(default_factory=threading.Event)
-    """It has arrived, or goes on by itself: as the one who drives, or alone."""
+    called: threading.Lock = field(default_factory=_locked)
+    """Free once it has arrived, or goes on by itself: as the one who drives, or alone. An event would cost more."""
     drives: bool = False
     answers: list[Answer] = field(default_factory=list)
     """What `work` made of a transaction that was committed."""
@@ -63,7 +69,7 @@ class Convoy:
 
     def _await(self, mine: _Passenger[Any]) -> None:
         try:
-            mine.called.wait()
+            mine.called.acquire()
         except BaseException:
             with self._guard:
                 if mine in self._waiting:
@@ -85,7 +91,8 @@ class Convoy:
         finally:
             self._pass_on()
             for one in together:
-                one.called.set()
+                if one is not mine:
+                    one.called.release()
 
     def _carry(self, together: Sequence[_Passenger[Any]]) -> None:
         with self._write(durable=True, rings=any(one.rings for one in together)) as connection:
@@ -101,4 +108,4 @@ class Convoy:
             if following is not None:
                 following.drives = True
         if following is not None:
-            following.called.set()
+            following.called.release()
