@@ -76,7 +76,7 @@ def measure(size: EngineSize, arena: Arena) -> Large:
         home.mkdir()
         asked = _fill(store, url, size)
         with _environment(environ):
-            large.asked[store] = {name: _ask(name, asked, size.questions) for name in COMMANDS}
+            large.asked[store] = {name: _ask(name, asked, size) for name in COMMANDS}
             large.whole[store] = {name: _run(name, asked[: 1 + size.questions // 15]) for name in COMMANDS}
     return large
 
@@ -112,14 +112,14 @@ def _add_turns(store: str, url: str, last: int) -> None:
     engine.dispose()
 
 
-def _ask(name: str, runs: list[str], questions: int) -> Times:
+def _ask(name: str, runs: list[str], size: EngineSize) -> Times:
     runner, times = CliRunner(), []
-    for number in range(questions + 1):
+    for number in range(size.questions + 1):
         arguments = [name] if name == "history" else [name, runs[number % len(runs)]]
         began = time.perf_counter()
         done = runner.invoke(app, arguments)
         times.append((time.perf_counter() - began) * 1e3)
-        if done.exit_code != 0:
+        if done.exit_code != 0 or (name == "logs" and done.output.count("\n") != size.events_each):
             raise RuntimeError(f"{name}: {done.output}")
     return Times(tuple(times[1:]))
 

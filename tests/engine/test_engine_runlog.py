@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from codepilot.cli import follow
 from codepilot.cli.follow import lines
 from codepilot.core.decide import Outcome, Paused, Succeeded, start
 from codepilot.core.events import State
@@ -102,18 +103,23 @@ def test_what_a_step_began_with_is_in_the_log_while_it_works(
     assert house.store.events(run_id)[seen[0][-1] - 1].type == "step_started"
 
 
-def test_who_follows_waits_for_the_last_lines_of_a_run_that_has_ended(
-    house: House, run_id: str, drive: Callable[[Callable[[Work], Outcome]], None]
+@pytest.mark.parametrize("kept", [0, 1, 3], ids=["elsewhere", "begun", "behind"])
+def test_lines_that_the_file_here_lacks_are_told_by_the_store(
+    house: House,
+    run_id: str,
+    drive: Callable[[Callable[[Work], Outcome]], None],
+    kept: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    drive(lambda work: Paused("enough"))
+    drive(lambda work: Paused("a\u2028b\x0b") if work.run.state is not State.INIT else Succeeded())
     path = house.home.logs / f"{run_id}.jsonl"
-    whole = path.read_bytes()
-    path.write_bytes(whole[: whole.rindex(b"\n", 0, -1) + 1])
-    late = threading.Timer(0.1, path.write_bytes, [whole])
-    late.start()
-    told = list(lines(house, run_id, follow=True))
-    late.join()
-    assert told == whole.decode().splitlines()
+    whole = [f"{line}\n" for line in path.read_text().split("\n")[:-1]]
+    path.write_text("".join(whole[:kept]) + whole[kept][:9])
+    monkeypatch.setattr(follow, "PAGE", 2)
+    for waiting in (False, True):
+        assert list(lines(house, run_id, follow=waiting)) == [line.rstrip("\n") for line in whole]
+    path.unlink()
+    assert list(lines(house, run_id, follow=True)) == [line.rstrip("\n") for line in whole]
 
 
 def test_a_worker_that_holds_lines_which_another_has_written_does_not_write_them_again(

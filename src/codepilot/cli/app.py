@@ -166,7 +166,9 @@ def logs(
     with open_house() as house:
         found = house.store.find(run_id)
         for line in lines(house, found, follow=follow):
-            typer.echo(line)
+            sys.stdout.write(f"{line}\n")
+            if follow:
+                sys.stdout.flush()
 
 
 @app.command()

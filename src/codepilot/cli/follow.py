@@ -2,40 +2,51 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from codepilot.cli.screens import when
 from codepilot.cli.telling import describe
 from codepilot.cli.text import plain
 from codepilot.core.events import TERMINAL, WAITING, Event
 from codepilot.engine import House
+from codepilot.telemetry import LogLines
 
 POLL_SEC = 0.3
+PAGE = 500
+"""Events that are read at once."""
 
 
 def lines(house: House, run_id: str, *, follow: bool) -> Iterator[str]:
-    """The log's complete lines; with `follow`, those to come until the run ends or waits."""
-    path = house.home.logs / f"{run_id}.jsonl"
-    position = told = 0
-    awaited = False
+    """The log's lines; with `follow`, those to come until the run ends or waits.
+
+    What the log file of this home lacks is told by the store: the run may be worked on elsewhere.
+    """
+    told = 0
+    for line in _written(house.home.logs / f"{run_id}.jsonl"):
+        told += 1
+        yield line
+    formatted = LogLines(house.redact)
+    formatted.roles.update({step.step_id: step.state for step in house.store.steps(run_id)})
     while True:
         run = house.store.load(run_id)
-        if path.exists():
-            with path.open("rb") as log:
-                log.seek(position)
-                for line in log:
-                    if not line.endswith(b"\n"):
-                        break
-                    position += len(line)
-                    told += 1
-                    yield line.decode("utf-8", "replace").rstrip("\n")
-        resting = run.state in TERMINAL | WAITING
-        # What a run ended with is in the store first; a worker that was killed in between leaves the log without it.
-        if not follow or (resting and (told >= run.last_seq or awaited)):
+        while events := house.store.events(run_id, told, limit=PAGE):
+            formatted.learn(events)
+            yield from formatted.of(events).decode().split("\n")[:-1]
+            told += len(events)
+        if not follow or run.state in TERMINAL | WAITING:
             return
-        awaited = resting
         time.sleep(POLL_SEC)
+
+
+def _written(path: Path) -> Iterator[str]:
+    """The complete lines of the log file."""
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as log:
+        for line in log:
+            if line.endswith(b"\n"):
+                yield line.decode("utf-8", "replace").rstrip("\n")
 
 
 def story(events: Sequence[Event]) -> Iterator[str]:

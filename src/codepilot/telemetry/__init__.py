@@ -2,6 +2,7 @@
 
 from codepilot.telemetry.clock import now_us, rfc3339
 from codepilot.telemetry.figures import Figures, IterationFigures, figures
+from codepilot.telemetry.loglines import LogLines
 from codepilot.telemetry.metrics import METRICS, Metrics
 from codepilot.telemetry.redact import Redactor, redact
 from codepilot.telemetry.runlog import RunLog
@@ -12,6 +13,7 @@ __all__ = [
     "METRICS",
     "Figures",
     "IterationFigures",
+    "LogLines",
     "Metrics",
     "Redactor",
     "RunLog",

@@ -1,0 +1,152 @@
+"""An event as a line of its run's log: one JSON object with the fields that every line must have to be found again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from json.encoder import encode_basestring as _quoted
+from typing import Literal
+
+from pydantic import JsonValue
+
+from codepilot.core.contract import Contract, JsonObject
+from codepilot.core.events import Event, EventType, RunFinished, State, StepFailed, StepQueued
+from codepilot.core.failures import Origin
+from codepilot.telemetry.clock import rfc3339
+from codepilot.telemetry.redact import redact
+
+TEXT_LIMIT = 2_000
+ITEMS_LIMIT = 50
+DEPTH_LIMIT = 8
+DATA_LIMIT = 16_000
+_REDACT_MARGIN = 4_096
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_FACT_NAMES = ("tool", "skill", "exit_code", "duration_ms", "duration_sec")
+_FACT_PLACES = ("action", "observation", "result")
+_FACTS = frozenset({*_FACT_NAMES, *_FACT_PLACES})
+_WARNINGS = frozenset({EventType.GUARDRAIL_BLOCKED, EventType.BUDGET_WARNED, EventType.RUN_BLOCKED})
+_NOT_MERE_INFORMATION = _WARNINGS | {EventType.STEP_FAILED, EventType.RUN_FINISHED}
+
+
+class LogLine(Contract):
+    """One line. `role` is the state whose step the event belongs to."""
+
+    ts: str
+    level: Literal["INFO", "WARN", "ERROR"]
+    run_id: str
+    step_id: str | None
+    role: State | None
+    attempt: int
+    event: EventType
+    seq: int
+    tool: str | None = None
+    exit_code: int | None = None
+    duration_ms: float | None = None
+    data: JsonObject = {}
+
+
+class LogLines:
+    """Events of one run as lines, without what may not be told. `roles` are the states of its steps that are known."""
+
+    def __init__(self, redact: Callable[[str], str] = redact) -> None:
+        self._redact = redact
+        self.roles: dict[str, State] = {}
+
+    def learn(self, events: Iterable[Event]) -> None:
+        """Which steps these events speak of."""
+        for event in events:
+            if isinstance(event.data, StepQueued) and event.step_id:
+                self.roles[event.step_id] = event.data.state
+
+    def of(self, events: Sequence[Event]) -> bytes:
+        """A `LogLine` each, written without making one: this is done for every event of every run."""
+        plain = [event.data.model_dump_json(by_alias=True) for event in events]
+        harmless = self._harmless("\n".join(plain))
+        lines = []
+        for event, text in zip(events, plain, strict=True):
+            data = text if len(text) <= TEXT_LIMIT and (harmless or self._harmless(text)) else self._data(event)
+            lines.append(f'{self._head(event)},"data":{data}}}\n')
+        return "".join(lines).encode()
+
+    def _harmless(self, text: str) -> bool:
+        """What needs escapes could hide a secret in them."""
+        return "\\" not in text and self._redact(text) == text
+
+    def _head(self, event: Event) -> str:
+        """The line up to its data."""
+        step, role = event.step_id, self.roles.get(event.step_id or "")
+        facts = _facts(event)
+        return (
+            f'{{"ts":"{rfc3339(event.at)}","level":"{_level(event)}","runId":{_quoted(event.run_id)},'
+            f'"stepId":{_quoted(step) if step else "null"},"role":{_quoted(role.value) if role else "null"},'
+            f'"attempt":{event.attempt},"event":"{event.type.value}","seq":{event.seq}'
+            f"{',' + _JSON.encode(facts)[1:-1] if facts else ''}"
+        )
+
+    def _data(self, event: Event) -> str:
+        """What is long or may not be told, cut short and cleaned."""
+        data = event.data.model_dump(mode="json", by_alias=True)
+        bounded = {self._clip(name): self._bounded(value, 1) for name, value in data.items()}
+        text = _JSON.encode(bounded)
+        if len(text) <= DATA_LIMIT:
+            return text
+        return _JSON.encode({"truncated": len(text), "fields": ", ".join(sorted(bounded))[:TEXT_LIMIT]})
+
+    def _bounded(self, value: JsonValue, depth: int) -> JsonValue:
+        if isinstance(value, str):
+            return self._clip(value)
+        if not isinstance(value, (list, dict)):
+            return value
+        if depth > DEPTH_LIMIT:
+            return "…"
+        if isinstance(value, list):
+            kept = [self._bounded(item, depth + 1) for item in value[:ITEMS_LIMIT]]
+            return [*kept, f"… {len(value) - ITEMS_LIMIT} more"] if len(value) > ITEMS_LIMIT else kept
+        kept_items = list(value.items())[:ITEMS_LIMIT]
+        return {self._clip(name): self._bounded(item, depth + 1) for name, item in kept_items}
+
+    def _clip(self, text: str) -> str:
+        """Redacted first, so that no half of a secret is left at the cut."""
+        clean = self._redact(text[: TEXT_LIMIT + _REDACT_MARGIN])
+        if len(text) <= TEXT_LIMIT and len(clean) <= TEXT_LIMIT:
+            return clean
+        return f"{clean[:TEXT_LIMIT]}… ({len(text)} characters)"
+
+
+def _level(event: Event) -> Literal["INFO", "WARN", "ERROR"]:
+    if event.type not in _NOT_MERE_INFORMATION:
+        return "INFO"
+    match event.data:
+        case StepFailed(failure=failure):
+            return "ERROR" if failure.handling.origin is Origin.PLATFORM else "WARN"
+        case RunFinished(state=State.FAILED):
+            return "ERROR"
+        case RunFinished(state=State.ABORTED):
+            return "WARN"
+    return "WARN" if event.type in _WARNINGS else "INFO"
+
+
+def _facts(event: Event) -> dict[str, str | int | float]:
+    """Tool, exit code and duration, where the event has them: at its top, or in the action or result it carries."""
+    if _FACTS.isdisjoint(type(event.data).model_fields):
+        return {}
+    data = event.data.model_dump(mode="json")
+    inner = (data.get(name) for name in _FACT_PLACES)
+    seen: JsonObject = {}
+    for place in (data, *(place for place in inner if isinstance(place, dict))):
+        for name in _FACT_NAMES:
+            if place.get(name) is not None:
+                seen.setdefault(name, place[name])
+    tool = seen.get("tool", seen.get("skill"))
+    exit_code = seen.get("exit_code")
+    duration_ms, duration_sec = seen.get("duration_ms"), seen.get("duration_sec")
+    if isinstance(duration_sec, (int, float)) and duration_ms is None:
+        duration_ms = round(duration_sec * 1000, 3)
+    facts: dict[str, str | int | float] = {}
+    if isinstance(tool, str):
+        facts["tool"] = tool
+    if isinstance(exit_code, int):
+        facts["exitCode"] = exit_code
+    if isinstance(duration_ms, (int, float)):
+        facts["durationMs"] = float(duration_ms)
+    return facts
