@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from raw_sql import raw_sql
 from sample_runs import draft, new_run, succeed, take, turn
@@ -160,6 +162,19 @@ def test_a_log_that_is_damaged_itself_stays_a_problem(place: str, store: Store) 
     raw_sql(place, f"DROP TRIGGER {trigger}", "DELETE FROM events WHERE seq = 3")
     assert "event 3 is missing" in store.check_all(repair=True)[run_id]
     assert "event 3 is missing" in store.check_all()[run_id]
+
+
+@pytest.mark.parametrize("damage", ["at = 'soon'", "data = '{}'", "attempt = x'00'"])
+def test_an_event_that_holds_what_it_cannot_is_named(tmp_path: Path, damage: str) -> None:
+    """A database file keeps anything anywhere."""
+    place = tmp_path / "codepilot.db"
+    store = Store.open(place)
+    run_id = new_run(store)
+    claim = take(store)
+    store.append(claim, turn(claim, 1))
+    raw_sql(f"sqlite:///{place}", "DROP TRIGGER events_no_update", f"UPDATE events SET {damage} WHERE seq = 3")
+    assert "an event cannot be read" in store.check_all()[run_id]
+    store.close()
 
 
 def test_rows_of_runs_that_are_older_than_their_table_are_made_from_the_log(place: str, store: Store) -> None:

@@ -24,17 +24,20 @@ def read_event(row: Sequence[Any]) -> Event:
     run_id, seq, at, name, step_id, attempt, data, artifacts = row
     kind = EventType(name)
     refs = json.loads(artifacts) if artifacts != "[]" else ()
-    return Event(
-        type=kind,
-        data=DATA[kind].model_validate_json(data),
-        step_id=step_id,
-        attempt=attempt,
-        artifacts=tuple(ArtifactRef.model_validate(ref) for ref in refs),
-        event_id=event_id(run_id, seq),
-        seq=seq,
-        run_id=run_id,
-        at=at,
-    )
+    values = {
+        "type": kind,
+        "data": DATA[kind].model_validate_json(data),
+        "step_id": step_id,
+        "attempt": attempt,
+        "artifacts": tuple(ArtifactRef.model_validate(ref) for ref in refs),
+        "event_id": event_id(run_id, seq),
+        "seq": seq,
+        "run_id": run_id,
+        "at": at,
+    }
+    # A damaged file may hold anything anywhere: then the contract says what is wrong.
+    sound = type(seq) is type(at) is type(attempt) is int and seq > 0 and type(step_id) in (str, type(None))
+    return Event.of_checked(values, set(values)) if sound else Event(**values)
 
 
 def read_run_row(row: Row[*tuple[Any, ...]]) -> RunRow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from json.encoder import encode_basestring as _quoted
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
@@ -130,11 +130,11 @@ def _facts(event: Event) -> dict[str, str | int | float]:
     """Tool, exit code and duration, where the event has them: at its top, or in the action or result it carries."""
     if _FACTS.isdisjoint(type(event.data).model_fields):
         return {}
-    data = event.data.model_dump(mode="json")
-    inner = (data.get(name) for name in _FACT_PLACES)
-    seen: JsonObject = {}
-    for place in (data, *(place for place in inner if isinstance(place, dict))):
-        for name in _FACT_NAMES:
+    top = vars(event.data)
+    inner = [top[name] for name in _FACT_PLACES if name in top]
+    seen: dict[str, Any] = {}
+    for place in (top, *(vars(one) if isinstance(one, Contract) else one for one in inner)):
+        for name in _FACT_NAMES if isinstance(place, dict) else ():
             if place.get(name) is not None:
                 seen.setdefault(name, place[name])
     tool = seen.get("tool", seen.get("skill"))
