@@ -23,7 +23,6 @@ from codepilot.repair.rank import Plausible, doubted, explain, rank
 from codepilot.repair.recency import newest_first
 from codepilot.repair.record import offered, order_digest
 from codepilot.repair.related import Related, add_loading, choose_tests, read_package, read_sources, resolve
-from codepilot.repair.source import Edit
 from codepilot.repair.synthesis import Known, compositions
 from codepilot.repair.trial import COLD_JOBS, Flight, Trial, WorkersLost
 from codepilot.repair.worker import Job, Ruling, Selection
@@ -338,7 +337,7 @@ class _Search:
         first = next((proposal for proposal in batch if proposal.unit is unit), None)
         if first is None or unit is None:
             return None
-        job = replace(job_of(first, related, everything=False), edit=Edit(unit.end, unit.end, "", ""))
+        job = job_of(first, related, everything=False).unchanged
         return trial.judge([job]).get(job.number)
 
     def _mark(self, ruling: Ruling) -> str:

@@ -12,7 +12,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import Executor
 from codepilot.project import Project
 from codepilot.repair.localise import TestTrace
-from codepilot.repair.source import Edit, Unit
+from codepilot.repair.source import Unit
 from codepilot.repair.worker import UNKNOWN, Evidence, Job, Mode, Ruling, Worker, WorkerLost
 
 _MAX_LOSSES = 60
@@ -153,8 +153,8 @@ class Trial:
         rulings = self._attempt(flight.warm, "warm", flight.patience, flight.worker)
         cold = [job for job in flight.jobs if job.unit is None or (anew and _outcome(rulings, job) == "cold")]
         rulings.update(self._load_each([_targets_alone(job) for job in cold], flight.patience))
-        two = [job for job in cold if job.selection.targets and job.selection.others]
-        passed = [job for job in two if _outcome(rulings, job) == "passed"]
+        halves = [job for job in cold if job.selection.targets and job.selection.others]
+        passed = [job for job in halves if _outcome(rulings, job) == "passed"]
         rulings = {number: ruling for number, ruling in rulings.items() if number not in {job.number for job in passed}}
         rulings.update(self._load_each(passed, flight.patience))
         return rulings
@@ -171,17 +171,19 @@ class Trial:
         again = self.judge([others], patience).get(job.number)
         if again is None or again.outcome not in ("passed", "failed"):
             return again
-        base = self._fallen_on_base(others, patience) if again.outcome == "failed" else frozenset()
-        if base is None:
-            return None
-        unharmed = again.outcome == "passed" or (again.fallen and base.issuperset(again.fallen))
-        return Ruling(job.number, "passed", None) if unharmed else ruling
+        if again.outcome == "failed":
+            base = self._fallen_on_base(others, patience)
+            if base is None:
+                return None
+            if not again.fallen or not base.issuperset(again.fallen):
+                return ruling
+        return Ruling(job.number, "passed", None)
 
     def _fallen_on_base(self, job: Job, patience: float) -> frozenset[str] | None:
         """Which of the job's tests fall without its change; None if there was no time."""
         key = job.selection.others, job.unit is None
         if key not in self._fallen:
-            ruling = self.judge([_unchanged(job)], patience).get(job.number)
+            ruling = self.judge([job.unchanged], patience).get(job.number)
             if ruling is None:
                 return None
             self._fallen[key] = frozenset(ruling.fallen)
@@ -258,11 +260,6 @@ class Trial:
 def _targets_alone(job: Job) -> Job:
     """The same candidate judged by its targets: their file alone is loaded soon, and most candidates end there."""
     return replace(job, selection=replace(job.selection, others=())) if job.selection.targets else job
-
-
-def _unchanged(job: Job) -> Job:
-    at = job.unit.end if job.unit else 0
-    return replace(job, edit=Edit(at, at, "", ""))
 
 
 def _outcome(rulings: Mapping[int, Ruling], job: Job) -> str:

@@ -8,7 +8,7 @@ import json
 import queue
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -101,6 +101,12 @@ class Job:
     def content(self) -> bytes | None:
         """The whole file with the edit made; None if its encoding has no way to write it."""
         return self.source.apply(self.edit)
+
+    @property
+    def unchanged(self) -> Job:
+        """The same tests without any change."""
+        at = self.unit.end if self.unit else 0
+        return replace(self, edit=Edit(at, at, "", ""))
 
     def message(self, mode: Mode, suite: str, unit: str) -> dict[str, Any]:
         shared = {"n": self.number, "suite": suite}
