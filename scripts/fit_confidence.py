@@ -21,7 +21,7 @@ from codepilot.bench.results import rows_of
 from codepilot.repair.confidence import SIGNS, WEIGHTS
 
 FILE = Path(__file__).parents[1] / "src/codepilot/repair/confidence.json"
-FOR = frozenset({"share", "witnesses", "doubt", "documented", "kept"})
+FOR = frozenset({"share", "witnesses", "doubt", "documented", "kept", "uses"})
 """Signs that can only speak for an offer; all others can only speak against it."""
 STEPS = 1500
 PACE = 1.5

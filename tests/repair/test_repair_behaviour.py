@@ -48,7 +48,7 @@ def test_calls_are_recorded_with_all_their_arguments_as_they_were() -> None:
         gather([1], 2, 3, last=4, extra=5)
         gather([1], 2, 3, last=4, extra=5)
     assert seen.found == [([1], 4, (2, 3), {"extra": 5})]
-    assert outcomes(gather, seen.found) == ["returned:None:tuple(list(1,4),4,tuple(2,3),{'extra':5})"]
+    assert outcomes(gather, seen.found) == ["returned:NoneType:None:tuple(list(1,4),4,tuple(2,3),{'extra':5})"]
 
 
 def test_what_a_method_leaves_behind_is_part_of_what_it_does() -> None:
@@ -77,7 +77,7 @@ def test_addresses_endless_generators_and_things_that_cannot_be_copied_tell_noth
 
     assert told([object(), threading.Lock()]) == told([object(), threading.Lock()])
     (told_once,) = outcomes(numbers, [(threading.Lock(),)])
-    assert told_once.startswith("returned:list(1,1,1")
+    assert told_once.startswith("returned:list:list(1,1,1")
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ SIGNS: dict[str, str] = {
     "kept": "the share of inputs like those of passing tests, without the base's slips, that it changes nothing for",
     "broken": "the share of those with a result that it fails on by a slip",
     "slips": "the share of inputs like those of failing tests that it slips on needlessly",
+    "retyped": "the share of its results that are of a type the function does not have",
+    "uses": "1 where it puts an idle name of the function to use, -1 where it leaves one idle",
     "ground": "log2 of how many lines the failing tests run",
     "late": "log10 of how many candidates came before it",
     "grown": "log2 of how many characters it adds or removes",

@@ -7,11 +7,13 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from codepilot.repair.confidence import confidence
 from codepilot.repair.heap import Proposal
 from codepilot.repair.source import Source
+from codepilot.repair.usage import put_to_use
 from codepilot.repair.worker import Evidence
 
 _DOUBTS: dict[str, float] = {
@@ -59,6 +61,10 @@ _MANY = 32
 """More tests than these hardly tell more."""
 _SLIPPED = 0.2
 """What one is worth that fails by a slip wherever there was a result, or wherever another offer does not."""
+_RETYPED = 0.5
+"""What one is worth whose results are all of a type that the function never had."""
+_USES = {1: 1.5, 0: 1.0, -1: 0.6}
+"""What one is worth that puts an idle name to use, or leaves one idle."""
 _LITERAL = re.compile(r"(?<![\w.])(?:\d+(?:\.\d+)?|'[^']+'|\"[^\"]+\")")
 _HARMLESS = frozenset({"0", "1", "-1", "2"})
 
@@ -79,6 +85,11 @@ class Plausible:
     def voices(self) -> float:
         """How much the tests that run it say together: log2 of their number."""
         return math.log2(min(_MANY, max(1, self.witnesses)))
+
+    @cached_property
+    def uses(self) -> int:
+        """Whether it puts idle names of the function to use (1), or leaves some idle (-1)."""
+        return put_to_use(self.proposal.unit, self.proposal.edit)
 
     @property
     def trusted(self) -> bool:
@@ -131,6 +142,8 @@ def _signs(one: Plausible, share: float, behaviours: int, slips: float) -> dict[
         "kept": evidence.kept,
         "broken": evidence.broken,
         "slips": slips,
+        "retyped": evidence.retyped,
+        "uses": float(one.uses),
         "ground": math.log2(max(1, one.ground)),
         "late": math.log10(1 + one.proposal.effort),
         "grown": math.log2(1 + abs(len(new) - len(old))),
@@ -186,6 +199,7 @@ def _weight(one: Plausible, places: Counter[tuple[str, int]], best: Evidence) ->
     kept = _BROKEN + (1 - _BROKEN) * (held / promised) ** 2 if promised else 1.0
     calm = _CHANGED + (1 - _CHANGED) * min(1.0, one.evidence.kept / (_CALM * best.kept) if best.kept else 1.0) ** 2
     sound = _SLIPPED + (1 - _SLIPPED) * (1 - max(one.evidence.broken, _needless(one, best)))
+    sound *= (1 - (1 - _RETYPED) * one.evidence.retyped) * _USES[one.uses]
     watched = 1 + _WATCHED * one.voices
     return weight * kept * calm * sound * watched * (1 + 0.15 * min(agreeing, 4)) * _MENDS**one.mended
 

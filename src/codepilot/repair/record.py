@@ -38,6 +38,7 @@ class _Row:
     kept: float = 1.0
     broken: float = 0.0
     slips: float = 0.0
+    retyped: float = 0.0
     ground: int = 1
     after: int = -1
 
@@ -61,6 +62,7 @@ def remember(one: Plausible) -> JsonObject:
         one.evidence.kept,
         one.evidence.broken,
         one.evidence.slips,
+        one.evidence.retyped,
         one.ground,
         proposal.after,
     )
@@ -84,7 +86,7 @@ def revive(row: object, sources: Mapping[str, Source]) -> Plausible | None:
         return None
     unit = source.unit_at(edit.start)
     proposal = Proposal(kept.position, source, unit, edit, kept.score, kept.line, kept.after)
-    evidence = Evidence(kept.promised, kept.held, kept.behaviour, kept.kept, kept.broken, kept.slips)
+    evidence = Evidence(kept.promised, kept.held, kept.behaviour, kept.kept, kept.broken, kept.slips, kept.retyped)
     return Plausible(proposal, patched, kept.witnesses, kept.mended, evidence, kept.ground)
 
 

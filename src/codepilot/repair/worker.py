@@ -33,8 +33,8 @@ from codepilot.sandbox import Limits, Process
 
 _INSIDE = Path(__file__).with_name("inside")
 _PARTS = (
-    *("watch", "running", "memory", "evidence", "suites", "children", "steps", "forms", "bank", "holes", "compose"),
-    *("ground", "swapping", "tracing", "trying", "weighing", "worker"),
+    *("watch", "running", "memory", "evidence", "drawing", "suites", "children", "steps", "forms", "bank", "holes"),
+    *("compose", "ground", "swapping", "tracing", "trying", "weighing", "worker"),
 )
 _BOOT = """import os, sys
 if "" in sys.path:
@@ -158,6 +158,8 @@ class Evidence:
     """The share of those on which it fails by a slip where there was a result before."""
     slips: float = 0.0
     """The share of inputs like those of the failing tests on which it fails by a slip."""
+    retyped: float = 0.0
+    """The share of results that are of another type than the annotation and all results before."""
 
 
 UNKNOWN = Evidence(kept=0.0)
@@ -395,6 +397,7 @@ def evidence_of(said: Mapping[str, Any], asked: int) -> Evidence:
         share(said.get("kept")),
         share(said.get("broken")),
         share(said.get("slips")),
+        share(said.get("retyped")),
     )
 
 

@@ -232,7 +232,8 @@ def outcomes(
             left = told(given) if ended == "returned" else ""
         except Exception as error:  # noqa: BLE001 - as above
             left = type(error).__name__
-        found.append(f"{ended}:{text}:{left}")
+        kind = f"{kind_of(type(value))}:" if ended == "returned" else ""
+        found.append(f"{ended}:{kind}{text}:{left}")
     return found
 
 
@@ -249,6 +250,22 @@ def changes(before: list[str], after: list[str]) -> dict[str, float]:
         "kept": round(sum(old == new for old, new in both) / len(both), 3) if both else 1.0,
         "broken": slips(results),
     }
+
+
+def kinds(outcomes: list[str]) -> list[str]:
+    """The kind of each result."""
+    return [one.split(":", 2)[1] for one in outcomes if one.startswith("returned:")]
+
+
+def kind_of(kind: Any) -> str:
+    """A type by its name; numbers are of one kind."""
+    return "number" if kind in (int, float, complex) else str(getattr(kind, "__name__", ""))
+
+
+def retyped(outcomes: list[str], known: set[str]) -> float:
+    """The share of results that are of no kind that is known of this function."""
+    found = kinds(outcomes) if known else []
+    return round(sum(kind not in known for kind in found) / len(found), 3) if found else 0.0
 
 
 def slips(outcomes: list[str]) -> float:

@@ -10,19 +10,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from codepilot.repair.inside.codepilot_repair_children import Say
+    from codepilot.repair.inside.codepilot_repair_drawing import drawn, promised
     from codepilot.repair.inside.codepilot_repair_evidence import (
         Calls,
         agreeing,
         changes,
         digest,
+        kinds,
         outcomes,
+        retyped,
         slips,
         varied,
     )
     from codepilot.repair.inside.codepilot_repair_ground import Ground
     from codepilot.repair.inside.codepilot_repair_swapping import prepare, swap, unchanged
 else:
-    from codepilot_repair_evidence import Calls, agreeing, changes, digest, outcomes, slips, varied
+    from codepilot_repair_drawing import drawn, promised
+    from codepilot_repair_evidence import (
+        Calls,
+        agreeing,
+        changes,
+        digest,
+        kinds,
+        outcomes,
+        retyped,
+        slips,
+        varied,
+    )
     from codepilot_repair_swapping import prepare, swap, unchanged
 
 WEIGH_SEC = 4.0
@@ -43,7 +57,8 @@ def _weigh(ground: Ground, message: dict[str, Any], say: Say, folder: str) -> No
     unit = message["units"][message["job"]["unit"]]
     prepare(unit)
     living = ground.living(unit)
-    quiet, wrong = (varied(_calls(ground, message[tests], living)) for tests in ("others", "targets"))
+    calm, red = (_calls(ground, message[tests], living) for tests in ("others", "targets"))
+    quiet, wrong = varied(calm), varied(red)
     afresh = functools.partial(ground.steps.allow, "", "", PATIENCE)
     say(begin=WEIGH_SEC)
     # The base counts its rounds as the candidate does, so that both end at the same one.
@@ -60,8 +75,15 @@ def _weigh(ground: Ground, message: dict[str, Any], say: Say, folder: str) -> No
     say(begin=WEIGH_SEC)
     after = outcomes(living[0], quiet[: len(before)], afresh)
     mended = outcomes(living[0], wrong, afresh)
-    told = [*after, *mended]
-    say(behaviour=digest(told) if told else "", slips=slips(mended), **documented, **changes(before, after))
+    say(begin=WEIGH_SEC)
+    told = [*after, *mended, *outcomes(living[0], drawn(living[0], [*calm, *red]), afresh)]
+    say(
+        behaviour=digest(told) if told else "",
+        slips=slips(mended),
+        retyped=retyped(told, {*kinds(before), *promised(living[0])}),
+        **documented,
+        **changes(before, after),
+    )
 
 
 def _calls(ground: Ground, tests: list[str], living: list[Any]) -> list[tuple[Any, ...]]:

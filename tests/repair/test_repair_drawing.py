@@ -1,0 +1,147 @@
+"""Inputs by type: of the kinds that annotations and recorded calls show, and within what those show."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codepilot import repair
+
+sys.path.append(str(Path(repair.__file__).parent / "inside"))
+from codepilot_repair_drawing import drawn, promised
+from codepilot_repair_evidence import changes, digest, kinds, outcomes, retyped, told
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+@dataclass(frozen=True)
+class Point:
+    x: int
+    y: float = 0.0
+
+
+def _plain(value: Any, more: Any = None) -> Any:
+    return value
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-50, 50) | st.floats(-9, 9) | st.text("abc", max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.tuples(inner, inner) | st.dictionaries(st.text("xy"), inner),
+    max_leaves=8,
+)
+
+
+@given(st.lists(st.tuples(PLAIN, PLAIN), min_size=1, max_size=5))
+def test_the_same_inputs_come_for_the_same_calls_and_the_calls_stay_as_they_were(inputs: list[tuple[Any, ...]]) -> None:
+    before = told(inputs)
+    once, again = drawn(_plain, inputs), drawn(_plain, inputs)
+    assert told(once) == told(again) and told(inputs) == before
+    assert all(len(values) == 2 for values in once)
+    seen = {type(values[0]) for values in inputs}
+    assert {type(values[0]) for values in once} <= seen
+
+
+@given(st.lists(st.integers(-100, 100), min_size=1, max_size=6))
+def test_numbers_keep_to_their_side_of_zero(seen: list[int]) -> None:
+    values = [value for value, _ in drawn(_plain, [(number, None) for number in seen])]
+    assert min(seen) < 0 or min(values) >= min(1, *seen)
+    assert max(seen) > 0 or min(seen) == 0 or max(values) <= max(seen)
+
+
+@given(st.lists(st.text("xyz", max_size=6), min_size=1, max_size=6))
+def test_texts_have_the_letters_that_were_seen_and_are_empty_only_where_some_were(seen: list[str]) -> None:
+    values = [value for value, _ in drawn(_plain, [(text, None) for text in seen])]
+    letters = set("".join(seen))
+    assert not letters or set("".join(values)) <= letters
+    assert "" in seen or "" not in values
+
+
+def test_annotations_tell_what_no_call_has_shown() -> None:
+    def use(items: list[int], colour: Colour, mode: Literal["a", "b"], maybe: str | None, point: Point) -> None: ...
+
+    inputs = drawn(use, [([], Colour.RED, "a", None, Point(1))])
+    assert any(items for items, *_ in inputs)
+    assert all(type(item) is int for items, *_ in inputs for item in items)
+    assert {colour for _, colour, *_ in inputs} == {Colour.RED, Colour.BLUE}
+    assert {point.x for *_, point in inputs} > {1}
+
+
+def test_what_is_optional_is_none_at_times() -> None:
+    def use(one: int | None, other: int | None) -> None: ...
+
+    inputs = drawn(use, [(4, 7)])
+    assert {None} < {one for one, _ in inputs} and {None} < {other for _, other in inputs}
+
+
+def test_what_is_of_an_unknown_type_stays_what_was_recorded_and_gathered_arguments_too() -> None:
+    thing = object()
+
+    def use(self: Any, count: int, *rest: int, **more: int) -> None: ...
+
+    assert all(
+        values[0] is not None and values[2:] == ((1, 2), {"a": 1})
+        for values in drawn(use, [(thing, 3, (1, 2), {"a": 1})])
+    )
+    assert drawn(use, []) == []
+
+
+def test_a_class_that_refuses_what_it_is_given_is_left_as_it_was() -> None:
+    @dataclass
+    class Even:
+        number: int
+
+        def __post_init__(self) -> None:
+            if self.number != 4:
+                raise ValueError("not four")
+
+    assert all(even == Even(4) for even, _ in drawn(_plain, [(Even(4), None)]))
+
+
+def test_inputs_by_type_tell_apart_what_the_tests_inputs_do_not() -> None:
+    def right(numbers: list[int]) -> int:
+        return max(numbers)
+
+    def first(numbers: list[int]) -> int:
+        return numbers[0]
+
+    calls = [([5, 1, 2],), ([9, 3],)]
+    assert digest(outcomes(right, calls)) == digest(outcomes(first, calls))
+    inputs = drawn(right, calls)
+    assert digest(outcomes(right, inputs)) != digest(outcomes(first, inputs))
+
+
+@pytest.mark.parametrize(
+    ("hint", "allowed"),
+    [
+        (int, {"number"}),
+        (list[int] | None, {"list", "NoneType"}),
+        (dict[str, int] | str, {"dict", "str"}),
+        (Point, set()),
+        (Any, set()),
+        (None, {"NoneType"}),
+    ],
+)
+def test_an_annotation_promises_kinds_of_results_unless_it_leaves_them_open(hint: Any, allowed: set[str]) -> None:
+    def function() -> None: ...
+
+    function.__annotations__["return"] = hint
+    assert promised(function) == allowed
+
+
+def test_results_of_a_type_that_the_function_never_had_are_noticed() -> None:
+    inputs: list[tuple[Any, ...]] = [(1,), (2,), (None,)]
+    before = outcomes(lambda value: value * 2, inputs)
+    after = outcomes(lambda value: str(value) if value == 1 else 2.5, inputs)
+    assert retyped(after, set(kinds(before))) == pytest.approx(1 / 3, abs=0.01)
+    assert retyped(after, set()) == 0.0
+    assert changes(before, before)["kept"] == 1.0
