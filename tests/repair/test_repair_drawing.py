@@ -73,6 +73,8 @@ def test_annotations_tell_what_no_call_has_shown() -> None:
     assert any(items for items, *_ in inputs)
     assert all(type(item) is int for items, *_ in inputs for item in items)
     assert {colour for _, colour, *_ in inputs} == {Colour.RED, Colour.BLUE}
+    assert {mode for _, _, mode, *_ in inputs} == {"a", "b"}
+    assert {type(maybe) for *_, maybe, _ in inputs} == {str, type(None)}
     assert {point.x for *_, point in inputs} > {1}
 
 

@@ -75,8 +75,12 @@ def outer(number):
 
 def inner(number, step):
     return number - step
+
+
+def first(items: "list[int]", other: "int | None" = None):
+    return items[0]
 """
-TESTS = """from things import Box, Point, counted, drawn, least, mirrored, outer, root, tags, twice
+TESTS = """from things import Box, Point, counted, drawn, first, least, mirrored, outer, root, tags, twice
 
 
 def test_least():
@@ -120,6 +124,10 @@ def test_taken():
 
 def test_outer():
     assert outer(1) == 2
+
+
+def test_first():
+    assert first([]) is None
 """
 
 
@@ -162,6 +170,12 @@ def test_the_smallest_input_that_no_test_has_comes_first(things: Bench) -> None:
     for arguments, result in shown:
         given = ast.literal_eval(arguments.partition(", start=")[0])
         assert int(result) == min([*given, int(arguments.partition("start=")[2] or 9)])
+
+
+def test_where_no_recorded_input_leads_on_the_annotations_do(things: Bench) -> None:
+    witnesses = found(things, "test_first", "return items[0]", "return items[0] if items else other")
+    shown = calls(witnesses)
+    assert shown and all(arguments == f"[], other={result}" for arguments, result in shown)
 
 
 def test_values_of_the_projects_own_classes_are_written_by_their_names(things: Bench) -> None:

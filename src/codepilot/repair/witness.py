@@ -34,7 +34,7 @@ from codepilot.repair.worker import _BOOT as BOOT
 from codepilot.sandbox import Limits
 
 _INSIDE = Path(__file__).with_name("inside")
-_PARTS = ("watch", "running", "evidence", "suites", "calls", "world", "witness")
+_PARTS = ("watch", "running", "evidence", "drawing", "suites", "calls", "world", "witness")
 MAX_TESTS = 60
 MAX_ROWS = 40
 MAX_CASES = 24

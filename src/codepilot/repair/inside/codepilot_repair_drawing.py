@@ -24,7 +24,7 @@ COUNT = 32
 DEEPEST = 4
 LONGEST = 12
 SELDOM = 0.15
-"""How often a value that may be None is."""
+"""How often a value is of a type that is allowed and was not seen."""
 NUMBERS = (-3, 12)
 LETTERS = "abcAB 01"
 LISTS = (list, tuple, set, frozenset)
@@ -72,16 +72,19 @@ def _drawn(hint: Any, pool: list[Any], instead: Any, source: random.Random) -> A
 
 
 def _value(hint: Any, pool: list[Any], source: random.Random, depth: int) -> Any:
-    """One value of the kinds that were seen, or else that the annotation names."""
+    """One value: like those that were seen, and at times of a type that only the annotation names."""
     parts = _alternatives(hint)
-    if type(None) in parts and source.random() < SELDOM:
-        return None
-    if pool:
+    seen = {kind_of(type(one)) for one in pool}
+    unseen = [part for part in parts if _origin(part) in CLOSED and kind_of(_origin(part)) not in seen]
+    chosen = [value for part in parts if _origin(part) is typing.Literal for value in typing.get_args(part)]
+    if chosen:
+        return source.choice(chosen)
+    if pool and not (unseen and source.random() < SELDOM):
         pattern = source.choice(pool)
         like = [one for one in pool if type(one) is type(pattern)]
         fitting = [part for part in parts if _origin(part) is type(pattern)]
-        return _of(type(pattern), (fitting or parts)[0] if parts else None, like, source, depth)
-    parts = [part for part in parts if part is not type(None)]
+        return _of(type(pattern), (fitting or parts or [None])[0], like, source, depth)
+    parts = unseen if pool else parts
     if not parts or depth > DEEPEST:
         raise Unknown
     part = source.choice(parts)
@@ -101,8 +104,8 @@ def _origin(part: Any) -> Any:
 
 
 def _of(kind: Any, part: Any, pool: list[Any], source: random.Random, depth: int) -> Any:
-    if kind is typing.Literal:
-        return source.choice(typing.get_args(part))
+    if kind is type(None):
+        return None
     if kind is bool:
         return source.random() < 0.5
     if kind is int:

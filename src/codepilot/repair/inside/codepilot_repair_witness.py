@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         rebuilt,
         told,
     )
+    from codepilot.repair.inside.codepilot_repair_drawing import drawn
     from codepilot.repair.inside.codepilot_repair_evidence import varied
     from codepilot.repair.inside.codepilot_repair_running import Channel, compile_text
     from codepilot.repair.inside.codepilot_repair_suites import PytestSuite, UnittestSuite
@@ -53,6 +54,7 @@ else:
         rebuilt,
         told,
     )
+    from codepilot_repair_drawing import drawn
     from codepilot_repair_evidence import varied
     from codepilot_repair_running import Channel, compile_text
     from codepilot_repair_suites import PytestSuite, UnittestSuite
@@ -247,6 +249,8 @@ class Finder:
     def _rows(self, subject: Subject) -> dict[str, Any]:
         """Inputs on which the repair differs, as source; those of the tests themselves are left out."""
         found = self._compared(subject, [*varied(subject.seeds), *mixed(subject.seeds), *rebuilt(subject.seeds)])
+        if all(repr(values) in subject.known for _, values in found):
+            found += self._compared(subject, drawn(subject.function, subject.seeds))
         found += self._compared(subject, varied([values for _, values in found][:6]))
         rows: dict[str, dict[str, Any]] = {}
         names: dict[str, Any] = {}
