@@ -29,8 +29,21 @@ ODD = st.one_of(
     st.text(),
 )
 ANYTHING = st.recursive(ODD, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
-NAMES = ("test", "outcome", "cpu", "wall", "lines", "exception", "message", "frames", "promised", "held", "behaviour")
-SAID = st.fixed_dictionaries({}, optional=dict.fromkeys((*NAMES, "kept", "broken", "verdicts"), ANYTHING))
+NAMES = (
+    "test",
+    "outcome",
+    "cpu",
+    "wall",
+    "lines",
+    "ways",
+    "exception",
+    "message",
+    "frames",
+    "promised",
+    "held",
+    "behaviour",
+)
+SAID = st.fixed_dictionaries({}, optional=dict.fromkeys((*NAMES, "kept", "broken", "retyped", "verdicts"), ANYTHING))
 VERDICT = st.fixed_dictionaries(
     {"n": ANYTHING, "verdict": st.sampled_from(["passed", "failed"])},
     optional=dict.fromkeys(("test", "kind", "passed", "lines"), ANYTHING),
@@ -51,6 +64,7 @@ def test_traces_and_evidence_are_bounded_or_garbled(said: dict[str, object]) -> 
         trace = trace_of(said)
         assert 0 <= trace.cpu_sec <= MAX_NUMBER and 0 <= trace.wall_sec <= MAX_NUMBER
         assert all(0 <= line <= MAX_NUMBER for _, line in trace.frames)
+        assert all(0 <= line <= MAX_NUMBER for ways in trace.ways.values() for way in ways for line in way)
         assert len(f"{trace.test}{trace.message}".encode()) <= 8 * MAX_TEXT
     with contextlib.suppress(Garbled):
         evidence = evidence_of(said, 3)

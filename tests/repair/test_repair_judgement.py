@@ -28,6 +28,26 @@ def test_lines_that_only_failing_tests_run_are_most_suspicious() -> None:
     assert scores[3] > scores[2] > scores[1] > 0
 
 
+def going(test: str, outcome: str, *ways: tuple[int, int]) -> TestTrace:
+    lines = frozenset(line for way in ways for line in way)
+    return TestTrace(test, outcome, lines={"m.py": lines}, ways={"m.py": frozenset(ways)})
+
+
+def test_a_line_that_all_run_is_suspicious_where_failing_tests_alone_go_on_from_it_in_their_way() -> None:
+    usual = [going(f"p{n}", "passed", (1, 2), (2, 3), (3, 4)) for n in range(9)]
+    scores = localise([going("t", "failed", (1, 2), (2, 4)), *usual], ["t"]).lines["m.py"]
+    assert set(scores) == {1, 2, 4}
+    assert scores[2] > scores[1] == scores[4] > 0
+    same = localise([going("t", "failed", (1, 2), (2, 3), (3, 4)), *usual], ["t"]).lines["m.py"]
+    assert len(set(same.values())) == 1, "who goes the usual way is no more suspicious for it"
+
+
+def test_a_branch_never_outdoes_a_line_that_only_failing_tests_run() -> None:
+    usual = [going(f"p{n}", "passed", (1, 2), (2, 3)) for n in range(9)]
+    scores = localise([going("t", "failed", (1, 2), (2, 9), (9, 3)), *usual], ["t"]).lines["m.py"]
+    assert scores[9] > scores[2] > scores[1]
+
+
 def test_lines_of_the_failure_break_ties() -> None:
     found = localise([trace("t", "failed", {1, 2}, (("m.py", 1), ("m.py", 2)))], ["t"])
     assert found.of("m.py", [2]) > found.of("m.py", [1]) > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from codepilot.repair.context import Failure
 from codepilot.repair.examples import examples
@@ -39,12 +40,9 @@ def of_the_project(traces: Sequence[TestTrace], tests: TestFiles) -> list[TestTr
     kept = []
     for trace in traces:
         lines = {path: found for path, found in trace.lines.items() if path not in tests}
+        ways = {path: found for path, found in trace.ways.items() if path not in tests}
         frames = tuple(place for place in trace.frames if place[0] not in tests)
-        kept.append(
-            TestTrace(
-                trace.test, trace.outcome, trace.cpu_sec, trace.wall_sec, lines, trace.exception, trace.message, frames
-            )
-        )
+        kept.append(replace(trace, lines=lines, ways=ways, frames=frames))
     return kept
 
 

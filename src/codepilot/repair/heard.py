@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 MAX_LINE = 32 << 20
@@ -133,6 +133,21 @@ def numbered_lines(value: object) -> dict[str, frozenset[int]]:
     if not isinstance(value, dict):
         raise Garbled("it named lines of no file")
     return {text(path): frozenset(wholes(numbers)) for path, numbers in value.items()}
+
+
+def numbered_ways(value: object) -> dict[str, frozenset[tuple[int, int]]]:
+    """Pairs of such numbers, by path."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise Garbled("it named ways of no file")
+    return {text(path): frozenset(_pairs(pairs)) for path, pairs in value.items()}
+
+
+def _pairs(value: object) -> Iterator[tuple[int, int]]:
+    for pair in map(wholes, _listed(value)):
+        if len(pair) == 2:
+            yield pair[0], pair[1]
 
 
 def _whole(value: object) -> bool:

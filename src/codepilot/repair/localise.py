@@ -1,14 +1,20 @@
-"""Where the bug may be: Ochiai over per-test line coverage, the failure's own frames breaking ties."""
+"""Where the bug may be: Ochiai over what each test runs, lines and branches; the failure's own frames break ties."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from codepilot.core.contract import canonical_json
+
+Part = TypeVar("Part", int, tuple[int, int])
+
+BRANCH = 0.45
+"""What the suspicion of a branch counts for the line that takes it."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,8 @@ class TestTrace:
     cpu_sec: float = 0.0
     wall_sec: float = 0.0
     lines: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    ways: Mapping[str, frozenset[tuple[int, int]]] = field(default_factory=dict)
+    """Pairs of lines, one run right after the other."""
     exception: str = ""
     message: str = ""
     frames: tuple[tuple[str, int], ...] = ()
@@ -51,24 +59,46 @@ class Suspicion:
 
 
 def localise(traces: Iterable[TestTrace], targets: Iterable[str]) -> Suspicion:
-    """Lines of the failing targets only; a line the failure passed through or stopped at counts more."""
+    """Lines of the failing targets only; a line the failure passed through or stopped at counts more.
+
+    One that all tests run is suspicious, too, where failing ones go on from it as others do not.
+    """
     wanted = set(targets)
     known = list(traces)
     failing = [trace for trace in known if trace.test in wanted and not trace.passed]
     passing = [trace for trace in known if trace.passed and trace.test not in wanted]
-    failed: dict[tuple[str, int], int] = defaultdict(int)
-    passed: dict[tuple[str, int], int] = defaultdict(int)
-    for group, counts in ((failing, failed), (passing, passed)):
-        for trace in group:
-            for path, lines in trace.lines.items():
-                for line in lines:
-                    counts[path, line] += 1
+    ran = _ochiai([trace.lines for trace in failing], [trace.lines for trace in passing])
+    taken = _branches(_ochiai([trace.ways for trace in failing], [trace.ways for trace in passing]))
     frames = _frame_weights(failing)
     scores: dict[str, dict[int, float]] = defaultdict(dict)
-    for (path, line), hits in failed.items():
-        ochiai = hits / math.sqrt(len(failing) * (hits + passed[path, line]))
-        scores[path][line] = min(1.0, 0.9 * ochiai + 0.1 * frames.get((path, line), 0.0))
+    for (path, line), ochiai in ran.items():
+        if not ochiai:
+            continue
+        own = min(1.0, 0.9 * ochiai + 0.1 * frames.get((path, line), 0.0))
+        scores[path][line] = max(own, BRANCH * taken.get((path, line), 0.0))
     return Suspicion({path: dict(sorted(lines.items())) for path, lines in sorted(scores.items())})
+
+
+def _ochiai(
+    failing: Sequence[Mapping[str, frozenset[Part]]], passing: Sequence[Mapping[str, frozenset[Part]]]
+) -> dict[tuple[str, Part], float]:
+    """How suspicious each part of a file is that any test runs."""
+    failed, passed = (
+        Counter((path, part) for trace in group for path, parts in trace.items() for part in parts)
+        for group in (failing, passing)
+    )
+    return {
+        place: failed[place] / math.sqrt(len(failing) * (failed[place] + passed[place])) if failing else 0.0
+        for place in failed | passed
+    }
+
+
+def _branches(ways: Mapping[tuple[str, tuple[int, int]], float]) -> dict[tuple[str, int], float]:
+    """The worst way on from each line that has several."""
+    found: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for (path, (line, _)), ochiai in ways.items():
+        found[path, line].append(ochiai)
+    return {place: max(several) for place, several in found.items() if len(several) > 1}
 
 
 def _frame_weights(failing: Iterable[TestTrace]) -> dict[tuple[str, int], float]:

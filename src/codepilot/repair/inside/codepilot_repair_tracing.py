@@ -149,6 +149,7 @@ class Tracing:
             cpu=cpu,
             wall=wall,
             lines={path: sorted(numbers) for path, numbers in lines.found.items()},
+            ways=self._ways(name, lines.ways),
             written=sorted(self.ground.guard.written),
             shared=self.ground.guard.shared,
             forked=self.ground.guard.forked,
@@ -158,6 +159,15 @@ class Tracing:
             **failure(error),
         )
         return "timeout" if "timeout" in (first, second) else first
+
+    def _ways(self, name: str, ways: dict[str, set[tuple[int, int]]]) -> dict[str, list[tuple[int, int]]]:
+        """Where a test goes on from lines that the targets run: nothing else is asked about ways."""
+        ran = self.ground.ran
+        return {
+            path: sorted(way for way in found if name in self.alone or way[0] in ran[path])
+            for path, found in ways.items()
+            if name in self.alone or path in ran
+        }
 
     def _limit(self, name: str) -> float:
         """Enough for what the test took in the suite; little where it never came to an end, as others did not."""

@@ -43,11 +43,14 @@ def relative(filename: str) -> str | None:
 
 
 class Lines:
-    """Which lines of the project run, or with `calls` which of its functions are entered."""
+    """Which lines of the project run, and in what ways; or with `calls`, which of its functions are entered."""
 
     def __init__(self, calls: bool = False) -> None:
         self.calls = calls
         self.found: dict[str, set[Any]] = {}
+        self.ways: dict[str, set[tuple[int, int]]] = {}
+        """Pairs of lines, the second run right after the first in one call of a function; or only where it branches."""
+        self.branches: dict[Any, set[int]] = {}
         self.left = MAX_EVENTS
         self.entries: dict[Any, int] = {}
         self.monitoring: Any = getattr(sys, "monitoring", None)
@@ -61,6 +64,9 @@ class Lines:
             wanted = events.PY_START if self.calls else events.LINE
             self.monitoring.use_tool_id(self.tool, "codepilot")
             self.monitoring.register_callback(self.tool, wanted, self._monitored)
+            for branch in () if self.calls else branch_events(events):
+                self.monitoring.register_callback(self.tool, branch, self._branched)
+                wanted |= branch
             self.monitoring.restart_events()
             self.monitoring.set_events(self.tool, wanted)
         else:
@@ -82,11 +88,27 @@ class Lines:
             self.found.setdefault(path, set()).add((code.co_firstlineno, code.co_name) if self.calls else line)
         return self.monitoring.DISABLE
 
+    def _branched(self, code: Any, at: int, to: int) -> Any:
+        """A branch is watched until both its ways were seen, or one of them often."""
+        path = relative(code.co_filename)
+        if path is None:
+            return self.monitoring.DISABLE
+        seen = self.branches.setdefault((code, at), set())
+        if to not in seen:
+            seen.add(to)
+            line, following = line_of(code, at), line_of(code, to)
+            if line and following and line != following:
+                self.ways.setdefault(path, set()).add((line, following))
+        self.entries[code, at] = entered = self.entries.get((code, at), 0) + 1
+        return self.monitoring.DISABLE if len(seen) > 1 or entered > MAX_ENTRIES else None
+
     def _traced(self, frame: Any, event: str, _: object) -> Any:
         path = relative(frame.f_code.co_filename)
         if path is None:
             return None
         lines = self.found.setdefault(path, set())
+        ways = self.ways.setdefault(path, set())
+        last = frame.f_lineno
         if self.calls:
             lines.add((frame.f_code.co_firstlineno, frame.f_code.co_name))
             return None
@@ -99,8 +121,12 @@ class Lines:
             return None
 
         def line(frame: Any, event: str, _: object) -> Any:
+            nonlocal last
             if event == "line":
-                lines.add(frame.f_lineno)
+                now = frame.f_lineno
+                lines.add(now)
+                ways.add((last, now))
+                last = now
                 self.left -= 1
                 if self.left < 0:
                     sys.settrace(None)
@@ -108,6 +134,17 @@ class Lines:
             return line
 
         return line if self.left > 0 else None
+
+
+def branch_events(events: Any) -> tuple[int, ...]:
+    """From Python 3.14 on there is one for each way."""
+    if hasattr(events, "BRANCH_LEFT"):
+        return (events.BRANCH_LEFT, events.BRANCH_RIGHT)
+    return (events.BRANCH,)
+
+
+def line_of(code: Any, offset: int) -> int | None:
+    return next((line for start, end, line in code.co_lines() if start <= offset < end), None)
 
 
 class Turns:
