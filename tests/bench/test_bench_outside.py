@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from codepilot.bench import Result, Sweep, document, outside, report, run_sweep, write_reports
 from codepilot.bench.figures import figure
-from codepilot.bench.outside import Outside, Root, prefix_of
+from codepilot.bench.outside import Outside, Root, prefix_of, usual
 from codepilot.bench.results import Results, make_result, tried_again, with_outside
 from codepilot.bench.survivors import survivors
 
@@ -169,6 +169,30 @@ def test_the_environment_of_an_interpreter(tmp_path: Path) -> None:
     python = _write(tmp_path / "venv" / "bin" / "python")
     assert prefix_of(str(python)) == prefix_of(str(tmp_path / "venv")) == tmp_path / "venv"
     assert prefix_of(None) == Path(sys.prefix)
+
+
+def test_what_a_sweep_watches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python, data, home = _write(tmp_path / "venv" / "bin" / "python"), _write(tmp_path / "data"), tmp_path / "user"
+    for name in (".cache", ".local/share/codepilot", "out"):
+        (home / name).mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("CODEPILOT_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    watch = usual([data], str(python), home / "out")
+    watch.begin()
+    for name in (".cache/x", ".local/share/codepilot/x", "out/x"):
+        _write(home / name)
+    wanted = [_write(place, "harm") for place in (python, data, home / "x", home / ".config" / "x")]
+    told = [change for change in watch.seen().changes if str(tmp_path) in change]
+    assert sorted(told) == sorted(
+        [
+            f"changed {wanted[0]}",
+            f"changed {wanted[1]}",
+            f"made {wanted[2]}",
+            f"made {home}/.config",
+            f"made {wanted[3]}",
+        ]
+    )
 
 
 _TREES = st.dictionaries(

@@ -177,7 +177,7 @@ class _Crew:
             row = self._one(bug)
         except Exception as error:  # noqa: BLE001 - a row of the table, not the table's end
             row = self._failed(bug, f"{type(error).__name__}: {error}")
-        return None if row is None else self._look_outside(bug, row)
+        return None if row is None or self._stopped else self._look_outside(bug, row)
 
     def _look_outside(self, bug: Bug, row: Result) -> Result:
         """The row with what happened outside the sandbox since another bug's process ended."""
