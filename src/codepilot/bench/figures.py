@@ -25,6 +25,12 @@ class Figures:
     median_per_sec: float
     peak_mib: float
     median_total_sec: float
+    outside: int
+    """Changes outside the sandbox."""
+    watched: int
+    """Files looked at for that, where they were fewest."""
+    unwatched: int
+    """Bugs whose rows are from before there was such a look."""
 
     def as_json(self) -> dict[str, float | int | None]:
         return asdict(self)
@@ -48,6 +54,9 @@ def figure(results: Sequence[Result]) -> Figures:
         median_per_sec=round(median([one.tried / one.trying_sec for one in searched]), 1) if searched else 0.0,
         peak_mib=max((one.peak_mib for one in results), default=0.0),
         median_total_sec=round(median([one.total_sec for one in results]), 1) if results else 0.0,
+        outside=sum(one.outside_count for one in results),
+        watched=min((one.watched for one in results if one.watched), default=0),
+        unwatched=sum(not one.watched for one in results),
     )
 
 

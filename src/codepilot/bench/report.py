@@ -28,6 +28,7 @@ def document(sweep: Sweep, swept: Swept) -> dict[str, Any]:
         "bugs": swept.wanted,
         "all": figure(swept.results).as_json(),
         "by_kind": {kind: found.as_json() for kind, found in by_kind(swept.results).items()},
+        "outside": {one.bug: list(one.outside) for one in swept.results if one.outside_count},
         "results": str((sweep.out / FILE).absolute()),
     }
 
@@ -55,8 +56,19 @@ def summary(sweep: Sweep, swept: Swept) -> str:
     return (
         f"{sweep.set}{part}: {found.top1}/{found.bugs} correct first ({share}), {found.plausible} plausible; "
         f"{found.confirmed_wrong} of {found.confirmed} confirmed are wrong; "
-        f"search of {sweep.seconds:g} s; peak memory {found.peak_mib:.0f} MiB"
+        f"search of {sweep.seconds:g} s; peak memory {found.peak_mib:.0f} MiB; "
+        f"{outside(found)}"
     )
+
+
+def outside(found: Figures) -> str:
+    """Whether anything happened where nothing may, and how much was looked at to say so."""
+    if found.outside:
+        return f"{found.outside:,} change{'s' * (found.outside != 1)} outside the sandbox: see the rows"
+    if not found.watched:
+        return "what changes outside the sandbox was not watched"
+    part = f", {found.unwatched} of {found.bugs} bugs not watched" if found.unwatched else ""
+    return f"nothing changed outside the sandbox ({found.watched:,} files watched{part})"
 
 
 def write_reports(sweep: Sweep, swept: Swept) -> tuple[Path, ...]:
@@ -92,7 +104,17 @@ def outcome(one: Result) -> str:
 
 
 def why(one: Result) -> str:
-    return one.reason or next((reason for reason in one.judged if reason), "")
+    """The reason for a bug's end, and what it did that nothing may do."""
+    said = one.reason or next((reason for reason in one.judged if reason), "")
+    return "; ".join(filter(None, (said, harm(one))))
+
+
+def harm(one: Result) -> str:
+    """What happened outside the sandbox while the bug ran."""
+    if not one.outside_count:
+        return ""
+    more = one.outside_count - len(one.outside)
+    return f"outside the sandbox: {', '.join(one.outside)}" + (f", and {more:,} more" if more else "")
 
 
 def _bug_row(one: Result) -> tuple[str, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,11 @@ class Result:
     patches: tuple[str, ...] = ()
     python: str = ""
     """The interpreter of the bugs, where another than the engine's own was asked for."""
+    outside: tuple[str, ...] = ()
+    """What happened outside the sandbox while the bug ran, the first of it: files changed, processes left behind."""
+    outside_count: int = 0
+    watched: int = 0
+    """How many files were looked at for that; none in rows of before there was such a look."""
 
     @property
     def first_correct(self) -> bool:
@@ -60,6 +66,23 @@ class Result:
     @property
     def key(self) -> tuple[str, str, str, float, str]:
         return (self.set, self.bug, self.engine, self.seconds, self.python)
+
+
+OUTSIDE = 20
+"""How many changes outside the sandbox a row names; all are counted."""
+
+
+def with_outside(result: Result, changes: Sequence[str], watched: int) -> Result:
+    """The row with what happened outside the sandbox."""
+    return replace(result, outside=tuple(changes[:OUTSIDE]), outside_count=len(changes), watched=watched)
+
+
+def tried_again(result: Result, earlier: Result | None) -> Result:
+    """The row of a bug that was an error before: what that try did outside the sandbox is not forgotten."""
+    if earlier is None or not earlier.outside_count:
+        return result
+    changes = (*earlier.outside, *result.outside)[:OUTSIDE]
+    return replace(result, outside=changes, outside_count=earlier.outside_count + result.outside_count)
 
 
 _KNOWN = {each.name for each in fields(Result)}

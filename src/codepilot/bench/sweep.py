@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from codepilot.bench.bugs import Bug
+from codepilot.bench.outside import Outside, usual
 from codepilot.bench.realfix import check_repositories
-from codepilot.bench.results import Result, Results, engine_version, make_result
+from codepilot.bench.results import Result, Results, engine_version, make_result, tried_again, with_outside
 from codepilot.bench.sets import load_set
+from codepilot.bench.survivors import survivors
 from codepilot.core.failures import CodePilotError, FailureKind
 
 LOCK = "lock"
@@ -57,12 +59,17 @@ Show = Callable[[Sequence[Result], int, int], None]
 """Told after each bug: the results so far, how many there will be, and how many of them were there before."""
 
 
-def run_sweep(sweep: Sweep, show: Show = lambda results, wanted, before: None) -> Swept:
+def run_sweep(sweep: Sweep, show: Show = lambda results, wanted, before: None, outside: Outside | None = None) -> Swept:
     """Run what is missing. An interrupt ends it at once and keeps what is done."""
     bugs = chosen(sweep)
     sweep.out.mkdir(parents=True, exist_ok=True)
     with _alone_in(sweep.out):
-        return _run(sweep, bugs, show)
+        return _run(sweep, bugs, show, outside or _outside(sweep, bugs))
+
+
+def _outside(sweep: Sweep, bugs: Sequence[Bug]) -> Outside:
+    repositories = {bug.origin.repository.parent for bug in bugs if bug.origin is not None}
+    return usual((sweep.data, *sorted(repositories)), sweep.python, sweep.out)
 
 
 @contextlib.contextmanager
@@ -80,21 +87,24 @@ def _alone_in(out: Path) -> Iterator[None]:
         yield
 
 
-def _run(sweep: Sweep, bugs: Sequence[Bug], show: Show) -> Swept:
+def _run(sweep: Sweep, bugs: Sequence[Bug], show: Show, outside: Outside) -> Swept:
     results = Results(sweep.out)
     if sweep.fresh:
         results.clear()
     engine = engine_version("search" if sweep.search_only else "fix")
-    known = {result.key: result for result in results.read() if result.status != "ERROR"}
+    rows = results.read()
+    known = {result.key: result for result in rows if result.status != "ERROR"}
+    errors = {result.key: result for result in rows if result.status == "ERROR"}
     python = sweep.python or ""
     keys = {bug.name: (sweep.set, bug.name, engine, sweep.seconds, python) for bug in bugs}
     done = {name: known[key] for name, key in keys.items() if key in known}
     before = len(done)
     waiting = [bug for bug in bugs if bug.name not in done]
     show(list(done.values()), len(bugs), before)
-    with _Crew(sweep, engine) as crew:
+    with _Crew(sweep, engine, outside) as crew:
         try:
-            for result in crew.work(waiting):
+            for row in crew.work(waiting):
+                result = tried_again(row, errors.get(row.key))
                 results.append(result)
                 done[result.bug] = result
                 show(list(done.values()), len(bugs), before)
@@ -125,8 +135,9 @@ def chosen(sweep: Sweep) -> list[Bug]:
 class _Crew:
     """The processes at work. They end with this one, however it ends: their standard input does."""
 
-    def __init__(self, sweep: Sweep, engine: str) -> None:
+    def __init__(self, sweep: Sweep, engine: str, outside: Outside) -> None:
         self._sweep = sweep
+        self._outside = outside
         self._engine = engine
         self._pool = ThreadPoolExecutor(max_workers=sweep.jobs)
         self._running: set[subprocess.Popen[bytes]] = set()
@@ -143,6 +154,8 @@ class _Crew:
         shutil.rmtree(self._sweep.out / "work", ignore_errors=True)
 
     def work(self, bugs: Sequence[Bug]) -> Iterator[Result]:
+        if bugs:
+            self._outside.begin()
         futures: set[Future[Result | None]] = {self._pool.submit(self._safely, bug) for bug in bugs}
         while futures:
             ended, futures = wait(futures, timeout=0.5, return_when=FIRST_COMPLETED)
@@ -161,9 +174,19 @@ class _Crew:
     def _safely(self, bug: Bug) -> Result | None:
         """One bug's row, whatever happens to it: the others go on."""
         try:
-            return self._one(bug)
+            row = self._one(bug)
         except Exception as error:  # noqa: BLE001 - a row of the table, not the table's end
-            return self._failed(bug, f"{type(error).__name__}: {error}")
+            row = self._failed(bug, f"{type(error).__name__}: {error}")
+        return None if row is None or self._stopped else self._look_outside(bug, row)
+
+    def _look_outside(self, bug: Bug, row: Result) -> Result:
+        """The row with what happened outside the sandbox since another bug's process ended."""
+        living = survivors(self._place(bug))
+        seen = self._outside.seen()
+        return with_outside(row, (*living, *seen.changes), seen.watched)
+
+    def _place(self, bug: Bug) -> Path:
+        return self._sweep.out.absolute() / "work" / re.sub(r"[^A-Za-z0-9_.-]", "-", bug.name)
 
     def _failed(self, bug: Bug, reason: str) -> Result:
         return make_result({**self._identity(bug), "status": "ERROR", "reason": reason})
@@ -181,14 +204,13 @@ class _Crew:
 
     def _one(self, bug: Bug) -> Result | None:
         sweep = self._sweep
-        place = sweep.out / "work" / re.sub(r"[^A-Za-z0-9_.-]", "-", bug.name)
         job = {
             "set": sweep.set,
             "data": str(sweep.data.absolute()),
             "bug": bug.name,
             "seconds": sweep.seconds,
             "python": sweep.python,
-            "work": str(place.absolute()),
+            "work": str(self._place(bug)),
             "search_only": sweep.search_only,
         }
         process = self._start()

@@ -41,6 +41,8 @@ class Progress:
         line = f"{len(results)}/{wanted} bugs, {correct} correct so far{left}"
         if newest is not None:
             told = f"{newest.bug}: {outcome(newest)} after {newest.search_sec:.1f} s"
+            if newest.outside_count:
+                told += f", {newest.outside_count:,} changes outside the sandbox"
             self._console.print(told if self._status else f"{told}; {line}", markup=False, highlight=False)
         if self._status:
             self._status.update(line)
