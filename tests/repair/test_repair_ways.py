@@ -23,19 +23,17 @@ CODE = """def price(amount, member):
 def unused():
     return 1
 """
-TESTS = """from shop import price, unused
+TESTS = """import pytest
+from shop import price, unused
 
 
 def test_some():
     assert price(5, True) == 45 and unused() == 1
 
 
-def test_others():
-    assert price(6, True) == 55
-
-
-def test_more():
-    assert price(7, True) == 65
+@pytest.mark.parametrize("amount", [6, 7, 8, 9])
+def test_others(amount):
+    assert price(amount, True) == 10 * amount - 5
 
 
 def test_member_of_three():
