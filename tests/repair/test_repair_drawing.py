@@ -58,6 +58,20 @@ def test_numbers_keep_to_their_side_of_zero(seen: list[int]) -> None:
     assert max(seen) > 0 or min(seen) == 0 or max(values) <= max(seen)
 
 
+@given(st.lists(st.floats(-5, 5, allow_subnormal=False), min_size=1, max_size=6))
+def test_fractions_stay_near_those_that_were_seen(seen: list[float]) -> None:
+    values = [value for value, _ in drawn(_plain, [(number, None) for number in seen])]
+    room = (max(seen) - min(seen)) / 2 or abs(max(seen)) / 2 or 1.0
+    assert all(min(seen) - 1.01 * room <= value <= max(seen) + 1.01 * room for value in values)
+    assert min(seen) < 0 or min(values) >= 0
+    assert max(seen) > 0 or min(seen) == 0 or max(values) <= 0
+
+
+def test_years_stay_years() -> None:
+    values = [value for value, _ in drawn(_plain, [(2020, None), (2024, None)])]
+    assert min(values) > 2000 and max(values) < 2040
+
+
 @given(st.lists(st.text("xyz", max_size=6), min_size=1, max_size=6))
 def test_texts_have_the_letters_that_were_seen_and_are_empty_only_where_some_were(seen: list[str]) -> None:
     values = [value for value, _ in drawn(_plain, [(text, None) for text in seen])]
@@ -85,16 +99,50 @@ def test_what_is_optional_is_none_at_times() -> None:
     assert {None} < {one for one, _ in inputs} and {None} < {other for _, other in inputs}
 
 
+class Shelf:
+    def __init__(self) -> None:
+        self.books = [1]
+
+
+class Collection:
+    """Called like a type of the library, and none."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("looked into")
+
+
 def test_what_is_of_an_unknown_type_stays_what_was_recorded_and_gathered_arguments_too() -> None:
-    thing = object()
+    def use(self: Any, other: Any, count: int, *rest: int, **more: int) -> None: ...
 
-    def use(self: Any, count: int, *rest: int, **more: int) -> None: ...
-
-    assert all(
-        values[0] is not None and values[2:] == ((1, 2), {"a": 1})
-        for values in drawn(use, [(thing, 3, (1, 2), {"a": 1})])
-    )
+    inputs = drawn(use, [(Shelf(), Collection(), 3, (1, 2), {"a": 1})])
+    assert all(type(shelf) is Shelf and shelf.books == [1] for shelf, *_ in inputs)
+    assert all(type(other) is Collection for _, other, *_ in inputs)
+    assert len({count for _, _, count, *_ in inputs}) > 1
+    assert all(values[3:] == ((1, 2), {"a": 1}) for values in inputs)
     assert drawn(use, []) == []
+
+
+def test_a_literal_leaves_room_for_what_stands_beside_it() -> None:
+    def use(size: int | Literal["auto"], mode: Literal["a", "b"] | None) -> None: ...
+
+    inputs = drawn(use, [(5, "a"), (3, None)])
+    assert {type(size) for size, _ in inputs} >= {int}
+    assert {mode for _, mode in inputs} == {"a", "b", None}
+
+
+def test_an_annotation_that_nobody_can_read_does_not_spoil_the_others() -> None:
+    def use(one: Missing, other: list[int]) -> int: ...  # type: ignore[name-defined]  # noqa: F821
+
+    inputs = drawn(use, [(1, [])])
+    assert any(other for _, other in inputs)
+    assert promised(use) == {"number"}
+
+
+def test_what_was_seen_is_never_outgrown_by_much() -> None:
+    deep: list[Any] = [[[[[["x"] * 9] * 9] * 9] * 9] * 9]
+    inputs = drawn(_plain, [(deep, None), ([[list(range(60))] * 60], None)])
+    assert max(len(repr(values)) for values in inputs) < 40 * len(repr((deep, None)))
+    assert all(len(values[0]) <= 12 for values in inputs)
 
 
 def test_a_class_that_refuses_what_it_is_given_is_left_as_it_was() -> None:
@@ -107,6 +155,22 @@ def test_a_class_that_refuses_what_it_is_given_is_left_as_it_was() -> None:
                 raise ValueError("not four")
 
     assert all(even == Even(4) for even, _ in drawn(_plain, [(Even(4), None)]))
+
+
+def test_a_class_that_ends_the_process_when_it_is_made_is_left_as_it_was() -> None:
+    made = []
+
+    @dataclass
+    class Last:
+        number: int
+
+        def __post_init__(self) -> None:
+            made.append(self.number)
+            if len(made) > 1:
+                sys.exit(1)
+
+    assert all(type(last) is Last for last, _ in drawn(_plain, [(Last(4), None)]))
+    assert len(made) > 1
 
 
 def test_inputs_by_type_tell_apart_what_the_tests_inputs_do_not() -> None:

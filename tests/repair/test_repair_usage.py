@@ -33,6 +33,8 @@ def _uses(old: str, new: str) -> int:
         ("return item.cost", "return item.cost - rebate", 1),
         ("return item.cost", "return item.price", 0),
         ("return item.cost", "return locals()", 1),
+        ("        total = item.cost\n", "", 0),
+        ("total = item.cost", "return item.cost", 0),
         ("item.cost\n        return item.cost", "1\n        return 2", -1),
     ],
 )

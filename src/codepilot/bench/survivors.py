@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-GRACE_SEC = 2.0
+GRACE_SEC = 5.0
 """How long those that were killed may take to be gone."""
 EVERY_SEC = 0.1
 _PROC = Path("/proc")

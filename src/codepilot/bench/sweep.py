@@ -181,8 +181,11 @@ class _Crew:
 
     def _look_outside(self, bug: Bug, row: Result) -> Result:
         """The row with what happened outside the sandbox since another bug's process ended."""
-        living = survivors(self._place(bug))
-        seen = self._outside.seen()
+        try:
+            living = survivors(self._place(bug))
+            seen = self._outside.seen()
+        except OSError as error:
+            return with_outside(row, (f"could not be looked at: {error}",), 0)
         return with_outside(row, (*living, *seen.changes), seen.watched)
 
     def _place(self, bug: Bug) -> Path:

@@ -42,7 +42,7 @@ class Progress:
         if newest is not None:
             told = f"{newest.bug}: {outcome(newest)} after {newest.search_sec:.1f} s"
             if newest.outside_count:
-                told += f", {newest.outside_count:,} changes outside the sandbox"
+                told += f"; changes outside the sandbox: {newest.outside_count:,}"
             self._console.print(told if self._status else f"{told}; {line}", markup=False, highlight=False)
         if self._status:
             self._status.update(line)

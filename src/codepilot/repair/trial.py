@@ -126,9 +126,10 @@ class Trial:
                 self._learned = self._worker("warm").learned
                 break
             except WorkerLost as lost:
-                waiting = [test for test in waiting if test not in traces]
+                rest = [test for test in waiting if test not in traces][1:]
                 self._lose(lost)
-                waiting = waiting[1:]
+                # What watching the targets told is gone with the worker, and the others are watched by it.
+                waiting = [*(test for test in alone if test in traces), *rest] if rest else []
         self._costs = {trace.test: (trace.cpu_sec, trace.wall_sec) for trace in traces.values()}
         return list(traces.values())
 

@@ -197,7 +197,7 @@ def agreeing(
     """
     held = promised = 0
     for call, want in examples:
-        ended, value = _timed(lambda call=call: eval(call, dict(names)), afresh)  # type: ignore[misc]
+        ended, value = timed(lambda call=call: eval(call, dict(names)), afresh)  # type: ignore[misc]
         held += ended == "returned" and _equal(value, want)
         promised += not (ended == "raised" and value in ("NameError", "ImportError", "ModuleNotFoundError"))
     return {"held": held, "promised": promised}
@@ -223,7 +223,7 @@ def outcomes(
         if found and time.process_time() > until:
             return found
         given = tuple(copied(value) for value in values)
-        ended, value = _timed(lambda given=given: called(function, given), afresh)  # type: ignore[misc]
+        ended, value = timed(lambda given=given: called(function, given), afresh)  # type: ignore[misc]
         try:
             text = told(value)
         except Exception as error:  # noqa: BLE001 - a result that cannot be shown is known by its error
@@ -273,7 +273,7 @@ def slips(outcomes: list[str]) -> float:
     return round(sum(one.startswith(SLIPPED) for one in outcomes) / len(outcomes), 3) if outcomes else 0.0
 
 
-def _timed(action: Callable[[], Any], afresh: Callable[[], None]) -> tuple[str, Any]:
+def timed(action: Callable[[], Any], afresh: Callable[[], None]) -> tuple[str, Any]:
     afresh()
     signal.setitimer(signal.ITIMER_PROF, CALL_SEC, CALL_SEC)
     try:

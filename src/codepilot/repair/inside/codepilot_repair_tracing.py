@@ -127,7 +127,7 @@ class Tracing:
         self.ground.guard.shared = False
         begun = time.process_time()
         loaded = set(sys.modules)
-        with Lines() as lines:
+        with Lines(ways=True) as lines:
             first, error = self.ground.run(name, limit=self._limit(name))
         traced = time.process_time() - begun
         new = imported(loaded)
@@ -149,7 +149,7 @@ class Tracing:
             cpu=cpu,
             wall=wall,
             lines={path: sorted(numbers) for path, numbers in lines.found.items()},
-            ways=self._ways(name, lines.ways),
+            ways=self._ways(name, lines.ways or {}),
             written=sorted(self.ground.guard.written),
             shared=self.ground.guard.shared,
             forked=self.ground.guard.forked,

@@ -19,6 +19,7 @@ ROOT = os.path.realpath(os.getcwd())
 MAX_EVENTS = 300000
 MAX_ENTRIES = 300
 MAX_CALLS = 50000
+MAX_ROUNDS = 20000
 WRITES = (
     *("os.remove", "os.rename", "os.rmdir", "os.truncate", "os.chmod", "os.mkdir", "os.link", "os.symlink"),
     *("os.utime", "os.mknod", "os.mkfifo", "sqlite3.connect"),
@@ -42,15 +43,27 @@ def relative(filename: str) -> str | None:
     return _KNOWN[filename]
 
 
-class Lines:
-    """Which lines of the project run, and in what ways; or with `calls`, which of its functions are entered."""
+class Branch:
+    """A place in a function's code from which there are several ways, and those that were gone."""
 
-    def __init__(self, calls: bool = False) -> None:
+    def __init__(self, code: Any, path: str, at: int) -> None:
+        self.code = code
+        """Kept, so that nothing else gets its number meanwhile."""
+        self.path = path
+        self.line = line_of(code, at)
+        self.ends: set[int] = set()
+        self.rounds = 0
+
+
+class Lines:
+    """Which lines of the project run; with `calls` which of its functions are entered; with `ways` how lines go on."""
+
+    def __init__(self, calls: bool = False, ways: bool = False) -> None:
         self.calls = calls
         self.found: dict[str, set[Any]] = {}
-        self.ways: dict[str, set[tuple[int, int]]] = {}
+        self.ways: dict[str, set[tuple[int, int]]] | None = {} if ways else None
         """Pairs of lines, the second run right after the first in one call of a function; or only where it branches."""
-        self.branches: dict[Any, set[int]] = {}
+        self.branches: dict[tuple[int, int], Branch] = {}
         self.left = MAX_EVENTS
         self.entries: dict[Any, int] = {}
         self.monitoring: Any = getattr(sys, "monitoring", None)
@@ -64,7 +77,7 @@ class Lines:
             wanted = events.PY_START if self.calls else events.LINE
             self.monitoring.use_tool_id(self.tool, "codepilot")
             self.monitoring.register_callback(self.tool, wanted, self._monitored)
-            for branch in () if self.calls else branch_events(events):
+            for branch in () if self.ways is None else branch_events(events):
                 self.monitoring.register_callback(self.tool, branch, self._branched)
                 wanted |= branch
             self.monitoring.restart_events()
@@ -89,25 +102,25 @@ class Lines:
         return self.monitoring.DISABLE
 
     def _branched(self, code: Any, at: int, to: int) -> Any:
-        """A branch is watched until both its ways were seen, or one of them often."""
-        path = relative(code.co_filename)
-        if path is None:
-            return self.monitoring.DISABLE
-        seen = self.branches.setdefault((code, at), set())
-        if to not in seen:
-            seen.add(to)
-            line, following = line_of(code, at), line_of(code, to)
-            if line and following and line != following:
-                self.ways.setdefault(path, set()).add((line, following))
-        self.entries[code, at] = entered = self.entries.get((code, at), 0) + 1
-        return self.monitoring.DISABLE if len(seen) > 1 or entered > MAX_ENTRIES else None
+        """A branch is watched until two of its ways were seen, or one of them very often."""
+        branch = self.branches.get((id(code), at))
+        if branch is None:
+            path = relative(code.co_filename)
+            if path is None:
+                return self.monitoring.DISABLE
+            branch = self.branches[id(code), at] = Branch(code, path, at)
+        branch.rounds += 1
+        if to not in branch.ends and self.ways is not None:
+            branch.ends.add(to)
+            self.ways.setdefault(branch.path, set()).add((branch.line, line_of(code, to)))
+        return self.monitoring.DISABLE if len(branch.ends) > 1 or branch.rounds > MAX_ROUNDS else None
 
     def _traced(self, frame: Any, event: str, _: object) -> Any:
         path = relative(frame.f_code.co_filename)
         if path is None:
             return None
         lines = self.found.setdefault(path, set())
-        ways = self.ways.setdefault(path, set())
+        ways = set() if self.ways is None else self.ways.setdefault(path, set())
         last = frame.f_lineno
         if self.calls:
             lines.add((frame.f_code.co_firstlineno, frame.f_code.co_name))
@@ -143,8 +156,8 @@ def branch_events(events: Any) -> tuple[int, ...]:
     return (events.BRANCH,)
 
 
-def line_of(code: Any, offset: int) -> int | None:
-    return next((line for start, end, line in code.co_lines() if start <= offset < end), None)
+def line_of(code: Any, offset: int) -> int:
+    return next((line or 0 for start, end, line in code.co_lines() if start <= offset < end), 0)
 
 
 class Turns:

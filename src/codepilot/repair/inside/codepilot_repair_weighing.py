@@ -58,8 +58,11 @@ def _weigh(ground: Ground, message: dict[str, Any], say: Say, folder: str) -> No
     prepare(unit)
     living = ground.living(unit)
     calm, red = (_calls(ground, message[tests], living) for tests in ("others", "targets"))
-    quiet, wrong = varied(calm), varied(red)
     afresh = functools.partial(ground.steps.allow, "", "", PATIENCE)
+    say(begin=WEIGH_SEC)
+    quiet, wrong = varied(calm), varied(red)
+    # With the base in place: what the candidate does must not choose what it is asked.
+    further = drawn(living[0], [*calm, *red], afresh) if living else []
     say(begin=WEIGH_SEC)
     # The base counts its rounds as the candidate does, so that both end at the same one.
     if not living or isinstance(swap(ground, unchanged(unit, message["job"]["unit"]), message["units"]), str):
@@ -76,7 +79,7 @@ def _weigh(ground: Ground, message: dict[str, Any], say: Say, folder: str) -> No
     after = outcomes(living[0], quiet[: len(before)], afresh)
     mended = outcomes(living[0], wrong, afresh)
     say(begin=WEIGH_SEC)
-    told = [*after, *mended, *outcomes(living[0], drawn(living[0], [*calm, *red]), afresh)]
+    told = [*after, *mended, *outcomes(living[0], further, afresh)]
     say(
         behaviour=digest(told) if told else "",
         slips=slips(mended),

@@ -247,10 +247,15 @@ class Finder:
     # --- calling ----------------------------------------------------------------------------------------------
 
     def _rows(self, subject: Subject) -> dict[str, Any]:
-        """Inputs on which the repair differs, as source; those of the tests themselves are left out."""
-        found = self._compared(subject, [*varied(subject.seeds), *mixed(subject.seeds), *rebuilt(subject.seeds)])
-        if all(repr(values) in subject.known for _, values in found):
-            found += self._compared(subject, drawn(subject.function, subject.seeds))
+        """Inputs on which the repair differs, as source; inputs by type where none like the recorded ones does."""
+        seeds = subject.seeds
+        return self._told_apart(subject, [*varied(seeds), *mixed(seeds), *rebuilt(seeds)]) or self._told_apart(
+            subject, drawn(subject.function, seeds)
+        )
+
+    def _told_apart(self, subject: Subject, inputs: list[tuple[Any, ...]]) -> dict[str, Any]:
+        """Those of the inputs, and of others near them, on which the repair differs; without those of the tests."""
+        found = self._compared(subject, inputs)
         found += self._compared(subject, varied([values for _, values in found][:6]))
         rows: dict[str, dict[str, Any]] = {}
         names: dict[str, Any] = {}
