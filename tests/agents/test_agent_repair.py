@@ -228,7 +228,7 @@ def test_progress_is_recorded_for_each_new_find_and_the_search_goes_on_from_it(p
         ([], [], {}),
         ([], [1, 2], {"position": 2}),
         ([3], [1, 2], {"position": 3}),
-        ([], [1, "patch"], {}),
+        ([], [1, "patch"], {"position": 1}),
         ([], [1, "patch", 2], {"position": 2}),
         ([3], [1, "patch"], {"position": 3}),
     ],

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from repair_kit import plausible_of
+from repair_kit import Bench, plausible_of
 
+from codepilot.core.contract import JsonObject
 from codepilot.executor import LocalExecutor
 from codepilot.project import SuiteRun, detect
 from codepilot.repair import SearchRequest
@@ -90,3 +92,59 @@ def test_what_was_composed_is_no_neighbour_of_the_single_edit_of_that_number() -
     assert rank([composed])[0].signs["late"] == rank([single])[0].signs["late"]
     again = revive(remember(composed), {"m.py": composed.proposal.source})
     assert again is not None and again.proposal.effort == 7
+
+
+AGE = """def adult(age):
+    return age > 18
+"""
+TEST_AGE = """from age import adult
+
+
+def test_eighteen():
+    assert adult(18)
+
+
+def test_younger():
+    assert not adult(17)
+
+
+def test_older():
+    assert adult(40)
+"""
+Open = Callable[[Mapping[str, str | bytes]], Bench]
+
+
+def test_after_a_refusal_the_next_answer_of_the_same_search_comes_at_once(bench: Open) -> None:
+    project = bench({"age.py": AGE, "test_age.py": TEST_AGE})
+    first = project.search(seconds=60.0)
+    state = project.seen[-1].state
+    assert len(first.candidates) > 2 and state["ended"] is True
+    refused = (first.candidates[0].patched,)
+    project.seen.clear()
+    second = project.search(seconds=60.0, state=state, refused=refused)
+    assert project.seen == [], "nothing was searched"
+    assert second.candidates[0].patched == first.candidates[1].patched
+    assert {one.patched for one in second.candidates} == {one.patched for one in first.candidates} - {*refused}
+    every = tuple(one.patched for one in first.candidates)
+    third = project.search(seconds=60.0, state=state, refused=every)
+    assert project.seen and not {one.patched for one in third.candidates} & {*every}, "then the search goes on"
+
+
+@pytest.mark.parametrize("change", [{"ended": False}, {"about": "other tests"}, {"plausible": [{"path": "age.py"}]}])
+def test_only_an_ended_search_for_the_same_tests_leaves_answers(bench: Open, change: JsonObject) -> None:
+    project = bench({"age.py": AGE, "test_age.py": TEST_AGE})
+    first = project.search(seconds=60.0)
+    state = {**project.seen[-1].state, **change}
+    project.seen.clear()
+    again = project.search(seconds=60.0, state=state, refused=(first.candidates[0].patched,))
+    assert project.seen, "it was searched"
+    assert again.candidates and again.candidates[0].patched != first.candidates[0].patched
+
+
+def test_an_answer_for_another_file_is_none() -> None:
+    one = plausible_of(1, Evidence())
+    source = one.proposal.source
+    other = Source.read(source.path, source.data + b"# changed\n")
+    again = revive(remember(one), {source.path: source})
+    assert again is not None and again.patched == one.patched
+    assert revive(remember(one), {source.path: other}) is None

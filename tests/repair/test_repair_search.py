@@ -56,7 +56,7 @@ def test_a_method_is_repaired_in_a_src_layout_with_fixtures_and_parameters(bench
     assert best.original == shop.files[best.path]
     assert 0 < best.confidence <= 1 and "net" in best.rationale
     assert shop.unchanged()
-    assert [seen.phase for seen in shop.seen][-1] == "search"
+    assert [seen.phase for seen in shop.seen][-1] == "ended"
 
 
 def test_a_unittest_project_with_crlf_and_latin_1_keeps_every_other_byte(bench: Open) -> None:

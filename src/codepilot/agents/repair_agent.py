@@ -19,7 +19,6 @@ from codepilot.core.events import (
     Event,
     EventDraft,
     EventType,
-    PatchProposed,
     SearchProgressed,
     State,
     TurnFinished,
@@ -133,7 +132,8 @@ class _Reporter:
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
-        if now - self._recorded_at >= RECORD_EVERY_SEC or progress.plausible > self._plausible:
+        due = now - self._recorded_at >= RECORD_EVERY_SEC or progress.phase == "ended"
+        if due or progress.plausible > self._plausible:
             self._recorded_at, self._plausible = now, progress.plausible
             seen = SearchProgressed(
                 position=progress.position,
@@ -154,12 +154,10 @@ def _chosen_before(history: Sequence[Event]) -> JsonObject | None:
 
 
 def _last_state(desk: Desk) -> JsonObject:
-    """Where this step's search stood, or that of an earlier step if nothing was proposed since."""
+    """Where this step's search stood, or that of an earlier step."""
     for event in (*reversed(desk.history), *reversed(desk.earlier)):
         if isinstance(event.data, SearchProgressed):
             return event.data.state
-        if isinstance(event.data, PatchProposed):
-            break
     return {}
 
 

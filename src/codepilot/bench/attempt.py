@@ -88,7 +88,8 @@ class _Watch:
         self.alternatives: tuple[str, ...] = ()
         self._begun: float | None = None
         self._spent = 0.0
-        self._tried, self._trying_sec = 0, 0.0
+        self._told = (0, 0.0)
+        """How much the search said last that it tried, and in how many seconds; another one goes on, or begins anew."""
 
     def left(self, seconds: float) -> float:
         """What is left of the search's time: a repair that was turned down leads to another search."""
@@ -100,15 +101,16 @@ class _Watch:
             case StepQueued(state=State.IMPLEMENT):
                 self._begun = now
             case SearchProgressed() if self._begun is not None:
-                found.tried = self._tried + data.tried
-                found.trying_sec = round(self._trying_sec + (data.tried / data.per_sec if data.per_sec else 0.0), 3)
+                before = self._told if data.tried >= self._told[0] else (0, 0.0)
+                self._told = (data.tried, data.tried / data.per_sec if data.per_sec else 0.0)
+                found.tried += self._told[0] - before[0]
+                found.trying_sec = round(found.trying_sec + self._told[1] - before[1], 3)
                 found.search_sec = round(self._spent + now - self._begun, 3)
                 if data.plausible and found.first_plausible_sec is None:
                     found.first_plausible_sec = found.search_sec
             case TurnStarted() if self._begun is not None:
                 self._spent = found.search_sec = round(self._spent + now - self._begun, 3)
                 self._begun = None
-                self._tried, self._trying_sec = found.tried, found.trying_sec
                 if found.first_plausible_sec is None:
                     found.first_plausible_sec = found.search_sec
                 candidate = data.action.get("candidate")

@@ -13,7 +13,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.repair.expected import expected_texts
 from codepilot.repair.facts import failure_of, job_of, judges, loads_anew, of_the_project, promises
 from codepilot.repair.heap import Proposal, candidates
-from codepilot.repair.ledger import Ledger
+from codepilot.repair.ledger import Ledger, paths_of
 from codepilot.repair.localise import TestTrace, localise
 from codepilot.repair.pairs import CRASHED, DEAR, FURTHER, LATE, PLAIN, pairs
 from codepilot.repair.patience import Dear, numbered, spread
@@ -21,7 +21,7 @@ from codepilot.repair.proposed import PROPOSED, proposed
 from codepilot.repair.protocol import Progress, SearchRequest, SearchResult
 from codepilot.repair.rank import Plausible, doubted, explain, rank
 from codepilot.repair.recency import newest_first
-from codepilot.repair.record import offered, order_digest
+from codepilot.repair.record import about, offered, order_digest
 from codepilot.repair.related import Related, add_loading, choose_tests, read_package, read_sources, resolve
 from codepilot.repair.synthesis import Known, compositions
 from codepilot.repair.trial import COLD_JOBS, Flight, Trial, WorkersLost
@@ -80,6 +80,8 @@ class _Search:
     def run(self) -> SearchResult:
         request = self._request
         targets = resolve(request.targets, request.baseline)
+        if self._second_best(targets):
+            return self._result()
         others = choose_tests(targets, request.baseline)
         collected = set(request.baseline.collected) - set(targets)  # what could not be loaded is red too, and no test
         hopeful = tuple(test for test in request.baseline.red if test in collected)[:MAX_HOPEFUL]
@@ -123,8 +125,17 @@ class _Search:
             except WorkersLost:
                 if not self._ledger.found:
                     raise
+            self._phase, self._ledger.ended = "ended", True
             self._report()
         return self._result()
+
+    def _second_best(self, targets: tuple[str, ...]) -> bool:
+        """Whether an ended search has left an answer to give, at once, instead of one that was turned down."""
+        request, ledger = self._request, self._ledger
+        ledger.about = about(targets)
+        left = read_sources(request.executor, request.workspace, paths_of(request.state))
+        ledger.take_over(request.state, left, request.refused)
+        return bool(ledger.worthy())
 
     def _seek(self, trial: Trial, known: Known, proposals: Iterator[Proposal]) -> None:
         """The likeliest single edits, then what is composed, then the other singles, pairs, and the rest."""

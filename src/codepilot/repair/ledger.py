@@ -30,6 +30,10 @@ class Ledger:
     found: list[Plausible] = field(default_factory=list)
     marks: dict[int, str] = field(default_factory=dict)
     """What came of single edits, by position."""
+    about: str = ""
+    """Names the engine and the tests to be mended."""
+    ended: bool = False
+    """Whether the search came to its own end."""
 
     def count(self, rulings: Mapping[int, Ruling], seconds: float) -> None:
         self.tried += sum(ruling.outcome != "cold" for ruling in rulings.values())
@@ -46,6 +50,8 @@ class Ledger:
     def state(self) -> JsonObject:
         return {
             "digest": self.digest,
+            "about": self.about,
+            "ended": self.ended,
             "position": self.position,
             "tried": self.tried,
             "trying_sec": self.trying_sec,
@@ -56,9 +62,10 @@ class Ledger:
 
     def resume(self, state: JsonObject, sources: Mapping[str, Source], refused: Sequence[bytes]) -> None:
         """Go on from a recorded state of the same order; another one says nothing."""
+        self.found = []
         if state.get("digest") != self.digest:
             return
-        position, kept = state.get("position"), state.get("plausible")
+        position = state.get("position")
         self.position = position if isinstance(position, int) else 0
         marks = state.get("marks")
         self.marks = recall(marks) if isinstance(marks, str) else {}
@@ -66,7 +73,23 @@ class Ledger:
         self.tried = tried if isinstance(tried, int) else 0
         self.trying_sec = trying_sec if isinstance(trying_sec, float) else 0.0
         self.composed = state.get("composed") is True
+        self._revive(state, sources, refused)
+
+    def take_over(self, state: JsonObject, sources: Mapping[str, Source], refused: Sequence[bytes]) -> None:
+        """What is left of an ended search for the same tests, once some of its answers were turned down."""
+        if refused and state.get("ended") is True and state.get("about") == self.about:
+            self._revive(state, sources, refused)
+
+    def _revive(self, state: JsonObject, sources: Mapping[str, Source], refused: Sequence[bytes]) -> None:
+        kept = state.get("plausible")
         for row in kept if isinstance(kept, list) else []:
             found = revive(row, sources)
             if found is not None and found.patched not in refused:
                 self.found.append(found)
+
+
+def paths_of(state: JsonObject) -> list[str]:
+    """The files that the state's candidates change."""
+    kept = state.get("plausible")
+    rows = [row for row in kept if isinstance(row, dict)] if isinstance(kept, list) else []
+    return list(dict.fromkeys(str(row.get("path")) for row in rows))

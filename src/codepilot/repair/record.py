@@ -41,6 +41,8 @@ class _Row:
     retyped: float = 0.0
     ground: int = 1
     after: int = -1
+    base: str = ""
+    """The file that it was found for."""
 
 
 def remember(one: Plausible) -> JsonObject:
@@ -65,6 +67,7 @@ def remember(one: Plausible) -> JsonObject:
         one.evidence.retyped,
         one.ground,
         proposal.after,
+        _digest(proposal.source.data),
     )
     return dict(vars(row))
 
@@ -78,7 +81,7 @@ def revive(row: object, sources: Mapping[str, Source]) -> Plausible | None:
     except TypeError:
         return None
     source = sources.get(kept.path)
-    if source is None:
+    if source is None or kept.base != _digest(source.data):
         return None
     edit = Edit(kept.start, kept.end, kept.replacement, kept.template)
     patched = source.apply(edit)
@@ -92,19 +95,25 @@ def revive(row: object, sources: Mapping[str, Source]) -> Plausible | None:
 
 def order_digest(known: Known, targets: Sequence[str], proposed: Sequence[tuple[str, bytes]]) -> str:
     """Names all that the order of candidates depends on: a position means the same only under the same one."""
-    files = {
-        path: hashlib.sha256(source.data).hexdigest()
-        for path, source in sorted({**known.sources, **known.lent}.items())
-    }
+    files = {path: _digest(source.data) for path, source in sorted({**known.sources, **known.lent}.items())}
     facts: JsonObject = {
         "engine": engine_digest(),
         "suspicion": known.suspicion.digest,
         "files": {**files},
         "targets": [*targets],
         "failure": _ADDRESS.sub("0x", repr(astuple(known.failure))),
-        "proposed": [hashlib.sha256(content).hexdigest() for _, content in proposed],
+        "proposed": [_digest(content) for _, content in proposed],
     }
     return hashlib.sha256(canonical_json(facts).encode()).hexdigest()
+
+
+def about(targets: Sequence[str]) -> str:
+    """Names the engine and the tests that it is to mend."""
+    return _digest(canonical_json([engine_digest(), *targets]).encode())
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 @cache
