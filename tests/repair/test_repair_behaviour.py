@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -109,6 +110,16 @@ def test_a_repair_that_leaves_passing_calls_alone_is_preferred() -> None:
     calm = plausible_of(2, Evidence(behaviour="z"), score=0.5)
     assert rank([loud, slips, calm])[0].one is calm
     assert calm.trusted and not loud.trusted and not slips.trusted
+
+
+def test_a_repair_that_changes_everything_comes_behind_one_of_another_function_that_changes_nothing() -> None:
+    loud = plausible_of(0, Evidence(behaviour="x", kept=0.0), score=0.5)
+    calm = plausible_of(1, Evidence(behaviour="y", kept=1.0), score=0.3)
+    calm = replace(calm, proposal=replace(calm.proposal, unit=None))
+    assert calm.proposal.function != loud.proposal.function
+    assert [ranked.one for ranked in rank([loud, calm])] == [calm, loud]
+    half = plausible_of(0, Evidence(behaviour="x", kept=0.5), score=0.5)
+    assert rank([half, calm])[0].one is half, "some change may be what the function needs"
 
 
 def test_a_repair_that_slips_where_another_answers_comes_behind_it() -> None:

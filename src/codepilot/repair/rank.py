@@ -55,6 +55,8 @@ _CALM = 0.9
 """The share of inputs like those of passing tests that a repair may be expected to leave as they are."""
 _CHANGED = 0.25
 """What a candidate is worth that changes everything that tests were content with, where another changes nothing."""
+_ELSEWHERE = 0.5
+"""How much of what a repair of another function keeps may be expected of one."""
 _WATCHED = 0.25
 """How much more an edit is worth for each doubling of the tests that run it: a wrong one would show there."""
 _MANY = 32
@@ -205,13 +207,18 @@ def _weight(one: Plausible, places: Counter[tuple[str, int]], best: Evidence) ->
 
 
 def _best(found: Sequence[Plausible]) -> dict[tuple[str, int], Evidence]:
-    """For each function the fewest slips and changes that any of its repairs makes: so many cannot be avoided."""
+    """For each function the fewest slips and changes that any of its repairs makes: so many cannot be avoided.
+
+    Changes can be where a repair of another function makes far fewer.
+    """
     watched: dict[tuple[str, int], list[Evidence]] = defaultdict(list)
     for one in found:
         watched[one.proposal.function] += [one.evidence] if one.evidence.behaviour else []
+    elsewhere = _ELSEWHERE * max((one.kept for some in watched.values() for one in some), default=0.0)
     return {
         place: Evidence(
-            kept=max((one.kept for one in some), default=1.0), slips=min((one.slips for one in some), default=0.0)
+            kept=max([elsewhere, *(one.kept for one in some)]) if some else 1.0,
+            slips=min((one.slips for one in some), default=0.0),
         )
         for place, some in watched.items()
     }
