@@ -1,7 +1,8 @@
 """Inputs by type: new values for every parameter, by its annotation and within what recorded calls show of it.
 
 What the tests gave says how large numbers are, which letters texts have and how long lists get; annotations say what
-else is allowed. The same inputs come for the same function and calls, however quick the machine.
+else is allowed. Objects that were seen stay as they are: what holds between their parts is not known. The same inputs
+come for the same function and calls, however quick the machine.
 
 Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 """
@@ -153,11 +154,11 @@ def _of(kind: Any, part: Any, pool: list[Any], source: random.Random, depth: int
         return _items(kind if kind in LISTS else list, part, pool, source, depth)
     if kind in ANY_DICT:
         return _pairs(part, pool, source, depth)
+    if pool:
+        return copied(source.choice(pool))
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return _record(kind, pool, source, depth)
-    if not pool:
-        raise Unknown
-    return copied(source.choice(pool))
+        return _record(kind, source, depth)
+    raise Unknown
 
 
 def _whole_span(pool: list[int]) -> tuple[int, int]:
@@ -194,7 +195,8 @@ def _items(kind: Any, part: Any, pool: list[Any], source: random.Random, depth: 
     if size is not None:
         hints = hints if len(hints) == size else [None] * size
         return tuple(_value(hints[at], [one[at] for one in pool], source, depth + 1) for at in range(size))
-    if not inner and not hints:
+    # Objects may stand in an order, and in relations, that nothing tells.
+    if pool and ((not inner and not hints) or any(type(one) not in CLOSED for one in inner)):
         return copied(source.choice(pool))
     hint = hints[0] if hints else None
     return kind(_value(hint, inner, source, depth + 1) for _ in range(_length(pool, source, depth)))
@@ -220,12 +222,11 @@ def _pairs(part: Any, pool: list[Any], source: random.Random, depth: int) -> Any
     }
 
 
-def _record(kind: Any, pool: list[Any], source: random.Random, depth: int) -> Any:
-    """Another of the same class, as its own constructor makes it."""
+def _record(kind: Any, source: random.Random, depth: int) -> Any:
+    """One of a class that was not seen, as its own constructor makes it."""
     hints = _hints(kind)
     names = [field.name for field in dataclasses.fields(kind) if field.init]
-    seen = {name: [getattr(one, name) for one in pool] for name in names}
-    return kind(**{name: _value(hints.get(name), seen[name], source, depth + 1) for name in names})
+    return kind(**{name: _value(hints.get(name), [], source, depth + 1) for name in names})
 
 
 def _some(values: Any) -> list[Any]:
