@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
-from sample_runs import new_run, succeed, take
+from sample_runs import draft, new_run, succeed, take, turn
 from sqlalchemy import Connection
 
 from codepilot.core.decide import Paused, Succeeded, decide
-from codepilot.core.events import EventType
+from codepilot.core.events import EventType, Requested
 from codepilot.core.failures import FailureKind
-from codepilot.store import LostLease, StepStatus, Store, convoy, tries
+from codepilot.store import LostLease, Start, StepStatus, Store, convoy, tries
 from codepilot.store.convoy import Convoy
 from codepilot.store.faults import Interrupted
 
@@ -31,16 +31,24 @@ class Road:
     convoy: Convoy = field(init=False)
     committed: list[list[str]] = field(default_factory=list)
     rang: list[bool] = field(default_factory=list)
+    durable: list[bool] = field(default_factory=list)
+    free: threading.Event = field(default_factory=threading.Event)
+    """Whether it is anybody's turn."""
     opened: threading.Event = field(default_factory=threading.Event)
     go_on: threading.Event = field(default_factory=threading.Event)
     fails: Callable[[list[str]], BaseException | None] = lambda said: None
 
     def __post_init__(self) -> None:
-        self.convoy = Convoy(self.write)
+        self.convoy = Convoy(self)
+        self.free.set()
 
     @contextmanager
-    def write(self, *, durable: bool, rings: bool) -> Iterator[Connection]:
-        assert durable
+    def turn(self) -> Iterator[None]:
+        assert self.free.wait(10)
+        yield
+
+    @contextmanager
+    def write_in_turn(self, *, durable: bool, rings: bool) -> Iterator[Connection]:
         said: list[str] = []
         yield cast(Connection, said)
         self.opened.set()
@@ -49,6 +57,7 @@ class Road:
             raise failure
         self.committed.append(said)
         self.rang.append(rings)
+        self.durable.append(durable)
 
     def send(self, pool: ThreadPoolExecutor, *names: str) -> list[Future[str]]:
         """The first goes, the others come while it is under way."""
@@ -68,7 +77,7 @@ class Road:
                 raise ValueError(name)
             return name.upper()
 
-        return self.convoy.go(name, work, rings=name == "bell")
+        return self.convoy.go(name, work, durable=not name.startswith("note"), rings=name == "bell")
 
 
 @pytest.fixture
@@ -112,6 +121,50 @@ def test_what_they_meet_together_each_meets_alone_and_at_once(pool: ThreadPoolEx
     assert slow.result(10) == "LOCKED"
 
 
+def test_those_who_come_before_it_is_their_turn_go_along(pool: ThreadPoolExecutor) -> None:
+    road = Road()
+    road.go_on.set()
+    road.free.clear()
+    sent = [pool.submit(road.say, name) for name in ("b", "a", "c")]
+    while len(road.convoy._waiting) < 2:
+        threading.Event().wait(0.001)
+    road.free.set()
+    assert [one.result(10) for one in sent] == ["B", "A", "C"]
+    assert road.committed == [["a", "b", "c"]]
+
+
+def test_a_convoy_is_durable_if_one_of_those_in_it_must_be(pool: ThreadPoolExecutor) -> None:
+    sent = (road := Road()).send(pool, "note", "note 1", "x", "note 2")
+    assert [one.result(10) for one in sent] == ["NOTE", "NOTE 1", "X", "NOTE 2"]
+    assert road.durable == [False, True]
+
+
+def test_one_who_cannot_have_a_turn_fails_alone(pool: ThreadPoolExecutor) -> None:
+    class Shut(Road):
+        turns = 0
+
+        @contextmanager
+        def turn(self) -> Iterator[None]:
+            assert self.free.wait(10)
+            self.turns += 1
+            if self.turns == 1:
+                raise AWAY
+            yield
+
+    road = Shut()
+    road.go_on.set()
+    road.free.clear()
+    first = pool.submit(road.say, "first")
+    while not road.convoy._under_way:
+        threading.Event().wait(0.001)
+    other = pool.submit(road.say, "other")
+    while not road.convoy._waiting:
+        threading.Event().wait(0.001)
+    road.free.set()
+    assert isinstance(first.exception(10), type(AWAY))
+    assert other.result(10) == "OTHER"
+
+
 def test_one_who_no_longer_waits_is_not_waited_for(pool: ThreadPoolExecutor) -> None:
     class Impatience:
         def acquire(self) -> bool:
@@ -120,7 +173,7 @@ def test_one_who_no_longer_waits_is_not_waited_for(pool: ThreadPoolExecutor) -> 
     road = Road()
     first = pool.submit(road.say, "first")
     assert road.opened.wait(10)
-    mine = convoy._Passenger("x", lambda connection: "X", rings=False, called=Impatience())  # type: ignore[arg-type]
+    mine = convoy._Passenger("x", lambda connection: "X", durable=True, rings=False, called=Impatience())  # type: ignore[arg-type]
     road.convoy._waiting.append(mine)
     with pytest.raises(KeyboardInterrupt):
         road.convoy._await(mine)
@@ -169,7 +222,7 @@ def test_a_try_that_came_to_nothing_leaves_no_mark_on_the_answer_of_the_next(
     monkeypatch.setattr(tries, "PAUSE_SEC", 0.01)
     claim = take(store, run_id=new_run(store))
     known = store.load(claim.run_id)
-    write, opened = store._database.write, itertools.count(1)
+    write, opened = store._database.write_in_turn, itertools.count(1)
 
     @contextmanager
     def faulty(*, durable: bool, rings: bool) -> Iterator[Connection]:
@@ -181,10 +234,43 @@ def test_a_try_that_came_to_nothing_leaves_no_mark_on_the_answer_of_the_next(
         if number == 2:
             raise AWAY
 
+    monkeypatch.setattr(store._database, "write_in_turn", faulty)
     outcomes = iter([Succeeded(), Paused("asked"), Paused("asked")])
-    store._convoy = Convoy(faulty)
-    store._convoy._waiting.append(convoy._Passenger("r-companion", lambda connection: None, rings=False))
+    store._convoy._waiting.append(convoy._Passenger("r-companion", lambda connection: None, True, False))
     told, following = store.commit_and_start(claim, lambda run: decide(run, next(outcomes), now=1), known)
     assert [event.type for event in told] == [EventType.RUN_PAUSED]
     assert following is None
     assert store.events(claim.run_id)[-1] == told[0]
+
+
+def test_steps_taken_together_are_taken_once_each(store: Store) -> None:
+    runs = [new_run(store) for _ in range(12)]
+    store.register_worker("w-1")
+    ready = threading.Barrier(16)
+
+    def start(_: int) -> Start | None:
+        ready.wait(10)
+        return store.start("w-1")
+
+    with ThreadPoolExecutor(16) as pool:
+        started = [one for one in pool.map(start, range(16)) if one is not None]
+    assert sorted(one.claim.run_id for one in started) == sorted(runs)
+    for run_id in runs:
+        store.check(run_id)
+
+
+def test_what_was_asked_of_a_run_since_it_was_known_is_not_overwritten(store: Store) -> None:
+    claim = take(store, run_id=new_run(store))
+    known = store.load(claim.run_id)
+    store.control(claim.run_id, lambda _: [draft(claim, EventType.PAUSE_REQUESTED, Requested())])
+    added = store.append(claim, turn(claim, 1), known)
+    assert [event.seq for event in added] == [known.last_seq + 2, known.last_seq + 3]
+    store.check(claim.run_id)
+
+
+def test_a_lost_claim_adds_nothing_however_well_its_run_is_known(store: Store) -> None:
+    claim = take(store, run_id=new_run(store))
+    known = store.load(claim.run_id)
+    with pytest.raises(LostLease):
+        store.append(replace(claim, fence=9), turn(claim, 1), known)
+    assert store.load(claim.run_id) == known

@@ -17,10 +17,16 @@ from sqlalchemy import Connection
 Answer = TypeVar("Answer")
 
 
-class Write(Protocol):
-    """Opens a write transaction."""
+class Road(Protocol):
+    """What writes transactions."""
 
-    def __call__(self, *, durable: bool, rings: bool) -> AbstractContextManager[Connection]: ...
+    def turn(self) -> AbstractContextManager[None]:
+        """Our turn to write, where only one may at a time."""
+        ...
+
+    def write_in_turn(self, *, durable: bool, rings: bool) -> AbstractContextManager[Connection]:
+        """A write transaction, when it is our turn."""
+        ...
 
 
 def _locked() -> threading.Lock:
@@ -33,6 +39,7 @@ def _locked() -> threading.Lock:
 class _Passenger(Generic[Answer]):
     order: str
     work: Callable[[Connection], Answer]
+    durable: bool
     rings: bool
     called: threading.Lock = field(default_factory=_locked)
     """Free once it has arrived, or goes on by itself: as the one who drives, or alone. An event would cost more."""
@@ -42,18 +49,20 @@ class _Passenger(Generic[Answer]):
 
 
 class Convoy:
-    def __init__(self, write: Write) -> None:
-        self._write = write
+    def __init__(self, road: Road) -> None:
+        self._road = road
         self._guard = threading.Lock()
         self._under_way = False
         self._waiting: list[_Passenger[Any]] = []
 
-    def go(self, order: str, work: Callable[[Connection], Answer], *, rings: bool) -> Answer:
-        """What `work` made of a durable transaction. It may be called again, in another one, if the first failed.
+    def go(
+        self, order: str, work: Callable[[Connection], Answer], *, durable: bool = True, rings: bool = False
+    ) -> Answer:
+        """What `work` made of a transaction. It may be called again, in another one, if the first failed.
 
-        Rows are locked in the order of `order`, by all who lock several.
+        Rows are locked in the order of `order`, by all who lock several. It is `durable` if any of them must be.
         """
-        mine = _Passenger(order, work, rings)
+        mine = _Passenger(order, work, durable, rings)
         with self._guard:
             mine.drives = not self._under_way
             self._under_way = True
@@ -64,7 +73,8 @@ class Convoy:
         if mine.drives:
             self._drive(mine)
         if not mine.answers:
-            self._carry([mine])
+            with self._road.turn():
+                self._carry([mine])
         return mine.answers[0]
 
     def _await(self, mine: _Passenger[Any]) -> None:
@@ -79,11 +89,13 @@ class Convoy:
             raise
 
     def _drive(self, mine: _Passenger[Any]) -> None:
-        """Take all who wait along."""
-        with self._guard:
-            together, self._waiting = sorted([mine, *self._waiting], key=lambda one: one.order), []
+        """Take all along who wait when it is our turn."""
+        together = [mine]
         try:
-            self._carry(together)
+            with self._road.turn():
+                with self._guard:
+                    together, self._waiting = sorted([mine, *self._waiting], key=lambda one: one.order), []
+                self._carry(together)
         except Exception:
             if len(together) == 1:
                 raise
@@ -95,7 +107,8 @@ class Convoy:
                     one.called.release()
 
     def _carry(self, together: Sequence[_Passenger[Any]]) -> None:
-        with self._write(durable=True, rings=any(one.rings for one in together)) as connection:
+        durable, rings = any(one.durable for one in together), any(one.rings for one in together)
+        with self._road.write_in_turn(durable=durable, rings=rings) as connection:
             answers = [one.work(connection) for one in together]
         for one, answer in zip(together, answers, strict=True):
             one.answers.append(answer)

@@ -141,7 +141,17 @@ class Database:
         With `rings`, workers that wait are woken when it is done. Only `Prepared` statements may be run in it: it is
         the driver's transaction, and on a server a stream.
         """
-        if self._gate is None:
+        with self.turn(), self.write_in_turn(durable=durable, rings=rings) as connection:
+            yield connection
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Our turn to write: on SQLite nobody else may until it is over, on a server anybody may at any time."""
+        return self._gate.hold() if self._gate else nullcontext()
+
+    @contextmanager
+    def write_in_turn(self, *, durable: bool, rings: bool) -> Iterator[Connection]:
+        """As `write`, when it is our turn."""
+        if self._locks is None:
             with self._typed(), self._connected() as connection, self._streamed(connection):
                 if not durable:
                     NOT_DURABLE.send(connection, {})
@@ -149,7 +159,7 @@ class Database:
                 if rings:
                     RING.send(connection, {})
             return
-        with self._gate.hold(), self._typed():
+        with self._typed():
             try:
                 connection = self._sqlite_writer(durable)
                 with _bare_transaction(connection):
@@ -157,7 +167,7 @@ class Database:
             except (DBAPIError, self._driver_error):
                 self._drop_writer()
                 raise
-        if rings and self._locks is not None:
+        if rings:
             ring(self._locks)
 
     @contextmanager

@@ -31,6 +31,8 @@ from codepilot.store.tries import Tried, twice
 from codepilot.telemetry import Figures, figures, now_us
 
 _RUNS_AT_ONCE = 200
+_LAST = "~"
+"""Whoever takes a step goes last in a convoy: behind all ids of runs, and it waits for nobody's row."""
 
 Answer = TypeVar("Answer")
 
@@ -41,7 +43,7 @@ class Store:
     def __init__(self, database: Database, clock: Callable[[], int], lease: Lease) -> None:
         self._database = database
         self._log = Log(clock)
-        self._convoy = Convoy(database.write)
+        self._convoy = Convoy(database)
         self._liveness = database.liveness()
         self._locks = Locks(database, clock)
         self.queue = Queue(database, self._liveness, clock, lease)
@@ -83,22 +85,25 @@ class Store:
                 raise
             return self._create(run_id, drafts)
 
-    def append(self, claim: Claim, drafts: Sequence[EventDraft]) -> list[Event]:
+    def append(self, claim: Claim, drafts: Sequence[EventDraft], known: Run | None = None) -> list[Event]:
         """Add events of a step at work. They survive a killed process, and a power cut from the next commit on.
 
-        A server may die without its workers: what it was told to keep must then be there at once.
+        A server may die without its workers: what it was told to keep must then be there at once. A run that is
+        `known` is asked for its length only if others have added to it.
         """
 
-        def write(tried: Tried) -> list[Event]:
-            with self._database.write(durable=self.shared) as connection:
-                held = SELECT_HELD.row(connection, claim_params(claim))
-                if (added := self._log.committed(connection, tried)) is not None:
-                    return added
-                if held is None:
-                    raise LostLease(claim)
-                return self._log.extend(connection, claim.run_id, held[0], drafts, tried)
+        def work(connection: Connection, tried: Tried, trusting: bool) -> list[Event]:
+            if known is not None and trusting:
+                self._log.expect(connection, claim, known)
+                return self._log.extend(connection, claim.run_id, known.last_seq, drafts, tried)
+            held = SELECT_HELD.row(connection, claim_params(claim))
+            if (added := self._log.committed(connection, tried)) is not None:
+                return added
+            if held is None:
+                raise LostLease(claim)
+            return self._log.extend(connection, claim.run_id, held[0], drafts, tried)
 
-        return twice(self._database, write)
+        return twice(self._database, lambda tried: self._together(claim, work, tried, durable=self.shared))
 
     def commit(
         self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]], known: Run | None = None
@@ -136,15 +141,17 @@ class Store:
         """
         self.queue.require(worker)
 
-        def take(tried: Tried) -> Start | None:
-            with self._database.write(durable=self.shared) as connection:
-                if tried.begun is not None and SELECT_HELD.row(connection, claim_params(tried.begun.claim)):
-                    return tried.begun
-                taken = self.queue.take(connection, worker, run_id, most_running)
-                tried.begun = taken and self._log.start(connection, *taken)
+        def take(connection: Connection, tried: Tried) -> Start | None:
+            if tried.begun is not None and SELECT_HELD.row(connection, claim_params(tried.begun.claim)):
                 return tried.begun
+            taken = self.queue.take(connection, worker, run_id, most_running)
+            tried.begun = taken and self._log.start(connection, *taken)
+            return tried.begun
 
-        return twice(self._database, take)
+        def go(tried: Tried) -> Start | None:
+            return self._convoy.go(_LAST, lambda connection: take(connection, tried), durable=self.shared)
+
+        return twice(self._database, go)
 
     def reclaim(self, run_id: str | None = None, *, wait: bool = False) -> list[str]:
         """Return the steps of dead workers to PENDING with a higher fence; the ids of those steps."""
@@ -324,32 +331,47 @@ class Store:
     def _commit(
         self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]], known: Run | None, go_on: bool
     ) -> tuple[list[Event], Start | None]:
-        def write(tried: Tried) -> tuple[list[Event], Start | None]:
-            stale = False
+        def work(connection: Connection, tried: Tried, trusting: bool) -> tuple[list[Event], Start | None]:
+            if known is not None and trusting:
+                self._log.expect(connection, claim, known)
+                return self._follow(connection, claim, decide(known), known, go_on, tried)
+            run = self._log.held(connection, claim, known)
+            if (added := self._log.committed(connection, tried)) is not None:
+                if (begun := tried.begun) is None:
+                    return added, None
+                kept = SELECT_HELD.row(connection, claim_params(begun.claim))
+                return added[:-1], begun if kept else None
+            if run is None:
+                raise LostLease(claim)
+            return self._follow(connection, claim, decide(run), run, go_on, tried)
 
-            def work(connection: Connection) -> tuple[list[Event], Start | None]:
-                if known is not None and self.shared and not tried.placed and not stale:
-                    self._log.expect(connection, claim, known)
-                    return self._follow(connection, claim, decide(known), known, go_on, tried)
-                run = self._log.held(connection, claim, known)
-                if (added := self._log.committed(connection, tried)) is not None:
-                    if (begun := tried.begun) is None:
-                        return added, None
-                    kept = SELECT_HELD.row(connection, claim_params(begun.claim))
-                    return added[:-1], begun if kept else None
-                if run is None:
-                    raise LostLease(claim)
-                return self._follow(connection, claim, decide(run), run, go_on, tried)
+        return twice(self._database, lambda tried: self._together(claim, work, tried, rings=not go_on))
 
-            try:
-                return self._convoy.go(claim.run_id, work, rings=not go_on)
-            except CodePilotError as error:
-                if not is_stale(error):
-                    raise
-                stale = True
-                return self._convoy.go(claim.run_id, work, rings=not go_on)
+    def _together(
+        self,
+        claim: Claim,
+        work: Callable[[Connection, Tried, bool], Answer],
+        tried: Tried,
+        *,
+        durable: bool = True,
+        rings: bool = False,
+    ) -> Answer:
+        """What `work` makes of the claim's run, beside what others have to write.
 
-        return twice(self._database, write)
+        On a server it may trust what it knows of the run at first: the transaction comes to nothing if that is stale.
+        """
+        stale = False
+
+        def mine(connection: Connection) -> Answer:
+            return work(connection, tried, self.shared and not tried.placed and not stale)
+
+        try:
+            return self._convoy.go(claim.run_id, mine, durable=durable, rings=rings)
+        except CodePilotError as error:
+            if not is_stale(error):
+                raise
+            stale = True
+            return self._convoy.go(claim.run_id, mine, durable=durable, rings=rings)
 
     def _follow(
         self,
