@@ -5,17 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.store.faults import disk_faults
-
-_LOOKS = 40
-_LOOK_SEC = 0.0001
-"""A transaction is over in a millisecond or less; a thread that waits for its end costs as much as several looks."""
 
 
 class Gate:
@@ -55,14 +50,10 @@ class Gate:
         if self._file < 0:
             with disk_faults(FailureKind.STORE_UNAVAILABLE, f"Opening {self._path}"):
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        for _ in range(_LOOKS):
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                time.sleep(_LOOK_SEC)
-            else:
-                return
-        self._wait(self._file)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._wait(self._file)
 
     def _wait(self, held: int) -> None:
         """Wait in the kernel's queue, but not for ever behind a process that was stopped.
