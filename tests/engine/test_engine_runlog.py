@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from codepilot.cli import follow
 from codepilot.cli.follow import lines
 from codepilot.core.decide import Outcome, Paused, Succeeded, start
-from codepilot.core.events import State
+from codepilot.core.events import Event, State
 from codepilot.core.task import Goal, TaskSpec
 from codepilot.engine import House, Worker, late_log, request_pause
 from codepilot.engine import worker as corridor
@@ -156,8 +156,8 @@ def test_a_log_that_cannot_be_written_is_closed_all_the_same(
     def full(lines: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    def begin(house: House, run_id: str) -> late_log.RunLog:
-        opened.append(begin_log(house, run_id))
+    def begin(house: House, run_id: str, earlier: Callable[[], Sequence[Event]]) -> late_log.RunLog:
+        opened.append(begin_log(house, run_id, earlier))
         monkeypatch.setattr(opened[0], "_append", full)
         return opened[0]
 

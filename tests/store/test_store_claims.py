@@ -23,6 +23,17 @@ def test_a_pending_step_has_one_claimer(store: Store) -> None:
     assert store.steps(run_id)[0].worker == "w-one"
 
 
+def test_whoever_begins_a_step_is_told_what_happened_before_unless_it_is_much(store: Store) -> None:
+    run_id = new_run(store)
+    begun = store.start("w-one")
+    assert begun is not None
+    store.append(begun.claim, [event for number in range(1, 8) for event in turn(begun.claim, number)])
+    assert list(begun.earlier()) == store.events(run_id)[:2]
+    store.give_back(begun.claim)
+    again = store.start("w-one")
+    assert again is not None and list(again.earlier()) == []
+
+
 def test_claims_raced_by_threads_and_stores_are_given_once_each(open_store: Callable[[], Store]) -> None:
     store, other = open_store(), open_store()
     runs = {new_run(store) for _ in range(12)}

@@ -57,18 +57,21 @@ def test_a_run_is_created_once(store: Store, proxy: CuttingProxy, moment: Moment
 def test_a_step_is_claimed_once(store: Store, proxy: CuttingProxy, moment: Moment) -> None:
     runs = {new_run(store), new_run(store)}
     proxy.cut(moment)
-    first = take(store)
+    begun = store.start("w-one")
     assert proxy.cuts == 1
-    assert {first.run_id, take(store).run_id} == runs
+    assert begun is not None and list(begun.earlier()) in ([], store.events(begun.claim.run_id)[:-1])
+    assert {begun.claim.run_id, take(store).run_id} == runs
     assert store.start("w-one") is None
 
 
 @both
-def test_events_are_appended_once(store: Store, proxy: CuttingProxy, moment: Moment) -> None:
+@pytest.mark.parametrize("known", [True, False])
+def test_events_are_appended_once(store: Store, proxy: CuttingProxy, moment: Moment, known: bool) -> None:
     run_id = new_run(store)
     claim = take(store)
+    run = store.load(run_id) if known else None
     proxy.cut(moment)
-    added = store.append(claim, turn(claim, 1))
+    added = store.append(claim, turn(claim, 1), run)
     assert proxy.cuts == 1
     assert store.events(run_id, after=3) == added
     assert [event.seq for event in store.append(claim, turn(claim, 1))] == [6, 7], "the same again is meant"

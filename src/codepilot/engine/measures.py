@@ -41,12 +41,15 @@ Caller(METRICS)
 
 _STATUS = {State.DONE: "success", State.FAILED: "failed", State.ABORTED: "aborted"}
 _ENDINGS = {StepSucceeded: "succeeded", StepFailed: "failed", StepSkipped: "skipped"}
+_COUNTED = frozenset({*_ENDINGS, StepQueued, TurnStarted, TurnFinished, GuardrailBlocked, RunFinished})
 
 
 def count(run: Run, events: Sequence[Event]) -> None:
     """`run` as it was before the events."""
+    role = str(run.state)
     for event in events:
-        role = str(run.state)
+        if type(event.data) not in _COUNTED:
+            continue
         match event.data:
             case StepSucceeded() | StepFailed() | StepSkipped():
                 since = run.step_open_since or event.at

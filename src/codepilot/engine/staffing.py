@@ -81,5 +81,6 @@ def agent_of(task: TaskSpec) -> Agent:
 @lru_cache(maxsize=64)
 def _kept(task_id: str, agent: str, model: str | None, fallback: str | None) -> Agent:
     """One for all steps of a task: connections stay open, and what a provider does not accept is not tried again."""
-    settings = own_settings(os.environ).models
-    return make_thinker(agent, model, fallback, settings, os.environ)
+    if model is None:
+        return make_agent(agent)
+    return make_thinker(agent, model, fallback, own_settings(os.environ).models, os.environ)

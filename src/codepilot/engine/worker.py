@@ -87,7 +87,7 @@ class Worker:
         following: Start | Run | None = start
         self._take_in_hand(start)
         try:
-            with closing(LateLog(self._house, run_id)) as log, closing(KeptSite(self._house)) as kept:
+            with closing(LateLog(self._house, start)) as log, closing(KeptSite(self._house)) as kept:
                 while isinstance(following, Start):
                     following = self._step(following, log, kept)
         finally:

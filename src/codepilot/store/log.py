@@ -7,6 +7,7 @@ ones, so what it returns is always the whole log's tale.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,6 +18,7 @@ from codepilot.core.events import TERMINAL, WAITING, Event, EventDraft, EventTyp
 from codepilot.core.run import Run, begin, evolve
 from codepilot.core.task import TaskSpec
 from codepilot.store.beside import expect_asked, project_beside
+from codepilot.store.prepared import Sent
 from codepilot.store.projection import (
     CHANGES_ROWS,
     VIEW_SHAPE,
@@ -52,6 +54,9 @@ from codepilot.store.tries import Tried
 
 VIEW_LAG = 64
 """How many events the stored view of a run may lie behind its log: it is written anew at each multiple."""
+
+EARLIER_MOST = 16
+"""Up to so many events of a run are read when one of its steps is begun: its log file will want them."""
 
 
 class Log:
@@ -121,8 +126,10 @@ class Log:
     def start(self, connection: Connection, claim: Claim, row: Sequence[Any]) -> Start:
         """Record that the claim's step begins. `row` is the run's, as `SELECT_RUN` gives it."""
         run = self._told(connection, claim.run_id, row, None)
+        few = run.last_seq <= EARLIER_MOST
+        earlier = SELECT_EVENTS.send(connection, {"in_run": claim.run_id, "in_after": 0}) if few else None
         added = self.extend(connection, claim.run_id, run.last_seq, [started(claim)], Tried())
-        return Start(claim, added, evolve(run, added[0]))
+        return Start(claim, added, evolve(run, added[0]), partial(_before, earlier, added[0].seq))
 
     # reading ----------------------------------------------------------------------------------------
 
@@ -207,6 +214,10 @@ def _view_due(last_seq: int, added: int) -> bool:
 def started(claim: Claim) -> EventDraft:
     data = StepStarted(worker=claim.worker, fence=claim.fence)
     return EventDraft.of(EventType.STEP_STARTED, data, claim.step_id, claim.attempt)
+
+
+def _before(sent: Sent | None, seq: int) -> list[Event]:
+    return [read_event(row) for row in (sent.rows() if sent else ()) if row[1] < seq]
 
 
 def _read_view(view: str) -> Run | None:

@@ -56,15 +56,11 @@ class _Done:
     """A statement that was run at once."""
 
     def __init__(self, cursor: Any) -> None:
-        self._cursor = cursor
-
-    @property
-    def touched(self) -> int:
-        return int(self._cursor.rowcount)
+        self.touched = int(cursor.rowcount)
+        self._rows: list[Sequence[Any]] = cursor.fetchall()
 
     def rows(self) -> list[Sequence[Any]]:
-        found: list[Sequence[Any]] = self._cursor.fetchall()
-        return found
+        return self._rows
 
 
 class Prepared:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -50,6 +50,8 @@ class Start:
     claim: Claim
     events: Sequence[Event]
     run: Run
+    earlier: Callable[[], Sequence[Event]] = tuple
+    """The run's events before those, if they are few."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -143,7 +144,7 @@ class Store:
 
         def take(connection: Connection, tried: Tried) -> Start | None:
             if tried.begun is not None and SELECT_HELD.row(connection, claim_params(tried.begun.claim)):
-                return tried.begun
+                return replace(tried.begun, earlier=tuple)  # whose answer may never have come
             taken = self.queue.take(connection, worker, run_id, most_running)
             tried.begun = taken and self._log.start(connection, *taken)
             return tried.begun
