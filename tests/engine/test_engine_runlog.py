@@ -156,7 +156,7 @@ def test_a_log_that_cannot_be_written_is_closed_all_the_same(
     def full(lines: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    def begin(house: House, run_id: str, earlier: Callable[[], Sequence[Event]]) -> late_log.RunLog:
+    def begin(house: House, run_id: str, earlier: Sequence[Event]) -> late_log.RunLog:
         opened.append(begin_log(house, run_id, earlier))
         monkeypatch.setattr(opened[0], "_append", full)
         return opened[0]

@@ -28,10 +28,10 @@ def test_whoever_begins_a_step_is_told_what_happened_before_unless_it_is_much(st
     begun = store.start("w-one")
     assert begun is not None
     store.append(begun.claim, [event for number in range(1, 8) for event in turn(begun.claim, number)])
-    assert list(begun.earlier()) == store.events(run_id)[:2]
+    assert list(begun.earlier) == store.events(run_id)[:2]
     store.give_back(begun.claim)
     again = store.start("w-one")
-    assert again is not None and list(again.earlier()) == []
+    assert again is not None and list(again.earlier) == []
 
 
 def test_claims_raced_by_threads_and_stores_are_given_once_each(open_store: Callable[[], Store]) -> None:

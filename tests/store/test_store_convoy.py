@@ -20,6 +20,7 @@ from codepilot.core.failures import FailureKind
 from codepilot.store import LostLease, Start, StepStatus, Store, convoy, tries
 from codepilot.store.convoy import Convoy
 from codepilot.store.faults import Interrupted
+from codepilot.store.statements import SERVER_NOW
 
 AWAY = Interrupted(FailureKind.STORE_UNAVAILABLE, "The server is away.")
 
@@ -257,6 +258,50 @@ def test_steps_taken_together_are_taken_once_each(store: Store) -> None:
     assert sorted(one.claim.run_id for one in started) == sorted(runs)
     for run_id in runs:
         store.check(run_id)
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_no_claim_is_given_twice_although_the_transaction_it_was_first_given_in_came_to_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    runs = [new_run(store) for _ in range(6)]
+    store.register_worker("w-1")
+    write, opened, ready = store._database.write_in_turn, itertools.count(1), threading.Barrier(6)
+
+    @contextmanager
+    def faulty(*, durable: bool, rings: bool) -> Iterator[Connection]:
+        with write(durable=durable, rings=rings) as connection:
+            yield connection
+            if next(opened) <= lost:
+                raise AWAY
+
+    def start(_: int) -> Start | None:
+        ready.wait(10)
+        return store.start("w-1")
+
+    monkeypatch.setattr(tries, "PAUSE_SEC", 0.01)
+    monkeypatch.setattr(store._database, "write_in_turn", faulty)
+    with ThreadPoolExecutor(6) as pool:
+        given = [one.claim.run_id for one in pool.map(start, range(6)) if one is not None]
+    assert sorted(given) == sorted(runs)
+    for run_id in runs:
+        store.check(run_id)
+
+
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+def test_whoever_waits_to_count_what_is_at_work_keeps_nobody_else_waiting(store: Store) -> None:
+    claim = take(store, run_id=new_run(store))
+    new_run(store)
+    counting = threading.Event()
+    with ThreadPoolExecutor(1) as pool, store._database.write(durable=False) as elsewhere:
+        store._database.exclude(elsewhere)
+        SERVER_NOW.row(elsewhere, {})
+        waits = pool.submit(lambda: (counting.set(), store.start("w-one", most_running=5))[1])
+        assert counting.wait(10)
+        threading.Event().wait(0.1)
+        store.append(claim, turn(claim, 1))
+        assert not waits.done()
+    assert waits.result(10) is not None
 
 
 def test_what_was_asked_of_a_run_since_it_was_known_is_not_overwritten(store: Store) -> None:

@@ -111,9 +111,10 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.claim is not None
         claim, note = self.claim, f"turn {next(numbers)}"
         drafts = [item for _ in range(40 if many else 0) for item in turn(claim, 1)] + turn(claim, 1, note)
-        if self.attempt(data.draw(self.faults), lambda: self.store.append(claim, drafts)) is None and not self.found(
-            claim.run_id, note
-        ):
+        known = self.store.load(claim.run_id) if data.draw(st.booleans()) else None
+        if self.attempt(
+            data.draw(self.faults), lambda: self.store.append(claim, drafts, known)
+        ) is None and not self.found(claim.run_id, note):
             self.store.append(claim, drafts)
         self.said[note] = claim.run_id
 

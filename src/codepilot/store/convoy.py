@@ -18,7 +18,7 @@ Answer = TypeVar("Answer")
 
 
 class Road(Protocol):
-    """What writes transactions."""
+    """The database, as far as a convoy has to do with it."""
 
     def turn(self) -> AbstractContextManager[None]:
         """Our turn to write, where only one may at a time."""
@@ -90,21 +90,26 @@ class Convoy:
 
     def _drive(self, mine: _Passenger[Any]) -> None:
         """Take all along who wait when it is our turn."""
-        together = [mine]
+        together: list[_Passenger[Any]] = []
         try:
             with self._road.turn():
-                with self._guard:
-                    together, self._waiting = sorted([mine, *self._waiting], key=lambda one: one.order), []
+                together = self._gather(mine)
                 self._carry(together)
         except Exception:
-            if len(together) == 1:
+            if len(together) < 2:
                 raise
             # One of them, or what they met together, is the reason: each learns alone whether it is meant.
         finally:
+            together = together or self._gather(mine)
             self._pass_on()
             for one in together:
                 if one is not mine:
                     one.called.release()
+
+    def _gather(self, mine: _Passenger[Any]) -> list[_Passenger[Any]]:
+        with self._guard:
+            together, self._waiting = sorted([mine, *self._waiting], key=lambda one: one.order), []
+        return together
 
     def _carry(self, together: Sequence[_Passenger[Any]]) -> None:
         durable, rings = any(one.durable for one in together), any(one.rings for one in together)

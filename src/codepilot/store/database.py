@@ -57,6 +57,8 @@ class Database:
         self._driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
         self._writer: Connection | None = None
         self._writer_durable: bool | None = None
+        self._rings = False
+        """Whether workers are to be woken when this turn is over: before, they would find the gate shut."""
         self._closing = threading.Lock()
         self._closed = False
         self._spare: list[Connection] = []
@@ -146,7 +148,7 @@ class Database:
 
     def turn(self) -> AbstractContextManager[None]:
         """Our turn to write: on SQLite nobody else may until it is over, on a server anybody may at any time."""
-        return self._gate.hold() if self._gate else nullcontext()
+        return nullcontext() if self._gate is None else self._only_writer(self._gate)
 
     @contextmanager
     def write_in_turn(self, *, durable: bool, rings: bool) -> Iterator[Connection]:
@@ -167,7 +169,14 @@ class Database:
             except (DBAPIError, self._driver_error):
                 self._drop_writer()
                 raise
-        if rings:
+        self._rings = self._rings or rings
+
+    @contextmanager
+    def _only_writer(self, gate: Gate) -> Iterator[None]:
+        with gate.hold():
+            yield
+            rings, self._rings = self._rings, False
+        if rings and self._locks is not None:
             ring(self._locks)
 
     @contextmanager
@@ -250,7 +259,7 @@ class Database:
         """Statements that are sent together, as one transaction if `whole`. One that broke is not used again."""
         driver: Any = connection.connection.dbapi_connection
         wire = Wire(driver, connection.info.setdefault(_KNOWN, {}))
-        connection.info[WIRE] = wire
+        vars(connection)[WIRE] = wire
         try:
             wire.begin(whole)
             yield
@@ -262,8 +271,7 @@ class Database:
                 connection.invalidate()
             raise
         finally:
-            if not connection.invalidated:
-                del connection.info[WIRE]
+            del vars(connection)[WIRE]
 
     @contextmanager
     def _typed(self) -> Iterator[None]:

@@ -7,7 +7,6 @@ ones, so what it returns is always the whole log's tale.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -123,13 +122,16 @@ class Log:
         _project(connection, added, run.task.priority, held, heir)
         return added, run
 
-    def start(self, connection: Connection, claim: Claim, row: Sequence[Any]) -> Start:
-        """Record that the claim's step begins. `row` is the run's, as `SELECT_RUN` gives it."""
+    def start(self, connection: Connection, claim: Claim, row: Sequence[Any]) -> tuple[Start, Sent | None]:
+        """Record that the claim's step begins; with it, a question for the events before, if they are few.
+
+        `row` is the run's, as `SELECT_RUN` gives it.
+        """
         run = self._told(connection, claim.run_id, row, None)
         few = run.last_seq <= EARLIER_MOST
         earlier = SELECT_EVENTS.send(connection, {"in_run": claim.run_id, "in_after": 0}) if few else None
         added = self.extend(connection, claim.run_id, run.last_seq, [started(claim)], Tried())
-        return Start(claim, added, evolve(run, added[0]), partial(_before, earlier, added[0].seq))
+        return Start(claim, added, evolve(run, added[0])), earlier
 
     # reading ----------------------------------------------------------------------------------------
 
@@ -214,10 +216,6 @@ def _view_due(last_seq: int, added: int) -> bool:
 def started(claim: Claim) -> EventDraft:
     data = StepStarted(worker=claim.worker, fence=claim.fence)
     return EventDraft.of(EventType.STEP_STARTED, data, claim.step_id, claim.attempt)
-
-
-def _before(sent: Sent | None, seq: int) -> list[Event]:
-    return [read_event(row) for row in (sent.rows() if sent else ()) if row[1] < seq]
 
 
 def _read_view(view: str) -> Run | None:

@@ -19,7 +19,7 @@ _names = itertools.count()
 _ROWS_AT_ONCE = 16
 
 WIRE = "codepilot_wire"
-"""Where a connection keeps the stream that its transaction runs in, if it has one."""
+"""The attribute of a connection that has the stream which its transaction runs in, if it does."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,15 @@ class _Compiled:
     number_order: Sequence[str]
 
     def parameters(self, values: Mapping[str, Any]) -> Any:
-        named = {**self.constants, **values} if self.constants else values
+        named = self._named(values)
         return named if self.order is None else [named[name] for name in self.order]
 
     def numbers(self, values: Mapping[str, Any]) -> list[Any]:
-        return [values[name] if name in values else self.constants[name] for name in self.number_order]
+        named = self._named(values)
+        return [named[name] for name in self.number_order]
+
+    def _named(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**self.constants, **values} if self.constants else values
 
 
 class Sent(Protocol):
@@ -56,8 +60,8 @@ class _Done:
     """A statement that was run at once."""
 
     def __init__(self, cursor: Any) -> None:
+        self._rows: list[Sequence[Any]] = cursor.fetchall() if cursor.description else []
         self.touched = int(cursor.rowcount)
-        self._rows: list[Sequence[Any]] = cursor.fetchall()
 
     def rows(self) -> list[Sequence[Any]]:
         return self._rows
@@ -75,7 +79,7 @@ class Prepared:
     def send(self, connection: Connection, *rows: Mapping[str, Any]) -> Sent:
         """Execute it, once for each of `rows`; what comes of the last."""
         compiled = self._for(connection)
-        wire: Wire | None = connection.info.get(WIRE)
+        wire: Wire | None = vars(connection).get(WIRE)
         if wire is not None:
             if len(rows) == 1:
                 return wire.send(self._name, compiled.numbered, compiled.numbers(rows[0]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -50,8 +50,8 @@ class Start:
     claim: Claim
     events: Sequence[Event]
     run: Run
-    earlier: Callable[[], Sequence[Event]] = tuple
-    """The run's events before those, if they are few."""
+    earlier: Sequence[Event] = ()
+    """The run's events before those, if they are few and were just read."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from codepilot.store.database import Database
 from codepilot.store.faults import is_conflict, is_stale
 from codepilot.store.locks import LOCK_SEC, Locks
 from codepilot.store.log import Log, started
+from codepilot.store.prepared import Sent
 from codepilot.store.queue import LEASE, Lease, Queue, claim_params
 from codepilot.store.rebuild import rebuild_run
 from codepilot.store.records import no_run, read_event, read_run_row, read_step_row
@@ -33,7 +34,8 @@ from codepilot.telemetry import Figures, figures, now_us
 
 _RUNS_AT_ONCE = 200
 _LAST = "~"
-"""Whoever takes a step goes last in a convoy: behind all ids of runs, and it waits for nobody's row."""
+"""Whoever takes a step goes last in a convoy, behind all ids of runs: it takes what nobody has locked. Where it might
+wait, for its turn to count what is at work or for a step that it may have taken before, it goes alone."""
 
 Answer = TypeVar("Answer")
 
@@ -142,17 +144,26 @@ class Store:
         """
         self.queue.require(worker)
 
-        def take(connection: Connection, tried: Tried) -> Start | None:
-            if tried.begun is not None and SELECT_HELD.row(connection, claim_params(tried.begun.claim)):
-                return replace(tried.begun, earlier=tuple)  # whose answer may never have come
+        def take(connection: Connection, tried: Tried) -> tuple[Start, Sent | None] | None:
+            if (begun := tried.begun) is not None and self._is_ours(connection, begun):
+                return begun, None
+            tried.begun = None
             taken = self.queue.take(connection, worker, run_id, most_running)
-            tried.begun = taken and self._log.start(connection, *taken)
-            return tried.begun
+            if taken is None:
+                return None
+            tried.begun, earlier = self._log.start(connection, *taken)
+            return tried.begun, earlier
 
-        def go(tried: Tried) -> Start | None:
-            return self._convoy.go(_LAST, lambda connection: take(connection, tried), durable=self.shared)
+        def go(tried: Tried) -> tuple[Start, Sent | None] | None:
+            if most_running is None and tried.begun is None:
+                return self._convoy.go(_LAST, lambda connection: take(connection, tried), durable=self.shared)
+            with self._database.write(durable=self.shared) as connection:
+                return take(connection, tried)
 
-        return twice(self._database, go)
+        begun, earlier = twice(self._database, go) or (None, None)
+        if begun is None or earlier is None:
+            return begun
+        return replace(begun, earlier=[read_event(row) for row in earlier.rows()])
 
     def reclaim(self, run_id: str | None = None, *, wait: bool = False) -> list[str]:
         """Return the steps of dead workers to PENDING with a higher fence; the ids of those steps."""
@@ -347,6 +358,13 @@ class Store:
             return self._follow(connection, claim, decide(run), run, go_on, tried)
 
         return twice(self._database, lambda tried: self._together(claim, work, tried, rings=not go_on))
+
+    def _is_ours(self, connection: Connection, begun: Start) -> bool:
+        """Whether that start was committed and still holds. Once it has come to nothing, another thread of the same
+        worker may be given the very same claim: only the event tells whose it is.
+        """
+        held = SELECT_HELD.row(connection, claim_params(begun.claim))
+        return held is not None and self._log.committed(connection, Tried(begun.events)) is not None
 
     def _together(
         self,

@@ -48,6 +48,9 @@ class Reply:
         self._wire = wire
         self.result: Any = None
 
+    def arrive(self, result: Any) -> None:
+        self.result = result
+
     @property
     def touched(self) -> int:
         self._wire.read_until(self)
@@ -70,7 +73,7 @@ class Wire:
         from psycopg import errors, pq
 
         self._pgconn = driver.pgconn
-        self._status = pq.ExecStatus
+        self._refused, self._passed_over = int(pq.ExecStatus.FATAL_ERROR), int(pq.ExecStatus.PIPELINE_ABORTED)
         self._idle = pq.TransactionStatus.IDLE
         self._off = pq.PipelineStatus.OFF
         self._error: Callable[..., Exception] = errors.error_from_result
@@ -91,9 +94,12 @@ class Wire:
             self._pgconn.send_prepare(name.encode(), sql.encode())
             self._waiting.append(lambda _: self._known.__setitem__(name, True))
         reply = Reply(self)
-        written = [value.encode() if value.__class__ is str else _written(value) for value in values]
+        written = [
+            value.encode() if value.__class__ is str else b"%d" % value if value.__class__ is int else _written(value)
+            for value in values
+        ]
         self._pgconn.send_query_prepared(name.encode(), written)
-        self._waiting.append(lambda result: setattr(reply, "result", result))
+        self._waiting.append(reply.arrive)
         return reply
 
     def end(self, whole: bool = True) -> None:
@@ -139,10 +145,10 @@ class Wire:
             result = self._pgconn.get_result()
             if result is None:
                 continue
-            take = self._waiting.popleft()
-            if result.status == self._status.FATAL_ERROR:
+            take, status = self._waiting.popleft(), result.status
+            if status == self._refused:
                 self._failure = self._failure or self._error(result)
-            elif result.status != self._status.PIPELINE_ABORTED:
+            elif status != self._passed_over:
                 take(result)
 
     def _exchange(self) -> None:
@@ -165,7 +171,6 @@ def _written(value: Any) -> bytes | None:
 
 
 _WRITTEN: dict[type, Callable[[Any], bytes | None]] = {
-    int: lambda value: b"%d" % value,
     bool: lambda value: b"t" if value else b"f",
     bytes: lambda value: value,
     type(None): lambda value: None,
