@@ -237,7 +237,7 @@ def test_a_try_that_came_to_nothing_leaves_no_mark_on_the_answer_of_the_next(
 
     monkeypatch.setattr(store._database, "write_in_turn", faulty)
     outcomes = iter([Succeeded(), Paused("asked"), Paused("asked")])
-    store._convoy._waiting.append(convoy._Passenger("r-companion", lambda connection: None, True, False))
+    store._progress._convoy._waiting.append(convoy._Passenger("r-companion", lambda connection: None, True, False))
     told, following = store.commit_and_start(claim, lambda run: decide(run, next(outcomes), now=1), known)
     assert [event.type for event in told] == [EventType.RUN_PAUSED]
     assert following is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -12,30 +11,26 @@ from typing import TypeVar
 from pydantic import ValidationError
 from sqlalchemy import Connection, exists, func, select
 
-from codepilot.core.events import TERMINAL, Event, EventDraft, StepQueued
+from codepilot.core.events import TERMINAL, Event, EventDraft
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
 from codepilot.store.bell import Bell
 from codepilot.store.check import broken, check_run, read_log, some_runs
-from codepilot.store.convoy import Convoy
 from codepilot.store.database import Database
-from codepilot.store.faults import is_conflict, is_stale
+from codepilot.store.faults import is_conflict
 from codepilot.store.locks import LOCK_SEC, Locks
-from codepilot.store.log import Log, started
-from codepilot.store.prepared import Sent
-from codepilot.store.queue import LEASE, Lease, Queue, claim_params
+from codepilot.store.log import Log
+from codepilot.store.progress import Progress
+from codepilot.store.queue import LEASE, Lease, Queue
 from codepilot.store.rebuild import rebuild_run
 from codepilot.store.records import no_run, read_event, read_run_row, read_step_row
-from codepilot.store.rows import ApprovalRow, Claim, Lock, LostLease, RunRow, Start, StepRow, WorkspaceRow
+from codepilot.store.rows import ApprovalRow, Claim, Lock, RunRow, Start, StepRow, WorkspaceRow
 from codepilot.store.schema import approvals, artifacts, events, runs, steps, workspaces
-from codepilot.store.statements import SELECT_DUE, SELECT_EVENTS, SELECT_HELD, SELECT_SOME_EVENTS
+from codepilot.store.statements import SELECT_DUE, SELECT_EVENTS, SELECT_SOME_EVENTS
 from codepilot.store.tries import Tried, twice
 from codepilot.telemetry import Figures, figures, now_us
 
 _RUNS_AT_ONCE = 200
-_LAST = "~"
-"""Whoever takes a step goes last in a convoy, behind all ids of runs: it takes what nobody has locked. Where it might
-wait, for its turn to count what is at work or for a step that it may have taken before, it goes alone."""
 
 Answer = TypeVar("Answer")
 
@@ -46,10 +41,10 @@ class Store:
     def __init__(self, database: Database, clock: Callable[[], int], lease: Lease) -> None:
         self._database = database
         self._log = Log(clock)
-        self._convoy = Convoy(database)
         self._liveness = database.liveness()
         self._locks = Locks(database, clock)
         self.queue = Queue(database, self._liveness, clock, lease)
+        self._progress = Progress(database, self._log, self.queue)
 
     @classmethod
     def open(
@@ -94,19 +89,7 @@ class Store:
         A server may die without its workers: what it was told to keep must then be there at once. A run that is
         `known` is asked for its length only if others have added to it.
         """
-
-        def work(connection: Connection, tried: Tried, trusting: bool) -> list[Event]:
-            if known is not None and trusting:
-                self._log.expect(connection, claim, known)
-                return self._log.extend(connection, claim.run_id, known.last_seq, drafts, tried)
-            held = SELECT_HELD.row(connection, claim_params(claim))
-            if (added := self._log.committed(connection, tried)) is not None:
-                return added
-            if held is None:
-                raise LostLease(claim)
-            return self._log.extend(connection, claim.run_id, held[0], drafts, tried)
-
-        return twice(self._database, lambda tried: self._together(claim, work, tried, durable=self.shared))
+        return self._progress.append(claim, drafts, known)
 
     def commit(
         self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]], known: Run | None = None
@@ -115,13 +98,13 @@ class Store:
 
         A run that is `known` is read again only if others have added to it.
         """
-        return self._commit(claim, decide, known, go_on=False)[0]
+        return self._progress.end(claim, decide, known, go_on=False)[0]
 
     def commit_and_start(
         self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]], known: Run | None = None
     ) -> tuple[list[Event], Start | None]:
         """The same, and the run's next step begun by the same worker, if there is one to do at once."""
-        return self._commit(claim, decide, known, go_on=True)
+        return self._progress.end(claim, decide, known, go_on=True)
 
     def control(self, run_id: str, decide: Callable[[Run], Sequence[EventDraft]]) -> list[Event]:
         """The same from outside a step: requests to pause, cancel or resume. No claim is needed."""
@@ -143,27 +126,7 @@ class Store:
         A server that dies must not forget it, or it would give the same claim twice.
         """
         self.queue.require(worker)
-
-        def take(connection: Connection, tried: Tried) -> tuple[Start, Sent | None] | None:
-            if (begun := tried.begun) is not None and self._is_ours(connection, begun):
-                return begun, None
-            tried.begun = None
-            taken = self.queue.take(connection, worker, run_id, most_running)
-            if taken is None:
-                return None
-            tried.begun, earlier = self._log.start(connection, *taken)
-            return tried.begun, earlier
-
-        def go(tried: Tried) -> tuple[Start, Sent | None] | None:
-            if most_running is None and tried.begun is None:
-                return self._convoy.go(_LAST, lambda connection: take(connection, tried), durable=self.shared)
-            with self._database.write(durable=self.shared) as connection:
-                return take(connection, tried)
-
-        begun, earlier = twice(self._database, go) or (None, None)
-        if begun is None or earlier is None:
-            return begun
-        return replace(begun, earlier=[read_event(row) for row in earlier.rows()])
+        return self._progress.start(worker, run_id, most_running)
 
     def reclaim(self, run_id: str | None = None, *, wait: bool = False) -> list[str]:
         """Return the steps of dead workers to PENDING with a higher fence; the ids of those steps."""
@@ -340,76 +303,6 @@ class Store:
 
         return twice(self._database, write)
 
-    def _commit(
-        self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]], known: Run | None, go_on: bool
-    ) -> tuple[list[Event], Start | None]:
-        def work(connection: Connection, tried: Tried, trusting: bool) -> tuple[list[Event], Start | None]:
-            if known is not None and trusting:
-                self._log.expect(connection, claim, known)
-                return self._follow(connection, claim, decide(known), known, go_on, tried)
-            run = self._log.held(connection, claim, known)
-            if (added := self._log.committed(connection, tried)) is not None:
-                if (begun := tried.begun) is None:
-                    return added, None
-                kept = SELECT_HELD.row(connection, claim_params(begun.claim))
-                return added[:-1], begun if kept else None
-            if run is None:
-                raise LostLease(claim)
-            return self._follow(connection, claim, decide(run), run, go_on, tried)
-
-        return twice(self._database, lambda tried: self._together(claim, work, tried, rings=not go_on))
-
-    def _is_ours(self, connection: Connection, begun: Start) -> bool:
-        """Whether that start was committed and still holds. Once it has come to nothing, another thread of the same
-        worker may be given the very same claim: only the event tells whose it is.
-        """
-        held = SELECT_HELD.row(connection, claim_params(begun.claim))
-        return held is not None and self._log.committed(connection, Tried(begun.events)) is not None
-
-    def _together(
-        self,
-        claim: Claim,
-        work: Callable[[Connection, Tried, bool], Answer],
-        tried: Tried,
-        *,
-        durable: bool = True,
-        rings: bool = False,
-    ) -> Answer:
-        """What `work` makes of the claim's run, beside what others have to write.
-
-        On a server it may trust what it knows of the run at first: the transaction comes to nothing if that is stale.
-        """
-        stale = False
-
-        def mine(connection: Connection) -> Answer:
-            return work(connection, tried, self.shared and not tried.placed and not stale)
-
-        try:
-            return self._convoy.go(claim.run_id, mine, durable=durable, rings=rings)
-        except CodePilotError as error:
-            if not is_stale(error):
-                raise
-            stale = True
-            return self._convoy.go(claim.run_id, mine, durable=durable, rings=rings)
-
-    def _follow(
-        self,
-        connection: Connection,
-        claim: Claim,
-        drafts: Sequence[EventDraft],
-        run: Run,
-        go_on: bool,
-        tried: Tried,
-    ) -> tuple[list[Event], Start | None]:
-        """Record what the end of the claim's step brings, and the start of the next one if it goes on."""
-        heir = _following(claim, drafts) if go_on else None
-        tried.begun = None
-        if heir is None:
-            return self._log.record(connection, run, drafts, tried, claim)[0], None
-        added, run = self._log.record(connection, run, [*drafts, started(heir)], tried, claim, heir)
-        tried.begun = Start(heir, added[-1:], run)
-        return added[:-1], tried.begun
-
     def _read(self, ask: Callable[[Connection], Answer]) -> Answer:
         """What `ask` finds in one consistent view of the database."""
 
@@ -436,14 +329,6 @@ class Store:
                 return ask(connection)
 
         return twice(self._database, look)
-
-
-def _following(claim: Claim, drafts: Sequence[EventDraft]) -> Claim | None:
-    """The claim on the step that these events queue last."""
-    queued = drafts[-1] if drafts else None
-    if queued is None or not isinstance(queued.data, StepQueued) or queued.step_id is None:
-        return None
-    return Claim(claim.run_id, queued.step_id, queued.attempt, 1, claim.worker, queued.data.state)
 
 
 def _named(connection: Connection, wanted: str) -> list[str]:

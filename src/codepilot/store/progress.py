@@ -1,0 +1,160 @@
+"""A step's way through the store: begun, added to, ended. In company: what the threads of a process have to write at
+the same time is one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from codepilot.core.events import Event, EventDraft, StepQueued
+from codepilot.core.failures import CodePilotError
+from codepilot.core.run import Run
+from codepilot.store.convoy import Convoy
+from codepilot.store.database import Database
+from codepilot.store.faults import is_stale
+from codepilot.store.log import Log, started
+from codepilot.store.prepared import Sent
+from codepilot.store.queue import Queue, claim_params
+from codepilot.store.records import read_event
+from codepilot.store.rows import Claim, LostLease, Start
+from codepilot.store.statements import SELECT_HELD
+from codepilot.store.tries import Tried, twice
+
+_LAST = "~"
+"""Whoever takes a step goes last in a convoy, behind all ids of runs: it takes what nobody has locked. Where it might
+wait, for its turn to count what is at work or for a step that it may have taken before, it goes alone."""
+
+Answer = TypeVar("Answer")
+
+
+class Progress:
+    def __init__(self, database: Database, log: Log, queue: Queue) -> None:
+        self._database = database
+        self._log = log
+        self._queue = queue
+        self._convoy = Convoy(database)
+        self._shared = database.shared
+
+    def start(self, worker: str, run_id: str | None, most_running: int | None) -> Start | None:
+        """See `Store.start`."""
+
+        def take(connection: Connection, tried: Tried) -> tuple[Start, Sent | None] | None:
+            if (begun := tried.begun) is not None and self._is_ours(connection, begun):
+                return begun, None
+            tried.begun = None
+            taken = self._queue.take(connection, worker, run_id, most_running)
+            if taken is None:
+                return None
+            tried.begun, earlier = self._log.start(connection, *taken)
+            return tried.begun, earlier
+
+        def go(tried: Tried) -> tuple[Start, Sent | None] | None:
+            if most_running is None and tried.begun is None:
+                return self._convoy.go(_LAST, lambda connection: take(connection, tried), durable=self._shared)
+            with self._database.write(durable=self._shared) as connection:
+                return take(connection, tried)
+
+        begun, earlier = twice(self._database, go) or (None, None)
+        if begun is None or earlier is None:
+            return begun
+        return replace(begun, earlier=[read_event(row) for row in earlier.rows()])
+
+    def append(self, claim: Claim, drafts: Sequence[EventDraft], known: Run | None) -> list[Event]:
+        """See `Store.append`."""
+
+        def work(connection: Connection, tried: Tried, trusting: bool) -> list[Event]:
+            if known is not None and trusting:
+                self._log.expect(connection, claim, known)
+                return self._log.extend(connection, claim.run_id, known.last_seq, drafts, tried)
+            held = SELECT_HELD.row(connection, claim_params(claim))
+            if (added := self._log.committed(connection, tried)) is not None:
+                return added
+            if held is None:
+                raise LostLease(claim)
+            return self._log.extend(connection, claim.run_id, held[0], drafts, tried)
+
+        return twice(self._database, lambda tried: self._together(claim, work, tried, durable=self._shared))
+
+    def end(
+        self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]], known: Run | None, go_on: bool
+    ) -> tuple[list[Event], Start | None]:
+        """What the end of the claim's step brings and, with `go_on`, the start of the run's next one."""
+
+        def work(connection: Connection, tried: Tried, trusting: bool) -> tuple[list[Event], Start | None]:
+            if known is not None and trusting:
+                self._log.expect(connection, claim, known)
+                return self._follow(connection, claim, decide(known), known, go_on, tried)
+            run = self._log.held(connection, claim, known)
+            if (added := self._log.committed(connection, tried)) is not None:
+                if (begun := tried.begun) is None:
+                    return added, None
+                kept = SELECT_HELD.row(connection, claim_params(begun.claim))
+                return added[:-1], begun if kept else None
+            if run is None:
+                raise LostLease(claim)
+            return self._follow(connection, claim, decide(run), run, go_on, tried)
+
+        return twice(self._database, lambda tried: self._together(claim, work, tried, rings=not go_on))
+
+    def _is_ours(self, connection: Connection, begun: Start) -> bool:
+        """Whether that start was committed and still holds. Once it has come to nothing, another thread of the same
+        worker may be given the very same claim: only the event tells whose it is.
+        """
+        held = SELECT_HELD.row(connection, claim_params(begun.claim))
+        return held is not None and self._log.committed(connection, Tried(begun.events)) is not None
+
+    def _together(
+        self,
+        claim: Claim,
+        work: Callable[[Connection, Tried, bool], Answer],
+        tried: Tried,
+        *,
+        durable: bool = True,
+        rings: bool = False,
+    ) -> Answer:
+        """What `work` makes of the claim's run, beside what others have to write.
+
+        On a server it may trust what it knows of the run at first: the transaction comes to nothing if that is stale.
+        """
+        stale = False
+
+        def mine(connection: Connection) -> Answer:
+            return work(connection, tried, self._shared and not tried.placed and not stale)
+
+        try:
+            return self._convoy.go(claim.run_id, mine, durable=durable, rings=rings)
+        except CodePilotError as error:
+            if not is_stale(error):
+                raise
+            stale = True
+            return self._convoy.go(claim.run_id, mine, durable=durable, rings=rings)
+
+    def _follow(
+        self,
+        connection: Connection,
+        claim: Claim,
+        drafts: Sequence[EventDraft],
+        run: Run,
+        go_on: bool,
+        tried: Tried,
+    ) -> tuple[list[Event], Start | None]:
+        """Record what the end of the claim's step brings, and the start of the next one if it goes on."""
+        heir = _following(claim, drafts) if go_on else None
+        tried.begun = None
+        if heir is None:
+            return self._log.record(connection, run, drafts, tried, claim)[0], None
+        added, run = self._log.record(connection, run, [*drafts, started(heir)], tried, claim, heir)
+        tried.begun = Start(heir, added[-1:], run)
+        return added[:-1], tried.begun
+
+
+def _following(claim: Claim, drafts: Sequence[EventDraft]) -> Claim | None:
+    """The claim on the step that these events queue last."""
+    queued = drafts[-1] if drafts else None
+    if queued is None or not isinstance(queued.data, StepQueued) or queued.step_id is None:
+        return None
+    return Claim(claim.run_id, queued.step_id, queued.attempt, 1, claim.worker, queued.data.state)
