@@ -40,7 +40,7 @@ class EngineSize:
     takeovers: int
     patience_seconds: float
     """How long a dead worker's step is waited for."""
-    shapes: tuple[tuple[int, int], ...] = ((1, 1), (1, 8), (4, 1), (4, 8))
+    shapes: tuple[tuple[int, int], ...] = ((1, 1), (1, 8), (1, 32), (4, 1), (4, 8), (4, 32))
     """How many processes work, and on how many runs each at a time."""
     stored_runs: int = 1_000
     events_each: int = 2_000
@@ -48,6 +48,6 @@ class EngineSize:
     """How often each command is asked of a large store."""
 
 
-ENGINE_FULL = EngineSize(3, 240, 2.0, 60, 5, 30.0)
+ENGINE_FULL = EngineSize(3, 480, 2.0, 60, 5, 30.0)
 ENGINE_QUICK = EngineSize(1, 40, 1.0, 8, 1, 10.0, stored_runs=100)
 ENGINE_TINY = EngineSize(1, 4, 0.1, 1, 1, 10.0, ((1, 1),), stored_runs=5, events_each=80, questions=2)

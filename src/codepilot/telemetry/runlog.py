@@ -40,9 +40,10 @@ class RunLog:
             self._file = _opened(path)
         except OSError as error:
             raise self._fault(error) from error
-        self._size = 0
-        with self._locked():
-            self._last_seq = self._repair()
+        self._size = self._last_seq = 0
+        if os.fstat(self._file).st_size:
+            with self._locked():
+                self._last_seq = self._repair()
 
     @property
     def last_seq(self) -> int:
@@ -103,15 +104,14 @@ class RunLog:
                 self._file = -1
 
     def _append(self, lines: bytes) -> None:
-        before = os.fstat(self._file).st_size
         try:
             rest = memoryview(lines)
             while rest:
                 rest = rest[os.write(self._file, rest) :]
         except OSError as error:
-            self._truncate(before)
+            self._truncate(self._size)
             raise self._fault(error) from error
-        self._size = before + len(lines)
+        self._size += len(lines)
 
     def _repair(self) -> int:
         """Cut off what a crash left behind the last whole line; return that line's place."""
