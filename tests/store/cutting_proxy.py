@@ -23,12 +23,14 @@ class CuttingProxy:
         self._listening.bind(str(directory / SOCKET))
         self._listening.listen(64)
         self._moments: list[Moment] = []
+        self._guard = threading.Lock()
         self.cuts = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self, *moments: Moment) -> None:
         """Break the connections that bring the next such moments, one after the other."""
-        self._moments = list(moments)
+        with self._guard:
+            self._moments = list(moments)
 
     def close(self) -> None:
         self._listening.close()
@@ -48,19 +50,25 @@ class CuttingProxy:
                     said = ready.recv(65536)
                     if not said:
                         return
-                    if ready is client and self._is_time(said):
-                        self.cuts += 1
-                        if self._moments.pop(0) == "after":
+                    if ready is client and (moment := self._moment(said)) is not None:
+                        if moment == "after":
                             server.sendall(said)
                             server.recv(65536)
                         return
                     (server if ready is client else client).sendall(said)
 
-    def _is_time(self, said: bytes) -> bool:
-        if not self._moments:
-            return False
-        moment = self._moments[0]
-        if isinstance(moment, int):
-            self._moments[0] = moment - 1
-            return moment <= 0
-        return b"COMMIT\0" in said
+    def _moment(self, said: bytes) -> Moment | None:
+        """The moment to cut at, if it has come: whoever is told of it, once, cuts."""
+        with self._guard:
+            if not self._moments:
+                return None
+            moment = self._moments[0]
+            if isinstance(moment, int):
+                self._moments[0] = moment - 1
+                come = moment <= 0
+            else:
+                come = b"COMMIT\0" in said
+            if come:
+                self.cuts += 1
+                del self._moments[0]
+            return moment if come else None
