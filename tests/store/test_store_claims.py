@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from raw_sql import on_postgres, raw_sql
 from sample_runs import draft, new_run, succeed, take, turn
 
 from codepilot.core.decide import Failed, Paused, decide, decide_cancel, decide_resume
@@ -32,6 +33,15 @@ def test_whoever_begins_a_step_is_told_what_happened_before_unless_it_is_much(st
     store.give_back(begun.claim)
     again = store.start("w-one")
     assert again is not None and list(again.earlier) == []
+
+
+def test_an_early_event_that_cannot_be_read_does_not_keep_the_step_from_being_begun(store: Store, place: str) -> None:
+    run_id = new_run(store)
+    trigger = "events_no_change ON events" if on_postgres(place) else "events_no_update"
+    damage = f"UPDATE events SET type = 'from_another_time' WHERE run_id = '{run_id}' AND seq = 1"
+    raw_sql(place, f"DROP TRIGGER {trigger}", damage)
+    begun = store.start("w-one")
+    assert begun is not None and list(begun.earlier) == []
 
 
 def test_claims_raced_by_threads_and_stores_are_given_once_each(open_store: Callable[[], Store]) -> None:

@@ -134,6 +134,28 @@ def test_those_who_come_before_it_is_their_turn_go_along(pool: ThreadPoolExecuto
     assert road.committed == [["a", "b", "c"]]
 
 
+def test_who_waits_too_long_for_a_convoy_that_is_stuck_goes_alone(
+    pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(convoy, "PATIENCE_SEC", 0.05)
+    stuck = threading.Event()
+
+    def fails(said: list[str]) -> BaseException | None:
+        assert said != ["stuck"] or stuck.wait(10)
+        return None
+
+    road = Road(fails=fails)
+    road.go_on.set()
+    first = pool.submit(road.say, "stuck")
+    assert road.opened.wait(10)
+    others = [pool.submit(road.say, name) for name in ("a", "b")]
+    assert sorted(one.result(10) for one in others) == ["A", "B"]
+    assert not first.done()
+    stuck.set()
+    assert (first.result(10), road.say("later")) == ("STUCK", "LATER")
+    assert sorted(road.committed) == [["a"], ["b"], ["later"], ["stuck"]]
+
+
 def test_a_convoy_is_durable_if_one_of_those_in_it_must_be(pool: ThreadPoolExecutor) -> None:
     sent = (road := Road()).send(pool, "note", "note 1", "x", "note 2")
     assert [one.result(10) for one in sent] == ["NOTE", "NOTE 1", "X", "NOTE 2"]
@@ -168,7 +190,7 @@ def test_one_who_cannot_have_a_turn_fails_alone(pool: ThreadPoolExecutor) -> Non
 
 def test_one_who_no_longer_waits_is_not_waited_for(pool: ThreadPoolExecutor) -> None:
     class Impatience:
-        def acquire(self) -> bool:
+        def acquire(self, timeout: float) -> bool:
             raise KeyboardInterrupt
 
     road = Road()
@@ -260,7 +282,7 @@ def test_steps_taken_together_are_taken_once_each(store: Store) -> None:
         store.check(run_id)
 
 
-@pytest.mark.parametrize("lost", [1, 2, 3])
+@pytest.mark.parametrize("lost", [1, 2])
 def test_no_claim_is_given_twice_although_the_transaction_it_was_first_given_in_came_to_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
@@ -283,9 +305,32 @@ def test_no_claim_is_given_twice_although_the_transaction_it_was_first_given_in_
     monkeypatch.setattr(store._database, "write_in_turn", faulty)
     with ThreadPoolExecutor(6) as pool:
         given = [one.claim.run_id for one in pool.map(start, range(6)) if one is not None]
+    while (left := store.start("w-1")) is not None:  # what one had locked while another looked
+        given.append(left.claim.run_id)
     assert sorted(given) == sorted(runs)
     for run_id in runs:
         store.check(run_id)
+
+
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+def test_a_start_whose_commit_is_still_under_way_is_waited_for(store: Store) -> None:
+    new_run(store)
+    store.register_worker("w-1")
+    progress = store._progress
+
+    def ours(begun: Start) -> bool:
+        with store._database.write(durable=False) as connection:
+            return progress._is_ours(connection, begun)
+
+    with ThreadPoolExecutor(1) as pool:
+        with store._database.write(durable=True) as connection:
+            taken = store.queue.take(connection, "w-1", None, None)
+            assert taken is not None
+            begun, _ = progress._log.start(connection, *taken)
+            SERVER_NOW.row(connection, {})
+            asked = pool.submit(ours, begun)
+            threading.Event().wait(0.1)
+        assert asked.result(10)
 
 
 @pytest.mark.parametrize("place", ["postgres"], indirect=True)

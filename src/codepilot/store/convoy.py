@@ -14,6 +14,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
+PATIENCE_SEC = 0.5
+"""A convoy that is under way for longer waits for a row that somebody has locked; others need not."""
+
 Answer = TypeVar("Answer")
 
 
@@ -79,7 +82,8 @@ class Convoy:
 
     def _await(self, mine: _Passenger[Any]) -> None:
         try:
-            mine.called.acquire()
+            if not mine.called.acquire(timeout=PATIENCE_SEC) and not self._gives_up(mine):
+                mine.called.acquire()
         except BaseException:
             with self._guard:
                 if mine in self._waiting:
@@ -87,6 +91,14 @@ class Convoy:
             if mine.drives:
                 self._pass_on()
             raise
+
+    def _gives_up(self, mine: _Passenger[Any]) -> bool:
+        """Whether it is still among those who wait; then it goes alone."""
+        with self._guard:
+            if mine not in self._waiting:
+                return False
+            self._waiting.remove(mine)
+            return True
 
     def _drive(self, mine: _Passenger[Any]) -> None:
         """Take all along who wait when it is our turn."""

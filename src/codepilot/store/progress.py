@@ -21,7 +21,7 @@ from codepilot.store.prepared import Sent
 from codepilot.store.queue import Queue, claim_params
 from codepilot.store.records import read_event
 from codepilot.store.rows import Claim, LostLease, Start
-from codepilot.store.statements import SELECT_HELD
+from codepilot.store.statements import SELECT_HELD, SELECT_RUN_LOCKED
 from codepilot.store.tries import Tried, twice
 
 _LAST = "~"
@@ -61,7 +61,10 @@ class Progress:
         begun, earlier = twice(self._database, go) or (None, None)
         if begun is None or earlier is None:
             return begun
-        return replace(begun, earlier=[read_event(row) for row in earlier.rows()])
+        try:
+            return replace(begun, earlier=[read_event(row) for row in earlier.rows()])
+        except ValueError:  # One is damaged: whoever needs it is told when it asks for it. The claim is held already.
+            return begun
 
     def append(self, claim: Claim, drafts: Sequence[EventDraft], known: Run | None) -> list[Event]:
         """See `Store.append`."""
@@ -104,6 +107,7 @@ class Progress:
         """Whether that start was committed and still holds. Once it has come to nothing, another thread of the same
         worker may be given the very same claim: only the event tells whose it is.
         """
+        SELECT_RUN_LOCKED.row(connection, {"in_run": begun.claim.run_id})  # its commit may still be under way
         held = SELECT_HELD.row(connection, claim_params(begun.claim))
         return held is not None and self._log.committed(connection, Tried(begun.events)) is not None
 
