@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -299,7 +299,9 @@ def test_no_claim_is_given_twice_although_the_transaction_it_was_first_given_in_
 
     def start(_: int) -> Start | None:
         ready.wait(10)
-        return store.start("w-1")
+        with suppress(Interrupted):  # both of its tries may be among those that are lost
+            return store.start("w-1")
+        return None
 
     monkeypatch.setattr(tries, "PAUSE_SEC", 0.01)
     monkeypatch.setattr(store._database, "write_in_turn", faulty)
