@@ -14,8 +14,10 @@ from tests.servers import PostgresServer
 
 from benchmarks.children import Child, Inbox, Late, children, python_for
 from benchmarks.drivers.lines import STEPS
+from benchmarks.slow_disk import slow_syncs
 
 POSTGRES, SQLITE = "PostgreSQL", "SQLite FULL"
+SLOW_SQLITE = "SQLite FULL, slow disk"
 PAUSE_SEC = 0.03
 SPREAD_SEC = 1.0
 """Between two runs that are enqueued one by one lies a pause, and anything up to this: a worker has gone to rest by
@@ -26,20 +28,25 @@ SETTLE_SEC = 1.5
 
 @dataclass(frozen=True)
 class Contender:
-    """A durable engine. One that is `direct` starts runs quickest in the process that also works on them."""
+    """A durable engine. One that is `direct` starts runs quickest in the process that also works on them.
+
+    Of one with `rates_only` nothing but its steps a second is measured.
+    """
 
     name: str
     driver: str
     store: str
     package: str = ""
     direct: bool = False
+    rates_only: bool = False
 
 
 CODEPILOT = Contender("CodePilot", "codepilot_engine", POSTGRES)
 CODEPILOT_SQLITE = Contender("CodePilot", "codepilot_engine", SQLITE)
 DBOS = Contender("DBOS", "dbos_engine", POSTGRES, "dbos", direct=True)
 PROCRASTINATE = Contender("procrastinate", "procrastinate_engine", POSTGRES, "procrastinate")
-CONTENDERS = (CODEPILOT, DBOS, PROCRASTINATE, CODEPILOT_SQLITE)
+CODEPILOT_SLOW = Contender("CodePilot", "codepilot_engine", SLOW_SQLITE, rates_only=True)
+CONTENDERS = (CODEPILOT, DBOS, PROCRASTINATE, CODEPILOT_SQLITE, CODEPILOT_SLOW)
 
 
 @dataclass
@@ -49,6 +56,12 @@ class Arena:
     peers: Path | None
     versions: dict[str, str] = field(default_factory=dict)
     _places: Iterator[int] = field(default_factory=itertools.count)
+    _slow: dict[str, str] = field(default_factory=dict)
+
+    def prepare(self, store: str) -> None:
+        """Have ready what this store needs, or raise PeerMissing."""
+        if store == SLOW_SQLITE and not self._slow:
+            self._slow = slow_syncs(self.directory)
 
     def rate(self, who: Contender, processes: int, concurrency: int, runs: int) -> float:
         """Steps a second while so many processes work off runs that were waiting for them."""
@@ -107,7 +120,8 @@ class Arena:
         url = self._url(store, place)
         with children() as made:
             for client in range(clients):
-                made.append(Child(python_for("", None), "bare_inserts", [url, str(client)], place, inbox))
+                arguments = [url, str(client)]
+                made.append(Child(python_for("", None), "bare_inserts", arguments, place, inbox, self._disk(store)))
                 inbox.take("ready")
             for child in made:
                 child.ask(seconds=seconds)
@@ -118,7 +132,7 @@ class Arena:
         python = python_for(who.package, self.peers)
         place = self._place()
         with children() as made:
-            ground = Ground(who, python, self._url(who.store, place), place, made)
+            ground = Ground(who, python, self._url(who.store, place), place, made, self._disk(who.store))
             yield ground
             if ground.version:
                 self.versions[who.package] = ground.version
@@ -129,16 +143,23 @@ class Arena:
         return place
 
     def _url(self, store: str, place: Path) -> str:
-        if store == SQLITE:
+        if store in (SQLITE, SLOW_SQLITE):
             return str(place / "bench.db")
         return self.server.database().replace("postgresql+psycopg://", "postgresql://")
+
+    def _disk(self, store: str) -> dict[str, str]:
+        """What makes a process meet the store's disk."""
+        return self._slow if store == SLOW_SQLITE else {}
 
 
 class Ground:
     """One contender on one empty database, for one figure."""
 
-    def __init__(self, who: Contender, python: str, url: str, place: Path, made: list[Child]) -> None:
+    def __init__(
+        self, who: Contender, python: str, url: str, place: Path, made: list[Child], environment: dict[str, str]
+    ) -> None:
         self._who, self._python, self._url, self._place, self._made = who, python, url, place, made
+        self._environment = environment
         self.inbox = Inbox()
         self.version = ""
 
@@ -146,7 +167,8 @@ class Ground:
         return self.sender("--works", f"--name=worker-{len(self._made)}", *arguments)
 
     def sender(self, *arguments: str) -> Child:
-        child = Child(self._python, self._who.driver, [self._url, *arguments], self._place, self.inbox)
+        asked = [self._url, *arguments]
+        child = Child(self._python, self._who.driver, asked, self._place, self.inbox, self._environment)
         self._made.append(child)
         self.version = str(self.said("ready")["version"])
         return child

@@ -9,9 +9,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from benchmarks.contestants import Failed, last_error
@@ -55,7 +56,15 @@ class Inbox:
 class Child:
     """One running process. `--name` and others of its arguments are what `drivers.lines` knows."""
 
-    def __init__(self, python: str, driver: str, arguments: Sequence[str], place: Path, inbox: Inbox) -> None:
+    def __init__(
+        self,
+        python: str,
+        driver: str,
+        arguments: Sequence[str],
+        place: Path,
+        inbox: Inbox,
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.inbox = inbox
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (open as long as the process runs)
         self._closing = False
@@ -65,7 +74,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             cwd=place,
-            env={**os.environ, "PYTHONPATH": f"{_ROOT}:{_ROOT}/src"},
+            env={**os.environ, **environment, "PYTHONPATH": f"{_ROOT}:{_ROOT}/src"},
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

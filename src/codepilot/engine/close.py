@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from codepilot.core.events import BundleWritten, Event, FollowUpProposed, State
@@ -18,11 +18,11 @@ from codepilot.verify import Report, report, write_record
 from codepilot.workspace import remove_workspace
 
 
-def begin_log(house: House, run_id: str, earlier: Sequence[Event] = ()) -> RunLog:
+def begin_log(house: House, run_id: str, earlier: Callable[[], Sequence[Event]] = list) -> RunLog:
     """The run's log file; what it lacks is filled in as later events are met, by those at hand if they suffice."""
 
     def between(after: int, before: int) -> Sequence[Event]:
-        at_hand = [event for event in earlier if after < event.seq < before]
+        at_hand = [event for event in earlier() if after < event.seq < before]
         if len(at_hand) == before - after - 1:
             return at_hand
         return house.store.events(run_id, after, limit=before - after - 1)

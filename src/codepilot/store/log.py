@@ -64,12 +64,9 @@ class Log:
 
     # writing ----------------------------------------------------------------------------------------
 
-    def create(self, connection: Connection, run_id: str, drafts: Sequence[EventDraft]) -> list[Event]:
-        """Begin a run; those events that exist already are returned instead."""
-        existing = SELECT_EVENTS.rows(connection, {"in_run": run_id, "in_after": 0})
-        if existing:
-            return [read_event(row) for row in existing]
-        added = self._place(run_id, 0, drafts)
+    def create(self, connection: Connection, run_id: str, drafts: Sequence[EventDraft], tried: Tried) -> list[Event]:
+        """Begin a run that does not exist."""
+        added = tried.placed = self._place(run_id, 0, drafts)
         run = begin(added[0])
         for event in added[1:]:
             run = evolve(run, event)
@@ -134,6 +131,10 @@ class Log:
         return Start(claim, added, evolve(run, added[0])), earlier
 
     # reading ----------------------------------------------------------------------------------------
+
+    def whole(self, connection: Connection, run_id: str) -> list[Event]:
+        """Every event of the run, none if there is no such run."""
+        return [read_event(row) for row in SELECT_EVENTS.rows(connection, {"in_run": run_id, "in_after": 0})]
 
     def current(self, connection: Connection, run_id: str) -> Run:
         """The whole log's tale."""

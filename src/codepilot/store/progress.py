@@ -61,10 +61,7 @@ class Progress:
         begun, earlier = twice(self._database, go) or (None, None)
         if begun is None or earlier is None:
             return begun
-        try:
-            return replace(begun, earlier=[read_event(row) for row in earlier.rows()])
-        except ValueError:  # One is damaged: whoever needs it is told when it asks for it. The claim is held already.
-            return begun
+        return replace(begun, earlier=lambda: _readable(earlier))
 
     def append(self, claim: Claim, drafts: Sequence[EventDraft], known: Run | None) -> list[Event]:
         """See `Store.append`."""
@@ -154,6 +151,14 @@ class Progress:
         added, run = self._log.record(connection, run, [*drafts, started(heir)], tried, claim, heir)
         tried.begun = Start(heir, added[-1:], run)
         return added[:-1], tried.begun
+
+
+def _readable(earlier: Sent) -> list[Event]:
+    """None if one is damaged: whoever needs that one is told when it asks for it."""
+    try:
+        return [read_event(row) for row in earlier.rows()]
+    except ValueError:
+        return []
 
 
 def _following(claim: Claim, drafts: Sequence[EventDraft]) -> Claim | None:

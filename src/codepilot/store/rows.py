@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from codepilot.core.events import Event, State, Verdict
@@ -50,8 +50,8 @@ class Start:
     claim: Claim
     events: Sequence[Event]
     run: Run
-    earlier: Sequence[Event] = ()
-    """The run's events before those, if they are few and were just read."""
+    earlier: Callable[[], Sequence[Event]] = field(default=list, compare=False)
+    """The run's events before those, if they are few and were just fetched."""
 
 
 @dataclass(frozen=True)

@@ -77,11 +77,11 @@ class Store:
     def create_run(self, run_id: str, drafts: Sequence[EventDraft]) -> list[Event]:
         """Begin a run with its first events; a second call with the same id returns those that exist."""
         try:
-            return self._create(run_id, drafts)
+            return self._create(run_id, drafts, new=True)
         except CodePilotError as error:
             if not is_conflict(error):
                 raise
-            return self._create(run_id, drafts)
+            return self._create(run_id, drafts, new=False)
 
     def append(self, claim: Claim, drafts: Sequence[EventDraft], known: Run | None = None) -> list[Event]:
         """Add events of a step at work. They survive a killed process, and a power cut from the next commit on.
@@ -296,10 +296,13 @@ class Store:
         while page := self._read(partial(some_runs, after=page[-1], limit=_RUNS_AT_ONCE)):
             yield from page
 
-    def _create(self, run_id: str, drafts: Sequence[EventDraft]) -> list[Event]:
-        def write(_: Tried) -> list[Event]:
+    def _create(self, run_id: str, drafts: Sequence[EventDraft], *, new: bool) -> list[Event]:
+        """One that is believed to be `new` is not looked for first."""
+
+        def write(tried: Tried) -> list[Event]:
             with self._database.write(durable=True, rings=True) as connection:
-                return self._log.create(connection, run_id, drafts)
+                existing = [] if new and not tried.placed else self._log.whole(connection, run_id)
+                return existing or self._log.create(connection, run_id, drafts, tried)
 
         return twice(self._database, write)
 
