@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
+import sqlite3
 import time
 from pathlib import Path
 
@@ -99,6 +101,23 @@ def test_the_important_come_first_then_the_oldest(alone: Site, tmp_path: Path) -
         began = {run_id: house.store.steps(run_id)[0].claimed_at or 0 for run_id in submitted}
     wanted = [submitted[place] for place in (1, 3, 0, 4, 2)]
     assert sorted(submitted, key=lambda run_id: began[run_id]) == wanted
+
+
+def test_a_run_that_cannot_be_read_is_named_and_keeps_nobody_from_the_others(alone: Site, tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "empty", {"README": "nothing to test\n"})
+    spoilt, sound = alone.submit(repo), alone.submit(repo)
+    with alone.house() as house:
+        database = house.home.database
+    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("DROP TRIGGER events_no_update")
+        connection.execute("UPDATE events SET type = 'from_another_time' WHERE run_id = ? AND seq = 2", [spoilt])
+        connection.execute("UPDATE views SET shape = 'another' WHERE run_id = ?", [spoilt])
+    worker = alone.worker("--until-idle")
+    assert worker.wait() == 0
+    assert f"Run {spoilt} cannot be read: event 2" in worker.said()
+    with alone.house() as house:
+        assert house.store.load(sound).terminal
+        assert house.store.steps(spoilt)[0].status is StepStatus.PENDING
 
 
 def test_no_more_are_at_work_than_may_be(team: Site, tmp_path: Path) -> None:

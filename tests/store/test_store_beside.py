@@ -173,7 +173,7 @@ def test_an_event_that_holds_what_it_cannot_is_named(tmp_path: Path, damage: str
     claim = take(store)
     store.append(claim, turn(claim, 1))
     raw_sql(f"sqlite:///{place}", "DROP TRIGGER events_no_update", f"UPDATE events SET {damage} WHERE seq = 3")
-    assert "an event cannot be read" in store.check_all()[run_id]
+    assert "cannot be read: event 3" in store.check_all()[run_id]
     store.close()
 
 

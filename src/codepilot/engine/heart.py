@@ -10,7 +10,7 @@ from types import TracebackType
 
 from codepilot.core.decide import decide_due
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.store import Claim, Store
+from codepilot.store import Claim, Store, Unreadable
 from codepilot.telemetry import METRICS, now_us
 
 REAP_SEC = 0.5
@@ -81,8 +81,8 @@ class Heart:
         for run_id in self._store.due(now):
             try:
                 self._store.control(run_id, lambda run: decide_due(run, now))
-            except ValueError as error:  # written by a newer version
-                _log.warning("%s stays parked, its log cannot be read here: %s", run_id, error)
+            except Unreadable as error:
+                _log.warning("%s stays parked: %s", run_id, error)
 
     def _give_back_ownerless(self) -> None:
         """Steps that the store counts as ours and that nobody here works on: the answer to a claim was lost, or the

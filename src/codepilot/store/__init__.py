@@ -11,7 +11,7 @@ from codepilot.store.files import FileArtifacts
 from codepilot.store.home import Home
 from codepilot.store.ids import new_id
 from codepilot.store.retention import Pruned, prune
-from codepilot.store.rows import Claim, LostLease, Requests, RunRow, Start, StepRow, StepStatus
+from codepilot.store.rows import Claim, LostLease, Requests, RunRow, Start, StepRow, StepStatus, Unreadable
 
 if TYPE_CHECKING:
     from codepilot.store.store import Store
@@ -40,6 +40,7 @@ __all__ = [
     "StepRow",
     "StepStatus",
     "Store",
+    "Unreadable",
     "new_id",
     "open_artifacts",
     "prune",

@@ -4,6 +4,7 @@ the same time is one transaction.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -20,7 +21,7 @@ from codepilot.store.log import Log, started
 from codepilot.store.prepared import Sent
 from codepilot.store.queue import Queue, claim_params
 from codepilot.store.records import read_event
-from codepilot.store.rows import Claim, LostLease, Start
+from codepilot.store.rows import Claim, LostLease, Start, Unreadable
 from codepilot.store.statements import SELECT_HELD, SELECT_RUN_LOCKED
 from codepilot.store.tries import Tried, twice
 
@@ -29,6 +30,8 @@ _LAST = "~"
 wait, for its turn to count what is at work or for a step that it may have taken before, it goes alone."""
 
 Answer = TypeVar("Answer")
+
+_log = logging.getLogger(__name__)
 
 
 class Progress:
@@ -58,10 +61,10 @@ class Progress:
             with self._database.write(durable=self._shared) as connection:
                 return take(connection, tried)
 
-        begun, earlier = twice(self._database, go) or (None, None)
+        begun, earlier = self._readable(go, run_id) or (None, None)
         if begun is None or earlier is None:
             return begun
-        return replace(begun, earlier=lambda: _readable(earlier))
+        return replace(begun, earlier=lambda: _earlier(earlier))
 
     def append(self, claim: Claim, drafts: Sequence[EventDraft], known: Run | None) -> list[Event]:
         """See `Store.append`."""
@@ -99,6 +102,17 @@ class Progress:
             return self._follow(connection, claim, decide(run), run, go_on, tried)
 
         return twice(self._database, lambda tried: self._together(claim, work, tried, rings=not go_on))
+
+    def _readable(self, go: Callable[[Tried], Answer], run_id: str | None) -> Answer:
+        """What comes of it; a run that cannot be read keeps nobody from the others."""
+        while True:
+            try:
+                return twice(self._database, go)
+            except Unreadable as error:
+                if run_id is not None:
+                    raise
+                self._queue.pass_over(error.run_id)
+                _log.error("passed over: %s", error)
 
     def _is_ours(self, connection: Connection, begun: Start) -> bool:
         """Whether that start was committed and still holds. Once it has come to nothing, another thread of the same
@@ -153,11 +167,11 @@ class Progress:
         return added[:-1], tried.begun
 
 
-def _readable(earlier: Sent) -> list[Event]:
-    """None if one is damaged: whoever needs that one is told when it asks for it."""
+def _earlier(sent: Sent) -> list[Event]:
+    """None if one cannot be read: whoever needs that one is told when it asks for it."""
     try:
-        return [read_event(row) for row in earlier.rows()]
-    except ValueError:
+        return [read_event(row) for row in sent.rows()]
+    except Unreadable:
         return []
 
 

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -17,17 +18,19 @@ from codepilot.core.events import State
 from codepilot.store.database import Database
 from codepilot.store.liveness import Liveness
 from codepilot.store.prepared import Prepared
-from codepilot.store.rows import Claim, Requests, StepStatus
+from codepilot.store.rows import Claim, Requests, StepStatus, Unreadable
 from codepilot.store.schema import leases, steps
 from codepilot.store.statements import (
     BEAT,
     COUNT_OPEN,
+    COUNT_OPEN_BUT,
     COUNT_PENDING,
     COUNT_RUNNING,
     END_LEASE,
     END_LEASE_SEEN,
     GRANT_LEASE,
     NEXT_STEP,
+    NEXT_STEP_BUT,
     NEXT_STEP_OF_RUN,
     RETURN_STEP,
     SELECT_LEASE,
@@ -48,6 +51,8 @@ class Lease:
 
 LEASE = Lease()
 
+PASSED_OVER_SEC = 60.0
+
 
 class Queue:
     def __init__(self, database: Database, liveness: Liveness, clock: Callable[[], int], lease: Lease = LEASE) -> None:
@@ -55,6 +60,7 @@ class Queue:
         self._liveness = liveness
         self._clock = clock
         self.lease = lease
+        self._unreadable: dict[str, float] = {}
 
     # claims -----------------------------------------------------------------------------------------
 
@@ -73,12 +79,10 @@ class Queue:
         if most_running is not None and self._running(connection) >= most_running:
             return None
         lease = SELECT_LEASE.send(connection, {"in_worker": worker})
-        wanted = NEXT_STEP if run_id is None else NEXT_STEP_OF_RUN
-        row = wanted.row(connection, {} if run_id is None else {"in_run": run_id})
+        row = self._next(connection, run_id)
         if row is None:
             return None
-        claimed_run, step_id, attempt, fence, state = row[:5]
-        claim = Claim(claimed_run, step_id, attempt, fence + 1, worker, State(state))
+        claim = _claimed(row, worker)
         taken = {"new_fence": claim.fence, "new_worker": worker, "new_claimed_at": self._clock()}
         TAKE_STEP.send(connection, {**claim_params(claim), **taken})
         if not lease.rows():
@@ -103,8 +107,14 @@ class Queue:
         return twice(self._database, look)
 
     def idle(self) -> bool:
-        """Whether no step waits or is at work."""
+        """Whether no step waits or is at work, but for those that are passed over."""
+        if passed_over := self._passed_over():
+            return self._count(COUNT_OPEN_BUT, {"in_but": passed_over}) == 0
         return self._count(COUNT_OPEN) == 0
+
+    def pass_over(self, run_id: str) -> None:
+        """Take no step of this run for a while: it cannot be read here."""
+        self._unreadable[run_id] = time.monotonic()
 
     def depth(self) -> int:
         """How many steps wait."""
@@ -114,10 +124,25 @@ class Queue:
         """How many steps are at work."""
         return self._count(COUNT_RUNNING)
 
-    def _count(self, counted: Prepared) -> int:
+    def _next(self, connection: Connection, run_id: str | None) -> Sequence[Any] | None:
+        if run_id is not None:
+            return NEXT_STEP_OF_RUN.row(connection, {"in_run": run_id})
+        if passed_over := self._passed_over():
+            return NEXT_STEP_BUT.row(connection, {"in_but": passed_over})
+        return NEXT_STEP.row(connection, {})
+
+    def _passed_over(self) -> str:
+        """The ids of runs that are; they are tried again after a while, somebody may have mended them."""
+        if not self._unreadable:
+            return ""
+        since = time.monotonic() - PASSED_OVER_SEC
+        self._unreadable = {run_id: at for run_id, at in self._unreadable.copy().items() if at > since}
+        return " ".join(self._unreadable)
+
+    def _count(self, counted: Prepared, values: Mapping[str, Any] = MappingProxyType({})) -> int:
         def look(_: Tried) -> int:
             with self._database.ask() as connection:
-                row = counted.row(connection, {})
+                row = counted.row(connection, values)
                 return int(row[0]) if row else 0
 
         return twice(self._database, look)
@@ -221,6 +246,14 @@ class Queue:
 
 _HOST = socket.gethostname()
 _LOOK_AGAIN_SEC = 0.2
+
+
+def _claimed(row: Sequence[Any], worker: str) -> Claim:
+    run_id, step_id, attempt, fence, state = row[:5]
+    try:
+        return Claim(run_id, step_id, attempt, fence + 1, worker, State(state))
+    except ValueError as error:
+        raise Unreadable(run_id, f"step {step_id}", error) from error
 
 
 def claim_params(claim: Claim) -> dict[str, Any]:

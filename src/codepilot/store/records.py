@@ -11,7 +11,7 @@ from sqlalchemy import Row
 from codepilot.core.artifacts import ArtifactRef
 from codepilot.core.events import DATA, Event, EventType, State
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.store.rows import RunRow, StepRow, StepStatus
+from codepilot.store.rows import RunRow, StepRow, StepStatus, Unreadable
 
 
 def event_id(run_id: str, seq: int) -> str:
@@ -21,6 +21,13 @@ def event_id(run_id: str, seq: int) -> str:
 
 def read_event(row: Sequence[Any]) -> Event:
     """From the columns of `events`, in their order."""
+    try:
+        return _read_event(row)
+    except (ValueError, TypeError) as error:
+        raise Unreadable(row[0], f"event {row[1]}", error) from error
+
+
+def _read_event(row: Sequence[Any]) -> Event:
     run_id, seq, at, name, step_id, attempt, data, artifacts = row
     kind = EventType(name)
     refs = json.loads(artifacts) if artifacts != "[]" else ()

@@ -10,6 +10,8 @@ from codepilot.core.events import Event, State, Verdict
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
 
+_MOST_SAID = 300
+
 
 class StepStatus(StrEnum):
     PENDING = "PENDING"
@@ -119,6 +121,20 @@ class WorkspaceRow:
     base_commit: str | None
     snapshot: str | None
     held_by: str | None
+
+
+class Unreadable(CodePilotError):
+    """A run that is damaged, or written by a version which knows more than this one."""
+
+    def __init__(self, run_id: str, what: str, why: Exception) -> None:
+        self.run_id = run_id
+        said = " ".join(str(why).split())
+        super().__init__(
+            FailureKind.INTERNAL,
+            f"Run {run_id} cannot be read: {what}: {said if len(said) <= _MOST_SAID else said[:_MOST_SAID] + '…'}",
+            next_action="`codepilot fsck` tells what is wrong; if a newer CodePilot wrote it, use that one.",
+            run_id=run_id,
+        )
 
 
 class LostLease(CodePilotError):

@@ -158,6 +158,8 @@ UPDATE_VIEW = Prepared(update(views).where(views.c.run_id == bindparam("in_run")
 
 # its steps ------------------------------------------------------------------------------------------
 
+_but = bindparam("in_but", type_=Text).not_like("%" + steps.c.run_id + "%")
+"""A run that is not among those named."""
 _goes_on = runs.c.state.not_in(_quoted(TERMINAL | WAITING))
 _next_step = (
     select(
@@ -182,9 +184,11 @@ SELECT_STANDING = Prepared(
 COUNT_RUNNING = Prepared(select(func.count()).select_from(steps).where(status_is(StepStatus.RUNNING)))
 _counted = select(func.count()).select_from(steps).join(runs, runs.c.run_id == steps.c.run_id).where(_goes_on)
 COUNT_OPEN = Prepared(_counted.where(status_is(*OPEN)))
+COUNT_OPEN_BUT = Prepared(_counted.where(status_is(*OPEN), _but))
 COUNT_PENDING = Prepared(_counted.where(status_is(StepStatus.PENDING)))
 """Steps of runs that are paused or blocked wait for a person, not for a worker."""
 NEXT_STEP = Prepared(_next_step)
+NEXT_STEP_BUT = Prepared(_next_step.where(_but))
 NEXT_STEP_OF_RUN = Prepared(_next_step.where(steps.c.run_id == bindparam("in_run")))
 TAKE_STEP = Prepared(
     update(steps)

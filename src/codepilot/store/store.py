@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import ValidationError
 from sqlalchemy import Connection, exists, func, select
 
 from codepilot.core.events import TERMINAL, Event, EventDraft
@@ -263,8 +262,8 @@ class Store:
         """Prove that the log is gapless and that every stored view is what the log tells, or raise INTERNAL."""
         try:
             self._read(lambda connection: check_run(connection, run_id, self._log.current(connection, run_id)))
-        except ValidationError as error:
-            raise broken(run_id, f"an event cannot be read: {error}") from error
+        except ValueError as error:
+            raise broken(run_id, str(error)) from error
 
     def check_all(self, *, repair: bool = False) -> dict[str, str]:
         """What is wrong with each run that is not what its log tells; with `repair`, views are written anew."""
