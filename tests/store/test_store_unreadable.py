@@ -86,5 +86,5 @@ def test_every_question_says_which_run_it_is(place: str, store: Store, damage: s
         store.load(spoilt)
     assert refused.value.kind is FailureKind.INTERNAL and refused.value.run_id == spoilt
     assert len(str(refused.value)) < 500
-    assert list(store.check_all(repair=True)) == [spoilt] == list(store.check_all())
+    assert list(store.check_all()) == [spoilt] == list(store.repair([spoilt]))
     assert [row.run_id for row in store.history()] == [sound, spoilt]

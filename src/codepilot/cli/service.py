@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +29,7 @@ from codepilot.cli.base import (
     open_house,
     settled_model,
 )
+from codepilot.cli.text import plain
 
 StoreOption = Annotated[
     str | None, typer.Option(metavar="URL", help="postgresql://… or a file; else CODEPILOT_STORE, else the home's own.")
@@ -145,14 +147,26 @@ def fsck(
 ) -> None:
     """Prove for every run that its log is gapless and that what is stored beside it says the same."""
     with open_house() as house:
-        problems = house.store.check_all(repair=repair)
+        problems = house.store.check_all()
+        left = house.store.repair(problems) if repair else problems
         if as_json:
-            typer.echo(json.dumps({"schema_version": 1, "problems": problems}))
+            typer.echo(json.dumps({"schema_version": 1, "problems": problems, "left": left}))
         else:
-            for run_id, problem in problems.items():
-                typer.echo(f"{run_id}: {problem}")
-            typer.echo("Every run is consistent." if not problems else f"{len(problems)} run(s) are not.")
-        raise typer.Exit(4 if problems and not repair else 0)
+            typer.echo("\n".join(_told(problems, left, repair)))
+        raise typer.Exit(4 if left else 0)
+
+
+def _told(problems: Mapping[str, str], left: Mapping[str, str], repair: bool) -> list[str]:
+    if not problems:
+        return ["Every run is what its log tells."]
+    lines = [plain(problem) + ("" if run_id in left else " Written anew.") for run_id, problem in problems.items()]
+    if not repair:
+        return [*lines, "`codepilot fsck --repair` writes anew what is stored beside a log that is sound."]
+    if left:
+        lines.append(
+            f"{len(left)} of them cannot be helped, their logs are damaged: restore the database from a backup."
+        )
+    return lines
 
 
 def prune(

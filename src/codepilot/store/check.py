@@ -12,10 +12,10 @@ from sqlalchemy import Connection, Table, select
 from codepilot.core.contract import canonical_json
 from codepilot.core.events import Event
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.run import Run, begin, evolve
+from codepilot.core.run import Run, evolve
 from codepilot.store.beside import NO_WORKSPACE, artifact_rows, fold_approvals, workspace_changes
 from codepilot.store.projection import VIEW_SHAPE, FoldedStep, fold_step, run_columns
-from codepilot.store.records import no_run, read_event
+from codepilot.store.records import begun_by, no_run, read_event
 from codepilot.store.rows import OPEN, StepStatus
 from codepilot.store.schema import approvals, artifacts, runs, steps, views, workspaces
 from codepilot.store.statements import SELECT_SOME_EVENTS
@@ -39,7 +39,7 @@ class Tale:
         last = 0 if self.run is None else self.run.last_seq
         if event.seq != last + 1:
             raise broken(event.run_id, f"the log has a gap: event {last + 1} is missing (found {event.seq})")
-        self.run = begin(event) if self.run is None else evolve(self.run, event)
+        self.run = begun_by(event) if self.run is None else evolve(self.run, event)
         fold_step(self.steps, event)
         self.workspace.update(workspace_changes([event]))
         fold_approvals(self.approvals, event)

@@ -29,8 +29,8 @@ from codepilot.store.projection import (
     view_columns,
 )
 from codepilot.store.queue import claim_params
-from codepilot.store.records import event_id, no_run, plain_text, read_event
-from codepilot.store.rows import Claim, Start, Unreadable
+from codepilot.store.records import begun_by, event_id, no_run, plain_text, read_event
+from codepilot.store.rows import Claim, Start
 from codepilot.store.statements import (
     EXPECT_HELD,
     INSERT_EVENT,
@@ -191,7 +191,7 @@ class Log:
             told = 0 if run is None else view_seq
             newer = SELECT_EVENTS.rows(connection, {"in_run": run_id, "in_after": told})
         for event in map(read_event, newer):
-            run = _begun(event) if run is None else evolve(run, event)
+            run = begun_by(event) if run is None else evolve(run, event)
         if run is None:
             raise no_run(run_id)
         return run
@@ -217,13 +217,6 @@ def _view_due(last_seq: int, added: int) -> bool:
 def started(claim: Claim) -> EventDraft:
     data = StepStarted(worker=claim.worker, fence=claim.fence)
     return EventDraft.of(EventType.STEP_STARTED, data, claim.step_id, claim.attempt)
-
-
-def _begun(event: Event) -> Run:
-    try:
-        return begin(event)
-    except ValueError as error:
-        raise Unreadable(event.run_id, f"event {event.seq}", error) from error
 
 
 def _read_view(view: str) -> Run | None:

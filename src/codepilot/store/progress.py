@@ -112,7 +112,7 @@ class Progress:
                 if run_id is not None:
                     raise
                 self._queue.pass_over(error.run_id)
-                _log.error("passed over: %s", error)
+                _log.error("passed over: %s", error, extra={"run_id": error.run_id})
 
     def _is_ours(self, connection: Connection, begun: Start) -> bool:
         """Whether that start was committed and still holds. Once it has come to nothing, another thread of the same

@@ -11,6 +11,7 @@ from sqlalchemy import Row
 from codepilot.core.artifacts import ArtifactRef
 from codepilot.core.events import DATA, Event, EventType, State
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.run import Run, begin
 from codepilot.store.rows import RunRow, StepRow, StepStatus, Unreadable
 
 
@@ -45,6 +46,14 @@ def _read_event(row: Sequence[Any]) -> Event:
     # A damaged file may hold anything anywhere: then the contract says what is wrong.
     sound = type(seq) is type(at) is type(attempt) is int and seq > 0 and type(step_id) in (str, type(None))
     return Event.of_checked(values, set(values)) if sound else Event(**values)
+
+
+def begun_by(event: Event) -> Run:
+    """The run that begins with this event."""
+    try:
+        return begin(event)
+    except ValueError as error:
+        raise Unreadable(event.run_id, f"event {event.seq}", error) from error
 
 
 def read_run_row(row: Row[*tuple[Any, ...]]) -> RunRow:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -265,21 +264,18 @@ class Store:
         except ValueError as error:
             raise broken(run_id, str(error)) from error
 
-    def check_all(self, *, repair: bool = False) -> dict[str, str]:
-        """What is wrong with each run that is not what its log tells; with `repair`, views are written anew."""
-        problems: dict[str, str] = {}
-        for run_id in self._every_run():
-            try:
-                self.check(run_id)
-            except CodePilotError as error:
-                if error.kind is FailureKind.STORE_UNAVAILABLE:
-                    raise
-                problems[run_id] = str(error)
-        if repair:
-            for run_id in problems:
-                with contextlib.suppress(CodePilotError):  # a log that is damaged itself stays among the problems
-                    self.rebuild(run_id)
-        return problems
+    def check_all(self) -> dict[str, str]:
+        """What is wrong with each run that is not what its log tells."""
+        return self._problems(self._every_run(), self.check)
+
+    def repair(self, run_ids: Iterable[str]) -> dict[str, str]:
+        """Write the views of these runs anew; what is wrong with those whose log is damaged, which this does not help."""
+
+        def anew(run_id: str) -> None:
+            self.rebuild(run_id)
+            self.check(run_id)
+
+        return self._problems(run_ids, anew)
 
     def rebuild(self, run_id: str) -> None:
         """Write every view of the run anew from its log."""
@@ -289,6 +285,17 @@ class Store:
                 rebuild_run(connection, run_id)
 
         twice(self._database, write)
+
+    def _problems(self, run_ids: Iterable[str], look: Callable[[str], None]) -> dict[str, str]:
+        problems: dict[str, str] = {}
+        for run_id in run_ids:
+            try:
+                look(run_id)
+            except CodePilotError as error:
+                if error.kind is FailureKind.STORE_UNAVAILABLE:
+                    raise
+                problems[run_id] = str(error)
+        return problems
 
     def _every_run(self) -> Iterator[str]:
         page = [""]
