@@ -269,7 +269,7 @@ class Store:
         return self._problems(self._every_run(), self.check)
 
     def repair(self, run_ids: Iterable[str]) -> dict[str, str]:
-        """Write the views of these runs anew; what is wrong with those whose log is damaged, which this does not help."""
+        """Write the views of these runs anew; what is wrong with those that stay wrong: their log is damaged."""
 
         def anew(run_id: str) -> None:
             self.rebuild(run_id)
