@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,7 +42,9 @@ JsonFlag = Annotated[
 def open_house() -> House:
     from codepilot.engine import House
 
-    return House.open(os.environ)
+    house = House.open(os.environ)
+    gc.freeze()  # What is loaded by now stays: the collector need not walk through all of it again and again.
+    return house
 
 
 def settled_model(spec: str | None) -> str | None:

@@ -58,12 +58,14 @@ class Reply:
 
     def rows(self) -> list[Sequence[Any]]:
         self._wire.read_until(self)
-        result = self.result
-        readers = [_reader(result.ftype(column)) for column in range(result.nfields)]
-        return [
-            tuple(read(result.get_value(row, column)) for column, read in enumerate(readers))
-            for row in range(result.ntuples)
+        result, rows = self.result, range(self.result.ntuples)
+        if not rows:
+            return []
+        columns = [
+            _read(result.ftype(column), [result.get_value(row, column) for row in rows])
+            for column in range(result.nfields)
         ]
+        return list(zip(*columns, strict=True))
 
 
 class Wire:
@@ -177,9 +179,9 @@ _WRITTEN: dict[type, Callable[[Any], bytes | None]] = {
 }
 
 
-def _reader(kind: int) -> Callable[[bytes | None], Any]:
+def _read(kind: int, values: Sequence[bytes | None]) -> list[Any]:
     if kind in _NUMBERS:
-        return lambda value: None if value is None else int(value)
+        return [None if value is None else int(value) for value in values]
     if kind == _TRUTH:
-        return lambda value: None if value is None else value == b"t"
-    return lambda value: None if value is None else value.decode()
+        return [None if value is None else value == b"t" for value in values]
+    return [None if value is None else value.decode() for value in values]
