@@ -202,7 +202,7 @@ def test_no_budget_is_overdrawn_however_often_a_run_is_resumed(
                 return
         assert log.now.attempt <= MAX_ATTEMPTS
         if (may_not := decide_start(log.now)) is not None:
-            outcome, worked = Failed(may_not), 0.0
+            outcome, worked = may_not, 0.0
         log.ends(outcome, worked)
         assert log.now.spent.iterations <= iterations * log.now.grants
         assert log.now.spent.wall_us / 1e6 < wall_sec * log.now.grants + 201

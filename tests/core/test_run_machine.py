@@ -10,6 +10,7 @@ from run_kit import OUTCOMES, Log, failed, red
 from codepilot.core.decide import (
     CRASH_LIMIT,
     NEXT,
+    Failed,
     Outcome,
     Paused,
     Succeeded,
@@ -212,9 +213,9 @@ def test_a_worker_that_dies_ten_times_without_progress_is_stopped() -> None:
         log.record(EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot="s", tree="t"))
     log.started()
     refusal = decide_start(log.now)
-    assert refusal is not None
-    assert refusal.kind is FailureKind.CRASH_LOOP
-    assert f"died {CRASH_LIMIT} times" in refusal.message
+    assert isinstance(refusal, Failed)
+    assert refusal.failure.kind is FailureKind.CRASH_LOOP
+    assert f"died {CRASH_LIMIT} times" in refusal.failure.message
 
 
 def test_pause_and_resume_return_to_the_same_state_and_step() -> None:

@@ -27,7 +27,7 @@ from crew_kit import (
 
 from codepilot.core.decide import decide_resume
 from codepilot.core.events import EventType, State
-from codepilot.engine import House, cancel, request_pause
+from codepilot.engine import House, cancel, pause
 from codepilot.store import StepStatus
 
 ENDLESS = {"test_slow.py": SLOW.format(seconds=60)}
@@ -148,7 +148,7 @@ def test_requests_are_noticed_within_a_second_and_leave_nothing_behind(site: Sit
         run_id = site.submit(make_repo(tmp_path / "slow", ENDLESS), "one")
         wait_for(has(house, run_id, EventType.SNAPSHOT_TAKEN))
         wait_for(lambda: processes_of(str(worker.home)))
-        request_pause(house, run_id)
+        pause(house, run_id)
         wait_for(lambda: house.store.load(run_id).state is State.PAUSED)
         assert waited(house.store.events(run_id), EventType.PAUSE_REQUESTED, EventType.RUN_PAUSED) < 1.0
         wait_for(lambda: not processes_of(f"{worker.home}/workspaces"), 2)
@@ -173,7 +173,7 @@ def test_the_wall_clock_goes_on_where_a_dead_worker_left_it(alone: Site, tmp_pat
         worker = alone.worker()
         wait_for(has(house, run_id, EventType.SNAPSHOT_TAKEN))
         time.sleep(1.0)
-        request_pause(house, run_id)
+        pause(house, run_id)
         wait_for(lambda: house.store.load(run_id).state is State.PAUSED)
         worker.kill()
         house.store.control(run_id, decide_resume)

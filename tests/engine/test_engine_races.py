@@ -12,7 +12,7 @@ from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, checkout, drive, house, 
 from codepilot.agents import CodeActAgent
 from codepilot.core.events import Event, EventType, State, StepStarted
 from codepilot.core.failures import FailureKind
-from codepilot.engine import House, Request, Worker, cancel, make_task, request_pause, resume, submit
+from codepilot.engine import House, Request, Worker, cancel, make_task, pause, resume, submit
 
 __all__ = ["checkout", "house"]
 
@@ -28,7 +28,7 @@ def test_a_cancel_between_two_events_of_a_step_holds(house: House, checkout: Pat
 
 
 def test_a_pause_between_two_events_of_a_step_holds(house: House, checkout: Path) -> None:
-    asked: dict[int, Callable[[], None]] = {0: lambda: request_pause(house, house.store.find("last"))}
+    asked: dict[int, Callable[[], None]] = {0: lambda: pause(house, house.store.find("last"))}
     model = until(MAP, PLAN, RIGHT, DONE, APPROVE, before=asked)
     run, events = drive(house, checkout, model)
     assert run.state is State.PAUSED

@@ -19,7 +19,7 @@ from codepilot.core.events import State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import Policy
 from codepilot.core.task import TaskSpec
-from codepilot.engine import House, Worker, open_executor, request_pause, resume
+from codepilot.engine import House, Worker, open_executor, pause, resume
 from codepilot.engine.plane import least_elsewhere
 from codepilot.models import ScriptedModel
 from codepilot.sandbox import Least, Wanted
@@ -81,7 +81,7 @@ def test_a_run_goes_on_where_its_workspace_is(
     service: Service, house: House, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def pausing(messages: object) -> str:
-        request_pause(house, house.store.find("last"))
+        pause(house, house.store.find("last"))
         return MAP
 
     run, _ = drive(house, checkout, ScriptedModel(pausing))

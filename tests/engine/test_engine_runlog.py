@@ -14,7 +14,7 @@ from codepilot.cli.follow import lines
 from codepilot.core.decide import Outcome, Paused, Succeeded, start
 from codepilot.core.events import Event, State
 from codepilot.core.task import Goal, TaskSpec
-from codepilot.engine import House, Worker, late_log, request_pause
+from codepilot.engine import House, Worker, late_log, pause
 from codepilot.engine import worker as corridor
 from codepilot.engine.close import begin_log, open_log
 from codepilot.engine.work import Work
@@ -76,7 +76,7 @@ def test_who_follows_is_told_all_of_it_requests_of_others_included(
         if work.run.state is State.INIT:
             follower.start()
             return Succeeded()
-        request_pause(house, run_id)
+        pause(house, run_id)
         return Paused("asked to pause")
 
     drive(step)

@@ -1,4 +1,4 @@
-"""Drive a run in this process: the worker in a thread, the screen and the signals here."""
+"""See to a run from this process: the worker in a thread, the screen and the signals here."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from types import FrameType
 from rich.console import Console
 
 from codepilot.cli.live import Watcher, make_watcher
+from codepilot.core.failures import CodePilotError
 from codepilot.core.run import Run
-from codepilot.engine import House, Worker, request_pause
+from codepilot.engine import House, Worker, pause
 
 
 def drive(house: House, run: Run, console: Console, *, quiet: bool) -> Run:
@@ -42,11 +43,19 @@ def drive(house: House, run: Run, console: Console, *, quiet: bool) -> Run:
 
 @contextmanager
 def _signals(house: House, run_id: str, watcher: Watcher) -> Iterator[None]:
-    """Ctrl+C and SIGTERM pause; Ctrl+\\ quits at once. Nothing durable is lost by either."""
+    """Ctrl+C and SIGTERM pause, whoever works on the run; Ctrl+\\ quits at once. Nothing durable is lost by either."""
+    asking: list[threading.Thread] = []
 
-    def pause(signum: int, frame: FrameType | None) -> None:
+    def ask() -> None:
+        try:
+            pause(house, run_id)
+        except CodePilotError as error:
+            watcher.say(f"It could not be asked to pause: {error}")
+
+    def on_interrupt(signum: int, frame: FrameType | None) -> None:
         watcher.say("Pausing at the next safe point (Ctrl+\\ quits at once) ...")
-        threading.Thread(target=request_pause, args=(house, run_id), daemon=True).start()
+        asking.append(threading.Thread(target=ask, name="pause", daemon=True))
+        asking[-1].start()
 
     def quit_now(signum: int, frame: FrameType | None) -> None:
         sys.stderr.write("\x1b[?25h\n" if sys.stderr.isatty() else "")
@@ -55,8 +64,8 @@ def _signals(house: House, run_id: str, watcher: Watcher) -> Iterator[None]:
         os._exit(131)
 
     previous = {
-        signal.SIGINT: signal.signal(signal.SIGINT, pause),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, pause),
+        signal.SIGINT: signal.signal(signal.SIGINT, on_interrupt),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, on_interrupt),
         signal.SIGQUIT: signal.signal(signal.SIGQUIT, quit_now),
     }
     try:
@@ -64,3 +73,5 @@ def _signals(house: House, run_id: str, watcher: Watcher) -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+        for thread in asking:
+            thread.join()

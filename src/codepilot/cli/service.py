@@ -118,12 +118,13 @@ def worker(
 
 def pause(run_id: RunArg) -> None:
     """Let a run stop at its next safe point; `codepilot resume` goes on."""
-    from codepilot.engine import request_pause
+    from codepilot.core.events import TERMINAL, WAITING
+    from codepilot.engine import pause as stop
 
     with open_house() as house:
-        found = house.store.find(run_id)
-        request_pause(house, found)
-        typer.echo(f"{found} pauses after the action in hand.")
+        found = stop(house, house.store.find(run_id))
+        rests = found.state in TERMINAL | WAITING
+        typer.echo(f"{found.run_id} is {found.state}." if rests else f"{found.run_id} pauses after the action in hand.")
 
 
 def fork(

@@ -17,6 +17,7 @@ from codepilot.core.events import (
     BudgetWarned,
     EventDraft,
     EventType,
+    Requested,
     RunBlocked,
     RunFinished,
     RunPaused,
@@ -99,9 +100,14 @@ class Failed:
 
 @dataclass(frozen=True)
 class Paused:
-    """The step stopped at a safe point because it was asked to."""
+    """The step stopped at a safe point."""
 
     reason: str = ""
+    requested: bool = False
+    """Whether somebody asked for it: if they thought better of it meanwhile, the run goes on."""
+
+
+ASKED_TO_PAUSE = Paused("asked to pause", requested=True)
 
 
 Outcome = Succeeded | Skipped | Red | Refused | Failed | Paused
@@ -126,9 +132,20 @@ def decide(run: Run, outcome: Outcome, now: int) -> list[EventDraft]:
     run = run.model_copy(update=close_step(run, now))
     if run.cancel_requested and run.bundle is None:
         return _finish(run, State.ABORTED, cancelled())
+    following = _following(run, outcome, now)
+    last = following[-1]
+    if run.pause_requested and last.type is EventType.STEP_QUEUED:
+        return [*following, _pause(last.step_id, last.attempt)]
+    return following
+
+
+def _following(run: Run, outcome: Outcome, now: int) -> list[EventDraft]:
+    """What the outcome by itself leads to."""
     match outcome:
-        case Paused(reason):
-            return [_draft(run, EventType.RUN_PAUSED, RunPaused(reason=reason))]
+        case Paused(reason, requested):
+            paused = _draft(run, EventType.RUN_PAUSED, RunPaused(reason=reason))
+            withdrawn = requested and not run.pause_requested
+            return [paused, _draft(run, EventType.RUN_RESUMED, RunResumed())] if withdrawn else [paused]
         case Succeeded(note):
             done = _draft(run, EventType.STEP_SUCCEEDED, StepSucceeded(state=run.state, note=note))
             return [done, *_advance(run)]
@@ -145,15 +162,28 @@ def decide(run: Run, outcome: Outcome, now: int) -> list[EventDraft]:
             return [ended, *_after_failure(run, failure, now)]
 
 
-def decide_start(run: Run) -> Failure | None:
-    """Why the step that was just started may not go on, if it may not."""
+def decide_start(run: Run) -> Failed | Paused | None:
+    """How the step that was just started ends at once, if it may not go on."""
+    if run.pause_requested:
+        return ASKED_TO_PAUSE
     crashes = run.idle_starts - 1
     if crashes >= CRASH_LIMIT:
-        return Failure(
-            kind=FailureKind.CRASH_LOOP,
-            message=f"The worker died {crashes} times in {run.state} without recording anything new.",
-        )
-    return exhausted(run)
+        message = f"The worker died {crashes} times in {run.state} without recording anything new."
+        return Failed(Failure(kind=FailureKind.CRASH_LOOP, message=message))
+    return Failed(spent) if (spent := exhausted(run)) is not None else None
+
+
+def ask_cancel(run: Run) -> list[EventDraft]:
+    """Tell whoever holds the run to end it."""
+    return [] if run.terminal else [_draft(run, EventType.CANCEL_REQUESTED, Requested())]
+
+
+def ask_pause(run: Run) -> list[EventDraft]:
+    """Tell whoever holds the run to pause it; one that waits already, and for no time, is not asked to."""
+    waits = run.state in WAITING and run.parked_until is None
+    if run.terminal or waits or run.pause_requested:
+        return []
+    return [_draft(run, EventType.PAUSE_REQUESTED, Requested())]
 
 
 def decide_cancel(run: Run) -> list[EventDraft]:
@@ -161,9 +191,14 @@ def decide_cancel(run: Run) -> list[EventDraft]:
     return [] if run.terminal else _finish(run, State.ABORTED, cancelled())
 
 
+def decide_pause(run: Run) -> list[EventDraft]:
+    """Pause a run that no worker holds, if that is still asked for."""
+    return [_pause(run.step_id, run.attempt)] if run.pause_requested else []
+
+
 def decide_resume(run: Run) -> list[EventDraft]:
-    """Reopen a run that waits, has spent its budget, or met a platform that may be well again."""
-    if run.state in WAITING:
+    """Reopen a run that waits or is to, has spent its budget, or met a platform that may be well again."""
+    if run.state in WAITING or run.pause_requested:
         return [_draft(run, EventType.RUN_RESUMED, RunResumed())]
     if run.failure is None or run.resume_state is None:
         return []
@@ -183,9 +218,7 @@ def decide_due(run: Run, now: int) -> list[EventDraft]:
     """Go on with a run whose time has come, unless somebody asked it to pause meanwhile."""
     if run.state is not State.BLOCKED or run.parked_until is None or run.parked_until > now:
         return []
-    if run.pause_requested:
-        return [_draft(run, EventType.RUN_PAUSED, RunPaused(reason="asked to pause"))]
-    return decide_resume(run)
+    return decide_pause(run) or decide_resume(run)
 
 
 def _parked_until(run: Run, failure: Failure, now: int) -> int | None:
@@ -349,6 +382,10 @@ def _queue(
 
 def _finish(run: Run, state: State, failure: Failure | None) -> list[EventDraft]:
     return [_draft(run, EventType.RUN_FINISHED, RunFinished(state=state, failure=failure))]
+
+
+def _pause(step_id: str | None, attempt: int) -> EventDraft:
+    return EventDraft.of(EventType.RUN_PAUSED, RunPaused(reason=ASKED_TO_PAUSE.reason), step_id, attempt)
 
 
 def cancelled() -> Failure:

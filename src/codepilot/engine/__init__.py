@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from codepilot.engine.apply import apply_run, patch_of
     from codepilot.engine.close import fetch_bundle, recording, report_run
-    from codepilot.engine.control import cancel, request_pause, resume
+    from codepilot.engine.control import cancel, pause, resume
     from codepilot.engine.crew import Crew
     from codepilot.engine.fork import fork_run
     from codepilot.engine.garbage import collect
@@ -39,9 +39,9 @@ _HOMES = {
     "open_executor": "plane",
     "parse_budget": "task",
     "patch_of": "apply",
+    "pause": "control",
     "recording": "close",
     "report_run": "close",
-    "request_pause": "control",
     "resume": "control",
     "submit": "task",
     "verify_again": "reprove",
@@ -65,9 +65,9 @@ __all__ = [
     "open_executor",
     "parse_budget",
     "patch_of",
+    "pause",
     "recording",
     "report_run",
-    "request_pause",
     "resume",
     "submit",
     "verify_again",

@@ -1,52 +1,53 @@
-"""Requests to a run from outside its worker: pause, cancel, resume. Each is an event; none waits."""
+"""What others ask of a run: pause, cancel, resume. Each is an event; none waits for the run's worker."""
 
 from __future__ import annotations
 
-from codepilot.core.decide import decide_cancel, decide_resume
-from codepilot.core.events import EventDraft, EventType, Requested
-from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.run import Run
+from collections.abc import Callable
+from functools import reduce
+
+from codepilot.core.decide import ask_cancel, ask_pause, decide_cancel, decide_pause, decide_resume
+from codepilot.core.events import EventDraft
+from codepilot.core.run import Run, evolve
 from codepilot.engine.close import close_run
 from codepilot.engine.house import House
 from codepilot.store import StepStatus
 
+Decision = Callable[[Run], list[EventDraft]]
 
-def request_pause(house: House, run_id: str) -> None:
-    """Ask the worker to stop at the next safe point."""
-    _request(house, run_id, EventType.PAUSE_REQUESTED)
+
+def pause(house: House, run_id: str) -> Run:
+    """Let a run stop. If a worker holds it, the worker stops at the next safe point; else it waits from here on."""
+    return _ask(house, run_id, ask_pause, decide_pause)
 
 
 def cancel(house: House, run_id: str) -> Run:
     """End a run. If a worker holds it, the worker ends it within a second; else it ends here."""
-    _request(house, run_id, EventType.CANCEL_REQUESTED)
-    house.store.reclaim(run_id, wait=True)
-    if not _held(house, run_id):
-        house.store.control(run_id, decide_cancel)
-        close_run(house.store.load(run_id), house)
-    return house.store.load(run_id)
+    return _ask(house, run_id, ask_cancel, decide_cancel)
 
 
 def resume(house: House, run_id: str) -> Run:
-    """Reopen a run that waits or has spent its budget; one whose worker died needs nothing but a worker."""
-    run = house.store.load(run_id)
+    """Reopen a run that waits, is to pause or has spent its budget; one whose worker died needs nothing but a worker.
+
+    Returns the run as it was left here: a worker may have taken it since then.
+    """
     house.store.reclaim(run_id, wait=True)
-    if _held(house, run_id):
-        raise CodePilotError(
-            FailureKind.INVALID_SPEC,
-            f"Run {run_id} is being worked on by another process.",
-            next_action=f"Follow it with `codepilot logs {run_id} --follow`.",
-        )
-    house.store.control(run_id, decide_resume)
-    return house.store.load(run_id) if not run.terminal or run.resume_state else run
+    known: list[Run] = []
 
-
-def _request(house: House, run_id: str, kind: EventType) -> None:
     def decide(run: Run) -> list[EventDraft]:
-        if run.terminal:
-            return []
-        return [EventDraft(type=kind, data=Requested(), step_id=run.step_id, attempt=run.attempt)]
+        known.append(run)
+        return decide_resume(run)
 
-    house.store.control(run_id, decide)
+    return reduce(evolve, house.store.control(run_id, decide), known[-1])
+
+
+def _ask(house: House, run_id: str, ask: Decision, decide: Decision) -> Run:
+    """Ask it of the worker that holds the run; where none does, it is decided here."""
+    house.store.control(run_id, ask)
+    house.store.reclaim(run_id, wait=True)
+    if not _held(house, run_id):
+        house.store.control(run_id, decide)
+        close_run(house.store.load(run_id), house)
+    return house.store.load(run_id)
 
 
 def _held(house: House, run_id: str) -> bool:

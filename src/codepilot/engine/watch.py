@@ -98,7 +98,8 @@ class Watch:
         if asked is None:
             self.lost = self.lost or LostLease(self.claim)
         else:
-            self.paused, self.cancelled = asked.pause, asked.cancel
+            was_told = self.paused and self._interrupting is not None
+            self.paused, self.cancelled = asked.pause or was_told, asked.cancel
 
     def stop_if_told(self) -> None:
         """Interrupt what is in flight where it must not be waited for; others are not held up by that."""

@@ -15,7 +15,7 @@ from contextlib import closing
 from functools import reduce
 
 from codepilot.agents import Agent
-from codepilot.core.decide import Failed, Outcome, Paused, cancelled, decide, decide_start
+from codepilot.core.decide import ASKED_TO_PAUSE, Failed, Outcome, cancelled, decide, decide_start
 from codepilot.core.events import TERMINAL, WAITING, Event, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Run, evolve
@@ -124,9 +124,8 @@ class Worker:
         following: Start | Run | None = None
         try:
             publish(start.events)
-            if (may_not := decide_start(run)) is not None:
-                outcome: Outcome = Failed(may_not)
-            else:
+            outcome: Outcome | None = decide_start(run)
+            if outcome is None:
                 outcome, run = self._perform(run, claim, kept, log, publish)
             if self._settling.is_set():
                 events = self._store.commit(claim, lambda current: decide(current, outcome, now_us()), run)
@@ -188,7 +187,7 @@ def _stopped(watch: Watch) -> Outcome:
         return Failed(watch.spent)
     if watch.leaving:
         raise Leaving
-    return Paused("asked to pause")
+    return ASKED_TO_PAUSE
 
 
 def _defect(error: Exception) -> Failure:

@@ -1,0 +1,165 @@
+"""What others ask of a run: it pauses at once where nobody holds it, and no further step is begun."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from run_kit import OUTCOMES, Log, failed, red
+
+from codepilot.core.decide import (
+    ASKED_TO_PAUSE,
+    Failed,
+    Outcome,
+    Succeeded,
+    ask_cancel,
+    ask_pause,
+    decide,
+    decide_cancel,
+    decide_due,
+    decide_pause,
+    decide_resume,
+    decide_start,
+)
+from codepilot.core.events import TERMINAL, WAITING, EventType, State
+from codepilot.core.failures import Failure, FailureKind
+from codepilot.core.run import replay
+
+STATES = [State.INIT, State.MAP_REPO, State.PLAN, State.IMPLEMENT, State.TEST, State.REVIEW, State.FINALIZE]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_run_that_nobody_holds_pauses_at_once_and_one_resume_goes_on(state: State) -> None:
+    log = Log()
+    log.reach(state)
+    step = log.now.step_id
+    log.add(ask_pause(log.now))
+    log.add(decide_pause(log.now))
+    assert (log.now.state, log.now.pause_requested) == (State.PAUSED, False)
+    assert ask_pause(log.now) == decide_pause(log.now) == [], "it waits already"
+    log.add(decide_resume(log.now))
+    assert (log.now.state, log.now.step_id) == (state, step)
+    assert decide_start(log.now) is None
+
+
+def test_a_step_of_a_run_that_is_to_pause_ends_before_it_begins() -> None:
+    """Its worker died before it saw the request, and another one takes the step."""
+    log = Log()
+    log.add(ask_pause(log.now))
+    log.started()
+    assert decide_start(log.now) == ASKED_TO_PAUSE
+    log.add(decide(log.now, ASKED_TO_PAUSE, log.clock))
+    assert (log.now.state, log.now.resume_state) == (State.PAUSED, State.INIT)
+
+
+def test_what_asks_to_pause_twice_is_asked_once() -> None:
+    log = Log()
+    log.add(ask_pause(log.now))
+    assert ask_pause(log.now) == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state"),
+    [(Succeeded(), State.REVIEW), (red(), State.REFLECT), (failed(FailureKind.EXECUTOR_LOST), State.TEST)],
+)
+def test_no_step_follows_one_that_ended_after_the_request(outcome: Outcome, state: State) -> None:
+    log = Log()
+    log.reach(State.TEST)
+    log.add(ask_pause(log.now))
+    log.ends(outcome)
+    assert [event.type for event in log.events[-2:]] == [EventType.STEP_QUEUED, EventType.RUN_PAUSED]
+    paused = log.events[-1]
+    assert (paused.step_id, paused.attempt) == (log.now.step_id, log.now.attempt), "the step that waits is the new one"
+    assert (log.now.state, log.now.resume_state) == (State.PAUSED, state)
+    log.add(decide_resume(log.now))
+    assert log.now.state is state
+
+
+def test_a_request_that_is_withdrawn_is_forgotten() -> None:
+    log = Log()
+    log.reach(State.PLAN)
+    log.add(ask_pause(log.now))
+    log.add(decide_resume(log.now))
+    assert (log.now.state, log.now.pause_requested) == (State.PLAN, False)
+    assert decide_pause(log.now) == [], "who asked comes too late to pause it"
+    log.ends(Succeeded())
+    assert log.now.state is State.IMPLEMENT
+
+
+def test_a_step_that_stopped_for_a_request_which_was_withdrawn_is_done_again() -> None:
+    log = Log()
+    log.reach(State.TEST)
+    log.add(ask_pause(log.now))
+    log.started()
+    step = log.now.step_id
+    log.add(decide_resume(log.now))
+    log.add(decide(log.now, ASKED_TO_PAUSE, log.clock))
+    assert [event.type for event in log.events[-2:]] == [EventType.RUN_PAUSED, EventType.RUN_RESUMED]
+    assert (log.now.state, log.now.step_id) == (State.TEST, step)
+
+
+def test_a_parked_run_is_paused_instead_of_going_on_by_itself() -> None:
+    log = Log()
+    quota = Failure(kind=FailureKind.MODEL_QUOTA, message="used up", details={"reset_at": log.clock + 60_000_000})
+    log.ends(Failed(quota))
+    assert log.now.parked_until is not None
+    log.add(ask_pause(log.now))
+    log.add(decide_pause(log.now))
+    assert (log.now.state, log.now.parked_until) == (State.PAUSED, None)
+    log.add(decide_resume(log.now))
+    assert log.now.state is State.INIT
+
+
+def test_what_waits_for_a_person_is_left_to_wait() -> None:
+    log = Log()
+    log.ends(failed(FailureKind.MODEL_AUTH))
+    assert log.now.state is State.BLOCKED
+    assert ask_pause(log.now) == decide_pause(log.now) == []
+
+
+def test_nothing_can_be_asked_of_a_run_that_has_ended() -> None:
+    log = Log()
+    log.add(ask_pause(log.now))
+    log.add(ask_cancel(log.now))
+    log.add(decide_cancel(log.now))
+    assert log.now.state is State.ABORTED
+    for ask in (ask_pause, ask_cancel, decide_pause, decide_cancel, decide_resume):
+        assert ask(log.now) == []
+
+
+REQUESTS = st.sampled_from(["pause", "pause at once", "resume", "due"])
+
+
+@settings(max_examples=80)
+@given(st.lists(st.tuples(st.lists(REQUESTS, max_size=3), OUTCOMES | st.just(ASKED_TO_PAUSE)), max_size=40))
+def test_who_asks_for_a_pause_gets_it_whatever_else_happens(course: list[tuple[list[str], Outcome]]) -> None:
+    log = Log()
+    for requests, outcome in course:
+        if log.now.terminal:
+            break
+        for request in requests:
+            _ask(log, request)
+        if log.now.state in WAITING:
+            log.add(decide_resume(log.now))
+        else:
+            wanted = log.now.pause_requested
+            log.ends(decide_start(log.now) or outcome)
+            if wanted:
+                assert log.now.state in WAITING | TERMINAL, "no further step is begun"
+            elif outcome == ASKED_TO_PAUSE:
+                assert log.now.state not in WAITING, "nobody asks for it any more"
+    assert replay(log.events) == log.now
+
+
+def _ask(log: Log, request: str) -> None:
+    if request == "resume":
+        log.add(decide_resume(log.now))
+        assert not log.now.pause_requested
+        assert log.now.state not in WAITING
+    elif request == "due":
+        log.add(decide_due(log.now, log.clock))
+    else:
+        log.add(ask_pause(log.now))
+        if request == "pause at once":
+            log.add(decide_pause(log.now))
+            assert log.now.state in WAITING
