@@ -179,10 +179,10 @@ def prune(
     from dataclasses import asdict
     from datetime import timedelta
 
-    from codepilot.store import prune as remove
+    from codepilot.engine import prune as remove
 
     with open_house() as house:
-        done = remove(house.store, house.artifacts, timedelta(days=days), rehearse=dry_run)
+        done = remove(house, timedelta(days=days), os.environ, rehearse=dry_run)
         if as_json:
             typer.echo(json.dumps({"schema_version": 1, **asdict(done)}))
         else:

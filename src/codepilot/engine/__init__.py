@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from codepilot.engine.control import cancel, pause, resume
     from codepilot.engine.crew import Crew
     from codepilot.engine.fork import fork_run
-    from codepilot.engine.garbage import collect
+    from codepilot.engine.garbage import collect, prune
     from codepilot.engine.house import House
     from codepilot.engine.plane import executor_url, level_of, open_executor
     from codepilot.engine.reprove import Checking, verify_again
@@ -40,6 +40,7 @@ _HOMES = {
     "parse_budget": "task",
     "patch_of": "apply",
     "pause": "control",
+    "prune": "garbage",
     "recording": "close",
     "report_run": "close",
     "resume": "control",
@@ -66,6 +67,7 @@ __all__ = [
     "parse_budget",
     "patch_of",
     "pause",
+    "prune",
     "recording",
     "report_run",
     "resume",

@@ -1,15 +1,18 @@
-"""Garbage collection: workspaces of runs that have rested long enough, crashed ones included."""
+"""Garbage collection: workspaces of runs that have rested long enough, crashed ones included, and old artifacts."""
 
 from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping
+from datetime import timedelta
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.engine.close import remove_workspaces, worth_keeping
-from codepilot.engine.house import House
+from codepilot.engine.house import ARTIFACTS_VARIABLE, STORE_VARIABLE, House
 from codepilot.engine.workplace import lock_files, remove_workplaces, run_of
-from codepilot.store import StepStatus
+from codepilot.store import Pruned, StepStatus
+from codepilot.store import prune as prune_artifacts
 from codepilot.telemetry import now_us
 from codepilot.workspace import remove_workspace
 
@@ -34,6 +37,19 @@ def collect(house: House, days: float) -> list[str]:
         if rested and _unneeded(house, run_id, horizon):
             remove_workplaces(house.home, run_id, remove)
     return removed
+
+
+def prune(house: House, older_than: timedelta, environ: Mapping[str, str], *, rehearse: bool) -> Pruned:
+    """Remove artifacts that only old, ended runs name; not from a place that other stores may use as well."""
+    if environ.get(ARTIFACTS_VARIABLE) and not environ.get(STORE_VARIABLE):
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"{ARTIFACTS_VARIABLE} names {house.artifacts.place}, but no store is named: whatever the runs of this home"
+            " do not name would be removed, a whole team's artifacts perhaps.",
+            next_action=f"Set {STORE_VARIABLE} to the store whose artifacts they are ({house.home.database} if they are"
+            " this home's alone).",
+        )
+    return prune_artifacts(house.store, house.artifacts, older_than, rehearse=rehearse)
 
 
 def sweep(house: House) -> None:
