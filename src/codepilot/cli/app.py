@@ -133,7 +133,7 @@ def show(run_id: RunArg, as_json: JsonFlag = False) -> None:
 
             several = found.spent.iterations > 1
             figures = house.store.iterations(found.run_id).iterations if several else ()
-            run_screen(console(), found, patch_of(house, found), figures)
+            run_screen(console(), found, patch_of(house, found), house.home, figures)
 
 
 @app.command()
@@ -205,13 +205,20 @@ def apply(
 
 
 @app.command()
-def resume(run_id: RunArg = "last", as_json: JsonFlag = False) -> None:
-    """Go on with a run that was paused, killed, or had spent its budget."""
+def resume(
+    run_id: RunArg = "last",
+    detach: Annotated[bool, typer.Option("--detach", help="Leave it to workers, and print its id.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Go on with a run that was paused, killed, or had spent its budget; follow one that is worked on."""
     from codepilot.engine import resume as reopen
 
     with open_house() as house:
         found = reopen(house, house.store.find(run_id))
-        _finish(house, found, as_json=as_json)
+        if detach and not found.terminal:
+            typer.echo(json.dumps({"schema_version": 1, "run_id": found.run_id}) if as_json else found.run_id)
+        else:
+            _finish(house, found, as_json=as_json)
 
 
 @app.command()
@@ -313,11 +320,11 @@ def _start(request: Request, *, apply: bool = False, accept_plausible: bool = Fa
 def _finish(
     house: House, found: Run, *, apply: bool = False, accept_plausible: bool = False, as_json: bool = False
 ) -> None:
-    """Drive the run to its end, show it, apply it if that was asked for, and exit with the code that follows."""
+    """See the run to its end, show it, apply it if that was asked for, and exit with the code that follows."""
     from codepilot.cli.drive import drive
     from codepilot.cli.screens import ending, failure
     from codepilot.core.failures import CodePilotError
-    from codepilot.engine import apply_run, patch_of
+    from codepilot.engine import apply_run, fetch_bundle, patch_of
     from codepilot.verify import exit_code, exit_code_of
 
     screen = console()
@@ -331,7 +338,8 @@ def _finish(
     if as_json:
         _print_json(house, found, refused)
     else:
-        ending(screen, found, patch_of(house, found), applied=applied is not None)
+        fetch_bundle(found, house.store.events(found.run_id), house)
+        ending(screen, found, patch_of(house, found), house.home, applied=applied is not None)
     if applied is not None and not as_json:
         _say_applied(applied.checkout, applied.files)
     if refused is not None and not as_json:

@@ -19,15 +19,18 @@ from codepilot.engine import House, Worker, pause
 
 
 def drive(house: House, run: Run, console: Console, *, quiet: bool) -> Run:
-    """Work on the run until it ends or waits; returns it as it then is."""
-    history = house.store.events(run.run_id)
+    """Work on the run, or follow whoever does, until it ends or waits; returns it as it then is.
+
+    What happened since it was as it is given is shown.
+    """
+    history = house.store.events(run.run_id, limit=run.last_seq)
     watcher = make_watcher(console, run, history, quiet=quiet)
     worker = Worker(house, listen=watcher.show, hear=watcher.hear)
     failures: list[BaseException] = []
 
     def work() -> None:
         try:
-            worker.drive(run.run_id)
+            worker.drive(run.run_id, run.last_seq)
         except BaseException as error:  # noqa: BLE001 - carried to the main thread and raised there
             failures.append(error)
 

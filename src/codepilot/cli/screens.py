@@ -60,7 +60,7 @@ def opening(task: TaskSpec, run_id: str, home: Home, level: str, executor: str |
     return Panel(table, title=f"codepilot · {run_id}", title_align="left", border_style="cyan")
 
 
-def ending(console: Console, run: Run, patch: bytes, *, applied: bool) -> None:
+def ending(console: Console, run: Run, patch: bytes, home: Home, *, applied: bool) -> None:
     """The diff, before and after, the verdict, the bundle, and what to do next."""
     if run.state is State.DONE:
         from rich.syntax import Syntax
@@ -70,7 +70,8 @@ def ending(console: Console, run: Run, patch: bytes, *, applied: bool) -> None:
         console.print(_verdict(run))
         if told := _regression_test(run):
             console.print(told, soft_wrap=True)
-        console.print(Text.assemble(("bundle   ", "dim"), str(run.bundle)), soft_wrap=True)
+        here = home.bundles / run.run_id
+        console.print(Text.assemble(("bundle   ", "dim"), str(here if here.exists() else run.bundle)), soft_wrap=True)
         if not applied:
             console.print(Text.assemble(("apply    ", "dim"), (apply_command(run), "bold")), soft_wrap=True)
         return
@@ -144,7 +145,7 @@ def history_table(width: int, rows: list[RunRow]) -> RenderableType:
     return table
 
 
-def run_screen(console: Console, run: Run, patch: bytes, figures: Sequence[IterationFigures] = ()) -> None:
+def run_screen(console: Console, run: Run, patch: bytes, home: Home, figures: Sequence[IterationFigures] = ()) -> None:
     """`codepilot show`: one run at a glance."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
@@ -170,7 +171,7 @@ def run_screen(console: Console, run: Run, patch: bytes, figures: Sequence[Itera
     console.print(Panel(table, title=run.run_id, title_align="left"))
     if figures:
         console.print(iterations_table(figures))
-    ending(console, run, patch, applied=False)
+    ending(console, run, patch, home, applied=False)
 
 
 def iterations_table(figures: Sequence[IterationFigures]) -> RenderableType:

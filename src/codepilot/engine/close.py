@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Callable, Sequence
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from codepilot.core.events import BundleWritten, Event, FollowUpProposed, State
@@ -16,6 +20,8 @@ from codepilot.store import Home
 from codepilot.telemetry import RunLog, figures
 from codepilot.verify import Report, report, write_record
 from codepilot.workspace import remove_workspace
+
+PATIENCE_SEC = 10.0
 
 
 def begin_log(house: House, run_id: str, earlier: Callable[[], Sequence[Event]] = list) -> RunLog:
@@ -63,9 +69,26 @@ def leave_record(run: Run, house: House) -> None:
     if run.bundle is None:
         directory, events = home.bundles / run.run_id, store.events(run.run_id)
         document = report_run(run, events, home).model_copy(update={"bundle": str(directory)})
-        write_record(directory, run, events, document)
+        with _alone(home.logs / f"{run.run_id}.jsonl"):
+            write_record(directory, run, events, document)
     if not worth_keeping(run):
         remove_workspaces(run, home)
+
+
+@contextmanager
+def _alone(log: Path) -> Iterator[None]:
+    """While no other process of this home leaves the run's record; one that was frozen then is not waited for long."""
+    with log.open("ab") as file:
+        deadline = time.monotonic() + PATIENCE_SEC
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.01)
+            except OSError:  # a file system without locks
+                break
+        yield
 
 
 def remove_workspaces(run: Run, home: Home) -> None:
@@ -84,7 +107,12 @@ def fetch_bundle(run: Run, events: list[Event], house: House) -> None:
     partial.mkdir(mode=0o700, exist_ok=True)
     for name, ref in written.files.items():
         (partial / Path(name).name).write_bytes(house.artifacts.get(ref))
-    partial.rename(directory)
+    try:
+        partial.rename(directory)
+    except OSError:
+        shutil.rmtree(partial)
+        if not directory.exists():  # and nobody else did it at the same time
+            raise
 
 
 def recording(house: House, name: str) -> Path:
@@ -105,11 +133,12 @@ def report_run(run: Run, events: list[Event], home: Home) -> Report:
     """The `--json` document of a run, with the paths it has in this home."""
     directory, workspace = home.bundles / run.run_id, home.workspaces / run.run_id
     log, patch = home.logs / f"{run.run_id}.jsonl", directory / "patch.diff"
+    stays = workspace.exists() and (worth_keeping(run) or not run.terminal)
     return report(
         run,
         patch=str(patch) if patch.exists() else None,
         bundle=str(directory) if directory.exists() else None,
-        workspace=str(workspace) if workspace.exists() else None,
+        workspace=str(workspace) if stays else None,
         log=str(log) if log.exists() else None,
         next_steps=[event.data.follow_up for event in events if isinstance(event.data, FollowUpProposed)],
         iterations_detail=told.iterations if (told := figures(events)) else (),

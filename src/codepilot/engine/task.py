@@ -14,7 +14,7 @@ from codepilot.core.decide import start
 from codepilot.core.events import EventDraft, EventType
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import HOST_PATTERN
-from codepilot.core.run import Run
+from codepilot.core.run import Run, replay
 from codepilot.core.task import Capability, Goal, RiskProfile, TaskKind, TaskSpec
 from codepilot.engine.base import carry_base, pin
 from codepilot.engine.settings import load_settings, make_budget
@@ -51,6 +51,7 @@ class Request:
 def submit(house: House, task: TaskSpec, run_id: str | None = None) -> Run:
     """Record a run of the task; doing so again under the same id changes nothing.
 
+    Returns the run as it was recorded: a worker may have taken it since then.
     Where workers on other machines may take it, a checkout of this one is pinned now: only we can see it.
     """
     run_id = run_id or new_id("r-")
@@ -64,8 +65,7 @@ def submit(house: House, task: TaskSpec, run_id: str | None = None) -> Run:
     if house.shared and not is_url(task.repo):
         base = carry_base(house, pin(task, house.home))
         drafts.insert(1, EventDraft(type=EventType.BASE_PINNED, data=base, artifacts=base.carried))
-    house.store.create_run(run_id, drafts)
-    return house.store.load(run_id)
+    return replay(house.store.create_run(run_id, drafts))
 
 
 def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:

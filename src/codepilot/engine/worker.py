@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -28,6 +29,7 @@ from codepilot.engine.measures import count
 from codepilot.engine.site import KeptSite
 from codepilot.engine.staffing import agent_of
 from codepilot.engine.steps import STEPS
+from codepilot.engine.teller import Teller
 from codepilot.engine.watch import Leaving, StopRequested, Watch, Watcher
 from codepilot.engine.work import Work
 from codepilot.store import Claim, LostLease, Start, new_id
@@ -37,6 +39,8 @@ _log = logging.getLogger(__name__)
 
 AGENT_STATES = frozenset({State.MAP_REPO, State.PLAN, State.IMPLEMENT, State.REFLECT, State.REVIEW})
 """States in which an agent may be in the middle of an action that a pause should let finish."""
+FOLLOW_SEC = 0.25
+"""How often a run that another worker has is looked at."""
 
 
 class Worker:
@@ -64,24 +68,28 @@ class Worker:
         """What is worked on here at this moment."""
         return set(self._in_hand.copy().values())
 
-    def drive(self, run_id: str) -> Run:
-        """Work on one run for as long as it has a step to do, then leave it in order."""
+    def drive(self, run_id: str, told: int | None = None) -> Run:
+        """See to one run until it ends or waits, then leave it in order.
+
+        Steps that another worker has are left to it, and told as if they were done here; whatever is free is done here.
+        `told` is the place of the last event that the listener need not be told.
+        """
         with Heart(self._store, self.name, self.in_hand):
             self._store.reclaim(run_id, wait=True)
-            start = self._store.start(self.name, run_id)
-            if start is not None:
-                self.work_on(start)
-            run = self._store.load(run_id)
-            if run.state not in TERMINAL | WAITING:
-                raise CodePilotError(
-                    FailureKind.INVALID_SPEC,
-                    f"Run {run_id} is being worked on by another process.",
-                    next_action=f"Follow it with `codepilot logs {run_id} --follow`.",
-                )
-            close_run(run, self._house)
-            return run
+            teller = Teller(self._store, run_id, self._listen, told)
+            while True:
+                start = self._store.start(self.name, run_id)
+                if start is not None:
+                    self.work_on(start, teller.tell)
+                run = self._store.load(run_id)
+                teller.catch_up(run.last_seq)
+                if run.state in TERMINAL | WAITING:
+                    close_run(run, self._house)
+                    return run
+                if start is None:
+                    time.sleep(FOLLOW_SEC)
 
-    def work_on(self, start: Start) -> None:
+    def work_on(self, start: Start, listen: Callable[[Event], None] | None = None) -> None:
         """Do the step, and those of the same run that follow it, until the run ends or waits or another needs us."""
         run_id = start.claim.run_id
         following: Start | Run | None = start
@@ -89,7 +97,7 @@ class Worker:
         try:
             with closing(LateLog(self._house, start)) as log, closing(KeptSite(self._house)) as kept:
                 while isinstance(following, Start):
-                    following = self._step(following, log, kept)
+                    following = self._step(following, log, kept, listen or self._listen)
         finally:
             del self._in_hand[threading.get_ident()]
         run = following or self._store.load(run_id)
@@ -111,7 +119,7 @@ class Worker:
         """As soon as it is ours: whatever we hold and have not in hand is given back before long."""
         self._in_hand[threading.get_ident()] = start.claim
 
-    def _step(self, start: Start, log: LateLog, kept: KeptSite) -> Start | Run | None:
+    def _step(self, start: Start, log: LateLog, kept: KeptSite, listen: Callable[[Event], None]) -> Start | Run | None:
         """Do one step; what is to be done next, or how it left the run, as far as that is known."""
         claim, run = start.claim, start.run
 
@@ -119,7 +127,7 @@ class Worker:
             log.write(events)
             count(run, events)
             for event in events:
-                self._listen(event)
+                listen(event)
 
         following: Start | Run | None = None
         try:

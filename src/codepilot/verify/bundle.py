@@ -117,6 +117,8 @@ def write_bundle(directory: Path, contents: BundleContents) -> BundleInfo:
 
 def write_directory(directory: Path, files: Mapping[str, bytes]) -> None:
     """Replace `directory` by one that holds exactly `files`. A crash leaves the old one, none, or the new one."""
+    if _holds(directory, files):
+        return
     fresh = directory.with_name(f".{directory.name}.writing")
     old = directory.with_name(f".{directory.name}.replaced")
     try:
@@ -135,6 +137,14 @@ def write_directory(directory: Path, files: Mapping[str, bytes]) -> None:
     except OSError as error:
         kind = FailureKind.DISK_FULL if error.errno == errno.ENOSPC else FailureKind.ARTIFACT_STORE_UNAVAILABLE
         raise CodePilotError(kind, f"The files of {directory} could not be written: {error}") from error
+
+
+def _holds(directory: Path, files: Mapping[str, bytes]) -> bool:
+    """Whether exactly these files are there already: then it is left alone, somebody may be reading them."""
+    try:
+        return {path.name: path.read_bytes() for path in directory.iterdir()} == dict(files)
+    except OSError:
+        return False
 
 
 def _files(contents: BundleContents) -> dict[str, bytes]:
