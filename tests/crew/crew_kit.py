@@ -122,12 +122,36 @@ class WorkerProcess:
 
 
 @dataclass
+class CommandProcess:
+    """`codepilot` with any other command, started."""
+
+    process: subprocess.Popen[str]
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def line(self, wanted: str) -> str:
+        """The next line that it prints which has this in it."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if wanted in line:
+                return line
+        raise AssertionError(f"it ended without {wanted!r}")
+
+    def end(self, seconds: float = 110) -> tuple[int, str, str]:
+        """Its exit code, and what it printed."""
+        out, err = self.process.communicate(timeout=seconds)
+        return self.process.returncode, out, err
+
+
+@dataclass
 class Site:
     """One store, and as many homes as there are machines."""
 
     root: Path
     environ_more: dict[str, str] = field(default_factory=dict)
     workers: list[WorkerProcess] = field(default_factory=list)
+    commands: list[CommandProcess] = field(default_factory=list)
 
     @property
     def elsewhere(self) -> str:
@@ -141,16 +165,18 @@ class Site:
         return {**kept, **mine, **self.environ_more}
 
     def run(self, *arguments: str, home: str = "home") -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "codepilot", *arguments],
-            env=self.environ(home),
-            capture_output=True,
-            text=True,
-            timeout=110,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout.strip()
+        code, out, err = self.start(*arguments, home=home).end()
+        assert code == 0, out + err
+        return out.strip()
+
+    def start(self, *arguments: str, home: str = "home") -> CommandProcess:
+        """Any other command, started."""
+        command = [sys.executable, "-m", "codepilot", *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(command, env=self.environ(home), text=True, bufsize=1, **pipes)  # type: ignore[call-overload]
+        started = CommandProcess(process)
+        self.commands.append(started)
+        return started
 
     def worker(self, *arguments: str, home: str = "home", ready: bool = True) -> WorkerProcess:
         self.root.mkdir(parents=True, exist_ok=True)
@@ -188,6 +214,10 @@ class Site:
             return submit(house, make_task(wanted, self.environ(home))).run_id
 
     def close(self) -> None:
+        for command in self.commands:
+            if command.process.poll() is None:
+                command.process.kill()
+                command.end()
         for worker in self.workers:
             if worker.process.poll() is None:
                 worker.process.send_signal(signal.SIGCONT)

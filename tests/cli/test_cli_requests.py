@@ -1,0 +1,174 @@
+"""`pause`, `resume`, `fork` and `prune` as people type them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_kit import Command, Repo
+
+from codepilot.core.events import EventType, State
+from codepilot.core.run import Run
+
+EMPTY = {"README": "nothing to test\n"}
+SLOW = "import time, unittest\n\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        time.sleep(60)\n"
+
+
+def kinds(codepilot: Command, run_id: str) -> list[EventType]:
+    with codepilot.house() as house:
+        house.store.check(run_id)
+        return [event.type for event in house.store.events(run_id)]
+
+
+def load(codepilot: Command, run_id: str) -> Run:
+    with codepilot.house() as house:
+        return house.store.load(run_id)
+
+
+def started(codepilot: Command, kind: EventType, *arguments: str) -> tuple[subprocess.Popen[str], str]:
+    """A command that was started, and its run, which has come as far as an event of that kind."""
+    process, deadline = codepilot.start(*arguments), time.monotonic() + 60
+    while (run_id := codepilot.newest()) is None or kind not in kinds(codepilot, run_id):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
+    return process, run_id
+
+
+# pause and resume -----------------------------------------------------------------------------------
+
+
+def test_a_queued_run_pauses_at_once_and_the_first_resume_goes_on(codepilot: Command, shop: Path) -> None:
+    run_id = codepilot("submit", str(shop)).out.strip()
+    paused = codepilot("pause", run_id)
+    assert (paused.code, paused.out) == (0, f"{run_id} is PAUSED.\n")
+    assert codepilot("show", run_id, "--json").json["status"] == "PAUSED"
+    assert codepilot("pause", "last").out == f"{run_id} is PAUSED.\n"
+    ended = codepilot("resume", run_id, "--json")
+    assert (ended.code, ended.json["status"]) == (0, "DONE"), ended.out + ended.err
+    assert codepilot("pause", run_id).out == f"{run_id} is DONE.\n"
+    assert kinds(codepilot, run_id).count(EventType.RUN_PAUSED) == 1
+
+
+def test_a_run_whose_process_was_killed_pauses_where_it_stood(codepilot: Command, shop: Path) -> None:
+    process, run_id = started(codepilot, EventType.SEARCH_PROGRESSED, "fix", str(shop))
+    process.kill()
+    process.communicate()
+    assert codepilot("pause", run_id).out == f"{run_id} is PAUSED.\n"
+    assert load(codepilot, run_id).resume_state is State.IMPLEMENT
+    ended = codepilot("resume", "--json")
+    assert (ended.code, ended.json["status"]) == (0, "DONE"), ended.out + ended.err
+    assert kinds(codepilot, run_id).count(EventType.BASELINE_RECORDED) == 1
+
+
+def test_a_run_at_work_pauses_at_its_next_safe_point(codepilot: Command, repo: Repo) -> None:
+    process, run_id = started(
+        codepilot, EventType.WORKSPACE_CREATED, "fix", str(repo({"test_slow.py": SLOW})), "--json"
+    )
+    assert codepilot("pause", "last").out in (
+        f"{run_id} pauses after the action in hand.\n",
+        f"{run_id} is PAUSED.\n",
+    )
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, out + err
+    process, _ = started(codepilot, EventType.RUN_RESUMED, "resume", run_id)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, out + err
+    assert codepilot("cancel", run_id).out == f"{run_id} is ABORTED.\n"
+
+
+def test_a_paused_run_is_left_alone_even_if_it_would_fail_at_once(codepilot: Command, repo: Repo) -> None:
+    run_id = codepilot("submit", str(repo(EMPTY))).out.strip()
+    codepilot("pause", run_id)
+    assert codepilot("worker", "--until-idle").code == 0
+    assert load(codepilot, run_id).state is State.PAUSED
+    ended = codepilot("resume", run_id, "--json")
+    assert (ended.json["status"], ended.json["run_id"]) == ("FAILED", run_id)
+
+
+@pytest.mark.parametrize("command", ["pause", "resume", "fork"])
+def test_a_run_that_there_is_not_is_refused_kindly(codepilot: Command, command: str) -> None:
+    refused = codepilot(command, "r-nothing")
+    assert refused.code == 2
+    assert "r-nothing" in refused.err and "codepilot history" in refused.err
+
+
+# fork -----------------------------------------------------------------------------------------------
+
+
+def test_a_fork_begins_where_it_is_told_and_is_gone_on_with(codepilot: Command, shop: Path) -> None:
+    first = codepilot("fix", str(shop), "--json").json["run_id"]
+    with codepilot.house() as house:
+        judged = next(e.seq for e in house.store.events(first) if e.type is EventType.BASELINE_RECORDED)
+    forked = codepilot("fork", first, "--at", str(judged), "--json")
+    assert forked.code == 0, forked.out + forked.err
+    second = forked.json["run_id"]
+    assert second != first
+    assert load(codepilot, second).state is State.INIT
+    ended = codepilot("resume", second, "--json")
+    assert (ended.code, ended.json["verdict"]) == (0, "confirmed"), ended.out + ended.err
+    assert kinds(codepilot, second).count(EventType.BASELINE_RECORDED) == 1, "what was taken over is not done again"
+    third = codepilot("fork", first)
+    assert third.code == 0
+    assert load(codepilot, third.out.strip()).state is State.FINALIZE
+
+
+def test_a_fork_from_nowhere_says_where_events_are_told(codepilot: Command, shop: Path) -> None:
+    run_id = codepilot("submit", str(shop)).out.strip()
+    refused = codepilot("fork", run_id, "--at", "99")
+    assert refused.code == 2
+    assert "There is no event 99" in refused.err and "codepilot replay" in refused.err
+    assert len(codepilot("history", "--json").json) == 1
+
+
+# prune ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def old(codepilot: Command, shop: Path) -> Callable[[], list[Path]]:
+    """What lies in the artifacts of a home whose only run ended; all of it was put three days ago."""
+    assert codepilot("fix", str(shop)).code == 0
+
+    def lying() -> list[Path]:
+        return [path for path in (codepilot.home / "artifacts").rglob("*") if path.is_file()]
+
+    for path in lying():
+        os.utime(path, (time.time() - 3 * 86_400,) * 2)
+    return lying
+
+
+def test_only_what_no_recent_run_names_is_pruned(codepilot: Command, old: Callable[[], list[Path]]) -> None:
+    before = len(old())
+    assert before > 0
+    kept = codepilot("prune")
+    assert (kept.code, kept.out) == (0, f"0 removed (0 bytes), {before} kept.\n")
+    rehearsed = codepilot("prune", "--days", "0", "--dry-run", "--json")
+    assert (rehearsed.json["rehearsed"], rehearsed.json["removed"], rehearsed.json["kept"]) == (True, before, 0)
+    assert len(old()) == before
+    assert codepilot("prune", "--days", "0").out.startswith(f"{before} removed (")
+    assert old() == []
+
+
+def test_artifacts_whose_store_is_not_named_are_not_pruned(
+    codepilot: Command, old: Callable[[], list[Path]], tmp_path: Path
+) -> None:
+    """To the store of another home nothing of it is known, and all of it would go."""
+    before = len(old())
+    other, team = Command(tmp_path / "other"), str(codepilot.home / "artifacts")
+    refused = other("prune", "--json", CODEPILOT_ARTIFACTS=team)
+    assert (refused.code, refused.json["failure"]["kind"]) == (2, "invalid_spec")
+    assert "CODEPILOT_STORE" in refused.json["failure"]["next_action"]
+    assert other("prune", "--dry-run", CODEPILOT_ARTIFACTS=team).code == 2
+    assert len(old()) == before
+    named = other("prune", CODEPILOT_ARTIFACTS=team, CODEPILOT_STORE=str(codepilot.home / "codepilot.db"))
+    assert (named.code, named.out) == (0, f"0 removed (0 bytes), {before} kept.\n")
+
+
+def test_a_time_to_come_is_not_pruned(codepilot: Command) -> None:
+    refused = codepilot("prune", "--days", "-1")
+    assert refused.code == 2 and "--days" in refused.err
