@@ -109,3 +109,18 @@ def test_what_fails_beside_a_step_is_told_once_until_it_goes_well_again(
     with Watcher(store, "w-one").over(watch_of(store, begun(store), threading.Event()), meanwhile):
         assert enough.wait(10)
     assert [record.message for record in caplog.records] == ["The disk is full."] * 2
+
+
+def test_a_step_that_was_interrupted_for_a_pause_stops_even_if_nobody_asks_for_it_any_more(store: Store) -> None:
+    """What was interrupted has failed, and must not be judged."""
+    interrupted = threading.Event()
+    started = begun(store)
+    watch = watch_of(store, started, interrupted)
+    watch.look({started.claim: Requests(pause=True, cancel=False)})
+    watch.look({started.claim: Requests(pause=False, cancel=False)})
+    assert not watch.stopped, "nothing was interrupted yet"
+    watch.look({started.claim: Requests(pause=True, cancel=False)})
+    watch.stop_if_told()
+    watch.look({started.claim: Requests(pause=False, cancel=False)})
+    assert interrupted.wait(10)
+    assert watch.stopped
