@@ -118,6 +118,7 @@ class Place:
         self.record(EventDraft(type=EventType.STEP_STARTED, data=StepStarted(worker="w", fence=1)))
         return Desk(
             run=self.run,
+            now=lambda: self.run,
             executor=self.executor,
             workspace=self.workspace,
             project=self.project,

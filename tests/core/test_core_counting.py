@@ -22,11 +22,11 @@ from codepilot.core.decide import (
     decide,
     decide_resume,
     decide_start,
-    over_budget,
 )
 from codepilot.core.events import TERMINAL, WAITING, BudgetWarned, EventType, State, StepQueued
 from codepilot.core.failures import HANDLING, Failure, FailureKind
 from codepilot.core.run import replay
+from codepilot.core.spending import over_budget
 from codepilot.core.task import Budget, TaskKind
 
 RETRIED = sorted(kind for kind, handling in HANDLING.items() if handling.retryable)

@@ -18,7 +18,6 @@ from codepilot.core.decide import (
     decide_cancel,
     decide_resume,
     decide_start,
-    exhausted,
 )
 from codepilot.core.events import (
     TERMINAL,
@@ -36,6 +35,7 @@ from codepilot.core.events import (
 )
 from codepilot.core.failures import HANDLING, FailureKind, Origin
 from codepilot.core.run import replay
+from codepilot.core.spending import exhausted
 from codepilot.core.task import Budget, TaskKind
 
 

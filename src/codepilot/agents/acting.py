@@ -37,7 +37,6 @@ class Hands:
         found = check_code(code, seat.desk, self.capability)
         if refused := refused_action(found):
             observation, blocked = refused
-            seat.violations += 1
             seat.record(EventType.GUARDRAIL_BLOCKED, blocked)
             return TurnFinished(turn=number, observation=observation), ()
         self._bring_answers(code, turns)
@@ -49,7 +48,6 @@ class Hands:
         )
         self.loaded = result.status in ("ok", "error") and not result.kernel_restarted
         for blocked in forbidden(result):
-            seat.violations += 1
             seat.record(EventType.GUARDRAIL_BLOCKED, blocked)
         observation, kept = self._observed(result, number)
         if advice := advice_of(found):

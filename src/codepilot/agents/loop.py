@@ -20,7 +20,7 @@ from codepilot.agents.stuck import Deed, going_in_circles
 from codepilot.agents.surroundings import surroundings
 from codepilot.agents.transcript import ACCEPTED, FORMAT_ERROR, Turn, condensed_in, conversation, turns_of
 from codepilot.core.artifacts import ArtifactRef
-from codepilot.core.breaker import count_failed, tripped
+from codepilot.core.breaker import tripped
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.events import (
     EventType,
@@ -32,7 +32,7 @@ from codepilot.core.events import (
     TurnStarted,
 )
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
-from codepilot.core.spending import unaffordable
+from codepilot.core.spending import forbidden_too_often, no_turn_left, unaffordable
 from codepilot.models import Message, Model, Reply, Tool, fingerprint
 
 FORMAT_ERRORS = 3
@@ -82,11 +82,9 @@ class Conversation:
 
     def _hopeless(self) -> Failure | None:
         """Why further turns of this model will not lead anywhere; what ends the step whoever goes on is raised."""
-        if self.seat.violations >= self.seat.run.task.policy.violations:
-            last = self.turns[-1].observed if self.turns else ""
-            raise CodePilotError(
-                FailureKind.POLICY_VIOLATION, f"{self.seat.violations} forbidden actions, the last: {last}"
-            )
+        last = self.turns[-1].observed if self.turns else ""
+        if (ended := forbidden_too_often(self.seat.run, last)) is not None:
+            raise CodePilotError.of(ended)
         since = max((place + 1 for place, turn in enumerate(self.turns) if turn.switched_after), default=0)
         recent = self.turns[since:]
         tail = recent[-FORMAT_ERRORS:]
@@ -103,8 +101,7 @@ class Conversation:
 
     def _switched(self, hopeless: Failure) -> bool:
         """Let the other model go on, if there is one that has not had its turn."""
-        spent = self.seat.turns >= self.seat.run.task.budget.turns_per_step
-        if len(self.models) < 2 or spent or self.seat.switched:
+        if len(self.models) < 2 or no_turn_left(self.seat.run) is not None or self.seat.switched:
             return False
         bad = hopeless.kind is FailureKind.MODEL_BAD_REPLY
         reason = "its replies could not be used" if bad else hopeless.message.partition(": ")[2].rstrip(".")
@@ -115,7 +112,7 @@ class Conversation:
 
     def _given_up(self, hopeless: Failure) -> Contract:
         if self.role.unreadable is None:
-            raise CodePilotError(hopeless.kind, hopeless.message, hopeless.next_action, **hopeless.details)
+            raise CodePilotError.of(hopeless)
         return accepted(self.role, self.seat, self.role.unreadable(hopeless.message))
 
     def _messages(self, first: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -146,7 +143,6 @@ class Conversation:
             case Malformed(message):
                 finished = _observed(turn, FORMAT_ERROR, message)
             case OutOfArea(message, paths, rule):
-                self.seat.violations += 1
                 blocked = GuardrailBlocked(skill="workspace", rule=rule, attempt=", ".join(paths)[:500], paths=paths)
                 self.seat.record(EventType.GUARDRAIL_BLOCKED, blocked)
                 finished = _observed(turn, "violation", message)
@@ -161,7 +157,7 @@ class Conversation:
         if model.context_tokens is not None:
             require_room(model.name, estimate.tokens, model.context_tokens)
         if (spent := unaffordable(self.seat.run, estimate)) is not None:
-            raise CodePilotError(spent.kind, spent.message, spent.next_action, **spent.details)
+            raise CodePilotError.of(spent)
         asked = ModelAsked(model=model.name, estimate=estimate, context_tokens=model.context_tokens)
         self.seat.record(EventType.MODEL_ASKED, asked)
         reply = model.reply(
@@ -201,9 +197,8 @@ class Conversation:
     def _stop_if_broken(self, finished: TurnFinished) -> None:
         """What this turn's calls came to may be for the whole run to mend, or for nobody."""
         seat, step_id = self.seat, self.seat.run.step_id
-        seat.failed_calls = count_failed(seat.failed_calls, finished, step_id)
-        if (broken := tripped(seat.failed_calls, finished, step_id)) is not None:
-            raise CodePilotError(broken.kind, broken.message, broken.next_action, **broken.details)
+        if (broken := tripped(seat.run.failed_calls, finished, step_id)) is not None:
+            raise CodePilotError.of(broken)
         if self.role.state is not State.MAP_REPO:
             require_tools(seat.run.repo_map, finished)
 

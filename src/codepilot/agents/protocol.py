@@ -34,6 +34,9 @@ class Desk:
     """One step's working place."""
 
     run: Run
+    """The run as it was when this place was made."""
+    now: Callable[[], Run]
+    """The run as everything that was recorded since leaves it."""
     executor: Executor
     workspace: str
     project: Project

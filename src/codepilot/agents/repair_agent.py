@@ -26,6 +26,7 @@ from codepilot.core.events import (
     Usage,
 )
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.spending import tighter_clock
 from codepilot.core.task import Capability
 from codepilot.repair import Candidate, Progress, SearchRequest, SearchResult, search
 from codepilot.skills import PatchError, patch_tree
@@ -201,10 +202,7 @@ def _changed_lines(diff: str) -> tuple[str, ...]:
 
 def _out_of_time(desk: Desk, result: SearchResult) -> CodePilotError:
     """Whichever clock leaves less is spent: a search keeps a part of it back for what follows."""
-    run, budget = desk.run, desk.run.task.budget
-    of_run = budget.wall_sec * run.grants
-    by_run = of_run - run.spent.wall_us / 1e6 < budget.step_wall_sec
-    name, limit = ("wall_sec", of_run) if by_run else ("step_wall_sec", budget.step_wall_sec)
+    name, _, limit = tighter_clock(desk.run)
     used = limit - desk.seconds_left()
     message = (
         f"No repair found in the {result.seconds:.0f} s that the search had: {result.tried} candidates tried; "

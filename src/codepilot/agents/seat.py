@@ -1,4 +1,4 @@
-"""What all conversations of one step share: the run as its events leave it, and how many turns were taken."""
+"""What all conversations of one step share: the run as its events leave it, and who does the talking."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 
 from codepilot.agents.protocol import Desk
 from codepilot.core.artifacts import ArtifactRef
-from codepilot.core.breaker import FailedCall
 from codepilot.core.contract import Contract
-from codepilot.core.decide import over_budget
 from codepilot.core.events import (
     Event,
     EventDraft,
@@ -19,7 +17,8 @@ from codepilot.core.events import (
     TurnStarted,
 )
 from codepilot.core.failures import CodePilotError
-from codepilot.core.run import Run, evolve
+from codepilot.core.run import Run
+from codepilot.core.spending import no_turn_left
 
 
 @dataclass
@@ -27,10 +26,8 @@ class Seat:
     """An agent at its desk."""
 
     desk: Desk
-    run: Run = field(init=False)
     turns: int = field(init=False)
-    violations: int = field(init=False)
-    failed_calls: tuple[FailedCall, ...] = field(init=False)
+    """The number of the last turn."""
     asked: str = field(init=False)
     """The model that was asked last."""
     switched: bool = field(init=False)
@@ -42,14 +39,15 @@ class Seat:
 
     def __post_init__(self) -> None:
         started = [event.data for event in self.desk.history if isinstance(event.data, TurnStarted)]
-        self.run = self.desk.run
         self.turns = len(started)
-        self.violations = self.run.violations
-        self.failed_calls = self.run.failed_calls
         models = [event.data.model for event in self.desk.history if isinstance(event.data, ModelAsked)]
         self.asked = models[-1] if models else ""
         self.switched = any(isinstance(event.data, ModelSwitched) for event in self.desk.history)
         self.acted = any(turn.action.get("code") is not None for turn in started)
+
+    @property
+    def run(self) -> Run:
+        return self.desk.now()
 
     def record(self, kind: EventType, data: Contract, artifacts: tuple[ArtifactRef, ...] = ()) -> Event:
         """Append an event of this step."""
@@ -57,17 +55,14 @@ class Seat:
             type=kind, data=data, step_id=self.run.step_id, attempt=self.run.attempt, artifacts=artifacts
         )
         event = self.desk.record(draft)
-        self.run = evolve(self.run, event)
         self.asked = data.model if isinstance(data, ModelAsked) else self.asked
         self.switched = self.switched or isinstance(data, ModelSwitched)
         return event
 
     def require_turn(self) -> None:
         """All conversations and tools of a step share its turns."""
-        limit = self.run.task.budget.turns_per_step
-        if self.turns >= limit:
-            spent = over_budget("turns_per_step", self.turns, limit)
-            raise CodePilotError(spent.kind, spent.message, spent.next_action, **spent.details)
+        if (spent := no_turn_left(self.run)) is not None:
+            raise CodePilotError.of(spent)
 
     def start_turn(self, turn: TurnStarted) -> None:
         self.turns = turn.turn
@@ -76,7 +71,4 @@ class Seat:
     def finish_turn(self, turn: TurnFinished, artifacts: tuple[ArtifactRef, ...] = ()) -> TurnFinished:
         """The turn as it is on record: with the tree it left, and what the engine found wrong in that."""
         recorded = self.record(EventType.TURN_FINISHED, turn, artifacts).data
-        turn = recorded if isinstance(recorded, TurnFinished) else turn
-        found = turn.observation.get("violations")
-        self.violations += len(found) if isinstance(found, list) else 0
-        return turn
+        return recorded if isinstance(recorded, TurnFinished) else turn

@@ -58,7 +58,7 @@ class Walk:
         """A node that failed has ended the walk, also if nobody was left to say so."""
         for event in self.seat.desk.history:
             if isinstance(event.data, NodeChanged) and (failure := event.data.failure) is not None:
-                raise CodePilotError(failure.kind, failure.message, failure.next_action, **failure.details)
+                raise CodePilotError.of(failure)
 
     def _offers(self, done: NodeChanged) -> bool:
         role = self.roles.get(done.role)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from codepilot.core.artifacts import TestResult
@@ -31,6 +30,7 @@ from codepilot.core.events import (
 )
 from codepilot.core.failures import HANDLING, Failure, FailureKind, Origin
 from codepilot.core.run import Run, close_step
+from codepilot.core.spending import exhausted, forbidden_too_often, must_stop, no_iteration_left
 from codepilot.core.task import TaskKind, TaskSpec
 
 MAX_ATTEMPTS = 2
@@ -170,7 +170,7 @@ def decide_start(run: Run) -> Failed | Paused | None:
     if crashes >= CRASH_LIMIT:
         message = f"The worker died {crashes} times in {run.state} without recording anything new."
         return Failed(Failure(kind=FailureKind.CRASH_LOOP, message=message))
-    return Failed(spent) if (spent := exhausted(run)) is not None else None
+    return Failed(spent) if (spent := must_stop(run)) is not None else None
 
 
 def ask_cancel(run: Run) -> list[EventDraft]:
@@ -231,33 +231,6 @@ def _parked_until(run: Run, failure: Failure, now: int) -> int | None:
     return max(said, now + doubt_sec * 1_000_000)
 
 
-def exhausted(run: Run, now: int | None = None) -> Failure | None:
-    """The first budget of the run that is spent, if any. `now` also counts the step that is open."""
-    budget, spent = run.task.budget, run.spent
-    wall_us = spent.wall_us
-    if now is not None and run.step_open_since is not None:
-        wall_us += max(0, now - run.step_open_since)
-    limits: Iterable[tuple[str, float, float | None]] = (
-        ("wall_sec", wall_us / 1e6, budget.wall_sec * run.grants),
-        ("turns", spent.turns, None if budget.turns is None else budget.turns * run.grants),
-        ("tokens", spent.tokens, budget.tokens * run.grants),
-        ("cost_usd", spent.cost_usd, budget.cost_usd * run.grants),
-    )
-    for name, used, limit in limits:
-        if limit is not None and (used > limit or used == limit > 0):
-            return over_budget(name, used, limit)
-    return None
-
-
-def over_budget(name: str, used: float, limit: float) -> Failure:
-    """The failure that says which budget is spent."""
-    return Failure(
-        kind=FailureKind.BUDGET_EXCEEDED,
-        message=f"The run's budget {name}={limit:g} is spent ({used:g} used).",
-        details={"budget": name, "used": used, "limit": limit},
-    )
-
-
 def _no_context_left(failure: Failure) -> Failure:
     """A conversation that has grown too long is a spent budget: granted again, the step begins a new one."""
     details = {"budget": "context_tokens", **failure.details}
@@ -314,11 +287,7 @@ def _after_failure(run: Run, failure: Failure, now: int) -> list[EventDraft]:
         return _finish(run, State.ABORTED, spent)
     if (broken := tripped(run.failed_calls)) is not None:
         return _finish(run, State.FAILED, broken)
-    if (
-        kind is FailureKind.POLICY_VIOLATION
-        and run.violations < run.task.policy.violations
-        and run.state is not State.INIT
-    ):
+    if kind is FailureKind.POLICY_VIOLATION and forbidden_too_often(run) is None and run.state is not State.INIT:
         return _again(run, State.REFLECT, failure)
     if kind is FailureKind.TOOL_MISSING and run.state not in (State.INIT, State.MAP_REPO):
         return _again(run, State.MAP_REPO, failure)
@@ -352,14 +321,14 @@ def _enter(run: Run, state: State, reason: str) -> list[EventDraft]:
     if state is State.IMPLEMENT and run.state is State.REFLECT and _wants_new_plan(run):
         state, reason = State.PLAN, f"{run.red_cycles} red cycles in a row"
     spent = exhausted(run)
-    limit = run.task.budget.iterations * run.grants
-    if spent is None and state is State.IMPLEMENT and run.spent.iterations >= limit:
-        spent = over_budget("iterations", run.spent.iterations, limit)
+    if spent is None and state is State.IMPLEMENT:
+        spent = no_iteration_left(run)
     if spent is not None:
         return _finish(run, State.ABORTED, spent)
     queued = _queue(run, state, reason)
     upcoming = run.spent.iterations + 1
     if state is State.IMPLEMENT and run.task.kind is TaskKind.BUILD and upcoming == BUILD_WARNING_ITERATION:
+        limit = run.task.budget.iterations * run.grants
         warned = BudgetWarned(budget="iterations", used=upcoming, limit=limit)
         return [_draft(run, EventType.BUDGET_WARNED, warned), queued]
     return [queued]

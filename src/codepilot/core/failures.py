@@ -155,6 +155,13 @@ class CodePilotError(Exception):
             kind=kind, message=message, next_action=next_action, details={k: _plain(v) for k, v in details.items()}
         )
 
+    @staticmethod
+    def of(failure: Failure) -> CodePilotError:
+        """A failure that is known already, as an error."""
+        error = CodePilotError(failure.kind, failure.message)
+        error.failure = failure
+        return error
+
     @property
     def kind(self) -> FailureKind:
         return self.failure.kind

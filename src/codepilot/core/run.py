@@ -68,7 +68,7 @@ _NODE_STATUS = {
 
 
 class Spent(Contract):
-    """What a run has used. `wall_us` counts only time in which a step was open."""
+    """What a run has used. `wall_us` counts only time in which a step was open; `step_…` is what the last step used."""
 
     iterations: int = 0
     turns: int = 0
@@ -76,6 +76,7 @@ class Spent(Contract):
     tokens: int = 0
     cost_usd: float = 0.0
     wall_us: int = 0
+    step_wall_us: int = 0
 
 
 class Run(Contract):
@@ -162,7 +163,8 @@ def _changes(run: Run, event: Event) -> dict[str, object]:
         case ModelAsked(estimate=estimate):
             return {"spent": _charge(run.spent, _paid(estimate)), "asked": _paid(estimate)}
         case TurnStarted(usage=usage):
-            return {"spent": _charge(run.spent, usage, run.asked), "asked": None}
+            spent = _charge(run.spent, usage, run.asked)
+            return {"spent": spent.model_copy(update={"step_turns": spent.step_turns + 1}), "asked": None}
         case NodeChanged() if run.plan is not None:
             return {"plan": with_status(run.plan, data.node, _NODE_STATUS[event.type])}
         case TurnFinished(calls=calls) if calls:
@@ -244,7 +246,7 @@ def _on_control(run: Run, event: Event) -> dict[str, object]:
 
 
 def _on_queued(run: Run, event: Event, data: StepQueued) -> dict[str, object]:
-    spent = run.spent.model_copy(update={"step_turns": 0})
+    spent = run.spent.model_copy(update={"step_turns": 0, "step_wall_us": 0})
     if data.state is State.IMPLEMENT and event.attempt == 1 and not data.again:
         spent = spent.model_copy(update={"iterations": spent.iterations + 1})
     return {
@@ -281,7 +283,6 @@ def _charge(spent: Spent, usage: Usage, instead_of: Usage | None = None) -> Spen
     return spent.model_copy(
         update={
             "turns": spent.turns + usage.turns,
-            "step_turns": spent.step_turns + usage.turns,
             "tokens": spent.tokens + usage.tokens - before.tokens,
             "cost_usd": max(0.0, round(spent.cost_usd + usage.cost_usd - before.cost_usd, 9)),
         }
@@ -294,9 +295,9 @@ def _paid(estimate: Usage) -> Usage:
 
 
 def close_step(run: Run, until: int) -> dict[str, object]:
-    """Charge the open step's time. A step whose worker died is charged up to its last event."""
+    """Charge the open step's time to it and to the run. A step whose worker died is charged up to its last event."""
     if run.step_open_since is None:
         return {}
     wall = max(0, until - run.step_open_since)
-    spent = run.spent.model_copy(update={"wall_us": run.spent.wall_us + wall})
-    return {"spent": spent, "step_open_since": None}
+    charged = {"wall_us": run.spent.wall_us + wall, "step_wall_us": run.spent.step_wall_us + wall}
+    return {"spent": run.spent.model_copy(update=charged), "step_open_since": None}

@@ -1,10 +1,73 @@
-"""Whether a run can still pay for what it is about to ask. Pure."""
+"""What a run and its open step may still spend: every comparison with a budget is made here. Pure."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from codepilot.core.events import Usage
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.run import Run
+
+
+class Clock(NamedTuple):
+    """A budget of wall time, in seconds."""
+
+    name: str
+    used: float
+    limit: float
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.limit - self.used)
+
+
+def tighter_clock(run: Run, now: int | None = None) -> Clock:
+    """The run's wall clock or the step's, whichever leaves less. `now` also counts the time the step is open."""
+    return min(_run_clock(run, now), _step_clock(run, now), key=lambda clock: clock.limit - clock.used)
+
+
+def must_stop(run: Run, now: int | None = None) -> Failure | None:
+    """Why the step that is open may not go on: a budget of the run is spent, or the step's own time."""
+    if (spent := exhausted(run, now)) is not None:
+        return spent
+    clock = _step_clock(run, now)
+    return over_budget(*clock) if clock.used >= clock.limit else None
+
+
+def exhausted(run: Run, now: int | None = None) -> Failure | None:
+    """The first budget of the run that is spent, if any. `now` also counts the step that is open."""
+    budget, spent = run.task.budget, run.spent
+    limits: Iterable[tuple[str, float, float | None]] = (
+        _run_clock(run, now),
+        ("turns", spent.turns, None if budget.turns is None else budget.turns * run.grants),
+        ("tokens", spent.tokens, budget.tokens * run.grants),
+        ("cost_usd", spent.cost_usd, budget.cost_usd * run.grants),
+    )
+    for name, used, limit in limits:
+        if limit is not None and (used > limit or used == limit > 0):
+            return over_budget(name, used, limit)
+    return None
+
+
+def no_turn_left(run: Run) -> Failure | None:
+    """Why the step may not take another turn, if it may not; the one that it is taking is not meant."""
+    used, limit = run.spent.step_turns, run.task.budget.turns_per_step
+    return over_budget("turns_per_step", used, limit) if used >= limit else None
+
+
+def no_iteration_left(run: Run) -> Failure | None:
+    """Why the run may not enter IMPLEMENT again, if it may not."""
+    used, limit = run.spent.iterations, run.task.budget.iterations * run.grants
+    return over_budget("iterations", used, limit) if used >= limit else None
+
+
+def forbidden_too_often(run: Run, last: str = "") -> Failure | None:
+    """What is said of a run that did more than its policy forgives; `last` is how the latest was answered."""
+    if run.violations < run.task.policy.violations:
+        return None
+    message = f"{run.violations} forbidden actions, the last: {last}"
+    return Failure(kind=FailureKind.POLICY_VIOLATION, message=message)
 
 
 def unaffordable(run: Run, estimate: Usage) -> Failure | None:
@@ -22,3 +85,26 @@ def unaffordable(run: Run, estimate: Usage) -> Failure | None:
                 details={"budget": name, "used": used, "limit": limit, "estimate": more},
             )
     return None
+
+
+def over_budget(name: str, used: float, limit: float) -> Failure:
+    """The failure that says which budget is spent."""
+    return Failure(
+        kind=FailureKind.BUDGET_EXCEEDED,
+        message=f"The run's budget {name}={limit:g} is spent ({used:g} used).",
+        details={"budget": name, "used": used, "limit": limit},
+    )
+
+
+def _run_clock(run: Run, now: int | None) -> Clock:
+    used = (run.spent.wall_us + _open_us(run, now)) / 1e6
+    return Clock("wall_sec", used, run.task.budget.wall_sec * run.grants)
+
+
+def _step_clock(run: Run, now: int | None) -> Clock:
+    used = (run.spent.step_wall_us + _open_us(run, now)) / 1e6
+    return Clock("step_wall_sec", used, run.task.budget.step_wall_sec)
+
+
+def _open_us(run: Run, now: int | None) -> int:
+    return 0 if now is None or run.step_open_since is None else max(0, now - run.step_open_since)

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from codepilot.core.decide import exhausted, over_budget
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Run
+from codepilot.core.spending import must_stop, tighter_clock
 from codepilot.store import Claim, LostLease, Requests, Store
 from codepilot.telemetry import now_us
 
@@ -84,14 +84,11 @@ class Watch:
 
     def seconds_left(self) -> float:
         """What remains of the step's and the run's wall clock, whichever is less."""
-        budget = self.run.task.budget
-        open_sec = self._open_sec()
-        run_left = budget.wall_sec * self.run.grants - self.run.spent.wall_us / 1e6 - open_sec
-        return max(0.0, min(run_left, budget.step_wall_sec - open_sec))
+        return tighter_clock(self.run, now_us()).left
 
     def look(self, standing: Mapping[Claim, Requests] | None) -> None:
         """Learn from the clock, and from what the store says of its worker's steps if it says anything."""
-        self.spent = self.spent or self._over()
+        self.spent = self.spent or must_stop(self.run, now_us())
         if standing is None:
             return
         asked = standing.get(self.claim)
@@ -112,13 +109,6 @@ class Watch:
         """Wait for an interruption that is under way: what comes after the step is not meant by it."""
         if self._interrupting is not None:
             self._interrupting.join()
-
-    def _over(self) -> Failure | None:
-        limit, used = self.run.task.budget.step_wall_sec, self._open_sec()
-        return exhausted(self.run, now_us()) or (over_budget("step_wall_sec", used, limit) if used >= limit else None)
-
-    def _open_sec(self) -> float:
-        return (now_us() - (self.run.step_open_since or now_us())) / 1e6
 
 
 class Watcher:

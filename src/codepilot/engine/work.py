@@ -170,6 +170,7 @@ class Work:
 
         return Desk(
             run=self.run,
+            now=lambda: self.run,
             executor=site.executor,
             workspace=self.workspace,
             project=site.project,

@@ -85,7 +85,7 @@ class ReplayModel:
         recorded = self._exchanges[self._turn]
         if (failed := recorded.failure) is not None:
             self._turn = turn
-            raise CodePilotError(failed.kind, failed.message, failed.next_action, **failed.details)
+            raise CodePilotError.of(failed)
         difference = _difference(recorded.request, messages)
         if difference:
             raise _differs(turn, difference)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from codepilot.core.artifacts import TestResult, TestStatus, TestSummary
-from codepilot.core.failures import CodePilotError, Failure, FailureKind
+from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import Executor
 from codepilot.project import Project, SuiteRun, run_tests
 from codepilot.verify.verdict import (
@@ -127,7 +127,7 @@ def _confirm(bench: _Bench, named: Sequence[str], first: SuiteRun | None = None)
         return verdict, first
     if verdict.kind is FailureKind.TEST_NOT_FOUND:
         raise _not_found(bench, named)
-    raise _raised(verdict)
+    raise CodePilotError.of(verdict)
 
 
 def _first_failure(bench: _Bench, narrowed: bool) -> Baseline:
@@ -275,10 +275,6 @@ def _not_found(bench: _Bench, missing: Sequence[str]) -> CodePilotError:
     near = difflib.get_close_matches(name, known, n=CLOSE_MATCHES, cutoff=0.5)
     advice = f"Did you mean {' or '.join(near)}?" if near else ""
     return CodePilotError(FailureKind.TEST_NOT_FOUND, f"There is no test {name}.", advice, close_matches=near)
-
-
-def _raised(failure: Failure) -> CodePilotError:
-    return CodePilotError(failure.kind, failure.message, failure.next_action, **failure.details)
 
 
 # After the change -----------------------------------------------------------------------------------
