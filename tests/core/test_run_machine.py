@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_kit import OUTCOMES, Log, failed, red
 
+from codepilot.core.artifacts import TestResult, TestSummary
 from codepilot.core.decide import (
     CRASH_LIMIT,
     NEXT,
     Failed,
     Outcome,
     Paused,
+    Red,
+    Refused,
     Succeeded,
     decide,
     decide_cancel,
@@ -22,7 +27,9 @@ from codepilot.core.decide import (
 from codepilot.core.events import (
     TERMINAL,
     WAITING,
+    BaselineRecorded,
     BundleWritten,
+    DependencyDegraded,
     EventType,
     GuardrailBlocked,
     Requested,
@@ -30,13 +37,16 @@ from codepilot.core.events import (
     SnapshotTaken,
     State,
     StepQueued,
+    TestsJudged,
     TurnStarted,
     Usage,
 )
-from codepilot.core.failures import HANDLING, FailureKind, Origin
+from codepilot.core.failures import HANDLING, Failure, FailureKind, Origin
 from codepilot.core.run import replay
 from codepilot.core.spending import exhausted
 from codepilot.core.task import Budget, TaskKind
+
+BASELINE = BaselineRecorded(targets=("t",), signature="s", before=TestSummary(failed=("t",)), suite="full")
 
 
 @settings(max_examples=80)
@@ -158,11 +168,48 @@ def test_a_missing_tool_maps_the_repository_again() -> None:
     assert log.now.state is State.MAP_REPO
 
 
-def test_a_suite_that_takes_too_long_is_narrowed_once() -> None:
+def queued(log: Log) -> list[bool]:
+    return [event.data.narrowed for event in log.events if isinstance(event.data, StepQueued)]
+
+
+def said_too_slow(log: Log) -> list[str]:
+    return [event.data.failure.message for event in log.events if isinstance(event.data, DependencyDegraded)]
+
+
+def test_a_suite_that_takes_too_long_before_the_change_narrows_all_that_follows() -> None:
     log = Log(tests=("t",))
+    log.started()
+    log.record(EventType.BASELINE_RECORDED, BASELINE.model_copy(update={"suite": "partial", "cut_short": "Too long."}))
+    log.add(decide(log.now, Succeeded(), log.clock))
+    assert (log.now.state, log.now.narrowed) == (State.MAP_REPO, True)
+    log.reach(State.REVIEW)
+    log.ends(Refused(Failure(kind=FailureKind.REVIEW_REFUSED, message="no")))
+    log.reach(State.DONE)
+    assert queued(log) == [False] + [True] * (len(queued(log)) - 1)
+    assert said_too_slow(log) == ["Too long."], "it is said once"
+
+
+@pytest.mark.parametrize(
+    ("passed", "suite", "narrows"), [(True, "partial", True), (True, "full", False), (False, "partial", False)]
+)
+def test_a_suite_that_takes_too_long_with_the_change_narrows_unless_the_change_is_to_blame(
+    passed: bool, suite: Literal["partial", "full"], narrows: bool
+) -> None:
+    log = Log(tests=("t",))
+    log.started()
+    log.record(EventType.BASELINE_RECORDED, BASELINE)
     log.reach(State.TEST)
-    log.ends(failed(FailureKind.SUITE_TIMEOUT))
-    assert (log.now.state, log.now.narrowed) == (State.TEST, True)
+    result = TestResult(passed=passed, cmd=("t",), exit_code=0, suite=suite, signature="" if passed else "s")
+    log.record(EventType.TESTS_JUDGED, TestsJudged(result=result))
+    log.ends(Succeeded() if passed else Red(result))
+    assert log.now.narrowed is narrows
+    assert len(said_too_slow(log)) == (1 if narrows else 0)
+    log.ends(failed(FailureKind.EXECUTOR_LOST))
+    assert (log.now.attempt, log.now.narrowed) == (2, narrows), "a retry does not forget it"
+
+
+def test_a_suite_that_takes_too_long_and_shows_nothing_to_repair_ends_the_run() -> None:
+    log = Log()
     log.ends(failed(FailureKind.SUITE_TIMEOUT))
     assert log.now.state is State.FAILED
 

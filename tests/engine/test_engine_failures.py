@@ -8,11 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from engine_kit import DONE, MAP, PLAN, RIGHT, code, drive, replaced, result, states, until
+from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, code, drive, replaced, result, states, until
 
 from codepilot.agents import CodeActAgent
 from codepilot.core.breaker import SAME_CALL_LIMIT
-from codepilot.core.events import EventType, State
+from codepilot.core.events import DependencyDegraded, EventType, State, StepQueued
 from codepilot.core.failures import FailureKind
 from codepilot.engine import House, Worker, resume
 
@@ -88,7 +88,7 @@ def test_a_suite_that_takes_too_long_is_narrowed_to_what_can_be_run(house: House
         "import time, unittest\nclass SlowTest(unittest.TestCase):\n    def test_it(self):\n        time.sleep(100)\n"
     )
     (checkout / "test_zzz.py").write_text(slow, encoding="utf-8")
-    model = until(MAP, PLAN, RIGHT, DONE)
+    model = until(MAP, PLAN, RIGHT, DONE, APPROVE)
     named = "test_shapes.ShapesTest.test_area"
     run, events = drive(house, checkout, model, tests=(named,), budget={"command_sec": 4})
     assert run.baseline is not None
@@ -96,7 +96,17 @@ def test_a_suite_that_takes_too_long_is_narrowed_to_what_can_be_run(house: House
     assert run.test_result is not None
     assert run.test_result.passed
     assert run.test_result.summary.passed == 2, "the named test and the one that had ended by then"
-    assert State.REVIEW in states(events)
+    queued = [event.data.narrowed for event in events if isinstance(event.data, StepQueued)]
+    assert queued == [False] + [True] * (len(queued) - 1), "decided once, after the baseline"
+    (said,) = [event for event in events if isinstance(event.data, DependencyDegraded)]
+    assert said.data.failure.kind is FailureKind.SUITE_TIMEOUT  # type: ignore[attr-defined]
+    assert "4 s" in said.data.failure.message  # type: ignore[attr-defined]
+    assert states(events) == [
+        State.INIT, State.MAP_REPO, State.PLAN, State.IMPLEMENT, State.TEST, State.REVIEW, State.FINALIZE,
+    ]  # fmt: skip
+    assert (run.state, run.verdict) == (State.DONE, "plausible")
+    assert run.proof is not None
+    assert (run.test_result.suite, run.proof.suite) == ("partial", "partial")
 
 
 def test_a_tool_of_the_map_that_is_missing_has_the_repository_mapped_again(house: House, checkout: Path) -> None:

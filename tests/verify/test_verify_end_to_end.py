@@ -280,6 +280,15 @@ def test_a_test_that_hangs_is_repaired_and_the_suite_called_partial(make_lab: La
     assert mended.suite != "full"
 
 
+def test_a_suite_that_is_spared_is_not_run_and_never_called_whole(make_lab: LabMaker, known: Baseline) -> None:
+    lab = make_lab(BASE)
+    mended = lab.gate(known, {**BASE, "calc.py": MENDED}, narrowed=True)
+    assert (mended.passed, mended.suite) == (True, "partial")
+    assert mended.summary.passed == 1, "the named test alone"
+    still = lab.gate(known, {**BASE, "calc.py": MENDED}, narrowed=False)
+    assert (still.passed, still.suite) == (True, "full")
+
+
 HANGING = "import time\n\n\ndef test_hang():\n    while True:\n        time.sleep(1)\n"
 ENDLESS = {**BASE, "calc.py": MENDED, "tests/test_hang.py": HANGING}
 HANG = "tests/test_hang.py::test_hang"

@@ -14,6 +14,7 @@ from codepilot.core.contract import Contract
 from codepilot.core.events import (
     WAITING,
     BudgetWarned,
+    DependencyDegraded,
     EventDraft,
     EventType,
     Requested,
@@ -148,6 +149,8 @@ def _following(run: Run, outcome: Outcome, now: int) -> list[EventDraft]:
             return [paused, _draft(run, EventType.RUN_RESUMED, RunResumed())] if withdrawn else [paused]
         case Succeeded(note):
             done = _draft(run, EventType.STEP_SUCCEEDED, StepSucceeded(state=run.state, note=note))
+            if (too_slow := _suite_cut_short(run)) is not None:
+                return [_draft(run, EventType.DEPENDENCY_DEGRADED, too_slow), done, *_advance(_narrowed(run))]
             return [done, *_advance(run)]
         case Skipped(reason):
             skipped = _draft(run, EventType.STEP_SKIPPED, StepSkipped(state=run.state, reason=reason))
@@ -244,6 +247,26 @@ def _advance(run: Run) -> list[EventDraft]:
     return _enter(run, following, f"after {run.state}")
 
 
+def _suite_cut_short(run: Run) -> DependencyDegraded | None:
+    """What is said once, when the suite turns out to take too long: by itself, or with a change not to blame for it."""
+    if run.narrowed or run.baseline is None:
+        return None
+    said = run.baseline.cut_short if run.state is State.INIT else ""
+    seen = run.test_result
+    if run.state is State.TEST and run.baseline.suite == "full" and seen is not None and seen.passed:
+        said = "" if seen.suite == "full" else "The suite did not come to its end with the change."
+    if not said:
+        return None
+    advice = "Raise --budget command_sec=SECONDS to have the whole suite run."
+    failure = Failure(kind=FailureKind.SUITE_TIMEOUT, message=said, next_action=advice)
+    consequence = "from here on only the named tests are run, and those that had ended in time before"
+    return DependencyDegraded(dependency="suite", consequence=consequence, failure=failure)
+
+
+def _narrowed(run: Run) -> Run:
+    return run.model_copy(update={"narrowed": True})
+
+
 def _after_red(run: Run, result: TestResult) -> list[EventDraft]:
     failure = Failure(
         kind=FailureKind.COMPILE_ERROR if _uncompiled(result) else FailureKind.TESTS_FAILED,
@@ -291,9 +314,6 @@ def _after_failure(run: Run, failure: Failure, now: int) -> list[EventDraft]:
         return _again(run, State.REFLECT, failure)
     if kind is FailureKind.TOOL_MISSING and run.state not in (State.INIT, State.MAP_REPO):
         return _again(run, State.MAP_REPO, failure)
-    if kind is FailureKind.SUITE_TIMEOUT and not run.narrowed and (run.task.tests or run.baseline):
-        reason = "the suite took too long: only the named tests from here"
-        return [_queue(run, run.state, reason, narrowed=True, again=True)]
     if handling.origin is Origin.PERSON:
         until = _parked_until(run, failure, now)
         return [_draft(run, EventType.RUN_BLOCKED, RunBlocked(failure=failure, until=until))]
@@ -341,10 +361,8 @@ def _wants_new_plan(run: Run) -> bool:
     return repeated or run.task.kind is not TaskKind.BUILD
 
 
-def _queue(
-    run: Run, state: State, reason: str, attempt: int = 1, narrowed: bool = False, again: bool = False
-) -> EventDraft:
-    queued = StepQueued(state=state, reason=reason, narrowed=run.narrowed or narrowed, again=again)
+def _queue(run: Run, state: State, reason: str, attempt: int = 1, again: bool = False) -> EventDraft:
+    queued = StepQueued(state=state, reason=reason, narrowed=run.narrowed, again=again)
     step_id = run.step_id if attempt > 1 else f"s-{run.run_id.removeprefix('r-')}-{run.steps_queued + 1:04d}"
     return EventDraft.of(EventType.STEP_QUEUED, queued, step_id, attempt)
 

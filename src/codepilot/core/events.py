@@ -143,6 +143,8 @@ class BaselineRecorded(Contract):
     signature: str
     before: TestSummary
     suite: Literal["full", "partial", "none"]
+    cut_short: str = ""
+    """How a limit stopped the suite before its end, if one did."""
     report: ArtifactRef | None = None
 
 
@@ -150,6 +152,7 @@ class StepQueued(Contract):
     state: State
     reason: str = ""
     narrowed: bool = False
+    """Whether the suite is too slow to be run whole from here on: the named tests count, and what ended in time."""
     again: bool = False
     """Where the run had been already: nothing new is begun, so it is no further iteration."""
 

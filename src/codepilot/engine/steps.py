@@ -73,15 +73,14 @@ def initialise(work: Work) -> Outcome:
     clean = work.snapshot()
     taken = work.draft(EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot=clean.snapshot, tree=clean.tree))
     work.append([taken, *keep_snapshot(work, clean.snapshot)])
-    baseline = run_baseline(
-        site.executor, work.workspace, project, task.tests, task.budget.command_sec, narrowed=work.run.narrowed
-    )
+    baseline = run_baseline(site.executor, work.workspace, project, task.tests, task.budget.command_sec)
     report = keep_baseline(work.artifacts, project, baseline)
     recorded = BaselineRecorded(
         targets=baseline.targets,
         signature=baseline.signature,
         before=baseline.summary,
         suite=baseline.suite_kind,
+        cut_short=baseline.cut_short,
         report=report,
     )
     work.conclude(EventType.BASELINE_RECORDED, recorded, (report,))

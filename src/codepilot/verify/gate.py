@@ -17,6 +17,7 @@ from codepilot.executor import Executor
 from codepilot.project import Project, SuiteRun, run_tests
 from codepilot.verify.verdict import (
     CUT_SHORT,
+    LIMITED,
     PASSES_REQUIRED,
     Comparison,
     Failing,
@@ -52,6 +53,11 @@ class Baseline:
     summary: TestSummary
     suite_kind: SuiteKind
 
+    @property
+    def cut_short(self) -> str:
+        """How a limit stopped the suite before its end, if one did."""
+        return self.suite.message if self.suite.status in LIMITED else ""
+
 
 # Before the change ----------------------------------------------------------------------------------
 
@@ -64,10 +70,13 @@ def run_baseline(
     command_sec: float,
     narrowed: bool = False,
 ) -> Baseline:
-    """Find out what fails, twice, and what the suite says around it. Without targets, take the first failure."""
+    """Find out what fails, twice, and what the suite says around it. Without targets, take the first failure.
+
+    `narrowed` is for those who know the targets: no suite is run then.
+    """
     bench = _Bench(executor, workspace, project, command_sec)
     if not targets:
-        return _first_failure(bench, narrowed)
+        return _first_failure(bench)
     named = tuple(dict.fromkeys(_as_collected(target, project) for target in targets))
     if bench.starts_slowly and not narrowed:
         return _confirm_by_suite(bench, named)
@@ -130,9 +139,7 @@ def _confirm(bench: _Bench, named: Sequence[str], first: SuiteRun | None = None)
     raise CodePilotError.of(verdict)
 
 
-def _first_failure(bench: _Bench, narrowed: bool) -> Baseline:
-    if narrowed:
-        raise _too_slow(bench)
+def _first_failure(bench: _Bench) -> Baseline:
     suite = bench.suite()
     _require_start(suite, bench, ())
     if not suite.red:
@@ -292,15 +299,18 @@ def run_gate(
     """Run the named tests until they have passed often enough, then the suite, then every suspect on both trees.
 
     `base_workspace` makes a workspace of the base tree when reruns need one. Without it, suspects are rerun on the
-    patched tree alone.
+    patched tree alone. `narrowed` spares a suite that is known to be too slow: it is replaced by those of its tests
+    that had ended in time at the baseline, or, where all had, by the named ones alone.
     """
     bench = _Bench(executor, workspace, project, command_sec)
-    alone_only = narrowed or baseline.suite_kind == "none"
+    spared = narrowed and baseline.suite_kind == "full"
+    alone_only = spared or baseline.suite_kind == "none"
     by_suite = 1 if bench.starts_slowly and not alone_only else 0
     attempts = _attempts(bench, baseline.targets, PASSES_REQUIRED - by_suite)
     alone = Comparison()
     if alone_only or not all(passes(run, target) for run in attempts for target in baseline.targets):
-        return judge(baseline.suite, None, baseline.targets, attempts, alone)
+        judged = judge(baseline.suite, None, baseline.targets, attempts, alone)
+        return judged.model_copy(update={"suite": "partial"}) if spared and judged.passed else judged
     before, chosen = _comparable(baseline)
     after = bench.run(chosen)
     attempts += [after] * by_suite

@@ -65,7 +65,6 @@ def verify_bundle(
         command_sec=provenance.task.budget.command_sec,
         tree=provenance.patched_tree,
         confidence=provenance.confidence,
-        narrowed=provenance.suite == "none",
         measure=measure,
     )
     proof = proof.model_copy(update={"checks": (intact, rebuilt, fails, *proof.checks)})

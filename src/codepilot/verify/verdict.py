@@ -22,7 +22,8 @@ SLOWDOWN_BLAMED = 2.0
 """A suite that finished on the base and now takes this many times as long without an end is broken, not slow."""
 
 RED = (TestStatus.FAILED, TestStatus.ERROR)
-CUT_SHORT = ("timeout", "limit", "interrupted")
+LIMITED = ("timeout", "limit")
+CUT_SHORT = (*LIMITED, "interrupted")
 MAX_ERRORS = 20
 MAX_TRACEBACK = 4_000
 
@@ -112,7 +113,7 @@ def baseline_verdict(first: SuiteRun, second: SuiteRun, targets: Sequence[str]) 
 def _reached(run: SuiteRun, target: str) -> list[TestCase]:
     """How the tests that `target` names ended. One that a limit stopped in mid-run counts as an error."""
     ended = named_cases(run, target)
-    if run.status not in ("timeout", "limit"):
+    if run.status not in LIMITED:
         return ended
     unfinished = [test for test in run.collected if selects(target, test) and test not in run.cases]
     if unfinished or not ended:
@@ -193,7 +194,7 @@ def _lost(before: SuiteRun, after: SuiteRun) -> tuple[str, ...]:
 
 def _broke_off(before: SuiteRun, after: SuiteRun) -> tuple[str, ...]:
     """The test at which the suite stopped, when the change is to blame: on the base it reached its end with ease."""
-    if before.status != "finished" or after.status not in ("timeout", "limit"):
+    if before.status != "finished" or after.status not in LIMITED:
         return ()
     if after.status == "timeout" and before.duration_sec * SLOWDOWN_BLAMED > after.duration_sec:
         return ()
@@ -267,7 +268,7 @@ def judge(
     last = runs[-1]
     failing = tuple(dict.fromkeys((*unmet, *(t for t in targets if t in comparison.still_failing))))
     culprits = tuple(dict.fromkeys((*failing, *comparison.broken, *comparison.new_failures)))
-    unsound = after is not None and after.status not in ("finished", "timeout", "limit")
+    unsound = after is not None and after.status not in ("finished", *LIMITED)
     judged = bool(targets) or suite_kind(before, after) == "full"
     passed = judged and not culprits and not unsound
     cases = [_culprit(test, runs) for test in culprits]
