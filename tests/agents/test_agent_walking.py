@@ -12,6 +12,7 @@ import pytest
 from codepilot.agents import CodeActAgent
 from codepilot.agents.roles.discovery import all_parts
 from codepilot.core.artifacts import PatchCandidate
+from codepilot.core.breaker import SAME_CALL_LIMIT
 from codepilot.core.events import EventDraft, EventType, State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.plan import Plan, PlanNode
@@ -127,6 +128,34 @@ def test_a_node_that_failed_stays_failed_after_a_crash(place: Place) -> None:
         with pytest.raises(CodePilotError, match=r"Node look of the plan failed"):
             CodeActAgent(ScriptedModel([])).perform(State.IMPLEMENT, place.sit())
     assert len(place.of(EventType.NODE_FAILED)) == 1
+
+
+def test_a_halted_part_is_told_after_the_rest_also_by_another_life(place: Place) -> None:
+    """The worker dies between the node that was halted and the next one."""
+    lost = PlanNode(id="lost", title="look it up")
+    planned(place, lost, PlanNode(id="after", depends_on=("lost",)), IMPLEMENT)
+    look = "try:\n    read_file('absent.py')\nexcept Exception:\n    print({})"
+    looks = [act(look.format(number)) for number in range(SAME_CALL_LIMIT)]
+
+    def on_record(draft: EventDraft) -> None:
+        if draft.type is EventType.NODE_STARTED and draft.data.node == "fix":  # type: ignore[attr-defined]
+            raise Crash
+
+    place.on_record = on_record
+    with pytest.raises(Crash):
+        CodeActAgent(ScriptedModel(looks)).perform(State.IMPLEMENT, place.sit(turns_per_step=30))
+    place.on_record = lambda draft: None
+    with pytest.raises(CodePilotError, match=r"A part of the plan was halted at lost \(look it up\)") as caught:
+        CodeActAgent(ScriptedModel([act(FIX), FIXED])).perform(State.IMPLEMENT, place.sit())
+    assert caught.value.kind is FailureKind.REPEATED_FAILURE
+    assert caught.value.failure.details["blocked"] == ["after"]
+    assert [(kind, node) for kind, node, _ in walked(place)] == [
+        (EventType.NODE_STARTED, "lost"),
+        (EventType.NODE_FAILED, "lost"),
+        (EventType.NODE_STARTED, "fix"),
+        (EventType.NODE_SUCCEEDED, "fix"),
+    ]
+    assert place.passes()
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
-"""A call that fails in the same way again and again ends the run, with what was repeated."""
+"""A call that fails in the same way again and again halts its part of the plan, or the run, with what was repeated."""
 
 from __future__ import annotations
 
 from run_kit import Log, failed
 
-from codepilot.core.breaker import REMEMBERED, SAME_CALL_LIMIT, FailedCall, count_failed, tripped
-from codepilot.core.decide import Succeeded
-from codepilot.core.events import EventType, SkillCall, State, TurnFinished
-from codepilot.core.failures import FailureKind
+from codepilot.core.breaker import REMEMBERED, SAME_CALL_LIMIT, FailedCall, count_failed, halted, tripped
+from codepilot.core.decide import Failed, Succeeded, decide
+from codepilot.core.events import EventType, NodeChanged, PlanCreated, SkillCall, State, TurnFinished
+from codepilot.core.failures import Failure, FailureKind
+from codepilot.core.plan import NodeStatus, Plan, PlanNode, ready_nodes, waiting_for
 
 RAISED = SkillCall(skill="read_file", status="error", arguments='{"path": "nope.py"}', exit="FileNotFoundError")
 SAID_NO = SkillCall(skill="run_command", status="success", arguments='{"cmd": ["make"]}', exit="2")
@@ -102,3 +103,86 @@ def test_a_step_that_succeeded_all_the_same_goes_on() -> None:
         log.record(EventType.TURN_FINISHED, turn(RAISED))
     log.ends(Succeeded())
     assert log.now.state is State.TEST
+
+
+BRANCHES = (
+    PlanNode(id="b", depends_on=("a",)),
+    PlanNode(id="a", title="look it up"),
+    PlanNode(id="c", depends_on=("x", "b")),
+    PlanNode(id="x"),
+)
+
+
+def with_plan(*nodes: PlanNode) -> Log:
+    log = Log()
+    log.reach(State.PLAN)
+    log.record(EventType.PLAN_CREATED, PlanCreated(plan=Plan(nodes=nodes)))
+    log.reach(State.IMPLEMENT)
+    return log
+
+
+def halt(log: Log) -> Failure:
+    """Node a repeats a call too often, and x is walked without it."""
+    for _ in range(SAME_CALL_LIMIT):
+        log.record(EventType.TURN_FINISHED, turn(RAISED))
+    broken = tripped(log.now.failed_calls)
+    failed_node = NodeChanged(node="a", failure=broken, blocked=("b", "c"))
+    log.record(EventType.NODE_FAILED, failed_node)
+    log.record(EventType.NODE_SUCCEEDED, NodeChanged(node="x"))
+    assert log.now.plan is not None
+    told = halted(log.now.plan, [failed_node])
+    assert told is not None
+    return told
+
+
+def test_what_waits_for_a_halted_node_is_blocked_and_the_others_stay_ready() -> None:
+    log = with_plan(*BRANCHES)
+    log.record(EventType.NODE_FAILED, NodeChanged(node="a", blocked=("b", "c")))
+    assert log.now.plan is not None
+    statuses = {node.id: node.status for node in log.now.plan.nodes}
+    assert statuses == {
+        "a": NodeStatus.FAILED,
+        "b": NodeStatus.BLOCKED,
+        "c": NodeStatus.BLOCKED,
+        "x": NodeStatus.PENDING,
+    }
+    assert [node.id for node in ready_nodes(log.now.plan)] == ["x"]
+
+
+def test_what_waits_for_a_node_is_found_through_others() -> None:
+    plan = Plan(nodes=BRANCHES)
+    assert waiting_for(plan, "a") == ("b", "c")
+    assert waiting_for(plan, "x") == ("c",)
+    assert waiting_for(plan, "c") == ()
+
+
+def test_one_error_tells_of_all_that_was_halted() -> None:
+    told = halt(with_plan(*BRANCHES))
+    assert told.kind is FailureKind.REPEATED_FAILURE
+    for part in ("a (look it up): The same call failed 5 times", "nope.py", "Not begun without that: b, c."):
+        assert part in told.message
+    assert (told.details["halted"], told.details["blocked"]) == (["a"], ["b", "c"])
+    assert told.details["skill"] == "read_file"
+
+
+def test_a_part_of_a_plan_that_was_halted_is_thought_over_once() -> None:
+    log = with_plan(*BRANCHES)
+    log.ends(Failed(halt(log)))
+    assert log.now.state is State.REFLECT
+    log.ends(Succeeded())
+    assert (log.now.state, log.now.spent.iterations) == (State.IMPLEMENT, 2)
+    log.ends(failed(FailureKind.EXECUTOR_LOST))
+    assert (log.now.state, log.now.attempt) == (State.IMPLEMENT, 2), "what was thought over is not held against it"
+    told = halt(log)
+    log.ends(Failed(told))
+    assert (log.now.state, log.now.failure) == (State.FAILED, told)
+
+
+def test_a_plan_of_one_node_ends_with_it() -> None:
+    log = with_plan(PlanNode(id="a"))
+    for _ in range(SAME_CALL_LIMIT):
+        log.record(EventType.TURN_FINISHED, turn(RAISED))
+    broken = tripped(log.now.failed_calls)
+    assert broken is not None
+    log.add(decide(log.now, Failed(broken), log.clock))
+    assert (log.now.state, log.now.failure) == (State.FAILED, broken)

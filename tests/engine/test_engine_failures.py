@@ -12,8 +12,9 @@ from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, code, drive, replaced, r
 
 from codepilot.agents import CodeActAgent
 from codepilot.core.breaker import SAME_CALL_LIMIT
-from codepilot.core.events import DependencyDegraded, EventType, State, StepQueued
+from codepilot.core.events import DependencyDegraded, EventType, NodeChanged, State, StepQueued
 from codepilot.core.failures import FailureKind
+from codepilot.core.plan import NodeStatus
 from codepilot.engine import House, Worker, resume
 
 THOUGHT = result(root_cause="it does not multiply", fix_hypothesis="multiply")
@@ -150,6 +151,54 @@ def test_the_same_call_that_fails_in_step_after_step_ends_the_run(house: House, 
     assert "geometry.py" in run.failure.message
     assert run.spent.iterations == 3
     assert events[-1].type is EventType.RUN_FINISHED
+
+
+TWO_BRANCHES = result(
+    nodes=[
+        {"id": "look", "title": "look it up"},
+        {"id": "note", "title": "write it down", "depends_on": ["look"]},
+        {"id": "mend", "title": "mend area"},
+    ]
+)
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_a_call_that_only_fails_halts_its_part_of_the_plan_and_the_rest_is_walked(
+    house: House, checkout: Path, learned: bool
+) -> None:
+    look = "try:\n    read_file('geometry.py')\nexcept Exception as error:\n    print({number}, type(error))"
+    looks = [code(look.format(number=number)) for number in range(SAME_CALL_LIMIT)]
+    again = [DONE, DONE, RIGHT, DONE, APPROVE] if learned else [looks[0], RIGHT, DONE]
+    model = until(MAP, TWO_BRANCHES, *looks, RIGHT, DONE, THOUGHT, *again)
+    run, events = drive(house, checkout, model, budget={"turns_per_step": 30})
+
+    nodes = [(event.type, event.data) for event in events if isinstance(event.data, NodeChanged)]
+    first = [(kind, node.node) for kind, node in nodes][:4]
+    assert first == [
+        (EventType.NODE_STARTED, "look"),
+        (EventType.NODE_FAILED, "look"),
+        (EventType.NODE_STARTED, "mend"),
+        (EventType.NODE_SUCCEEDED, "mend"),
+    ]
+    assert nodes[1][1].blocked == ("note",)
+    told = run.failures[0]
+    assert told.kind is FailureKind.REPEATED_FAILURE
+    assert "halted at look (look it up): The same call failed 5 times" in told.message
+    assert "Not begun without that: note (write it down)." in told.message
+    assert states(events)[3:6] == [State.IMPLEMENT, State.REFLECT, State.IMPLEMENT]
+    assert "halted at look" in model.requests[2 + SAME_CALL_LIMIT + 2][1].content, "the reflector is told"
+    if learned:
+        assert run.state is State.DONE
+        return
+    assert run.failure is not None
+    assert (run.state, run.failure.kind) == (State.FAILED, FailureKind.REPEATED_FAILURE)
+    assert run.failure.details["halted"] == ["look"]
+    assert run.plan is not None
+    assert {node.id: node.status for node in run.plan.nodes} == {
+        "look": NodeStatus.FAILED,
+        "note": NodeStatus.BLOCKED,
+        "mend": NodeStatus.SUCCEEDED,
+    }
 
 
 @pytest.mark.parametrize("changing", [True, False])

@@ -20,7 +20,6 @@ from codepilot.agents.stuck import Deed, going_in_circles
 from codepilot.agents.surroundings import surroundings
 from codepilot.agents.transcript import ACCEPTED, FORMAT_ERROR, Turn, condensed_in, conversation, turns_of
 from codepilot.core.artifacts import ArtifactRef
-from codepilot.core.breaker import tripped
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.events import (
     EventType,
@@ -196,11 +195,9 @@ class Conversation:
 
     def _stop_if_broken(self, finished: TurnFinished) -> None:
         """What this turn's calls came to may be for the whole run to mend, or for nobody."""
-        seat, step_id = self.seat, self.seat.run.step_id
-        if (broken := tripped(seat.run.failed_calls, finished, step_id)) is not None:
-            raise CodePilotError.of(broken)
+        self.seat.require_progress(finished)
         if self.role.state is not State.MAP_REPO:
-            require_tools(seat.run.repo_map, finished)
+            require_tools(self.seat.run.repo_map, finished)
 
 
 def _observed(turn: Turn, status: str, message: str) -> TurnFinished:

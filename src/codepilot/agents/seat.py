@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from codepilot.agents.protocol import Desk
 from codepilot.core.artifacts import ArtifactRef
+from codepilot.core.breaker import tripped
 from codepilot.core.contract import Contract
 from codepilot.core.events import (
     Event,
@@ -63,6 +64,11 @@ class Seat:
         """All conversations and tools of a step share its turns."""
         if (spent := no_turn_left(self.run)) is not None:
             raise CodePilotError.of(spent)
+
+    def require_progress(self, finished: TurnFinished) -> None:
+        """A call of this turn that failed in the same way too often is not made once more here."""
+        if (broken := tripped(self.run.failed_calls, finished, self.run.step_id)) is not None:
+            raise CodePilotError.of(broken)
 
     def start_turn(self, turn: TurnStarted) -> None:
         self.turns = turn.turn

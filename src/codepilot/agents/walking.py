@@ -1,6 +1,7 @@
 """Walks a plan: node after node as their dependencies allow, each by a role or as one call of a tool.
 
-What is done is on record, so that a walk which was interrupted goes on with the node it was at.
+What is done is on record, so that a walk which was interrupted goes on with the node it was at. A node that only
+repeats what fails is halted with all that waits for it, and the others are walked before that is told.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from codepilot.agents.roles import Role, Sections
 from codepilot.agents.seat import Seat
 from codepilot.agents.transcript import Turn, bounded, turns_of
 from codepilot.core.artifacts import PatchCandidate
+from codepilot.core.breaker import halted, halts_a_part
 from codepilot.core.contract import Contract, JsonObject, canonical_json
 from codepilot.core.events import EventType, NodeChanged, TurnStarted, Usage
-from codepilot.core.failures import CodePilotError, FailureKind, Origin
-from codepilot.core.plan import NodeStatus, PlanNode, ready_nodes
+from codepilot.core.failures import CodePilotError, Failure, FailureKind, Origin
+from codepilot.core.plan import NodeStatus, PlanNode, ready_nodes, waiting_for
 
 MAX_NOTE = 2_000
 
@@ -35,30 +37,30 @@ class Walk:
     hands: Callable[[], Hands]
     """What carries out the tools."""
     done: list[NodeChanged] = field(init=False)
+    failed: list[NodeChanged] = field(init=False)
 
     def __post_init__(self) -> None:
-        history = self.seat.desk.history
-        self.done = [
-            event.data
-            for event in history
-            if event.type is EventType.NODE_SUCCEEDED and isinstance(event.data, NodeChanged)
-        ]
+        changed = [(event.type, event.data) for event in self.seat.desk.history if isinstance(event.data, NodeChanged)]
+        self.done = [data for kind, data in changed if kind is EventType.NODE_SUCCEEDED]
+        self.failed = [data for kind, data in changed if kind is EventType.NODE_FAILED]
 
     def candidate(self) -> PatchCandidate:
         """Work on every node, and tell of all that was done as one change."""
         self._fail_as_before()
         while (plan := self.seat.run.plan) is not None and (ready := ready_nodes(plan)):
             self._do(ready[0])
+        if plan is not None and (dead_end := halted(plan, self.failed)) is not None:
+            raise CodePilotError.of(dead_end)
         offered = [PatchCandidate.model_validate(node.result) for node in self.done if self._offers(node)]
         rationale = "\n".join(one.rationale for one in offered) or "\n".join(node.note for node in self.done)
         confidence = min((one.confidence for one in offered if one.confidence), default=0.0)
         return PatchCandidate(diff="", touched_files=(), rationale=rationale, confidence=confidence)
 
     def _fail_as_before(self) -> None:
-        """A node that failed has ended the walk, also if nobody was left to say so."""
-        for event in self.seat.desk.history:
-            if isinstance(event.data, NodeChanged) and (failure := event.data.failure) is not None:
-                raise CodePilotError.of(failure)
+        """A node that failed has ended the walk, also if nobody was left to say so; one that was halted has not."""
+        for failed in self.failed:
+            if failed.failure is not None and not halts_a_part(self.seat.run.plan, failed.failure):
+                raise CodePilotError.of(failed.failure)
 
     def _offers(self, done: NodeChanged) -> bool:
         role = self.roles.get(done.role)
@@ -73,11 +75,19 @@ class Walk:
             done = self._call(node, named) if role is None else self._by(role, node, named)
         except CodePilotError as error:
             if error.failure.handling.origin is Origin.WORK:
-                failed = named.model_copy(update={"failure": error.failure})
-                self.seat.record(EventType.NODE_FAILED, failed)
-            raise
-        self.seat.record(EventType.NODE_SUCCEEDED, done)
-        self.done.append(done)
+                self._fail(named, error.failure)
+            if not halts_a_part(self.seat.run.plan, error.failure):
+                raise
+        else:
+            self.seat.record(EventType.NODE_SUCCEEDED, done)
+            self.done.append(done)
+
+    def _fail(self, named: NodeChanged, failure: Failure) -> None:
+        plan = self.seat.run.plan
+        blocked = waiting_for(plan, named.node) if plan is not None else ()
+        failed = named.model_copy(update={"failure": failure, "blocked": blocked})
+        self.seat.record(EventType.NODE_FAILED, failed)
+        self.failed.append(failed)
 
     def _by(self, role: Role, node: PlanNode, named: NodeChanged) -> NodeChanged:
         made = self.talk(role, node.id, self._part(node))
@@ -119,4 +129,5 @@ class Walk:
         self.seat.start_turn(TurnStarted(turn=number, action=action, usage=Usage(turns=1)))
         finished, kept = hands.run(code, number, ())
         recorded = self.seat.finish_turn(finished, kept)
+        self.seat.require_progress(recorded)
         return recorded.observation, Turn(number, "", observation=recorded.observation).observed

@@ -1,12 +1,16 @@
-"""The circuit breaker: a call that fails again and again in the same way ends the run, in whichever steps it did."""
+"""The circuit breaker: a call that fails again and again in the same way, in whichever steps it did, leads nowhere.
+
+It halts the part of the plan that makes it, and that only; where there is no other part it ends the run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from codepilot.core.contract import Contract
-from codepilot.core.events import SkillCall, TurnFinished
+from codepilot.core.events import NodeChanged, SkillCall, TurnFinished
 from codepilot.core.failures import Failure, FailureKind
+from codepilot.core.plan import Plan
 
 SAME_CALL_LIMIT = 5
 REMEMBERED = 100
@@ -47,6 +51,27 @@ def tripped(
                 details={"skill": call.skill, "arguments": call.arguments, "exit": call.exit, "times": call.times},
             )
     return None
+
+
+def halts_a_part(plan: Plan | None, failure: Failure) -> bool:
+    """Whether what failed at a node leaves the others to be walked: only those that wait for it are given up."""
+    return failure.kind is FailureKind.REPEATED_FAILURE and plan is not None and len(plan.nodes) > 1
+
+
+def halted(plan: Plan, failed: Sequence[NodeChanged]) -> Failure | None:
+    """The one error that tells of every part of a plan that was halted, once all others are walked."""
+    causes = [(changed.node, changed.failure) for changed in failed if changed.failure is not None]
+    if not causes:
+        return None
+    titles = {node.id: f"{node.id} ({node.title})" if node.title else node.id for node in plan.nodes}
+    blocked = list(dict.fromkeys(node for changed in failed for node in changed.blocked))
+    told = " ".join(f"{titles[node]}: {failure.message}" for node, failure in causes)
+    waiting = f" Not begun without that: {', '.join(titles[node] for node in blocked)}." if blocked else ""
+    return Failure(
+        kind=FailureKind.REPEATED_FAILURE,
+        message=f"A part of the plan was halted at {told}{waiting}",
+        details={**causes[0][1].details, "halted": [node for node, _ in causes], "blocked": [*blocked]},
+    )
 
 
 def _failed_in(turn: TurnFinished, step_id: str | None) -> list[FailedCall]:

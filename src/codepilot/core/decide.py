@@ -9,7 +9,7 @@ import itertools
 from dataclasses import dataclass
 
 from codepilot.core.artifacts import TestResult
-from codepilot.core.breaker import tripped
+from codepilot.core.breaker import halts_a_part, tripped
 from codepilot.core.contract import Contract
 from codepilot.core.events import (
     WAITING,
@@ -308,7 +308,9 @@ def _after_failure(run: Run, failure: Failure, now: int) -> list[EventDraft]:
         return _finish(run, State.ABORTED, _no_context_left(failure))
     if (spent := exhausted(run)) is not None:
         return _finish(run, State.ABORTED, spent)
-    if (broken := tripped(run.failed_calls)) is not None:
+    if kind is FailureKind.REPEATED_FAILURE:
+        return _after_repetition(run, failure)
+    if (broken := tripped(run.failed_calls)) is not None and not _repeated_before(run):
         return _finish(run, State.FAILED, broken)
     if kind is FailureKind.POLICY_VIOLATION and forbidden_too_often(run) is None and run.state is not State.INIT:
         return _again(run, State.REFLECT, failure)
@@ -322,6 +324,17 @@ def _after_failure(run: Run, failure: Failure, now: int) -> list[EventDraft]:
     if handling.agent_fixable and run.state is State.IMPLEMENT:
         return _again(run, State.REFLECT, failure)
     return _finish(run, State.FAILED, failure)
+
+
+def _after_repetition(run: Run, failure: Failure) -> list[EventDraft]:
+    """A part of a plan that leads nowhere is thought over once; whatever else is only repeated ends the run."""
+    if run.state is State.IMPLEMENT and halts_a_part(run.plan, failure) and not _repeated_before(run):
+        return _enter(run, State.REFLECT, failure.message)
+    return _finish(run, State.FAILED, failure)
+
+
+def _repeated_before(run: Run) -> bool:
+    return any(past.kind is FailureKind.REPEATED_FAILURE for past in run.failures)
 
 
 def _again(run: Run, state: State, failure: Failure) -> list[EventDraft]:

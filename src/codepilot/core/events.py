@@ -209,6 +209,8 @@ class NodeChanged(Contract):
     note: str = ""
     result: JsonObject = {}
     failure: Failure | None = None
+    blocked: tuple[str, ...] = ()
+    """The nodes that are not walked because this one failed."""
 
 
 class ContextItemSelected(Contract):

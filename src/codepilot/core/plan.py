@@ -84,10 +84,20 @@ def walk_order(nodes: tuple[PlanNode, ...]) -> list[str]:
     return done
 
 
-def with_status(plan: Plan, node_id: str | None, status: NodeStatus) -> Plan:
-    """The plan with one node's status changed, or with every node's."""
-    nodes = (node.model_copy(update={"status": status}) if node_id in (None, node.id) else node for node in plan.nodes)
+def with_status(plan: Plan, status: NodeStatus, *ids: str) -> Plan:
+    """The plan with the status of these nodes changed, or with every node's."""
+    nodes = (node.model_copy(update={"status": status}) if not ids or node.id in ids else node for node in plan.nodes)
     return plan.model_copy(update={"nodes": tuple(nodes)})
+
+
+def waiting_for(plan: Plan, node_id: str) -> tuple[str, ...]:
+    """The nodes that cannot be walked without this one: what depends on it, also through others."""
+    found = {node_id}
+    by_id = {node.id: node for node in plan.nodes}
+    for each in walk_order(plan.nodes):
+        if found & set(by_id[each].depends_on):
+            found.add(each)
+    return tuple(node.id for node in plan.nodes if node.id in found and node.id != node_id)
 
 
 def ready_nodes(plan: Plan) -> tuple[PlanNode, ...]:

@@ -166,7 +166,8 @@ def _changes(run: Run, event: Event) -> dict[str, object]:
             spent = _charge(run.spent, usage, run.asked)
             return {"spent": spent.model_copy(update={"step_turns": spent.step_turns + 1}), "asked": None}
         case NodeChanged() if run.plan is not None:
-            return {"plan": with_status(run.plan, data.node, _NODE_STATUS[event.type])}
+            plan = with_status(run.plan, _NODE_STATUS[event.type], data.node)
+            return {"plan": with_status(plan, NodeStatus.BLOCKED, *data.blocked) if data.blocked else plan}
         case TurnFinished(calls=calls) if calls:
             return {"failed_calls": count_failed(run.failed_calls, data, event.step_id)}
         case BasePinned():
@@ -257,7 +258,7 @@ def _on_queued(run: Run, event: Event, data: StepQueued) -> dict[str, object]:
         "red_cycles": 0 if data.state is State.PLAN else run.red_cycles,
         "spent": spent,
         "narrowed": data.narrowed,
-        "plan": with_status(run.plan, None, NodeStatus.PENDING)
+        "plan": with_status(run.plan, NodeStatus.PENDING)
         if run.plan is not None and data.state is State.IMPLEMENT
         else run.plan,
     }

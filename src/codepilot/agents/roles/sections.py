@@ -46,7 +46,7 @@ def written(contract: Contract | None) -> str:
 def plan(desk: Desk) -> str:
     """The plan as it was made: how far it was walked is told elsewhere, so that it reads the same in every life."""
     made = desk.run.plan
-    return "" if made is None else written(with_status(made, None, NodeStatus.PENDING))
+    return "" if made is None else written(with_status(made, NodeStatus.PENDING))
 
 
 def last_result(desk: Desk) -> str:
