@@ -9,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from codepilot.cli.live import make_watcher
 from codepilot.cli.progress import Progress, advance
 from codepilot.cli.screens import failure, history_table, printable
 from codepilot.cli.text import plain, plain_lines
-from codepilot.core.events import Event, EventType, State, StepFailed, StepQueued
+from codepilot.core.events import BudgetWarned, Event, EventType, State, StepFailed, StepQueued
 from codepilot.core.failures import Failure, FailureKind
+from codepilot.core.run import Run
+from codepilot.core.task import Goal, TaskSpec
 from codepilot.store import RunRow
 
 EVIL = "test[\x1b]0;owned\x07\x1b[2J\x9b31m\u202e]"
@@ -38,6 +41,21 @@ def test_failures_steps_and_diffs_are_shown_harmless() -> None:
         assert "\x1b" not in text
         assert "\x9b" not in text
         assert "owned" in text
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_budget_that_is_nearly_spent_is_told(terminal: bool) -> None:
+    task = TaskSpec(task_id="t-1", goal=Goal(natural="x"), repo="/r")
+    screen = Console(file=io.StringIO(), force_terminal=terminal, width=120, color_system=None)
+    said = Event(
+        type=EventType.BUDGET_WARNED,
+        data=BudgetWarned(budget="iterations", used=12, limit=15),
+        event_id="e", seq=1, run_id="r", at=1,
+    )  # fmt: skip
+    with make_watcher(screen, Run(run_id="r", task=task), [], quiet=False) as watcher:
+        watcher.show(said)
+    assert isinstance(screen.file, io.StringIO)
+    assert "the budget is nearly spent: iterations 12 of 15" in screen.file.getvalue()
 
 
 @pytest.mark.parametrize("patch", [b"", b"\xff\xfe", b"diff --git a/x b/x\nindex 1..2\n+a\r\n"])

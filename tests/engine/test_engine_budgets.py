@@ -1,4 +1,4 @@
-"""Budgets of real runs: what a step used in one life is not given back to it in the next."""
+"""Budgets of real runs: what a step used in one life is not given back in the next, and who nears the end is warned."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from engine_kit import checkout, house
+from engine_kit import CODE, checkout, house
 
 from codepilot.agents import Desk
+from codepilot.agents.writing import write_file
 from codepilot.core.artifacts import PatchCandidate
-from codepilot.core.events import EventDraft, EventType, SearchProgressed, State
+from codepilot.core.decide import BUILD_WARNING_ITERATION
+from codepilot.core.events import BudgetWarned, EventDraft, EventType, SearchProgressed, State, StepQueued
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.task import Capability
+from codepilot.core.task import Capability, TaskKind, default_budget
 from codepilot.engine import House, Request, Worker, make_task, request_pause, resume, submit
 
 __all__ = ["checkout", "house"]
@@ -40,7 +42,6 @@ class TwoLives:
         seen = SearchProgressed(position=1, tried=1, plausible=0)
         desk.record(EventDraft(type=EventType.SEARCH_PROGRESSED, data=seen))
         self._stop()
-        time.sleep(WORKED_SEC)
         desk.checkpoint()
         raise AssertionError("the step was to stop at its safe point")
 
@@ -63,3 +64,51 @@ def test_the_time_of_a_step_is_one_budget_for_all_its_lives(house: House, checko
     assert 250 < before <= 300
     assert after <= before - WORKED_SEC, "what it had used is used"
     house.store.check(run.run_id)
+
+
+ERRORS = [
+    "ValueError",
+    "TypeError",
+    "KeyError",
+    "IndexError",
+    "OSError",
+    "NameError",
+    "LookupError",
+    "ArithmeticError",
+    "OverflowError",
+    "RuntimeError",
+    "BufferError",
+    "EOFError",
+]
+
+
+class AlwaysWrong:
+    """Each of its changes fails in a way of its own."""
+
+    name = "always wrong"
+    roles = frozenset({State.IMPLEMENT})
+    needs = Capability.WRITE_WITH_DIFF
+
+    def perform(self, role: State, desk: Desk) -> PatchCandidate:
+        if desk.run.spent.iterations > len(ERRORS):
+            raise CodePilotError(FailureKind.MODEL_REFUSED, "That was all.")
+        error = ERRORS[desk.run.spent.iterations - 1]
+        write_file(desk, "shapes.py", CODE.replace("return width + height", f"raise {error}", 1).encode())
+        return PatchCandidate(diff="", touched_files=("shapes.py",), rationale="another try")
+
+
+def test_new_code_is_warned_of_its_last_iterations(house: House, checkout: Path) -> None:
+    task = make_task(Request(repo=str(checkout), tests=("test_shapes.ShapesTest.test_area",)), {})
+    building = task.model_copy(update={"kind": TaskKind.BUILD, "budget": default_budget(TaskKind.BUILD)})
+    run = submit(house, building)
+    agent = AlwaysWrong()
+    ended = Worker(house, agent_for=lambda task: agent).drive(run.run_id)
+    events = house.store.events(run.run_id)
+    (warned,) = [event for event in events if isinstance(event.data, BudgetWarned)]
+    assert warned.data == BudgetWarned(budget="iterations", used=BUILD_WARNING_ITERATION, limit=15)
+    following = events[warned.seq].data
+    assert isinstance(following, StepQueued)
+    assert following.state is State.IMPLEMENT
+    entered = [event for event in events[: warned.seq] if isinstance(event.data, StepQueued)]
+    assert sum(event.data.state is State.IMPLEMENT for event in entered) == BUILD_WARNING_ITERATION - 1  # type: ignore[attr-defined]
+    assert ended.spent.iterations == len(ERRORS) + 1, "a warning ends nothing"

@@ -16,6 +16,7 @@ from codepilot.cli.progress import Progress, StepLine, advance
 from codepilot.cli.telling import describe
 from codepilot.cli.text import plain
 from codepilot.core.events import (
+    BudgetWarned,
     DependencyDegraded,
     Event,
     EventType,
@@ -102,7 +103,7 @@ class Lines:
 
 
 _STEP_ENDS = frozenset({EventType.STEP_SUCCEEDED, EventType.STEP_SKIPPED, EventType.STEP_FAILED})
-_TOLD = (TurnStarted, TurnFinished, ModelSwitched, DependencyDegraded)
+_TOLD = (TurnStarted, TurnFinished, ModelSwitched, DependencyDegraded, BudgetWarned)
 _WORDS = 500
 """How much of what a model says is kept to show its end."""
 
@@ -159,6 +160,8 @@ class Panel:
             table.add_row(Text("·", "dim"), Text(state, "dim"), "", "")
         footer = Text(self._budget(progress), "dim")
         rows: list[RenderableType] = [table, footer]
+        if progress.warning:
+            rows.append(Text(plain(progress.warning), "yellow"))
         if message:
             rows.append(Text(message, "dim"))
         return Group(*rows)

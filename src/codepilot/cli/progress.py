@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from codepilot.cli.telling import describe
 from codepilot.cli.text import plain
 from codepilot.core.events import (
+    BudgetWarned,
     Event,
     EventType,
     ModelAsked,
@@ -47,6 +48,8 @@ class Progress:
     asked: Usage | None = None
     """The estimate of a call whose reply is not there: what the next call finds here is spent."""
     sandbox: str = ""
+    warning: str = ""
+    """That a budget nears its end."""
     finished: RunFinished | None = None
 
     @property
@@ -80,6 +83,8 @@ def advance(progress: Progress, event: Event) -> Progress:
         case TurnStarted(usage=usage):
             doing = describe(event) or "working"
             return replace(_used(_note(progress, doing), usage), turns=progress.turns + 1, asked=None)
+        case BudgetWarned():
+            return replace(progress, warning=describe(event))
         case RunFinished():
             return replace(progress, finished=data)
         case _ if event.type is EventType.STEP_STARTED:

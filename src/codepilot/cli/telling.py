@@ -7,6 +7,7 @@ from codepilot.core.contract import JsonObject
 from codepilot.core.events import (
     BaselineRecorded,
     BasePinned,
+    BudgetWarned,
     ContextCondensed,
     DependencyDegraded,
     Event,
@@ -56,6 +57,8 @@ def describe(event: Event) -> str:
             return f"{held} of {len(review.policy_checks)} checks hold{refused}"
         case ProofRecorded(verdict=verdict, ok=ok):
             return f"proved on a clean copy: {verdict}" if ok else "the proof did not hold"
+        case BudgetWarned(budget=budget, used=used, limit=limit):
+            return f"the budget is nearly spent: {budget} {used:g} of {limit:g}"
         case _:
             return _thinking(event)
 
