@@ -251,16 +251,16 @@ def _suite_cut_short(run: Run) -> DependencyDegraded | None:
     """What is said once, when the suite turns out to take too long: by itself, or with a change not to blame for it."""
     if run.narrowed or run.baseline is None:
         return None
-    said = run.baseline.cut_short if run.state is State.INIT else ""
-    seen = run.test_result
-    if run.state is State.TEST and run.baseline.suite == "full" and seen is not None and seen.passed:
-        said = "" if seen.suite == "full" else "The suite did not come to its end with the change."
+    said, left = "", "the named tests are run"
+    if run.state is State.INIT:
+        said, left = run.baseline.cut_short, f"{left}, and those that had ended in time"
+    elif run.state is State.TEST and run.baseline.suite == "full" and run.test_result is not None:
+        cut = run.test_result.passed and run.test_result.suite != "full"
+        said = "The suite did not come to its end with the change." if cut else ""
     if not said:
         return None
-    advice = "Raise --budget command_sec=SECONDS to have the whole suite run."
-    failure = Failure(kind=FailureKind.SUITE_TIMEOUT, message=said, next_action=advice)
-    consequence = "from here on only the named tests are run, and those that had ended in time before"
-    return DependencyDegraded(dependency="suite", consequence=consequence, failure=failure)
+    failure = Failure(kind=FailureKind.SUITE_TIMEOUT, message=said)
+    return DependencyDegraded(dependency="suite", consequence=f"from here on only {left}", failure=failure)
 
 
 def _narrowed(run: Run) -> Run:
