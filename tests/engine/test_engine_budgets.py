@@ -16,7 +16,7 @@ from codepilot.core.decide import BUILD_WARNING_ITERATION
 from codepilot.core.events import BudgetWarned, EventDraft, EventType, SearchProgressed, State, StepQueued
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Capability, TaskKind, default_budget
-from codepilot.engine import House, Request, Worker, make_task, request_pause, resume, submit
+from codepilot.engine import House, Request, Worker, make_task, pause, resume, submit
 
 __all__ = ["checkout", "house"]
 
@@ -49,7 +49,7 @@ class TwoLives:
 @pytest.mark.parametrize("paused", [True, False])
 def test_the_time_of_a_step_is_one_budget_for_all_its_lives(house: House, checkout: Path, paused: bool) -> None:
     run = submit(house, make_task(Request(repo=str(checkout), budget={"step_wall_sec": 300, "wall_sec": 9000}), {}))
-    agent = TwoLives(lambda: request_pause(house, run.run_id) if paused else first.leave())
+    agent = TwoLives(lambda: pause(house, run.run_id) if paused else first.leave())
     first = Worker(house, agent_for=lambda task: agent)
     if paused:
         assert first.drive(run.run_id).state is State.PAUSED
