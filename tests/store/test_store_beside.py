@@ -124,9 +124,12 @@ def test_two_people_who_answer_at_once_are_not_both_heard(store: Store) -> None:
         ("UPDATE steps SET state = 'TEST'", "steps"),
         ("UPDATE steps SET fence = 0, status = 'SUCCEEDED'", "steps"),
         ("DELETE FROM steps", "steps"),
-        ("DELETE FROM views", "no view|no run"),
+        ("DELETE FROM views", "no view"),
         ("UPDATE views SET view = '{}'", ""),
-        ("UPDATE runs SET state = 'DONE', verdict = 'confirmed', goal = 'x'", "state"),
+        ("UPDATE views SET view = '5'", "view"),
+        ("UPDATE runs SET state = 'DONE', verdict = 'confirmed'", "state"),
+        ("UPDATE runs SET goal = 'x', repo = 'y', created_at = 1", "goal"),
+        ("UPDATE steps SET priority = 9", "priority"),
     ],
 )
 def test_a_lie_is_found_and_written_anew_from_the_log(place: str, store: Store, lie: str, told: str) -> None:
@@ -141,7 +144,7 @@ def test_a_lie_is_found_and_written_anew_from_the_log(place: str, store: Store, 
     raw_sql(place, f"{lie} WHERE run_id = '{run_id}'")
     problems = store.check_all()
     assert list(problems) == [run_id] and store.repair(problems) == {}
-    assert told.split("|")[0] in problems[run_id] or told.split("|")[-1] in problems[run_id]
+    assert told in problems[run_id]
     assert store.check_all() == {}
     assert store.load(run_id) == before
     assert {row.goal for row in store.history()} == {before.task.goal.natural}

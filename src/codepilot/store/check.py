@@ -1,138 +1,93 @@
-"""The proof that a run's stored views are what its log tells."""
+"""The proof that everything that is stored of a run is what its log tells."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Connection, Table, select, union
 
-from codepilot.core.contract import canonical_json
-from codepilot.core.events import Event
-from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.run import Run, evolve
-from codepilot.store.beside import NO_WORKSPACE, artifact_rows, fold_approvals, workspace_changes
-from codepilot.store.projection import VIEW_SHAPE, FoldedStep, fold_step, run_columns
-from codepilot.store.records import begun_by, no_run, read_event
-from codepilot.store.rows import OPEN, StepStatus
-from codepilot.store.schema import approvals, artifacts, runs, steps, views, workspaces
-from codepilot.store.statements import SELECT_SOME_EVENTS
+from codepilot.core.run import Run
+from codepilot.store.projection import VIEW_SHAPE, FoldedStep
+from codepilot.store.schema import approvals, artifacts, events, runs, steps, tasks, views, workspaces
+from codepilot.store.tale import StepKey, broken, read_task, stands, task_rows, tell, told
 
-_PAGE = 500
+OF_A_RUN = (runs, events, views, steps, workspaces, approvals, artifacts)
 
 
-@dataclass
-class Tale:
-    """Everything that the log tells of a run, event by event, without keeping the events."""
-
-    run: Run | None = None
-    view: Mapping[str, Any] | None = None
-    """The run as the event told it at which the stored view stands."""
-    steps: dict[tuple[str | None, int], FoldedStep] = field(default_factory=dict)
-    workspace: dict[str, str | None] = field(default_factory=lambda: dict(NO_WORKSPACE))
-    approvals: dict[str, dict[str, Any]] = field(default_factory=dict)
-    artifacts: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, event: Event, view_seq: int) -> None:
-        last = 0 if self.run is None else self.run.last_seq
-        if event.seq != last + 1:
-            raise broken(event.run_id, f"the log has a gap: event {last + 1} is missing (found {event.seq})")
-        self.run = begun_by(event) if self.run is None else evolve(self.run, event)
-        fold_step(self.steps, event)
-        self.workspace.update(workspace_changes([event]))
-        fold_approvals(self.approvals, event)
-        self.artifacts += artifact_rows([event])
-        if event.seq == view_seq:
-            self.view = _told(self.run)
-
-
-def tell(connection: Connection, run_id: str, view_seq: int = 0) -> tuple[Tale, Run]:
-    """The tale of a run's whole log, read in pages, and the run at its end."""
-    tale = Tale()
-    for event in read_log(connection, run_id):
-        tale.add(event, view_seq)
-    if tale.run is None:
-        raise no_run(run_id)
-    return tale, tale.run
-
-
-def read_log(connection: Connection, run_id: str) -> Iterator[Event]:
-    after = 0
-    while page := SELECT_SOME_EVENTS.rows(connection, {"in_run": run_id, "in_after": after, "in_limit": _PAGE}):
-        yield from map(read_event, page)
-        after = int(page[-1][1])
-
-
-def check_run(connection: Connection, run_id: str, current: Run) -> None:
-    """Raise INTERNAL with the difference unless log, view, rows and the run as loaded agree."""
+def check_run(connection: Connection, run_id: str, load: Callable[[], Run]) -> None:
+    """Raise INTERNAL with the difference unless the log, every row and the run as loaded agree."""
     stored = connection.execute(select(views).where(views.c.run_id == run_id)).one_or_none()
+    tale, run = tell(connection, run_id, stored.seq if stored else 0)
     if stored is None:
         raise broken(run_id, "it has no view")
-    tale, told = tell(connection, run_id, stored.seq)
-    if not 1 <= stored.seq <= told.last_seq:
-        raise broken(run_id, f"its view stands at event {stored.seq}, the log ends at {told.last_seq}")
+    if not 1 <= stored.seq <= run.last_seq:
+        raise broken(run_id, f"its view stands at event {stored.seq}, the log ends at {run.last_seq}")
     if stored.shape == VIEW_SHAPE:
-        _same(run_id, "stored view", json.loads(stored.view), tale.view or {})
-    _same(run_id, "run as loaded", _told(current), _told(told))
-    expected = run_columns(told)
-    _same(run_id, "row", {name: row[name] for row in _rows(connection, runs, run_id) for name in expected}, expected)
-    found = {(row["step_id"], row["attempt"]): _as_folded(row) for row in _rows(connection, steps, run_id)}
-    _same(run_id, "steps", _named(found), _named(tale.steps))
-    for row in _rows(connection, workspaces, run_id) or [{}]:
-        _same(run_id, "workspace", {name: row.get(name) for name in NO_WORKSPACE}, tale.workspace)
-    asked = {row["approval_id"]: row for row in _rows(connection, approvals, run_id)}
-    _same(run_id, "approvals", asked, tale.approvals)
-    _same(run_id, "artifacts", _counted(_rows(connection, artifacts, run_id)), _counted(tale.artifacts))
+        view = json.loads(stored.view)
+        _same(run_id, "its stored view", view if isinstance(view, dict) else {}, tale.view or {})
+    for table, expected in tale.rows(run).items():
+        found = connection.execute(select(table).where(table.c.run_id == run_id)).mappings().all()
+        _same_rows(run_id, table, found, expected)
+        if table is steps:
+            _check_standing(run_id, found, tale.steps)
+    _check_task(connection, run)
+    _same(run_id, "the run as loaded", told(load()), told(run))
 
 
 def some_runs(connection: Connection, after: str, limit: int) -> list[str]:
-    """Ids of runs in their order, for those who walk through all of them."""
-    every = select(runs.c.run_id).where(runs.c.run_id > after).order_by(runs.c.run_id)
-    return list(connection.scalars(every.limit(limit)))
+    """Ids of runs in their order, for those who walk through all of them: any that a row names."""
+    named = [
+        select(table.c.run_id).where(table.c.run_id > after).distinct().order_by(table.c.run_id).limit(limit).subquery()
+        for table in OF_A_RUN
+    ]
+    every = union(*(select(one.c.run_id) for one in named)).subquery()
+    return list(connection.scalars(select(every.c.run_id).order_by(every.c.run_id).limit(limit)))
 
 
-def _rows(connection: Connection, table: Table, run_id: str) -> list[dict[str, Any]]:
-    return [dict(row._mapping) for row in connection.execute(select(table).where(table.c.run_id == run_id))]
+def _check_standing(run_id: str, rows: Sequence[Mapping[Any, Any]], folded: Mapping[StepKey, FoldedStep]) -> None:
+    for row in rows:
+        step = folded[row["step_id"], row["attempt"]]
+        if not stands(row, step):
+            found = f"{row['status']} with {row['worker']}, fence {row['fence']}"
+            last = f"{step.status}, last with {step.worker}, fence {step.fence}"
+            raise broken(run_id, f"its steps differ from its log: {row['step_id']} is {found}, the log tells {last}")
 
 
-def _as_folded(row: Mapping[str, Any]) -> FoldedStep:
-    status = StepStatus(row["status"])
-    return FoldedStep(
-        state=row["state"],
-        status=StepStatus.PENDING if status in OPEN else status,
-        queued_seq=row["queued_seq"],
-        queued_at=row["queued_at"],
-        ended_at=row["ended_at"],
-    )
+def _check_task(connection: Connection, run: Run) -> None:
+    row = connection.execute(select(tasks).where(tasks.c.task_id == run.task.task_id)).mappings().one_or_none()
+    if row is None:
+        raise broken(run.run_id, f"there is no task {run.task.task_id}")
+    found, expected = read_task(row), None
+    for told_row in task_rows(connection, run):
+        if found == told_row:
+            return
+        expected = expected or told_row
+    _same(run.run_id, "the row of its task", found, expected or {})
 
 
-def _told(run: Run) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(canonical_json(run))
-    return told
+def _same_rows(
+    run_id: str, table: Table, found: Sequence[Mapping[Any, Any]], expected: Sequence[Mapping[str, Any]]
+) -> None:
+    """Whether there are those rows and no others, and each has in the expected columns what is expected there."""
+    there, wanted = ({_key(table, row): row for row in rows} for rows in (found, expected))
+    for key in sorted(there.keys() | wanted.keys()):
+        if key not in there:
+            raise broken(run_id, f"its {table.name} lack {key}, of which its log tells")
+        if key not in wanted:
+            raise broken(run_id, f"its {table.name} have {key}, of which its log tells nothing")
+        _same(run_id, f"{key} in its {table.name}", {name: there[key][name] for name in wanted[key]}, wanted[key])
 
 
-def _named(found: Mapping[tuple[str | None, int], FoldedStep]) -> dict[str, str]:
-    return {f"{step} attempt {attempt}": folded.told() for (step, attempt), folded in found.items()}
-
-
-def _counted(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    return {f"{row['type']} {row['sha256']} of event {row['seq']}": row["size_bytes"] for row in rows}
+def _key(table: Table, row: Mapping[Any, Any]) -> str:
+    """What the row is called within its run."""
+    return " ".join(str(row[one.name]) for one in table.primary_key if one.name != "run_id") or "the row"
 
 
 def _same(run_id: str, what: str, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     names = sorted(found.keys() | expected.keys())
     wrong = [name for name in names if found.get(name) != expected.get(name)]
     if wrong:
-        told = "; ".join(f"{name} is {found.get(name)!r}, the log tells {expected.get(name)!r}" for name in wrong[:5])
-        raise broken(run_id, f"its {what} differs from its log: {told}")
-
-
-def broken(run_id: str, why: str) -> CodePilotError:
-    return CodePilotError(
-        FailureKind.INTERNAL,
-        f"Run {run_id} is inconsistent: {why}.",
-        next_action="Keep a copy of the database; `codepilot fsck --repair` writes the views anew from the log.",
-        run_id=run_id,
-    )
+        said = "; ".join(f"{name} is {found.get(name)!r}, the log tells {expected.get(name)!r}" for name in wrong[:5])
+        raise broken(run_id, f"{what} differs from its log: {said}")

@@ -70,7 +70,7 @@ class Log:
         run = begin(added[0])
         for event in added[1:]:
             run = evolve(run, event)
-        INSERT_TASK.send(connection, _task_columns(run.task, run.created_at))
+        INSERT_TASK.send(connection, task_columns(run.task, run.created_at))
         INSERT_RUN.send(connection, {**birth_columns(run), **run_columns(run)})
         INSERT_VIEW.send(connection, {"run_id": run_id, **view_columns(run)})
         INSERT_WORKSPACE.send(connection, {"run_id": run_id})
@@ -249,7 +249,7 @@ def _project(
         expect_one(sent, event)
 
 
-def _task_columns(task: TaskSpec, now: int) -> dict[str, Any]:
+def task_columns(task: TaskSpec, now: int) -> dict[str, Any]:
     """A task may have several runs; it is recorded with the first."""
     return {
         "task_id": task.task_id,

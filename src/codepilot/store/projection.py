@@ -135,6 +135,8 @@ class FoldedStep:
     ended_at: int | None = None
     fence: int = 0
     """The highest that a start of it has named."""
+    worker: str | None = None
+    """Who started it last."""
 
     def columns(self) -> dict[str, Any]:
         """Those columns of its row that only the log decides."""
@@ -144,9 +146,6 @@ class FoldedStep:
             "queued_at": self.queued_at,
             "ended_at": self.ended_at,
         }
-
-    def told(self) -> str:
-        return f"{self.state} {self.status} queued by {self.queued_seq} at {self.queued_at}, over {self.ended_at}"
 
 
 def fold_step(steps: dict[tuple[str | None, int], FoldedStep], event: Event) -> None:
@@ -158,13 +157,16 @@ def fold_step(steps: dict[tuple[str | None, int], FoldedStep], event: Event) -> 
         for other, step in steps.items():
             if step.status is StepStatus.PENDING:
                 steps[other] = replace(step, status=StepStatus.CANCELLED, ended_at=event.at)
+    elif event.type is EventType.RUN_FORKED:
+        for other, step in steps.items():
+            steps[other] = replace(step, fence=0, worker=None)  # those starts were the other run's
     elif key in steps:
         if event.type in REOPENING:
             steps[key] = replace(steps[key], status=StepStatus.PENDING, ended_at=None)
         elif event.type in ENDINGS:
             steps[key] = replace(steps[key], status=ENDINGS[event.type], ended_at=event.at)
         elif isinstance(event.data, StepStarted):
-            steps[key] = replace(steps[key], fence=max(steps[key].fence, event.data.fence))
+            steps[key] = replace(steps[key], fence=max(steps[key].fence, event.data.fence), worker=event.data.worker)
 
 
 def _queued_columns(event: Event, data: StepQueued, heir: Claim | None) -> dict[str, Any]:

@@ -1,50 +1,76 @@
-"""Writes every view of a run anew from its log. Who works on its open step at the moment is all that is kept."""
+"""Writes every row of a run anew from its log. Who works on its open step at the moment is all that is kept."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from codepilot.core.run import Run
-from codepilot.store.check import Tale, tell
-from codepilot.store.projection import FoldedStep, birth_columns, run_columns, view_columns
-from codepilot.store.rows import OPEN, StepStatus
-from codepilot.store.schema import approvals, artifacts, runs, steps, views, workspaces
+from codepilot.store.check import OF_A_RUN
+from codepilot.store.projection import FoldedStep, view_columns
+from codepilot.store.rows import StepStatus
+from codepilot.store.schema import events, runs, steps, tasks, views
+from codepilot.store.tale import read_task, stands, task_rows, tell
 
 
-def rebuild_run(connection: Connection, run_id: str) -> None:
-    """Within a transaction that may run any statement."""
+def rebuild_run(connection: Connection, run_id: str) -> bool:
+    """Within a transaction that may run any statement. Whether there is such a run: rows that belong to none go."""
     connection.execute(select(runs.c.run_id).where(runs.c.run_id == run_id).with_for_update())
+    if not _has_any(connection, events, run_id) and not _has_any(connection, runs, run_id):
+        _clear(connection, run_id)
+        return False
     tale, run = tell(connection, run_id)
-    row = {**birth_columns(run), **run_columns(run)}
-    connection.execute(update(runs).where(runs.c.run_id == run_id).values(**row))
-    _rewrite_steps(connection, run, tale)
-    for table in (views, workspaces, approvals, artifacts):
-        connection.execute(delete(table).where(table.c.run_id == run_id))
-    connection.execute(insert(views).values(run_id=run_id, **view_columns(run)))
-    connection.execute(insert(workspaces).values(run_id=run_id, **tale.workspace))
-    if tale.approvals:
-        connection.execute(insert(approvals), list(tale.approvals.values()))
-    if tale.artifacts:
-        connection.execute(insert(artifacts), tale.artifacts)
+    rows = tale.rows(run)
+    (row,) = rows.pop(runs)
+    before = connection.execute(select(steps).where(steps.c.run_id == run_id)).mappings().all()
+    held = {(step["step_id"], step["attempt"]): step for step in before}
+    rows[steps] = [
+        {
+            **step,
+            **_standing(held.get((step["step_id"], step["attempt"])), tale.steps[step["step_id"], step["attempt"]]),
+        }
+        for step in rows[steps]
+    ]
+    rows[views] = [{"run_id": run_id, **view_columns(run)}]
+    _clear(connection, run_id)
+    _write_task(connection, run)
+    if not connection.execute(update(runs).where(runs.c.run_id == run_id).values(**row)).rowcount:
+        connection.execute(insert(runs).values(**row))
+    for table, wanted in rows.items():
+        if wanted:
+            connection.execute(insert(table), wanted)
+    return True
 
 
-def _rewrite_steps(connection: Connection, run: Run, tale: Tale) -> None:
-    found = connection.execute(select(steps).where(steps.c.run_id == run.run_id)).mappings()
-    before = {(row["step_id"], row["attempt"]): dict(row) for row in found}
-    connection.execute(delete(steps).where(steps.c.run_id == run.run_id))
-    for (step_id, attempt), folded in tale.steps.items():
-        held = _held_columns(before.get((step_id, attempt)), folded)
-        row = {"run_id": run.run_id, "step_id": step_id, "attempt": attempt, "priority": run.task.priority}
-        connection.execute(insert(steps).values(**row, **folded.columns(), **held))
+def _has_any(connection: Connection, table: Table, run_id: str) -> bool:
+    return connection.execute(select(table.c.run_id).where(table.c.run_id == run_id).limit(1)).first() is not None
 
 
-def _held_columns(before: dict[str, Any] | None, folded: FoldedStep) -> dict[str, Any]:
+def _clear(connection: Connection, run_id: str) -> None:
+    for table in OF_A_RUN:
+        if table not in (runs, events):
+            connection.execute(delete(table).where(table.c.run_id == run_id))
+
+
+def _write_task(connection: Connection, run: Run) -> None:
+    """As the oldest of its runs tells it, unless it is what any of them tells."""
+    this = tasks.c.task_id == run.task.task_id
+    found = connection.execute(select(tasks).where(this)).mappings().one_or_none()
+    told = list(task_rows(connection, run))
+    oldest = min(told, key=lambda one: int(one["created_at"]))
+    if found is None:
+        connection.execute(insert(tasks).values(**oldest))
+    elif read_task(found) not in told:
+        connection.execute(update(tasks).where(this).values(**oldest))
+
+
+def _standing(before: Mapping[Any, Any] | None, folded: FoldedStep) -> dict[str, Any]:
     """A claim that holds is kept; any other cannot come back, for the fence is higher than all that were given."""
-    if before is not None and (folded.status is not StepStatus.PENDING or StepStatus(before["status"]) in OPEN):
-        status = before["status"] if folded.status is StepStatus.PENDING else folded.status.value
-        kept = {name: before[name] for name in ("fence", "worker", "claimed_at")}
-        return {"status": status, **kept}
-    fence = max(folded.fence, 0 if before is None else int(before["fence"]))
-    return {"status": folded.status.value, "fence": fence + 1, "worker": None, "claimed_at": None}
+    if before is not None and stands(before, folded):
+        return {name: before[name] for name in ("status", "fence", "worker", "claimed_at")}
+    given = before["fence"] if before is not None and isinstance(before["fence"], int) else 0
+    fence = max(folded.fence, given) + 1
+    worker = None if folded.status is StepStatus.PENDING else folded.worker
+    return {"status": folded.status.value, "fence": fence, "worker": worker, "claimed_at": None}

@@ -13,7 +13,7 @@ from codepilot.core.events import TERMINAL, Event, EventDraft
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
 from codepilot.store.bell import Bell
-from codepilot.store.check import broken, check_run, read_log, some_runs
+from codepilot.store.check import check_run, some_runs
 from codepilot.store.database import Database
 from codepilot.store.faults import is_conflict
 from codepilot.store.locks import LOCK_SEC, Locks
@@ -25,6 +25,7 @@ from codepilot.store.records import no_run, read_event, read_run_row, read_step_
 from codepilot.store.rows import ApprovalRow, Claim, Lock, RunRow, Start, StepRow, WorkspaceRow
 from codepilot.store.schema import approvals, artifacts, events, runs, steps, workspaces
 from codepilot.store.statements import SELECT_DUE, SELECT_EVENTS, SELECT_SOME_EVENTS
+from codepilot.store.tale import broken, read_log
 from codepilot.store.tries import Tried, twice
 from codepilot.telemetry import Figures, figures, now_us
 
@@ -258,10 +259,14 @@ class Store:
     # proving ----------------------------------------------------------------------------------------
 
     def check(self, run_id: str) -> None:
-        """Prove that the log is gapless and that every stored view is what the log tells, or raise INTERNAL."""
+        """Prove that the log is gapless and that every stored row is what the log tells, or raise INTERNAL."""
+
+        def prove(connection: Connection) -> None:
+            check_run(connection, run_id, lambda: self._log.current(connection, run_id))
+
         try:
-            self._read(lambda connection: check_run(connection, run_id, self._log.current(connection, run_id)))
-        except ValueError as error:
+            self._read(prove)
+        except (ValueError, TypeError) as error:  # a database file keeps anything anywhere
             raise broken(run_id, str(error)) from error
 
     def check_all(self) -> dict[str, str]:
@@ -269,22 +274,22 @@ class Store:
         return self._problems(self._every_run(), self.check)
 
     def repair(self, run_ids: Iterable[str]) -> dict[str, str]:
-        """Write the views of these runs anew; what is wrong with those that stay wrong: their log is damaged."""
+        """Write the rows of these runs anew; what is wrong with those that stay wrong: their log is damaged."""
 
         def anew(run_id: str) -> None:
-            self.rebuild(run_id)
-            self.check(run_id)
+            if self.rebuild(run_id):
+                self.check(run_id)
 
         return self._problems(run_ids, anew)
 
-    def rebuild(self, run_id: str) -> None:
-        """Write every view of the run anew from its log."""
+    def rebuild(self, run_id: str) -> bool:
+        """Write every row of the run anew from its log; whether there is such a run."""
 
-        def write(_: Tried) -> None:
+        def write(_: Tried) -> bool:
             with self._database.overhaul() as connection:
-                rebuild_run(connection, run_id)
+                return rebuild_run(connection, run_id)
 
-        twice(self._database, write)
+        return twice(self._database, write)
 
     def _problems(self, run_ids: Iterable[str], look: Callable[[str], None]) -> dict[str, str]:
         problems: dict[str, str] = {}

@@ -1,0 +1,216 @@
+"""Every column of every table, changed alone: fsck notices it and writes it anew, or here is said why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from raw_sql import on_postgres, raw_sql
+from sample_runs import draft, new_run, succeed, take, task, turn
+from sqlalchemy import Boolean, Column, Table, Text, create_engine, select, update
+from sqlalchemy.pool import NullPool
+
+from codepilot.core.artifacts import ArtifactRef, ArtifactType
+from codepilot.core.contract import canonical_json
+from codepilot.core.decide import Paused, decide, decide_cancel, decide_resume, start
+from codepilot.core.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    BasePinned,
+    EventType,
+    SnapshotTaken,
+    WorkspaceCreated,
+)
+from codepilot.core.fork import fork, taken_over
+from codepilot.store import Store, new_id
+from codepilot.store.schema import metadata, runs, steps, tasks
+
+NO_LOG_TELLS = {
+    "meta": "the schema's version, not a run's",
+    "events": "the log itself: triggers keep it from changes",
+    "leases": "who lives at this moment",
+    "locks": "who holds what at this moment",
+    "steps.claimed_at": "when its worker took it, by that worker's clock",
+    "views.shape": "a view in another shape is another version's, and nobody reads it",
+}
+
+
+def told_columns() -> Iterator[Column[Any]]:
+    for table in metadata.sorted_tables:
+        for column in table.columns:
+            if not {table.name, f"{table.name}.{column.name}"} & NO_LOG_TELLS.keys():
+                yield column
+
+
+def lies(column: Column[Any], truth: Any) -> list[Any]:
+    """Other values that the column can hold."""
+    if isinstance(column.type, Boolean):
+        return [not truth]
+    wrong: list[Any] = ["another"] if isinstance(column.type, Text) else [1 if truth is None else truth - 1]
+    if column.name == "status":
+        wrong += [status for status in ("RUNNING", "SUCCEEDED") if status != truth]
+    return [*wrong, None] if column.nullable and truth is not None else wrong
+
+
+class Shell:
+    """A person with a database shell who minds no foreign key."""
+
+    def __init__(self, place: str) -> None:
+        self._engine = create_engine(place, poolclass=NullPool)
+        self._careless = "SET LOCAL session_replication_role = replica" if on_postgres(place) else "SELECT 1"
+
+    def rows(self, table: Table, key: str) -> list[dict[str, Any]]:
+        of = table.c.task_id if table is tasks else table.c.run_id
+        with self._engine.connect() as connection:
+            found = connection.execute(select(table).where(of == key).order_by(*table.primary_key))
+            return [dict(row._mapping) for row in found]
+
+    def change(self, table: Table, row: dict[str, Any], **values: Any) -> None:
+        this = [key == row[key.name] for key in table.primary_key]
+        with self._engine.begin() as connection:
+            connection.exec_driver_sql(self._careless)
+            assert connection.execute(update(table).where(*this).values(values)).rowcount == 1
+
+
+def furnish(store: Store, run_id: str) -> None:
+    """A row in every table, and its first step at work."""
+    claim = take(store, "w-one", run_id)
+    pinned = BasePinned(repo_id="x", commit="c" * 40, commit_tree="t" * 40, tree="t" * 40)
+    ref = ArtifactRef(type=ArtifactType.LOG, sha256="ab" * 32, size_bytes=5)
+    asked = [
+        ApprovalRequested(approval_id=name, operation="network", details="pypi.org", risk="low") for name in ("a", "b")
+    ]
+    store.append(
+        claim,
+        [
+            draft(claim, EventType.BASE_PINNED, pinned),
+            draft(claim, EventType.WORKSPACE_CREATED, WorkspaceCreated(workspace="w-1", path="/x")),
+            draft(claim, EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot="s-1", tree="t" * 40)),
+            *(draft(claim, EventType.APPROVAL_REQUESTED, one) for one in asked),
+            draft(claim, EventType.APPROVAL_DECIDED, ApprovalDecided(approval_id="a", decision="once", by="someone")),
+            *(one.model_copy(update={"artifacts": (ref,)}) for one in turn(claim, 1)),
+        ],
+    )
+
+
+def running(store: Store) -> str:
+    run_id = new_run(store)
+    furnish(store, run_id)
+    return run_id
+
+
+def fresh(store: Store) -> str:
+    return new_run(store)
+
+
+def given_back(store: Store) -> str:
+    run_id = running(store)
+    store.release_worker("w-one")
+    assert store.reclaim(run_id, wait=True)
+    return run_id
+
+
+def reopened(store: Store) -> str:
+    run_id = running(store)
+    (claim,) = store.queue.standing("w-one")
+    store.commit(claim, lambda run: decide(run, Paused("asked"), now=run.updated_at))
+    store.control(run_id, decide_resume)
+    return run_id
+
+
+def ended(store: Store) -> str:
+    run_id = running(store)
+    (claim,) = store.queue.standing("w-one")
+    store.commit(claim, succeed)
+    take(store, "w-one", run_id)
+    store.control(run_id, decide_cancel)
+    return run_id
+
+
+def forked(store: Store) -> str:
+    return forked_from(store, running(store))
+
+
+def forked_from(store: Store, old: str) -> str:
+    new = new_id("r")
+    events = store.events(old)
+    store.create_run(new, fork(taken_over(events, len(events)), new))
+    return new
+
+
+WHO_HAS_IT = ("status", "fence", "worker", "claimed_at")
+"""What becomes of a step that somebody had: nobody has it any more."""
+
+
+@pytest.mark.parametrize("made", [running, fresh, given_back, reopened, ended, forked])
+def test_a_column_that_lies_is_found_and_written_anew(place: str, store: Store, made: Callable[[Store], str]) -> None:
+    new_run(store)
+    run_id = made(store)
+    run = store.load(run_id)
+    shell = Shell(place)
+    tried = set()
+    assert store.check_all() == {}
+    for column in told_columns():
+        key = run.task.task_id if column.table is tasks else run_id
+        truths = [row[column.name] for row in shell.rows(column.table, key)[:1]]
+        for lie in [lie for truth in truths for lie in lies(column, truth)]:
+            said = f"{column} = {lie!r}"
+            before = shell.rows(column.table, key)
+            shell.change(column.table, before[0], **{column.name: lie})
+            found = store.check_all()
+            assert run_id in found, f"{said} instead of {before[0][column.name]!r} was believed"
+            left = store.repair(found)
+            if column is runs.c.run_id:
+                assert "its log is empty" in left.pop("another"), "a run whose log is gone is not forgotten"
+                raw_sql(place, "DELETE FROM runs WHERE run_id = 'another'")
+            assert left == store.check_all() == {}, said
+            assert store.load(run_id) == run, said
+            assert plain(shell.rows(column.table, key)) == plain(before), said
+            if column.table is steps:
+                shell.change(steps, before[0], **{name: before[0][name] for name in WHO_HAS_IT})
+            tried.add(str(column))
+    if made is running:
+        assert tried == set(map(str, told_columns()))
+
+
+def plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name not in WHO_HAS_IT} for row in rows]
+
+
+def test_a_task_of_several_runs_is_what_one_of_them_tells(place: str, store: Store) -> None:
+    """Nobody knows which came first: they may have begun at the same time, or by different clocks."""
+    asked, shell = task(), Shell(place)
+    ids = [new_id("r") for _ in range(2)]
+    for number, run_id in enumerate(ids):
+        same = asked.model_copy(update={"priority": number})
+        store.create_run(run_id, start(same, run_id))
+    ids.append(forked_from(store, ids[1]))
+    assert store.check_all() == {}
+    first, second = (store.load(run_id) for run_id in ids[:2])
+    (row,) = shell.rows(tasks, asked.task_id)
+    assert (row["created_at"], row["spec"]) == (first.created_at, canonical_json(first.task))
+    shell.change(tasks, row, created_at=second.created_at, spec=canonical_json(second.task))
+    assert store.check_all() == {}, "the other one may have been quicker"
+    shell.change(tasks, row, spec=canonical_json(first.task))
+    assert store.check_all().keys() == set(ids), "half of the one and half of the other is a lie"
+    assert store.repair(ids) == store.check_all() == {}
+    assert shell.rows(tasks, asked.task_id) == [row], "written as the oldest of them tells it"
+
+
+def test_a_run_whose_row_is_gone_is_found_by_its_log(place: str, store: Store) -> None:
+    if on_postgres(place):
+        pytest.skip("nobody can remove the row there as long as the log is")
+    run_id = running(store)
+    before = store.load(run_id)
+    raw_sql(place, "DELETE FROM runs", "DELETE FROM tasks", "DELETE FROM views")
+    assert store.repair(store.check_all()) == store.check_all() == {}
+    assert store.load(run_id) == before
+
+
+@pytest.mark.parametrize("table", ["workspaces", "views", "steps"])
+def test_a_row_that_is_missing_is_missed_although_it_said_nothing(place: str, store: Store, table: str) -> None:
+    run_id = fresh(store)
+    raw_sql(place, f"DELETE FROM {table}")
+    assert run_id in store.check_all()
+    assert store.repair([run_id]) == store.check_all() == {}
