@@ -2,40 +2,45 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from sqlalchemy import create_engine
-from typer.testing import CliRunner
+from typer.main import get_command
 
 from benchmarks.arena import POSTGRES, SQLITE, Arena
 from benchmarks.figures import Goal, Table, Times, shown
+from benchmarks.past import past
 from benchmarks.sizes import EngineSize
 from codepilot.cli.app import app
-from codepilot.core.decide import start
+from codepilot.core.artifacts import ArtifactType
 from codepilot.core.task import Goal as Wish
 from codepilot.core.task import TaskSpec
-from codepilot.store import Store, new_id
+from codepilot.store import Home, Store, new_id, open_artifacts
 
 COMMANDS = ("history", "show", "logs")
 BELOW_MS = 100.0
 ASKED_RUNS = 5
+_SAID = {"history": "Mend number", "show": "what went wrong"}
+_DIFF = b"--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-broken\n+whole\n" * 20
 _TEXT = (
     "`{runs}` runs and `{events}` events in one store. *Asked*: milliseconds of the command's own work in a process"
-    " that is up, median and 95th percentile; `logs` prints a run's `{each}` events. *Whole*: the command as a shell"
-    " starts it, Python and its imports included."
+    " that is up, median and 95th percentile; `show` tells of a run's iterations, `logs` prints its `{each}` events."
+    " *Whole*: the command as a shell starts it, Python and its imports included."
 )
 _STARTED = '{"action":{"tool":"read_file"},"turn":1,"usage":{"cost_usd":0.001,"tokens":10,"turns":1}}'
 _FINISHED = '{"calls":[],"observation":{"stdout":"' + "x" * 300 + '"},"tree":null,"turn":1}'
 _NUMBERS = {
-    POSTGRES: "generate_series(3, {last}) AS n(seq)",
-    SQLITE: "(WITH RECURSIVE n(seq) AS (SELECT 3 UNION ALL SELECT seq + 1 FROM n WHERE seq < {last}) SELECT seq FROM n)"
-    " AS n",
+    POSTGRES: "generate_series({first}, {last}) AS n(seq)",
+    SQLITE: "(WITH RECURSIVE n(seq) AS (SELECT {first} UNION ALL SELECT seq + 1 FROM n WHERE seq < {last})"
+    " SELECT seq FROM n) AS n",
 }
 
 
@@ -74,22 +79,23 @@ def measure(size: EngineSize, arena: Arena) -> Large:
         url = arena.server.database() if store == POSTGRES else f"sqlite:///{home / 'codepilot.db'}"
         environ = {"CODEPILOT_HOME": str(home), "CODEPILOT_STORE": url, "COLUMNS": "120"}
         home.mkdir()
-        asked = _fill(store, url, size)
+        asked = _fill(store, url, home, size)
         with _environment(environ):
             large.asked[store] = {name: _ask(name, asked, size) for name in COMMANDS}
             large.whole[store] = {name: _run(name, asked[: 1 + size.questions // 15]) for name in COMMANDS}
     return large
 
 
-def _fill(store: str, url: str, size: EngineSize) -> list[str]:
+def _fill(store: str, url: str, home: Path, size: EngineSize) -> list[str]:
     """Runs with all their events, and some of their ids, whose views are as a worker leaves them."""
     opened = Store.open(url)
+    diff = open_artifacts(Home(home).artifacts).put(_DIFF, ArtifactType.PATCH)
     try:
         ids = [new_id("r-") for _ in range(size.stored_runs)]
         for number, run_id in enumerate(ids):
             task = TaskSpec(task_id=new_id("t-"), goal=Wish(natural=f"Mend number {number}"), repo="/nowhere")
-            opened.create_run(run_id, start(task, run_id))
-        _add_turns(store, url, size.events_each)
+            begun = opened.create_run(run_id, past(task, run_id, diff))
+        _add_turns(store, url, begun[-1].seq + 1, size.events_each)
         asked = ids[:: max(1, len(ids) // ASKED_RUNS)][:ASKED_RUNS]
         for run_id in asked:
             opened.rebuild(run_id)
@@ -98,7 +104,7 @@ def _fill(store: str, url: str, size: EngineSize) -> list[str]:
     return asked
 
 
-def _add_turns(store: str, url: str, last: int) -> None:
+def _add_turns(store: str, url: str, first: int, last: int) -> None:
     odd = "n.seq - 2 * (n.seq / 2) = 1"
     engine = create_engine(url)
     with engine.begin() as connection:
@@ -106,21 +112,26 @@ def _add_turns(store: str, url: str, last: int) -> None:
             "INSERT INTO events SELECT s.run_id, n.seq, s.queued_at + n.seq,"
             f" CASE WHEN {odd} THEN 'turn_started' ELSE 'turn_finished' END, s.step_id, 1,"
             f" CASE WHEN {odd} THEN '{_STARTED}' ELSE '{_FINISHED}' END, '[]'"
-            f" FROM steps s, {_NUMBERS[store].format(last=last)} ORDER BY s.run_id, n.seq"
+            f" FROM steps s, {_NUMBERS[store].format(first=first, last=last)} WHERE s.status = 'PENDING'"
+            " ORDER BY s.run_id, n.seq"
         )
         connection.exec_driver_sql(f"UPDATE runs SET last_seq = {last}, updated_at = created_at + {last}")
     engine.dispose()
 
 
 def _ask(name: str, runs: list[str], size: EngineSize) -> Times:
-    runner, times = CliRunner(), []
+    """A process that is up has its commands built."""
+    command, times = get_command(app), []
     for number in range(size.questions + 1):
         arguments = [name] if name == "history" else [name, runs[number % len(runs)]]
+        said = io.StringIO()
         began = time.perf_counter()
-        done = runner.invoke(app, arguments)
+        with redirect_stdout(said):
+            command.main(arguments, standalone_mode=False)
         times.append((time.perf_counter() - began) * 1e3)
-        if done.exit_code != 0 or (name == "logs" and done.output.count("\n") != size.events_each):
-            raise RuntimeError(f"{name}: {done.output}")
+        output = said.getvalue()
+        if not (output.count("\n") == size.events_each if name == "logs" else _SAID[name] in output):
+            raise RuntimeError(f"{name}: {output}")
     return Times(tuple(times[1:]))
 
 

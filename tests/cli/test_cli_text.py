@@ -11,13 +11,14 @@ from rich.console import Console
 
 from codepilot.cli.live import make_watcher
 from codepilot.cli.progress import Progress, advance
-from codepilot.cli.screens import failure, history_table, printable
+from codepilot.cli.screens import failure, history_table, iterations_table, printable
 from codepilot.cli.text import plain, plain_lines
 from codepilot.core.events import BudgetWarned, Event, EventType, State, StepFailed, StepQueued
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.run import Run
 from codepilot.core.task import Goal, TaskSpec
 from codepilot.store import RunRow
+from codepilot.telemetry import IterationFigures
 
 EVIL = "test[\x1b]0;owned\x07\x1b[2J\x9b31m\u202e]"
 
@@ -73,3 +74,23 @@ def test_a_list_keeps_its_columns_on_a_narrow_terminal():
     shown = console.file.getvalue()
     for word in ("r-01m7g0dheq2rma773sga", "DONE", "confirmed", "FAILED", "sandbox_unavailable", "A long"):
         assert word in shown
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_what_went_wrong_leaves_the_numbers_of_an_iteration_their_room(width: int) -> None:
+    told = io.StringIO()
+    one = IterationFigures(
+        number=1,
+        states=(),
+        duration_sec=1234.5,
+        turns=678,
+        tokens=9_012_345,
+        cost_usd=0.0,
+        files=("a.py",),
+        tests_passed=4321,
+        tests_failed=87,
+        pass_rate=0.98,
+        errors=("test_a and " * 50,),
+    )
+    Console(file=told, width=width).print(iterations_table([one]))
+    assert all(number in told.getvalue() for number in ("1234.5", "678", "9012345", "4321", "87", "test_a"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from raw_sql import raw_sql
 from sample_runs import draft, new_run, succeed, take, turn
 
 from codepilot.core.artifacts import ArtifactRef, ArtifactType, PatchCandidate, TestResult, TestSummary
-from codepilot.core.decide import Paused, Red, decide
+from codepilot.core.decide import Paused, Red, decide, decide_resume
 from codepilot.core.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -22,8 +23,9 @@ from codepilot.core.events import (
     WorkspaceCreated,
 )
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.store import Claim, Store
+from codepilot.store import Claim, Home, Store
 from codepilot.store.migrations import THIRD
+from codepilot.telemetry import figures
 
 PINNED = BasePinned(repo_id="x", commit="c" * 40, commit_tree="t" * 40, tree="t" * 40)
 
@@ -246,3 +248,28 @@ def test_the_figures_of_every_iteration_are_told(store: Store) -> None:
     assert all(stay.exited_at for one in told.iterations for stay in one.states[:-1])
     with pytest.raises(CodePilotError, match="r-none"):
         store.iterations("r-none")
+
+
+def test_the_figures_need_not_every_event(place: str, home: Home) -> None:
+    """A step of a worker that died has worked until its last event, whatever that was."""
+    ticks = itertools.count(1_000_000, 1_000_000)
+    store = Store.open(place, locks=home.locks, clock=lambda: next(ticks))
+    run_id = new_run(store)
+    claim = take(store)
+    store.append(claim, turn(claim, 1))
+    for one in turn(claim, 2):
+        store.append(claim, [one])
+    store.release_worker("w-one")
+    store.reclaim(wait=True)
+    claim = take(store, "w-two")
+    store.append(claim, turn(claim, 3))
+    store.commit(claim, lambda run: decide(run, Paused("asked"), now=run.updated_at))
+    store.control(run_id, decide_resume)
+    store.commit(take(store), succeed)
+    claim = take(store)
+    store.append(claim, turn(claim, 1))
+    lay_out(store, claim)
+    told = store.iterations(run_id)
+    assert told == figures(store.events(run_id))
+    assert told.turns == 4 and told.duration_sec > 5
+    store.close()

@@ -176,7 +176,9 @@ def run_screen(console: Console, run: Run, patch: bytes, home: Home, figures: Se
 
 def iterations_table(figures: Sequence[IterationFigures]) -> RenderableType:
     """What each iteration took and gave; 0 is what led to the first."""
-    table = Table(title="iterations", title_justify="left", title_style="dim", show_edge=False, pad_edge=False)
+    table = Table(
+        title="iterations", title_justify="left", title_style="dim", show_edge=False, pad_edge=False, expand=True
+    )
     for name in ("", "seconds", "turns", "tokens", "files", "pass", "fail"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("what went wrong", overflow="ellipsis", no_wrap=True, ratio=1)

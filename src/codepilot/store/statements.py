@@ -11,6 +11,7 @@ from codepilot.store.bell import CHANNEL
 from codepilot.store.prepared import Prepared
 from codepilot.store.rows import OPEN, StepStatus
 from codepilot.store.schema import approvals, artifacts, events, leases, locks, runs, steps, views, workspaces
+from codepilot.telemetry.figures import BEGINNINGS, COUNTED
 
 
 def _quoted(values: Iterable[str]) -> list[ColumnElement[str]]:
@@ -104,6 +105,20 @@ SELECT_NEWER_THAN_VIEW = Prepared(
     )
     .order_by(events.c.seq)
 )
+_begun = events.alias()
+_last = select(runs.c.last_seq).where(_this_run).scalar_subquery()
+_before_begun = select(_begun.c.seq - literal_column("1")).where(
+    _begun.c.run_id == bindparam("in_run"), _begun.c.type.in_(_quoted(BEGINNINGS))
+)
+SELECT_COUNTED = Prepared(
+    select(events)
+    .where(
+        events.c.run_id == bindparam("in_run"),
+        events.c.type.in_(_quoted(COUNTED)) | (events.c.seq == _last) | events.c.seq.in_(_before_begun),
+    )
+    .order_by(events.c.seq)
+)
+"""What the figures of a run are made of: what turns brought forth is most of a log, and is none of it."""
 INSERT_TASK = Prepared(
     text(
         "INSERT INTO tasks (task_id, kind, goal, repo, ref, spec, created_at) "

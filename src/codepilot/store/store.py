@@ -24,8 +24,8 @@ from codepilot.store.rebuild import rebuild_run
 from codepilot.store.records import no_run, read_event, read_run_row, read_step_row
 from codepilot.store.rows import ApprovalRow, Claim, Lock, RunRow, Start, StepRow, WorkspaceRow
 from codepilot.store.schema import approvals, artifacts, events, runs, steps, workspaces
-from codepilot.store.statements import SELECT_DUE, SELECT_EVENTS, SELECT_SOME_EVENTS
-from codepilot.store.tale import broken, read_log
+from codepilot.store.statements import SELECT_COUNTED, SELECT_DUE, SELECT_EVENTS, SELECT_SOME_EVENTS
+from codepilot.store.tale import broken
 from codepilot.store.tries import Tried, twice
 from codepilot.telemetry import Figures, figures, now_us
 
@@ -248,13 +248,12 @@ class Store:
     def iterations(self, run_id: str) -> Figures:
         """What each iteration of the run took and gave, and their totals."""
 
-        def tell(connection: Connection) -> Figures:
-            found = figures(read_log(connection, run_id))
-            if found is None:
-                raise no_run(run_id)
-            return found
-
-        return self._read(tell)
+        found = self._ask(
+            lambda connection: figures(read_event(row) for row in SELECT_COUNTED.rows(connection, {"in_run": run_id}))
+        )
+        if found is None:
+            raise no_run(run_id)
+        return found
 
     # proving ----------------------------------------------------------------------------------------
 

@@ -103,10 +103,19 @@ class _Reading:
 
 _RESTS = frozenset({EventType.STEP_SUCCEEDED, EventType.STEP_FAILED, EventType.STEP_SKIPPED, EventType.RUN_FINISHED})
 _WAITS = frozenset({EventType.RUN_PAUSED, EventType.RUN_BLOCKED})
+BEGINNINGS = frozenset({EventType.STEP_QUEUED, EventType.STEP_STARTED})
+COUNTED = (
+    _RESTS
+    | _WAITS
+    | BEGINNINGS
+    | {EventType.TURN_STARTED, EventType.PATCH_PROPOSED, EventType.TESTS_JUDGED, EventType.PROOF_RECORDED}
+)
+"""Events that figures are made of. Of the others only the time counts, and only of a run's last and of those right
+before one of BEGINNINGS: until then the step before was at work."""
 
 
 def figures(events: Iterable[Event]) -> Figures | None:
-    """The figures that the events of one run tell; None if there are none."""
+    """The figures that the events of one run tell, at least those that `COUNTED` names; None if there are none."""
     reading = _Reading()
     for event in events:
         reading.run_id = event.run_id
