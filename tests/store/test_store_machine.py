@@ -6,6 +6,7 @@ import itertools
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -23,10 +24,12 @@ from codepilot.core.events import Event, EventDraft, EventType, Requested, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Run
 from codepilot.store import Claim, LostLease, StepStatus, Store, new_id, tries
+from codepilot.store.rows import Lock
 from servers import PostgresServer
 
 Answer = TypeVar("Answer")
-WORKER = "w-one"
+WORKERS = ("w-one", "w-two")
+workers = st.sampled_from(WORKERS)
 numbers = itertools.count()
 outcomes = st.sampled_from(["good", "good", "good", "red", "tool_failed", "auth", "paused"])
 
@@ -46,7 +49,10 @@ def outcome(kind: str, note: str) -> Outcome:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Each rule does one thing, perhaps with a failure in it, and goes on from there as a worker that died would."""
+    """Each rule does one thing, perhaps with a failure in it, and goes on from there as a worker that died would.
+
+    Every worker has a store of its own, as if it were a process: closing it is its death.
+    """
 
     open_store: ClassVar[Callable[[], Store]]
     arm: ClassVar[Callable[[Store, object], None]]
@@ -54,99 +60,114 @@ class StoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = self.opened()
+        self.stores = {worker: self.opened(worker) for worker in WORKERS}
         self.runs: list[str] = []
-        self.claim: Claim | None = None
+        self.claims: dict[str, Claim] = {}
         self.said: dict[str, str] = {}
         """What was recorded, by what must be found once in the log of which run."""
+        self.lock: Lock | None = None
+        self.token = 0
 
-    def opened(self) -> Store:
+    @property
+    def store(self) -> Store:
+        """Anybody's, to look with."""
+        return self.stores[WORKERS[0]]
+
+    def opened(self, worker: str) -> Store:
         store = type(self).open_store()
-        store.register_worker(WORKER)
+        store.register_worker(worker)
         return store
 
-    def attempt(self, fault: object, do: Callable[[], Answer]) -> Answer | None:
-        """What `do` gives; None if the failure came through, and then everything is opened anew."""
+    def attempt(self, worker: str, fault: object, do: Callable[[Store], Answer]) -> tuple[Answer | None, bool]:
+        """What `do` gives, and whether it came to an end; if not, the worker has died of it and come back."""
+        store = self.stores[worker]
         if fault is not None:
-            type(self).arm(self.store, fault)
+            type(self).arm(store, fault)
         try:
-            return do()
+            return do(store), True
         except LostLease:
             raise
         except CodePilotError as error:
             assert fault is not None, error
             assert error.kind is FailureKind.STORE_UNAVAILABLE, error
-            self.store.close()
-            self.store = self.opened()
-            return None
+            store.close()
+            self.stores[worker] = self.opened(worker)
+            return None, False
         finally:
-            type(self).arm(self.store, None)
+            type(self).arm(self.stores[worker], None)
 
-    @rule(data=st.data())
-    def submit(self, data: st.DataObject) -> None:
+    def insist(self, worker: str, fault: object, do: Callable[[Store], Answer]) -> Answer:
+        """What `do` gives, a second time if it has to be."""
+        answer, done = self.attempt(worker, fault, do)
+        return answer if done else do(self.stores[worker])  # type: ignore[return-value]
+
+    # runs and their steps ---------------------------------------------------------------------------
+
+    @rule(data=st.data(), worker=workers)
+    def submit(self, data: st.DataObject, worker: str) -> None:
         run_id = new_id("r")
         drafts = start(task(), run_id)
-        if self.attempt(data.draw(self.faults), lambda: self.store.create_run(run_id, drafts)) is None:
-            self.store.create_run(run_id, drafts)
+        self.insist(worker, data.draw(self.faults), lambda store: store.create_run(run_id, drafts))
         assert len(self.store.events(run_id)) == 2
         self.runs.append(run_id)
 
-    @precondition(lambda self: self.claim is None and self.runs)
-    @rule(data=st.data())
-    def take(self, data: st.DataObject) -> None:
-        begun = self.attempt(data.draw(self.faults), lambda: self.store.start(WORKER))
-        held = [step for run_id in self.runs for step in self.store.steps(run_id) if step.status is StepStatus.RUNNING]
+    @precondition(lambda self: self.runs)
+    @rule(data=st.data(), worker=workers)
+    def take(self, data: st.DataObject, worker: str) -> None:
+        if worker in self.claims:
+            return
+        begun, done = self.attempt(worker, data.draw(self.faults), lambda store: store.start(worker))
+        held = self.at_work(worker)
         assert len(held) <= 1
-        if begun is None and held:
-            self.store.release_worker(WORKER)
-            self.store.register_worker("w-other")
-            assert self.store.reclaim(wait=True) == [held[0].step_id]
-            self.store.register_worker(WORKER)
-            begun = self.store.start(WORKER)
-        self.claim = begun.claim if begun else None
+        if done:
+            assert ([begun.claim.step_id] if begun else []) == held
+        elif held:
+            self.let_go(worker)
+        if begun is not None:
+            self.claims[worker] = begun.claim
 
-    @precondition(lambda self: self.claim is not None)
-    @rule(data=st.data(), many=st.booleans())
-    def record(self, data: st.DataObject, many: bool) -> None:
-        assert self.claim is not None
-        claim, note = self.claim, f"turn {next(numbers)}"
+    @rule(data=st.data(), worker=workers, many=st.booleans())
+    def record(self, data: st.DataObject, worker: str, many: bool) -> None:
+        if (claim := self.claims.get(worker)) is None:
+            return
+        note = f"turn {next(numbers)}"
         drafts = [item for _ in range(40 if many else 0) for item in turn(claim, 1)] + turn(claim, 1, note)
         known = self.store.load(claim.run_id) if data.draw(st.booleans()) else None
-        if self.attempt(
-            data.draw(self.faults), lambda: self.store.append(claim, drafts, known)
-        ) is None and not self.found(claim.run_id, note):
-            self.store.append(claim, drafts)
+        _, done = self.attempt(worker, data.draw(self.faults), lambda store: store.append(claim, drafts, known))
+        if not done and not self.found(claim.run_id, note):
+            self.stores[worker].append(claim, drafts)
         self.said[note] = claim.run_id
 
-    @precondition(lambda self: self.claim is not None)
-    @rule(data=st.data(), kind=outcomes, go_on=st.booleans())
-    def finish(self, data: st.DataObject, kind: str, go_on: bool) -> None:
-        assert self.claim is not None
-        claim, note = self.claim, f"outcome {next(numbers)}"
+    @rule(data=st.data(), worker=workers, kind=outcomes, go_on=st.booleans())
+    def finish(self, data: st.DataObject, worker: str, kind: str, go_on: bool) -> None:
+        if (claim := self.claims.pop(worker, None)) is None:
+            return
+        note = f"outcome {next(numbers)}"
 
         def decided(run: Run) -> list[EventDraft]:
             return decide(run, outcome(kind, note), now=run.updated_at + 1)
 
-        def write() -> Claim | None:
+        def write(store: Store) -> Claim | None:
             if go_on:
-                following = self.store.commit_and_start(claim, decided)[1]
+                following = store.commit_and_start(claim, decided)[1]
                 return following.claim if following else None
-            self.store.commit(claim, decided)
+            store.commit(claim, decided)
             return None
 
         if kind == "red":
             judged = TestsJudged(result=TestResult(passed=False, cmd=("x",), exit_code=1, signature=note))
-            self.store.append(claim, [draft(claim, EventType.TESTS_JUDGED, judged)])
+            self.stores[worker].append(claim, [draft(claim, EventType.TESTS_JUDGED, judged)])
         before = self.store.load(claim.run_id).last_seq
-        fault = data.draw(self.faults)
-        opened = self.store
-        self.claim = self.attempt(fault, write)
-        if self.store is not opened:
+        following, done = self.attempt(worker, data.draw(self.faults), write)
+        if not done:
             try:
-                self.claim = write()
+                following = write(self.stores[worker])
             except LostLease:
                 assert self.store.load(claim.run_id).last_seq > before, "it was lost because it was done"
-                self.let_go(claim.run_id)
+                if self.at_work(worker):
+                    self.let_go(worker)
+        if following is not None:
+            self.claims[worker] = following
         with pytest.raises(LostLease):
             self.store.commit(claim, decided)
         ends = [e for e in self.store.events(claim.run_id, after=before) if e.step_id == claim.step_id and ended(e)]
@@ -156,8 +177,8 @@ class StoreMachine(RuleBasedStateMachine):
             assert notes.count(note) == (0 if self.store.load(claim.run_id).state is State.ABORTED else 1)
 
     @precondition(lambda self: self.runs)
-    @rule(data=st.data(), kind=st.sampled_from(["pause", "resume", "cancel"]))
-    def ask(self, data: st.DataObject, kind: str) -> None:
+    @rule(data=st.data(), worker=workers, kind=st.sampled_from(["pause", "resume", "cancel"]))
+    def ask(self, data: st.DataObject, worker: str, kind: str) -> None:
         run_id = data.draw(st.sampled_from(self.runs))
         note = f"asked {next(numbers)}"
 
@@ -168,13 +189,83 @@ class StoreMachine(RuleBasedStateMachine):
             return decide_resume(run) if kind == "resume" else decide_cancel(run) if kind == "cancel" else []
 
         before = self.store.load(run_id)
-        if self.attempt(data.draw(self.faults), lambda: self.store.control(run_id, decided)) is None:
+        _, done = self.attempt(worker, data.draw(self.faults), lambda store: store.control(run_id, decided))
+        if not done:
             added = self.store.events(run_id, after=before.last_seq)
             assert added == [] or len(added) == len(decided(before))
-        if self.claim is not None and self.claim.run_id == run_id and self.store.load(run_id).terminal:
-            with pytest.raises(LostLease):
-                self.store.append(self.claim, turn(self.claim, 1))
-            self.claim = None
+        for holder, claim in list(self.claims.items()):
+            if claim.run_id == run_id and self.store.load(run_id).terminal:
+                self.is_lost(claim)
+                del self.claims[holder]
+
+    # workers ----------------------------------------------------------------------------------------
+
+    @rule(data=st.data(), worker=workers)
+    def give_back(self, data: st.DataObject, worker: str) -> None:
+        if (claim := self.claims.pop(worker, None)) is not None:
+            self.insist(worker, data.draw(self.faults), lambda store: store.give_back(claim))
+            self.is_lost(claim)
+            assert not self.at_work(worker)
+
+    @rule(data=st.data(), worker=workers, gently=st.booleans())
+    def die(self, data: st.DataObject, worker: str, gently: bool) -> None:
+        """Or leave in order; the other one then has what it had."""
+        other = next(one for one in WORKERS if one != worker)
+        claim = self.claims.pop(worker, None)
+        if gently:
+            with suppress(CodePilotError):
+                type(self).arm(self.stores[worker], data.draw(self.faults))
+                self.stores[worker].release_worker(worker)
+            type(self).arm(self.stores[worker], None)
+        self.stores[worker].close()
+        reclaimed = self.insist(other, data.draw(self.faults), lambda store: store.reclaim(wait=True))
+        assert set(reclaimed) <= ({claim.step_id} if claim else set()), "nobody else's"
+        assert not self.stores[other].worker_alive(worker)
+        assert not self.at_work(worker)
+        if claim is not None:
+            self.is_lost(claim)
+        self.stores[worker] = self.opened(worker)
+
+    @rule(data=st.data(), worker=workers)
+    def live(self, data: st.DataObject, worker: str) -> None:
+        """A worker that says so keeps what it has."""
+        self.insist(worker, data.draw(self.faults), lambda store: store.register_worker(worker))
+        self.insist(worker, data.draw(self.faults), lambda store: store.beat(worker))
+        assert self.insist(worker, data.draw(self.faults), lambda store: store.reclaim(wait=True)) == []
+
+    # locks and views --------------------------------------------------------------------------------
+
+    @rule(data=st.data(), worker=workers)
+    def lock_it(self, data: st.DataObject, worker: str) -> None:
+        got = self.insist(worker, data.draw(self.faults), lambda store: store.lock("merge", worker))
+        if self.lock is not None and self.lock.holder != worker:
+            assert got is None and self.store.locked(self.lock)
+            return
+        assert got is not None and got.token == self.token + (self.lock is None)
+        self.lock, self.token = got, got.token
+
+    @precondition(lambda self: self.lock is not None)
+    @rule(data=st.data(), free=st.booleans())
+    def renew_or_free_it(self, data: st.DataObject, free: bool) -> None:
+        lock = self.lock
+        assert lock is not None
+        if free:
+            self.insist(lock.holder, data.draw(self.faults), lambda store: store.unlock(lock))
+            assert not self.store.locked(lock)
+            self.lock = None
+        else:
+            assert self.insist(lock.holder, data.draw(self.faults), lambda store: store.renew(lock)) is not None
+
+    @precondition(lambda self: self.runs)
+    @rule(data=st.data(), worker=workers)
+    def rebuild(self, data: st.DataObject, worker: str) -> None:
+        """Whoever has a step keeps it."""
+        run_id = data.draw(st.sampled_from(self.runs))
+        before = self.store.load(run_id), self.store.steps(run_id)
+        self.insist(worker, data.draw(self.faults), lambda store: store.rebuild(run_id))
+        assert (self.store.load(run_id), self.store.steps(run_id)) == before
+
+    # what holds -------------------------------------------------------------------------------------
 
     @invariant()
     def every_run_is_what_its_log_tells(self) -> None:
@@ -183,19 +274,32 @@ class StoreMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         assert self.store.check_all() == {}
+        for worker, claim in self.claims.items():
+            assert self.at_work(worker) == [claim.step_id], "nobody took it from whom it was given to"
         for note, run_id in self.said.items():
             assert self.found(run_id, note) == 1
-        self.store.close()
+        for store in self.stores.values():
+            store.close()
 
     def found(self, run_id: str, note: str) -> int:
         return sum(note == getattr(e.data, "observation", {}).get("stdout") for e in self.store.events(run_id))
 
-    def let_go(self, run_id: str) -> None:
+    def at_work(self, worker: str) -> list[str]:
+        """The steps that the worker has."""
+        every = [step for run_id in self.runs for step in self.store.steps(run_id)]
+        return [one.step_id for one in every if one.status is StepStatus.RUNNING and one.worker == worker]
+
+    def is_lost(self, claim: Claim) -> None:
+        with pytest.raises(LostLease):
+            self.store.append(claim, turn(claim, 1))
+
+    def let_go(self, worker: str) -> None:
         """A step that was claimed in a transaction whose end nobody saw comes back by way of its dead worker."""
-        if any(step.status is StepStatus.RUNNING for step in self.store.steps(run_id)):
-            self.store.release_worker(WORKER)
-            assert self.store.reclaim(run_id, wait=True)
-            self.store.register_worker(WORKER)
+        (step_id,) = self.at_work(worker)
+        store = self.stores[worker]
+        store.release_worker(worker)
+        assert store.reclaim(wait=True) == [step_id]
+        store.register_worker(worker)
 
 
 def ended(event: Event) -> bool:
@@ -208,7 +312,7 @@ def test_on_sqlite_a_failure_at_any_statement_loses_nothing() -> None:
     files = itertools.count()
 
     class OnSqlite(StoreMachine):
-        faults = st.none() | st.integers(0, 24)
+        faults = st.none() | st.integers(0, 5) | st.integers(0, 24)
 
         def __init__(self) -> None:
             self.file = folder / f"{next(files)}" / "codepilot.db"
@@ -234,7 +338,8 @@ def test_on_sqlite_a_failure_at_any_statement_loses_nothing() -> None:
         ),
     )
     shutil.rmtree(folder)
-    assert fuse.blown > 20
+    assert fuse.blown > 100
+    assert fuse.written <= fuse.guarded, "a write got past the fuse"
 
 
 def test_on_postgres_a_wire_that_is_cut_anywhere_loses_nothing(

@@ -1,0 +1,289 @@
+"""Each operation of the store with a failure at every one of its statements and commits: all of it or nothing."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from faulty_disk import Fuse, fail_by
+from raw_sql import raw_sql
+from sample_runs import new_run, succeed, take, task, turn
+
+from codepilot.core.decide import decide_cancel, start
+from codepilot.core.events import EventType
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.store import LostLease, StepStatus, Store, new_id
+
+Act = Callable[[Store], object]
+
+
+@dataclass
+class Scene:
+    """A database with a worker that lives, one that can die, and the store that is told to fail."""
+
+    file: Path
+    fuse: Fuse
+    opened: list[Store] = field(default_factory=list)
+
+    def open(self, *, faulty: bool = False) -> Store:
+        store = Store.open(self.file)
+        if faulty:
+            fail_by(store, self.fuse)
+        self.opened.append(store)
+        return store
+
+    @property
+    def place(self) -> str:
+        return f"sqlite:///{self.file}"
+
+    def leases(self) -> set[str]:
+        return {row[0] for row in raw_sql(self.place, "SELECT worker FROM leases")}
+
+    def counted(self, store: Store, run_id: str, kind: EventType) -> int:
+        return sum(event.type is kind for event in store.events(run_id))
+
+
+def creating(scene: Scene, store: Store) -> tuple[Act, Act]:
+    run_id = new_id("r")
+    drafts = start(task(), run_id)
+
+    def check(store: Store) -> None:
+        assert len(store.events(run_id)) == 2 and len(store.steps(run_id)) == 1
+
+    return lambda store: store.create_run(run_id, drafts), check
+
+
+def starting(scene: Scene, store: Store) -> tuple[Act, Act]:
+    run_id = new_run(store)
+
+    def check(store: Store) -> None:
+        (step,) = store.steps(run_id)
+        assert step.status is StepStatus.RUNNING and step.worker == "w-two"
+        assert step.fence == scene.counted(store, run_id, EventType.STEP_STARTED) == 1
+
+    return lambda store: store.start("w-two", run_id), check
+
+
+def appending(scene: Scene, store: Store) -> tuple[Act, Act]:
+    run_id = new_run(store)
+    claim = take(store, "w-two", run_id)
+
+    def act(store: Store) -> None:
+        if len(store.events(run_id)) == 3:
+            store.append(claim, turn(claim, 1))
+
+    def check(store: Store) -> None:
+        assert len(store.events(run_id)) == 5
+
+    return act, check
+
+
+def ending(scene: Scene, store: Store) -> tuple[Act, Act]:
+    run_id = new_run(store)
+    claim = take(store, "w-two", run_id)
+
+    def check(store: Store) -> None:
+        assert scene.counted(store, run_id, EventType.STEP_SUCCEEDED) == 1
+        assert [step.status for step in store.steps(run_id)] == [StepStatus.SUCCEEDED, StepStatus.PENDING]
+
+    return lambda store: store.commit(claim, succeed), check
+
+
+def going_on(scene: Scene, store: Store) -> tuple[Act, Act]:
+    run_id = new_run(store)
+    claim = take(store, "w-two", run_id)
+
+    def check(store: Store) -> None:
+        assert scene.counted(store, run_id, EventType.STEP_SUCCEEDED) == 1
+        assert [step.status for step in store.steps(run_id)] == [StepStatus.SUCCEEDED, StepStatus.RUNNING]
+
+    return lambda store: store.commit_and_start(claim, succeed), check
+
+
+def asking(scene: Scene, store: Store) -> tuple[Act, Act]:
+    run_id = new_run(store)
+
+    def check(store: Store) -> None:
+        assert scene.counted(store, run_id, EventType.RUN_FINISHED) == 1
+
+    return lambda store: store.control(run_id, decide_cancel), check
+
+
+def reclaiming(scene: Scene, store: Store) -> tuple[Act, Act]:
+    """The worker has died: its lock is free, its lease is not."""
+    run_id = new_run(store)
+    dead = scene.open()
+    claim = take(dead, "w-dead", run_id)
+    dead.close()
+
+    def check(store: Store) -> None:
+        (step,) = store.steps(run_id)
+        assert (step.status, step.worker, step.fence) == (StepStatus.PENDING, None, claim.fence + 1)
+        assert "w-dead" not in scene.leases()
+        with pytest.raises(LostLease):
+            store.append(claim, turn(claim, 1))
+
+    return lambda store: store.reclaim(), check
+
+
+def granting(scene: Scene, store: Store) -> tuple[Act, Act]:
+    """A worker that lives and has a step, but no lease that could go stale."""
+    run_id = new_run(store)
+    claim = take(scene.opened[0], "w-one", run_id)
+    raw_sql(scene.place, "DELETE FROM leases")
+
+    def check(store: Store) -> None:
+        assert scene.leases() >= {"w-one"}
+        assert len(store.append(claim, turn(claim, 1))) == 2
+
+    return lambda store: store.reclaim(), check
+
+
+def giving_back(scene: Scene, store: Store) -> tuple[Act, Act]:
+    run_id = new_run(store)
+    claim = take(store, "w-two", run_id)
+
+    def check(store: Store) -> None:
+        (step,) = store.steps(run_id)
+        assert (step.status, step.worker, step.fence) == (StepStatus.PENDING, None, claim.fence + 1)
+
+    return lambda store: store.give_back(claim), check
+
+
+def registering(scene: Scene, store: Store) -> tuple[Act, Act]:
+    worker = new_id("w")
+
+    def check(store: Store) -> None:
+        assert store.worker_alive(worker) and worker in scene.leases()
+
+    return lambda store: store.register_worker(worker), check
+
+
+def beating(scene: Scene, store: Store) -> tuple[Act, Act]:
+    raw_sql(scene.place, "UPDATE leases SET beat_at = 1")
+
+    def check(store: Store) -> None:
+        assert raw_sql(scene.place, "SELECT beat_at > 1 FROM leases WHERE worker = 'w-two'")[0][0]
+
+    return lambda store: store.beat("w-two"), check
+
+
+def releasing(scene: Scene, store: Store) -> tuple[Act, Act]:
+    worker = new_id("w")
+    store.register_worker(worker)
+
+    def check(store: Store) -> None:
+        assert not store.worker_alive(worker) and worker not in scene.leases()
+
+    return lambda store: store.release_worker(worker), check
+
+
+def locking(scene: Scene, store: Store) -> tuple[Act, Act]:
+    name = new_id("l")
+
+    def check(store: Store) -> None:
+        assert store.lock(name, "other") is None
+        mine = store.lock(name, "me")
+        assert mine is not None and mine.token == 1, "it was given once"
+
+    return lambda store: store.lock(name, "me"), check
+
+
+def renewing(scene: Scene, store: Store) -> tuple[Act, Act]:
+    lock = store.lock(new_id("l"), "me")
+    assert lock is not None
+
+    def check(store: Store) -> None:
+        assert store.locked(lock) and store.lock(lock.name, "other") is None
+
+    return lambda store: store.renew(lock, 900), check
+
+
+def unlocking(scene: Scene, store: Store) -> tuple[Act, Act]:
+    lock = store.lock(new_id("l"), "me")
+    assert lock is not None
+
+    def check(store: Store) -> None:
+        assert not store.locked(lock)
+        following = store.lock(lock.name, "other")
+        assert following is not None and following.token == 2
+
+    return lambda store: store.unlock(lock), check
+
+
+def rebuilding(scene: Scene, store: Store) -> tuple[Act, Act]:
+    run_id = new_run(store)
+    claim = take(store, "w-two", run_id)
+    raw_sql(scene.place, "UPDATE runs SET goal = 'x'", "UPDATE tasks SET kind = 'x'", "DELETE FROM views")
+
+    def check(store: Store) -> None:
+        assert len(store.append(claim, turn(claim, 1))) == 2, "whoever had the step still has it"
+
+    return lambda store: store.rebuild(run_id), check
+
+
+OPERATIONS = {
+    creating: {"INSERT tasks", "INSERT runs", "INSERT views", "INSERT workspaces", "INSERT events", "INSERT steps"},
+    starting: {"UPDATE steps", "INSERT events", "UPDATE runs"},
+    appending: {"INSERT events", "UPDATE runs"},
+    ending: {"INSERT events", "UPDATE runs", "UPDATE steps", "INSERT steps"},
+    going_on: {"INSERT events", "UPDATE runs", "UPDATE steps", "INSERT steps"},
+    asking: {"INSERT events", "UPDATE runs", "UPDATE steps", "UPDATE views"},
+    reclaiming: {"UPDATE steps", "DELETE leases"},
+    granting: {"INSERT leases"},
+    giving_back: {"UPDATE steps"},
+    registering: {"INSERT leases"},
+    beating: {"INSERT leases"},
+    releasing: {"DELETE leases"},
+    locking: {"INSERT locks"},
+    renewing: {"UPDATE locks"},
+    unlocking: {"UPDATE locks"},
+    rebuilding: {
+        "UPDATE tasks",
+        "UPDATE runs",
+        "DELETE views",
+        "INSERT views",
+        "DELETE steps",
+        "INSERT steps",
+        "INSERT workspaces",
+    },
+}
+"""What each of them writes."""
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_failure_at_any_write_leaves_all_or_nothing(
+    tmp_path: Path, operation: Callable[[Scene, Store], tuple[Act, Act]]
+) -> None:
+    fuse = Fuse()
+    for point in itertools.count():
+        scene = Scene(tmp_path / f"{point}" / "codepilot.db", fuse)
+        scene.open().register_worker("w-one")
+        store = scene.open(faulty=True)
+        store.register_worker("w-two")
+        act, check = operation(scene, store)
+        fuse.left = point
+        try:
+            act(store)
+            failed = False
+        except CodePilotError as error:
+            assert error.kind is FailureKind.STORE_UNAVAILABLE, error
+            failed = True
+        fuse.left = None
+        if failed:
+            with suppress(LostLease):  # it was lost because it was done
+                act(store)
+        check(store)
+        assert store.check_all() == {}
+        for one in scene.opened:
+            one.close()
+        if not failed:
+            break
+    assert fuse.written <= fuse.guarded, "a write got past the fuse"
+    assert fuse.written >= OPERATIONS[operation]
+    assert fuse.hit >= OPERATIONS[operation], "each of its writes was made to fail"
+    assert fuse.blown == point >= len(OPERATIONS[operation]) + 3, "and its begin, and its commit from both sides"
