@@ -10,6 +10,7 @@ from codepilot.core.events import EventDraft
 from codepilot.core.run import Run, evolve
 from codepilot.engine.close import close_run
 from codepilot.engine.house import House
+from codepilot.engine.measures import count
 from codepilot.store import StepStatus
 
 Decision = Callable[[Run], list[EventDraft]]
@@ -45,7 +46,7 @@ def _ask(house: House, run_id: str, ask: Decision, decide: Decision) -> Run:
     house.store.control(run_id, ask)
     house.store.reclaim(run_id, wait=True)
     if not _held(house, run_id):
-        house.store.control(run_id, decide)
+        count(house.store.load(run_id), house.store.control(run_id, decide))
         close_run(house.store.load(run_id), house)
     return house.store.load(run_id)
 
