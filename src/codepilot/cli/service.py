@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from codepilot.cli.artifacts import artifacts
 from codepilot.cli.base import (
     AgentOption,
     BudgetOption,
@@ -40,7 +41,7 @@ ArtifactsOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    for command in (submit, worker, pause, fork, fsck, prune, executor):
+    for command in (submit, worker, pause, fork, artifacts, fsck, prune, executor):
         app.command()(command)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from codepilot.engine.fork import fork_run
     from codepilot.engine.garbage import collect, prune
     from codepilot.engine.house import House
+    from codepilot.engine.links import link_to
     from codepilot.engine.plane import executor_url, level_of, open_executor
     from codepilot.engine.reprove import Checking, verify_again
     from codepilot.engine.settings import load_settings
@@ -34,6 +35,7 @@ _HOMES = {
     "fetch_bundle": "close",
     "fork_run": "fork",
     "level_of": "plane",
+    "link_to": "links",
     "load_settings": "settings",
     "make_task": "task",
     "open_executor": "plane",
@@ -61,6 +63,7 @@ __all__ = [
     "fetch_bundle",
     "fork_run",
     "level_of",
+    "link_to",
     "load_settings",
     "make_task",
     "open_executor",

@@ -11,7 +11,17 @@ from codepilot.store.files import FileArtifacts
 from codepilot.store.home import Home
 from codepilot.store.ids import new_id
 from codepilot.store.retention import Pruned, prune
-from codepilot.store.rows import Claim, LostLease, Requests, RunRow, Start, StepRow, StepStatus, Unreadable
+from codepilot.store.rows import (
+    ArtifactRow,
+    Claim,
+    LostLease,
+    Requests,
+    RunRow,
+    Start,
+    StepRow,
+    StepStatus,
+    Unreadable,
+)
 
 if TYPE_CHECKING:
     from codepilot.store.store import Store
@@ -28,6 +38,7 @@ else:
 __all__ = [
     "ArtifactDamaged",
     "ArtifactMissing",
+    "ArtifactRow",
     "Artifacts",
     "Claim",
     "FileArtifacts",

@@ -12,7 +12,7 @@ from codepilot.core.artifacts import ArtifactRef
 from codepilot.core.events import DATA, Event, EventType, State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run, begin
-from codepilot.store.rows import RunRow, StepRow, StepStatus, Unreadable
+from codepilot.store.rows import ArtifactRow, RunRow, StepRow, StepStatus, Unreadable
 
 
 def event_id(run_id: str, seq: int) -> str:
@@ -82,6 +82,11 @@ def read_step_row(row: Row[*tuple[Any, ...]]) -> StepRow:
         claimed_at=row.claimed_at,
         ended_at=row.ended_at,
     )
+
+
+def read_artifact_row(row: Row[*tuple[Any, ...]]) -> ArtifactRow:
+    ref = ArtifactRef(type=row.type, sha256=row.sha256, size_bytes=row.size_bytes)
+    return ArtifactRow(ref=ref, seq=row.seq, event=row.event, step_id=row.step_id, state=row.state)
 
 
 def no_run(name: str) -> CodePilotError:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from codepilot.core.artifacts import ArtifactRef
 from codepilot.core.events import Event, State, Verdict
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
@@ -110,6 +111,18 @@ class ApprovalRow:
     decided_by: str | None
     requested_at: int
     decided_at: int | None
+
+
+@dataclass(frozen=True)
+class ArtifactRow:
+    """An artifact, and the event of a run that names it."""
+
+    ref: ArtifactRef
+    seq: int
+    event: str
+    step_id: str | None
+    state: str | None
+    """Of its step."""
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from codepilot.store.log import Log
 from codepilot.store.progress import Progress
 from codepilot.store.queue import LEASE, Lease, Queue
 from codepilot.store.rebuild import rebuild_run
-from codepilot.store.records import no_run, read_event, read_run_row, read_step_row
-from codepilot.store.rows import ApprovalRow, Claim, Lock, RunRow, Start, StepRow, WorkspaceRow
+from codepilot.store.records import no_run, read_artifact_row, read_event, read_run_row, read_step_row
+from codepilot.store.rows import ApprovalRow, ArtifactRow, Claim, Lock, RunRow, Start, StepRow, WorkspaceRow
 from codepilot.store.schema import approvals, artifacts, events, runs, steps, workspaces
 from codepilot.store.statements import SELECT_COUNTED, SELECT_DUE, SELECT_EVENTS, SELECT_SOME_EVENTS
 from codepilot.store.tale import broken
@@ -229,6 +229,18 @@ class Store:
         named = select(artifacts.c.sha256).distinct().join(runs, runs.c.run_id == artifacts.c.run_id)
         wanted = named.where(artifacts.c.sha256.in_(hashes), needing)
         return self._look(lambda connection: set(connection.scalars(wanted)))
+
+    def artifacts(self, run_id: str) -> list[ArtifactRow]:
+        """What the run's events name, in their order."""
+        named = artifacts.join(events, (events.c.run_id == artifacts.c.run_id) & (events.c.seq == artifacts.c.seq))
+        step = (steps.c.run_id == events.c.run_id) & (steps.c.step_id == events.c.step_id)
+        wanted = (
+            select(artifacts, events.c.type.label("event"), events.c.step_id, steps.c.state)
+            .select_from(named.outerjoin(steps, step & (steps.c.attempt == events.c.attempt)))
+            .where(artifacts.c.run_id == run_id)
+            .order_by(artifacts.c.seq, artifacts.c.type, artifacts.c.sha256)
+        )
+        return self._look(lambda connection: [read_artifact_row(row) for row in connection.execute(wanted)])
 
     def workspace(self, run_id: str) -> WorkspaceRow | None:
         """The run's workspace, if there is such a run."""
