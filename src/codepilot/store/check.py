@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Table, select, union
 
 from codepilot.core.run import Run
 from codepilot.store.projection import VIEW_SHAPE, FoldedStep
+from codepilot.store.records import no_run
 from codepilot.store.schema import approvals, artifacts, events, runs, steps, tasks, views, workspaces
 from codepilot.store.tale import StepKey, broken, read_task, stands, task_rows, tell, told
 
@@ -18,6 +19,8 @@ OF_A_RUN = (runs, events, views, steps, workspaces, approvals, artifacts)
 
 def check_run(connection: Connection, run_id: str, load: Callable[[], Run]) -> None:
     """Raise INTERNAL with the difference unless the log, every row and the run as loaded agree."""
+    if not is_named(connection, run_id, OF_A_RUN):
+        raise no_run(run_id)
     stored = connection.execute(select(views).where(views.c.run_id == run_id)).one_or_none()
     tale, run = tell(connection, run_id, stored.seq if stored else 0)
     if stored is None:
@@ -34,6 +37,12 @@ def check_run(connection: Connection, run_id: str, load: Callable[[], Run]) -> N
             _check_standing(run_id, found, tale.steps)
     _check_task(connection, run)
     _same(run_id, "the run as loaded", told(load()), told(run))
+
+
+def is_named(connection: Connection, run_id: str, tables: Sequence[Table]) -> bool:
+    """Whether any row of these tables names the run."""
+    rows = (select(table.c.run_id).where(table.c.run_id == run_id).limit(1) for table in tables)
+    return any(connection.execute(row).first() for row in rows)
 
 
 def some_runs(connection: Connection, after: str, limit: int) -> list[str]:

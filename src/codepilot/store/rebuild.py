@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from codepilot.core.run import Run
-from codepilot.store.check import OF_A_RUN
+from codepilot.store.check import OF_A_RUN, is_named
 from codepilot.store.projection import FoldedStep, view_columns
 from codepilot.store.rows import StepStatus
 from codepilot.store.schema import events, runs, steps, tasks, views
@@ -18,7 +18,7 @@ from codepilot.store.tale import read_task, stands, task_rows, tell
 def rebuild_run(connection: Connection, run_id: str) -> bool:
     """Within a transaction that may run any statement. Whether there is such a run: rows that belong to none go."""
     connection.execute(select(runs.c.run_id).where(runs.c.run_id == run_id).with_for_update())
-    if not _has_any(connection, events, run_id) and not _has_any(connection, runs, run_id):
+    if not is_named(connection, run_id, (events, runs)):
         _clear(connection, run_id)
         return False
     tale, run = tell(connection, run_id)
@@ -42,10 +42,6 @@ def rebuild_run(connection: Connection, run_id: str) -> bool:
         if wanted:
             connection.execute(insert(table), wanted)
     return True
-
-
-def _has_any(connection: Connection, table: Table, run_id: str) -> bool:
-    return connection.execute(select(table.c.run_id).where(table.c.run_id == run_id).limit(1)).first() is not None
 
 
 def _clear(connection: Connection, run_id: str) -> None:
