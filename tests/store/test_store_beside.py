@@ -16,6 +16,7 @@ from codepilot.core.events import (
     ApprovalRequested,
     BasePinned,
     EventType,
+    MemoryRecorded,
     PatchProposed,
     SnapshotTaken,
     State,
@@ -23,6 +24,7 @@ from codepilot.core.events import (
     WorkspaceCreated,
 )
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.memory import PatternMemory
 from codepilot.store import Claim, Home, Store
 from codepilot.store.migrations import THIRD
 from codepilot.telemetry import figures
@@ -123,6 +125,8 @@ def test_two_people_who_answer_at_once_are_not_both_heard(store: Store) -> None:
         ("DELETE FROM approvals", "approvals"),
         ("DELETE FROM artifacts", "artifacts"),
         ("UPDATE artifacts SET size_bytes = 9", "artifacts"),
+        ("DELETE FROM memories", "memories"),
+        ("UPDATE memories SET repo = 'another'", "memories"),
         ("UPDATE steps SET state = 'TEST'", "steps"),
         ("UPDATE steps SET fence = 0, status = 'SUCCEEDED'", "steps"),
         ("DELETE FROM steps", "steps"),
@@ -140,7 +144,8 @@ def test_a_lie_is_found_and_written_anew_from_the_log(place: str, store: Store, 
     lay_out(store, claim)
     ref = ArtifactRef(type=ArtifactType.LOG, sha256="ab" * 32, size_bytes=5)
     store.append(claim, [item.model_copy(update={"artifacts": (ref,)}) for item in turn(claim, 1)])
-    store.append(claim, [asked(claim, "a-1")])
+    learnt = MemoryRecorded(repo="x", language="python", memory=PatternMemory(task="t", solution="s"))
+    store.append(claim, [asked(claim, "a-1"), draft(claim, EventType.MEMORY_RECORDED, learnt)])
     assert store.check_all() == {}
     before = store.load(run_id)
     raw_sql(place, f"{lie} WHERE run_id = '{run_id}'")

@@ -66,6 +66,7 @@ INDEXES = {
     "runs": {"runs_by_age", "runs_parked"},
     "steps": {"steps_pending", "steps_running", "steps_one_open"},
     "approvals": {"approvals_waiting"},
+    "memories": {"memories_of_repo", "memories_of_language"},
 }
 
 

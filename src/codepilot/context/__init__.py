@@ -5,6 +5,7 @@
 
 from codepilot.context.evidence import Evidence
 from codepilot.context.gathering import Gathered, gather
+from codepilot.context.memory import quoted, recall, signature_of
 from codepilot.context.ranking import Focus, Graph, graph_of
 from codepilot.context.rendering import render_map
 from codepilot.context.repository import MapFigures, Read, RepositoryMap, map_repository
@@ -26,5 +27,8 @@ __all__ = [
     "gather",
     "graph_of",
     "map_repository",
+    "quoted",
+    "recall",
     "render_map",
+    "signature_of",
 ]

@@ -20,6 +20,7 @@ from codepilot.core.artifacts import (
 )
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.failures import Failure
+from codepilot.core.memory import Memory
 from codepilot.core.plan import Plan
 from codepilot.core.task import FollowUp, TaskSpec
 
@@ -99,6 +100,7 @@ class EventType(StrEnum):
     RUN_RESUMED = "run_resumed"
     RUN_FINISHED = "run_finished"
     FOLLOW_UP_PROPOSED = "follow_up_proposed"
+    MEMORY_RECORDED = "memory_recorded"
     PATCH_APPLIED = "patch_applied"
 
 
@@ -477,6 +479,14 @@ class FollowUpProposed(Contract):
     follow_up: FollowUp
 
 
+class MemoryRecorded(Contract):
+    """Something that later runs may learn from; `repo` is the base's identity. Free of secrets."""
+
+    repo: str
+    language: str
+    memory: Memory
+
+
 class PatchApplied(Contract):
     checkout: str
     files: tuple[str, ...]
@@ -533,6 +543,7 @@ DATA: dict[EventType, type[Contract]] = {
     EventType.RUN_RESUMED: RunResumed,
     EventType.RUN_FINISHED: RunFinished,
     EventType.FOLLOW_UP_PROPOSED: FollowUpProposed,
+    EventType.MEMORY_RECORDED: MemoryRecorded,
     EventType.PATCH_APPLIED: PatchApplied,
 }
 

@@ -21,6 +21,7 @@ from codepilot.core.events import (
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Run
 from codepilot.core.task import FollowUp, TaskOrigin
+from codepilot.engine.learning import learn
 from codepilot.engine.proposing import without_test
 from codepilot.engine.site import Site
 from codepilot.engine.work import Work
@@ -69,6 +70,7 @@ def finalize(work: Work) -> Outcome:
     if work.recorded(BundleWritten) is None:
         work.watch.checkpoint()  # whoever lost the run must not write over the bundle of the one that has it
         _hand_over(work, site, baseline, proposal)
+    learn(work, site, baseline)
     return Succeeded(f"{proof.verdict}: {proof.reason}")
 
 

@@ -104,3 +104,10 @@ class Project:
     @property
     def is_python(self) -> bool:
         return self.runner in ("pytest", "unittest")
+
+    @property
+    def language(self) -> str:
+        """What its tests are written in, as its runner tells."""
+        if self.is_python:
+            return "python"
+        return "javascript" if self.runner == "npm" else "java"

@@ -1,4 +1,7 @@
-"""Rows beside a run: its workspace, what people were asked, what artifacts it names. They follow from events alone."""
+"""Rows beside a run: its workspace, what people were asked, what artifacts it names, what it learnt.
+
+They follow from events alone.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from codepilot.core.contract import canonical_json
 from codepilot.core.events import (
     ApprovalDecided,
     ApprovalRequested,
     BasePinned,
     Event,
     EventType,
+    MemoryRecorded,
     SnapshotTaken,
     StepStarted,
     WorkspaceCreated,
@@ -24,6 +29,7 @@ from codepilot.store.statements import (
     DECIDE_APPROVAL,
     INSERT_APPROVAL,
     INSERT_ARTIFACT,
+    INSERT_MEMORY,
     SET_WORKSPACE,
 )
 
@@ -61,6 +67,8 @@ def project_beside(
     rows = artifact_rows(events)
     if rows:
         INSERT_ARTIFACT.send(connection, *rows)
+    if learnt := memory_rows(events):
+        INSERT_MEMORY.send(connection, *learnt)
     return expected
 
 
@@ -122,6 +130,23 @@ def artifact_rows(events: Iterable[Event]) -> list[dict[str, Any]]:
         {"run_id": e.run_id, "seq": e.seq, "type": r.type.value, "sha256": r.sha256, "size_bytes": r.size_bytes}
         for e in events
         for r in dict.fromkeys(e.artifacts)
+    ]
+
+
+def memory_rows(events: Iterable[Event]) -> list[dict[str, Any]]:
+    """One row for each memory that is recorded."""
+    return [
+        {
+            "run_id": event.run_id,
+            "seq": event.seq,
+            "at": event.at,
+            "kind": event.data.memory.kind,
+            "repo": plain_text(event.data.repo),
+            "language": plain_text(event.data.language),
+            "memory": canonical_json(event.data.memory),
+        }
+        for event in events
+        if isinstance(event.data, MemoryRecorded)
     ]
 
 

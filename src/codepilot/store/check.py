@@ -11,10 +11,10 @@ from sqlalchemy import Connection, Table, select, union
 from codepilot.core.run import Run
 from codepilot.store.projection import VIEW_SHAPE, FoldedStep
 from codepilot.store.records import no_run
-from codepilot.store.schema import approvals, artifacts, events, runs, steps, tasks, views, workspaces
+from codepilot.store.schema import approvals, artifacts, events, memories, runs, steps, tasks, views, workspaces
 from codepilot.store.tale import StepKey, broken, read_task, stands, task_rows, tell, told
 
-OF_A_RUN = (runs, events, views, steps, workspaces, approvals, artifacts)
+OF_A_RUN = (runs, events, views, steps, workspaces, approvals, artifacts, memories)
 
 
 def check_run(connection: Connection, run_id: str, load: Callable[[], Run]) -> None:

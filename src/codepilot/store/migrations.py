@@ -191,7 +191,21 @@ FOURTH = Migration(
     ],
 )
 
-MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD, FOURTH)
+FIFTH = Migration(
+    5,
+    "memories",
+    [
+        Statement(
+            "CREATE TABLE memories (run_id TEXT NOT NULL REFERENCES runs(run_id), seq BIGINT NOT NULL, "
+            "at BIGINT NOT NULL, kind TEXT NOT NULL, repo TEXT NOT NULL, language TEXT NOT NULL, memory TEXT NOT NULL, "
+            "PRIMARY KEY (run_id, seq))"
+        ),
+        Statement("CREATE INDEX memories_of_repo ON memories (kind, repo, at)"),
+        Statement("CREATE INDEX memories_of_language ON memories (kind, language, at)"),
+    ],
+)
+
+MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD, FOURTH, FIFTH)
 
 
 def schema_version(connection: Connection) -> int:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from codepilot.core.artifacts import ArtifactRef
 from codepilot.core.events import Event, State, Verdict
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.memory import Memory
 from codepilot.core.run import Run
 
 _MOST_SAID = 300
@@ -134,6 +135,18 @@ class WorkspaceRow:
     base_commit: str | None
     snapshot: str | None
     held_by: str | None
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """What a run recorded for others to learn from."""
+
+    run_id: str
+    seq: int
+    at: int
+    repo: str
+    language: str
+    memory: Memory
 
 
 class Unreadable(CodePilotError):

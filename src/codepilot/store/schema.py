@@ -133,6 +133,18 @@ approvals = Table(
     Column("decided_at", BigInteger),
 )
 
+memories = Table(
+    "memories",
+    metadata,
+    Column("run_id", Text, ForeignKey("runs.run_id"), primary_key=True),
+    Column("seq", BigInteger, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("repo", Text, nullable=False),
+    Column("language", Text, nullable=False),
+    Column("memory", Text, nullable=False),
+)
+
 locks = Table(
     "locks",
     metadata,

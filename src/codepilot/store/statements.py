@@ -10,7 +10,7 @@ from codepilot.core.events import TERMINAL, WAITING
 from codepilot.store.bell import CHANNEL
 from codepilot.store.prepared import Prepared
 from codepilot.store.rows import OPEN, StepStatus
-from codepilot.store.schema import approvals, artifacts, events, leases, locks, runs, steps, views, workspaces
+from codepilot.store.schema import approvals, artifacts, events, leases, locks, memories, runs, steps, views, workspaces
 from codepilot.telemetry.figures import BEGINNINGS, COUNTED
 
 
@@ -151,6 +151,7 @@ DECIDE_APPROVAL = Prepared(
     )
 )
 INSERT_ARTIFACT = Prepared(insert(artifacts), [column.name for column in artifacts.columns])
+INSERT_MEMORY = Prepared(insert(memories), [column.name for column in memories.columns])
 INSERT_EVENT = Prepared(insert(events), [column.name for column in events.columns])
 LENGTHEN_RUN = Prepared(
     update(runs).where(_this_run).values(last_seq=bindparam("new_last_seq"), updated_at=bindparam("new_updated_at"))

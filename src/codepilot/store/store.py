@@ -11,6 +11,7 @@ from sqlalchemy import Connection, exists, func, select
 
 from codepilot.core.events import TERMINAL, Event, EventDraft
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.memory import MemoryKind
 from codepilot.core.run import Run
 from codepilot.store.bell import Bell
 from codepilot.store.check import check_run, some_runs
@@ -18,11 +19,12 @@ from codepilot.store.database import Database
 from codepilot.store.faults import is_conflict
 from codepilot.store.locks import LOCK_SEC, Locks
 from codepilot.store.log import Log
+from codepilot.store.memories import NEWEST, PATIENCE_SEC, newest_memories
 from codepilot.store.progress import Progress
 from codepilot.store.queue import LEASE, Lease, Queue
 from codepilot.store.rebuild import rebuild_run
 from codepilot.store.records import no_run, read_artifact_row, read_event, read_run_row, read_step_row
-from codepilot.store.rows import ApprovalRow, ArtifactRow, Claim, Lock, RunRow, Start, StepRow, WorkspaceRow
+from codepilot.store.rows import ApprovalRow, ArtifactRow, Claim, Lock, MemoryRow, RunRow, Start, StepRow, WorkspaceRow
 from codepilot.store.schema import approvals, artifacts, events, runs, steps, workspaces
 from codepilot.store.statements import SELECT_COUNTED, SELECT_DUE, SELECT_EVENTS, SELECT_SOME_EVENTS
 from codepilot.store.tale import broken
@@ -256,6 +258,20 @@ class Store:
         if waiting:
             wanted = wanted.where(approvals.c.decision.is_(None))
         return [ApprovalRow(**row._mapping) for row in self._look(lambda connection: connection.execute(wanted).all())]
+
+    def memories(
+        self,
+        kind: MemoryKind,
+        *,
+        repo: str | None = None,
+        language: str | None = None,
+        limit: int = NEWEST,
+        patience_sec: float = PATIENCE_SEC,
+    ) -> list[MemoryRow]:
+        """What runs recorded for others, the newest first. A server that takes longer than that is not waited for."""
+        return self._read(
+            lambda connection: newest_memories(connection, kind, repo, language, limit, patience_sec),
+        )
 
     def iterations(self, run_id: str) -> Figures:
         """What each iteration of the run took and gave, and their totals."""

@@ -15,12 +15,12 @@ from codepilot.core.events import Event
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run, evolve
 from codepilot.core.task import TaskSpec
-from codepilot.store.beside import NO_WORKSPACE, artifact_rows, fold_approvals, workspace_changes
+from codepilot.store.beside import NO_WORKSPACE, artifact_rows, fold_approvals, memory_rows, workspace_changes
 from codepilot.store.log import task_columns
 from codepilot.store.projection import FoldedStep, birth_columns, fold_step, run_columns
 from codepilot.store.records import begun_by, read_event
 from codepilot.store.rows import StepStatus, Unreadable
-from codepilot.store.schema import approvals, artifacts, events, runs, steps, workspaces
+from codepilot.store.schema import approvals, artifacts, events, memories, runs, steps, workspaces
 from codepilot.store.statements import SELECT_SOME_EVENTS
 
 _PAGE = 500
@@ -39,6 +39,7 @@ class Tale:
     workspace: dict[str, str | None] = field(default_factory=lambda: dict(NO_WORKSPACE))
     approvals: dict[str, dict[str, Any]] = field(default_factory=dict)
     artifacts: list[dict[str, Any]] = field(default_factory=list)
+    memories: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, event: Event, view_seq: int) -> None:
         last = 0 if self.run is None else self.run.last_seq
@@ -49,6 +50,7 @@ class Tale:
         self.workspace.update(workspace_changes([event]))
         fold_approvals(self.approvals, event)
         self.artifacts += artifact_rows([event])
+        self.memories += memory_rows([event])
         if event.seq == view_seq:
             self.view = told(self.run)
 
@@ -64,6 +66,7 @@ class Tale:
             workspaces: [{"run_id": run.run_id, **self.workspace}],
             approvals: list(self.approvals.values()),
             artifacts: self.artifacts,
+            memories: self.memories,
         }
 
 

@@ -1,0 +1,56 @@
+"""What a run leaves for those after it: a failure and what mended it, a task and what was done for it. All bounded."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
+
+from codepilot.core.contract import Contract
+
+MAX_WORD, MAX_LINE, MAX_TEXT, MAX_NAMES = 200, 500, 1_200, 20
+
+Word = Annotated[str, Field(max_length=MAX_WORD)]
+Line = Annotated[str, Field(max_length=MAX_LINE)]
+Text = Annotated[str, Field(max_length=MAX_TEXT)]
+Names = Annotated[tuple[Line, ...], Field(max_length=MAX_NAMES)]
+
+MemoryKind: TypeAlias = Literal["failure", "pattern"]
+
+
+class FailureMemory(Contract):
+    """How a test failed, and the change that mended it."""
+
+    kind: Literal["failure"] = "failure"
+    error_type: Word
+    message: Text
+    signature: Line
+    """The error without what differs from one case of it to the next: names, numbers, paths."""
+    where: Line = ""
+    """The test, and the last lines of the trace."""
+    solution: Text
+    changed: Line = ""
+    """The files that the change touched, with how many lines it added and removed."""
+
+
+class PatternMemory(Contract):
+    """What was asked, and what was done for it."""
+
+    kind: Literal["pattern"] = "pattern"
+    task: Text
+    tests: Names = ()
+    touched: Names = ()
+    solution: Text
+    changed: Line = ""
+
+
+Memory: TypeAlias = Annotated[FailureMemory | PatternMemory, Field(discriminator="kind")]
+
+
+class Recalled(Contract):
+    """A memory of another run that was found to be similar: where it is recorded, and how similar it is."""
+
+    run_id: str
+    seq: int = Field(ge=1)
+    similarity: float = Field(ge=0.0, le=1.0)
+    memory: Memory

@@ -1,0 +1,90 @@
+"""Memory: a run that succeeded leaves what it learnt, once; later runs see what is similar, and can do without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, checkout, drive, house, result, until
+
+from codepilot.core.events import Event, EventType, MemoryRecorded, State
+from codepilot.core.memory import MAX_TEXT, FailureMemory, PatternMemory
+from codepilot.engine import House, Request, Worker, fork_run, make_task, submit
+
+__all__ = ["checkout", "house"]
+
+WELL = (MAP, PLAN, RIGHT, DONE, APPROVE)
+
+
+def learnt(events: list[Event]) -> list[MemoryRecorded]:
+    return [event.data for event in events if isinstance(event.data, MemoryRecorded)]
+
+
+def test_a_run_that_succeeded_leaves_its_failure_and_its_pattern(house: House, checkout: Path) -> None:
+    run, events = drive(house, checkout, until(*WELL), prompt="Areas are wrong")
+    assert run.state is State.DONE
+    failure, pattern = (one.memory for one in learnt(events))
+    assert isinstance(failure, FailureMemory)
+    assert (failure.error_type, failure.message) == ("AssertionError", "7 != 12")
+    assert failure.signature == "AssertionError <number> != <number>"
+    assert failure.where.startswith("test_shapes.ShapesTest.test_area\n")
+    assert failure.solution == "multiply width and height"
+    assert failure.changed == "2 lines in shapes.py"
+    assert isinstance(pattern, PatternMemory)
+    assert (pattern.task, pattern.touched) == ("Areas are wrong", ("shapes.py",))
+    assert pattern.tests == ("test_shapes.ShapesTest.test_area",)
+    (row,) = house.store.memories("failure", repo=run.base.repo_id if run.base else "", language="python")
+    assert (row.run_id, row.memory) == (run.run_id, failure)
+
+
+def test_a_run_that_failed_leaves_nothing(house: House, checkout: Path) -> None:
+    run, events = drive(house, checkout, until(MAP, PLAN))
+    assert run.state is State.FAILED
+    assert learnt(events) == []
+    assert house.store.memories("pattern") == []
+
+
+@pytest.mark.parametrize("fatal", [EventType.BUNDLE_WRITTEN, EventType.MEMORY_RECORDED])
+def test_it_is_learnt_once_in_a_run_whatever_becomes_of_the_step(
+    house: House, checkout: Path, fatal: EventType
+) -> None:
+    """A step that fails after it has recorded its memories is attempted anew."""
+    broken: list[Event] = []
+
+    def listen(event: Event) -> None:
+        if event.type is fatal and not broken:
+            broken.append(event)
+            raise RuntimeError("something broke")
+
+    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    ended = Worker(house, listen).drive(run.run_id)
+    assert (ended.state, ended.attempt) == (State.DONE, 2)
+    events = house.store.events(run.run_id)
+    assert [one.memory.kind for one in learnt(events)] == ["failure", "pattern"]
+    assert [len(house.store.memories(kind)) for kind in ("failure", "pattern")] == [1, 1]  # type: ignore[arg-type]
+    house.store.check(run.run_id)
+
+
+def test_a_fork_learns_by_itself(house: House, checkout: Path) -> None:
+    run, events = drive(house, checkout, until(*WELL))
+    forked = fork_run(house, run.run_id, None)
+    assert learnt(house.store.events(forked.run_id)) == []
+    assert Worker(house).drive(forked.run_id).state is State.DONE
+    assert len(learnt(house.store.events(forked.run_id))) == len(learnt(events)) == 2
+
+
+def test_what_is_kept_is_short_and_without_secrets(
+    house: House, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_API_KEY", "very-secret-4711")
+    told = result(rationale=f"as very-secret-4711 and sk-{'a1' * 20} say {'x' * 5_000}", confidence=0.9)
+    prompt = f"Areas, with very-secret-4711 {'long ' * 1_000}"
+    _, events = drive(house, checkout, until(MAP, PLAN, RIGHT, told, APPROVE), prompt=prompt)
+    kept = learnt(events)
+    assert len(kept) == 2
+    for one in kept:
+        text = one.model_dump_json()
+        assert "very-secret" not in text
+        assert "a1a1" not in text
+        assert "[redacted]" in text
+        assert len(one.memory.solution) <= MAX_TEXT
