@@ -6,7 +6,7 @@ import hashlib
 import os
 import subprocess
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,12 +24,14 @@ from codepilot.core.events import (
     State,
     StepStarted,
 )
+from codepilot.core.memory import MemoryKind
 from codepilot.core.policy import Policy
 from codepilot.core.run import Run, evolve
 from codepilot.core.task import Budget, Goal, TaskSpec
 from codepilot.executor import CreateWorkspace, LocalExecutor, MountSpec
 from codepilot.project import Project, ProjectSettings, SuiteRun, detect, run_tests
 from codepilot.sandbox import choose
+from codepilot.store import MemoryRow
 from codepilot.workspace import ObjectStore, pin_base
 
 FILES = {
@@ -86,6 +88,7 @@ class Place:
     on_record: Callable[[EventDraft], None] = lambda draft: None
     kept: dict[str, bytes] = field(default_factory=dict)
     survey: Callable[[], Survey] | None = None
+    remember: Callable[[MemoryKind], Sequence[MemoryRow]] | None = None
 
     def keep(self, data: bytes) -> ArtifactRef:
         digest = hashlib.sha256(data).hexdigest()
@@ -130,6 +133,7 @@ class Place:
             keep=self.keep,
             fetch=lambda ref: self.kept[ref.sha256],
             survey=self.survey,
+            remember=self.remember,
         )
 
     def of(self, kind: EventType) -> list[Event]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, checkout, drive, house, result, until
+from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, checkout, drive, house, replaced, result, until
 
-from codepilot.core.events import Event, EventType, MemoryRecorded, State
+from codepilot.agents import CodeActAgent
+from codepilot.core.events import Event, EventType, MemoryRecalled, MemoryRecorded, State
+from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.memory import MAX_TEXT, FailureMemory, PatternMemory
 from codepilot.engine import House, Request, Worker, fork_run, make_task, submit
+from codepilot.models import ReplayModel, ScriptedModel, exchanges
 
 __all__ = ["checkout", "house"]
 
@@ -88,3 +91,91 @@ def test_what_is_kept_is_short_and_without_secrets(
         assert "a1a1" not in text
         assert "[redacted]" in text
         assert len(one.memory.solution) <= MAX_TEXT
+
+
+# Recalling ------------------------------------------------------------------------------------------
+
+WRONG = replaced("width + height", "width - height")
+THINK = result(root_cause="it subtracts", fix_hypothesis="multiply", confidence="high")
+SHOWN = "# Similar tasks before"
+
+
+def recalled(events: list[Event]) -> list[MemoryRecalled]:
+    return [event.data for event in events if isinstance(event.data, MemoryRecalled)]
+
+
+def told(model: ScriptedModel, role: str) -> str:
+    """What the role was told when it was asked first."""
+    return next(one[1].content for one in model.requests if f"You are the {role}." in one[0].content)
+
+
+def test_a_planner_is_shown_what_was_done_for_a_similar_task(house: House, checkout: Path) -> None:
+    first_model = until(*WELL)
+    first, events = drive(house, checkout, first_model)
+    assert SHOWN not in told(first_model, "Planner")
+    assert recalled(events) == []
+    model = until(*WELL)
+    run, events = drive(house, checkout, model)
+    assert run.state is State.DONE
+    (one,) = recalled(events)
+    assert (one.kind, [found.run_id for found in one.found]) == ("pattern", [first.run_id])
+    shown = told(model, "Planner")
+    assert SHOWN in shown
+    assert '"solution": "multiply width and height"' in shown
+    assert "Similar" not in told(model, "Implementer")
+
+
+def test_a_reflector_is_shown_similar_failures_and_says_which(house: House, checkout: Path) -> None:
+    first, _ = drive(house, checkout, until(*WELL))
+    model = until(MAP, PLAN, WRONG, DONE, THINK, RIGHT, DONE, APPROVE)
+    run, events = drive(house, checkout, model, prompt="Something else entirely")
+    assert run.state is State.DONE
+    (one,) = recalled(events)
+    assert one.kind == "failure"
+    assert "# Similar failures before" in told(model, "Reflector")
+    assert '"message": "7 != 12"' in told(model, "Reflector")
+    assert run.reflection is not None
+    assert run.reflection.similar_failures == (
+        {"run_id": first.run_id, "seq": one.found[0].seq, "similarity": one.found[0].similarity},
+    )
+
+
+def test_a_conversation_that_goes_on_reads_as_it_did_whatever_others_have_recorded_since(
+    house: House, checkout: Path
+) -> None:
+    """It began when nothing was known, or with what was."""
+    for known in (0, 1):
+        seen: list[str] = []
+
+        def reply(messages: object, seen: list[str] = seen) -> str:
+            shown = messages[1].content  # type: ignore[index]
+            if "You are the Planner." not in messages[0].content:  # type: ignore[index]
+                return MAP
+            seen.append(shown)
+            if len(seen) == 1:
+                return "```python\nprint(1)\n```"
+            if len(seen) == 2:
+                raise SystemExit  # a worker that dies
+            raise CodePilotError(FailureKind.MODEL_REFUSED, "enough was seen")
+
+        agent = CodeActAgent(ScriptedModel(reply))
+        run = submit(house, make_task(Request(repo=str(checkout)), {}))
+        with pytest.raises(SystemExit):
+            Worker(house, agent_for=lambda task, agent=agent: agent).drive(run.run_id)  # type: ignore[misc]
+        drive(house, checkout, until(*WELL))
+        Worker(house, agent_for=lambda task, agent=agent: agent).drive(run.run_id)  # type: ignore[misc]
+        assert len(seen) == 3
+        assert seen[0] == seen[1] == seen[2]
+        assert (SHOWN in seen[0]) is bool(known)
+        assert len(recalled(house.store.events(run.run_id))) == known
+
+
+def test_a_replay_is_shown_what_the_recording_was(house: House, checkout: Path) -> None:
+    blank, first = drive(house, checkout, until(*WELL))
+    reminded, second = drive(house, checkout, until(*WELL))
+    assert (len(recalled(first)), len(recalled(second))) == (0, 1)
+    for recording in (first, second):
+        run, events = drive(house, checkout, ReplayModel(exchanges(recording)))
+        assert run.state is State.DONE, run.failure
+        assert recalled(events) == recalled(recording)
+    assert blank.state is reminded.state is State.DONE

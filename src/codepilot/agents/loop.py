@@ -13,6 +13,7 @@ from codepilot.agents.acting import Hands
 from codepilot.agents.condensing import condense, require_room
 from codepilot.agents.halting import require_tools
 from codepilot.agents.meaning import Meant, OutOfArea, accepted, held_to
+from codepilot.agents.recalling import recollect
 from codepilot.agents.replies import PYTHON_TOOL, Code, Malformed, Result, read_reply
 from codepilot.agents.roles import Names, Role, Sections, opening
 from codepilot.agents.seat import Seat
@@ -69,6 +70,7 @@ class Conversation:
     def artifact(self) -> Contract:
         """Take turns until one brings the result."""
         tools = self.hands.registry.documentation(self.hands.capability)
+        recollect(self.role, self.seat, self.model)
         part = {**surroundings(self.role, self.seat), **self.part}
         first = opening(self.role, self.seat.desk, tools, part)
         while True:

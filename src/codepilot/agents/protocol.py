@@ -14,12 +14,14 @@ from typing import Protocol
 from codepilot.context import Survey
 from codepilot.core.artifacts import ArtifactRef, PatchCandidate, Reflection, RepoMap, Review
 from codepilot.core.events import Event, EventDraft, State
+from codepilot.core.memory import MemoryKind, Recalled
 from codepilot.core.plan import Plan
 from codepilot.core.run import Run
 from codepilot.core.task import Capability
 from codepilot.executor import Executor
 from codepilot.project import Project, SuiteRun
 from codepilot.repair import Ages
+from codepilot.store import MemoryRow
 
 
 class Abstained(Exception):
@@ -61,6 +63,10 @@ class Desk:
     """A map of the base, where one can be made."""
     earlier: Sequence[Event] = ()
     """The whole run's events when the step began."""
+    remember: Callable[[MemoryKind], Sequence[MemoryRow]] | None = None
+    """What other runs have recorded, where that is wanted. May fail: an agent can do without."""
+    recalled: tuple[Recalled, ...] = ()
+    """Those of it that are shown in this step."""
 
 
 class Agent(Protocol):

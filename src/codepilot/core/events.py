@@ -20,7 +20,7 @@ from codepilot.core.artifacts import (
 )
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.failures import Failure
-from codepilot.core.memory import Memory
+from codepilot.core.memory import Memory, MemoryKind, Recalled
 from codepilot.core.plan import Plan
 from codepilot.core.task import FollowUp, TaskSpec
 
@@ -68,6 +68,7 @@ class EventType(StrEnum):
     CONTEXT_ITEM_SELECTED = "context_item_selected"
     CONTEXT_GATHERED = "context_gathered"
     CONTEXT_CONDENSED = "context_condensed"
+    MEMORY_RECALLED = "memory_recalled"
     MODEL_ASKED = "model_asked"
     MODEL_SWITCHED = "model_switched"
     REPAIRS_SOUGHT = "repairs_sought"
@@ -268,6 +269,13 @@ class ContextGathered(Contract):
     budget_tokens: int
     used_tokens: int
     choices: tuple[ContextChoice, ...]
+
+
+class MemoryRecalled(Contract):
+    """What other runs had recorded that is similar, whole: a conversation that goes on or is replayed reads alike."""
+
+    kind: MemoryKind
+    found: tuple[Recalled, ...]
 
 
 class TurnStarted(Contract):
@@ -511,6 +519,7 @@ DATA: dict[EventType, type[Contract]] = {
     EventType.CONTEXT_ITEM_SELECTED: ContextItemSelected,
     EventType.CONTEXT_GATHERED: ContextGathered,
     EventType.CONTEXT_CONDENSED: ContextCondensed,
+    EventType.MEMORY_RECALLED: MemoryRecalled,
     EventType.MODEL_ASKED: ModelAsked,
     EventType.MODEL_SWITCHED: ModelSwitched,
     EventType.REPAIRS_SOUGHT: RepairsSought,

@@ -186,6 +186,7 @@ class Work:
             hear=self.hear,
             ages=site.ages,
             survey=lambda: site.survey,
+            remember=lambda kind: self.store.memories(kind, repo=self.base.repo_id),
         )
 
 

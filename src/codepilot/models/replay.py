@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from codepilot.core.contract import Contract
-from codepilot.core.events import DependencyDegraded, Event, ModelAsked, StepFailed, StepStarted, TurnStarted, Usage
+from codepilot.core.events import (
+    DependencyDegraded,
+    Event,
+    MemoryRecalled,
+    ModelAsked,
+    StepFailed,
+    StepStarted,
+    TurnStarted,
+    Usage,
+)
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.models.estimate import estimated
 from codepilot.models.protocol import (
@@ -35,6 +44,8 @@ class Exchange(Contract):
     reply: Reply
     asked: ModelAsked | None = None
     failure: Failure | None = None
+    recalled: MemoryRecalled | None = None
+    """What the conversation was shown of other runs, if this exchange is the first of it."""
 
 
 class ReplayModel:
@@ -61,6 +72,11 @@ class ReplayModel:
     def go_on_after(self, taken: int) -> None:
         """A run that already has so many of the exchanges goes on with the next one."""
         self._turn = taken
+
+    @property
+    def recalled(self) -> MemoryRecalled | None:
+        """What the conversation that begins with the next exchange was shown of other runs."""
+        return self._exchanges[self._turn].recalled if self._turn < len(self._exchanges) else None
 
     @property
     def _asked(self) -> ModelAsked | None:
@@ -107,20 +123,23 @@ def exchanges(events: Iterable[Event]) -> tuple[Exchange, ...]:
     found = []
     asked: ModelAsked | None = None
     degraded: DependencyDegraded | None = None
+    recalled: MemoryRecalled | None = None
     for event in events:
         match event.data:
             case ModelAsked():
                 asked, degraded = event.data, None
             case DependencyDegraded(dependency="model"):
                 degraded = event.data
+            case MemoryRecalled():
+                recalled = event.data
             case StepStarted():
                 asked = None
             case StepFailed(failure=failure) if asked is not None and failure.kind not in NOT_THE_MODELS:
-                found.append(Exchange(request=(), reply=Reply(), asked=asked, failure=failure))
-                asked = None
+                found.append(Exchange(request=(), reply=Reply(), asked=asked, failure=failure, recalled=recalled))
+                asked = recalled = None
             case TurnStarted(action=action) if "request" in action:
-                found.append(_exchange(event.data, asked, degraded))
-                asked = degraded = None
+                found.append(_exchange(event.data, asked, degraded).model_copy(update={"recalled": recalled}))
+                asked = degraded = recalled = None
     return tuple(found)
 
 

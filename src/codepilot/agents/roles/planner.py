@@ -16,6 +16,7 @@ def _inputs(desk: Desk) -> Sections:
         "Constraints": sections.constraints(desk),
         "Repository": sections.written(desk.run.repo_map),
         "Failing tests": sections.failing_tests(desk),
+        "Similar tasks before": sections.memories(desk),
         "Failures so far": sections.failures(desk),
         "Changes that did not hold, and what came of them": sections.red_cycles(desk),
         "Last reflection": sections.written(desk.run.reflection),
@@ -51,5 +52,6 @@ PLANNER = Role(
     state=State.PLAN,
     outline_tokens=1500,
     context_tokens=6000,
+    recalls="pattern",
     check=_check,
 )

@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from codepilot.agents.protocol import Desk
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.events import State
+from codepilot.core.memory import MemoryKind
 from codepilot.core.task import Capability
 from codepilot.models import Message
 
@@ -52,8 +53,8 @@ class Role:
     `state` is the one that it plays; all of IMPLEMENT may have parts of a plan. `skills` names those it has, None for
     all that its capability allows. `outline_tokens` and `context_tokens` say how much it is shown of the repository
     before it has read anything. `filled` gives the fields of the output that the platform knows better than a
-    model, `check` what is wrong with an output beyond its schema, and `unreadable` the output of a model that gives
-    none that can be read, where that is an answer too.
+    model, `check` what is wrong with an output beyond its schema, `recalls` which memories of other runs it is shown,
+    and `unreadable` the output of a model that gives none that can be read, where that is an answer too.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Role:
     outline_tokens: int = 0
     context_tokens: int = 0
     skills: tuple[str, ...] | None = None
+    recalls: MemoryKind | None = None
     given: tuple[str, ...] = ()
     filled: Callable[[Desk], JsonObject] = _nothing
     check: Callable[[Contract, Names], list[str]] = _fits

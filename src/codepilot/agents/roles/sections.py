@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from codepilot.agents.protocol import Desk
 from codepilot.agents.transcript import bounded
+from codepilot.context import quoted
 from codepilot.core.artifacts import TestResult
 from codepilot.core.contract import Contract
 from codepilot.core.events import PatchProposed, TestsJudged
@@ -92,6 +93,11 @@ def attempts(desk: Desk) -> str:
 
 def failures(desk: Desk) -> str:
     return "\n".join(f"- {failure.kind}: {bounded(failure.message, 500)}" for failure in desk.run.failures[-10:])
+
+
+def memories(desk: Desk) -> str:
+    """What other runs recorded of something similar."""
+    return quoted(desk.recalled)
 
 
 def proposal(desk: Desk) -> str:
