@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, checkout, drive, house, replaced, result, until
+from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, checkout, drive, house, make_checkout, replaced, result, until
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
 
 from codepilot.agents import CodeActAgent
-from codepilot.core.events import Event, EventType, MemoryRecalled, MemoryRecorded, State
+from codepilot.core.events import DependencyDegraded, Event, EventType, MemoryRecalled, MemoryRecorded, State
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.memory import MAX_TEXT, FailureMemory, PatternMemory
+from codepilot.core.memory import MAX_TEXT, FailureMemory, MemorySettings, PatternMemory
 from codepilot.engine import House, Request, Worker, fork_run, make_task, submit
 from codepilot.models import ReplayModel, ScriptedModel, exchanges
+from servers import PostgresServer
 
 __all__ = ["checkout", "house"]
 
@@ -179,3 +183,106 @@ def test_a_replay_is_shown_what_the_recording_was(house: House, checkout: Path) 
         assert run.state is State.DONE, run.failure
         assert recalled(events) == recalled(recording)
     assert blank.state is reminded.state is State.DONE
+
+
+# Doing without --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def either(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[House, str]]:
+    """A house with its store's URL, on either engine."""
+    monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
+    home = tmp_path / "home"
+    place = f"sqlite:///{home / 'codepilot.db'}"
+    if request.param == "postgres":
+        place = str(request.getfixturevalue("postgres").database())
+    with House.open({"CODEPILOT_HOME": str(home)}, store=place) as opened:
+        yield opened, place
+
+
+def sql(place: str, statement: str) -> None:
+    engine = create_engine(place, poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(statement)
+
+
+def worked(house: House, checkout: Path, memory: MemorySettings | None = None) -> tuple[ScriptedModel, list[Event]]:
+    """A run that goes well whatever becomes of the memory."""
+    model = until(*WELL)
+    agent = CodeActAgent(model)
+    task = make_task(Request(repo=str(checkout)), {})
+    run = submit(house, task.model_copy(update={"memory": memory or task.memory}))
+    ended = Worker(house, agent_for=lambda task: agent).drive(run.run_id)
+    assert ended.state is State.DONE, ended.failure
+    assert ended.attempt == 1
+    return model, house.store.events(run.run_id)
+
+
+def degraded(events: list[Event]) -> list[DependencyDegraded]:
+    return [event.data for event in events if isinstance(event.data, DependencyDegraded)]
+
+
+def test_a_run_goes_on_without_a_memory_that_is_gone(either: tuple[House, str], checkout: Path) -> None:
+    house, place = either
+    worked(house, checkout)
+    sql(place, "ALTER TABLE memories RENAME TO lost")
+    model, events = worked(house, checkout)
+    assert [one.dependency for one in degraded(events)] == ["memory", "memory"]
+    assert [one.consequence for one in degraded(events)] == [
+        "the Planner is shown nothing of earlier runs",
+        "later runs learn nothing from this one",
+    ]
+    assert SHOWN not in told(model, "Planner")
+    assert learnt(events) == []
+    sql(place, "ALTER TABLE lost RENAME TO memories")
+    assert house.store.check_all() == {}
+    model, events = worked(house, checkout)
+    assert SHOWN in told(model, "Planner")
+    assert degraded(events) == []
+    assert len(learnt(events)) == 2
+
+
+def test_a_memory_that_somebody_has_locked_is_waited_for_for_seconds_only(
+    tmp_path: Path, checkout: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
+    place = postgres.database()
+    with House.open({"CODEPILOT_HOME": str(tmp_path / "home")}, store=place) as house:
+        worked(house, checkout)
+        engine = create_engine(place, poolclass=NullPool)
+        with engine.begin() as other:
+            other.exec_driver_sql("LOCK TABLE memories IN ACCESS EXCLUSIVE MODE")
+            model, events = worked(house, checkout)
+        assert [one.dependency for one in degraded(events)] == ["memory", "memory"]
+        assert all(one.failure.kind is FailureKind.STORE_UNAVAILABLE for one in degraded(events))
+        assert SHOWN not in told(model, "Planner")
+        for event in events:
+            if isinstance(event.data, DependencyDegraded):
+                waited = event.at - events[event.seq - 2].at
+                assert 4_500_000 < waited < 25_000_000, "the lock alone would have been waited for for a minute"
+        assert house.store.check_all() == {}
+        model, events = worked(house, checkout)
+        assert SHOWN in told(model, "Planner")
+        assert len(learnt(events)) == 2
+
+
+def test_memory_can_be_turned_off(house: House, checkout: Path) -> None:
+    worked(house, checkout)
+    model, events = worked(house, checkout, MemorySettings(enabled=False))
+    assert learnt(events) == []
+    assert SHOWN not in told(model, "Planner")
+    assert len(house.store.memories("pattern")) == 1
+
+
+def test_other_repositories_are_recalled_only_where_that_is_wanted(
+    house: House, checkout: Path, tmp_path: Path
+) -> None:
+    worked(house, checkout)
+    other = make_checkout(tmp_path / "elsewhere")
+    model, _ = worked(house, other)
+    assert SHOWN not in told(model, "Planner")
+    another = make_checkout(tmp_path / "nowhere")
+    model, _ = worked(house, another, MemorySettings(across_repositories=True))
+    assert SHOWN in told(model, "Planner")

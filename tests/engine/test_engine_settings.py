@@ -163,3 +163,15 @@ def test_a_mistake_about_models_is_told(files: tuple[Path, Path], text: str, sai
     with pytest.raises(CodePilotError) as refused:
         load(files, own=text)
     assert said in refused.value.failure.message
+
+
+def test_a_repository_may_only_have_less_of_memory(files: tuple[Path, Path]) -> None:
+    assert load(files).memory.enabled
+    assert not load(files, repo="[memory]\nenabled = false").memory.enabled
+    assert not load(files, own="[memory]\nenabled = false", repo="[memory]\nenabled = true").memory.enabled
+    across = "[memory]\nacross_repositories = true"
+    assert not load(files, repo=across).memory.across_repositories
+    assert load(files, own=across).memory.across_repositories
+    assert load(files, own=across, repo="[memory]\nenabled = true").memory.across_repositories
+    assert load(files, own=across, repo=across).memory.across_repositories
+    assert not load(files, CODEPILOT_MEMORY_ENABLED="false").memory.enabled

@@ -47,6 +47,21 @@ class PatternMemory(Contract):
 Memory: TypeAlias = Annotated[FailureMemory | PatternMemory, Field(discriminator="kind")]
 
 
+class MemorySettings(Contract):
+    """Whether a run learns and recalls, and from whom."""
+
+    enabled: bool = True
+    across_repositories: bool = False
+    """Whether what was recorded for other repositories is shown too."""
+
+    def tightened(self, wish: MemorySettings) -> MemorySettings:
+        """What a repository may have of its wish: less than its reader allows, never more."""
+        return MemorySettings(
+            enabled=self.enabled and wish.enabled,
+            across_repositories=self.across_repositories and wish.across_repositories,
+        )
+
+
 class Recalled(Contract):
     """A memory of another run that was found to be similar: where it is recorded, and how similar it is."""
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, Field, PositiveInt, model_validator
 
 from codepilot.core.contract import Contract, JsonObject
+from codepilot.core.memory import MemorySettings
 from codepilot.core.policy import Host, Policy
 
 
@@ -120,6 +121,7 @@ class TaskSpec(Contract):
     """Hosts that a person opened for this run, beyond its policy."""
     approved_test_hosts: tuple[Host, ...] = ()
     """Those opened for the command that runs the tests alone."""
+    memory: MemorySettings = MemorySettings()
     evaluation: Evaluation = Evaluation()
     priority: int = Field(default=0, ge=-100, le=100)
     """Runs of a higher one are worked on first."""

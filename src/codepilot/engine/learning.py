@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from codepilot.context import signature_of
-from codepilot.core.events import EventType, MemoryRecorded, PatchProposed
+from codepilot.core.events import DependencyDegraded, EventType, MemoryRecorded, PatchProposed
+from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.memory import MAX_LINE, MAX_NAMES, MAX_TEXT, MAX_WORD, FailureMemory, Memory, PatternMemory
 from codepilot.engine.site import Site
 from codepilot.engine.work import Work
@@ -13,14 +14,27 @@ _TRACE_LINES = 2
 
 
 def learn(work: Work, site: Site, baseline: Baseline) -> None:
-    """Record it all or nothing, once in a run: a later attempt at the step, or another step like it, adds nothing."""
+    """Record it all or nothing, once in a run: a later attempt at the step, or another step like it, adds nothing.
+
+    A change that is handed over is not lost because nothing can be learnt from it.
+    """
     proposal = work.run.proposal
-    if proposal is None or any(isinstance(event.data, MemoryRecorded) for event in work.store.events(work.run.run_id)):
+    if proposal is None or not work.run.task.memory.enabled:
+        return
+    if any(isinstance(event.data, MemoryRecorded) for event in work.store.events(work.run.run_id)):
         return
     learnt = [_failure(work, baseline, proposal), _pattern(work, baseline, proposal)]
     repo, language = work.base.repo_id, site.project.language
     recorded = [MemoryRecorded(repo=repo, language=language, memory=memory) for memory in learnt if memory]
-    work.append([work.draft(EventType.MEMORY_RECORDED, one) for one in recorded])
+    try:
+        work.store.memories("pattern", repo=repo, limit=1)  # so that nobody waits for a table that somebody has locked
+        work.append([work.draft(EventType.MEMORY_RECORDED, one) for one in recorded])
+    except CodePilotError as error:
+        if error.kind not in (FailureKind.STORE_UNAVAILABLE, FailureKind.INTERNAL):
+            raise
+        consequence = "later runs learn nothing from this one"
+        degraded = DependencyDegraded(dependency="memory", consequence=consequence, failure=error.failure)
+        work.record(EventType.DEPENDENCY_DEGRADED, degraded)
 
 
 def _failure(work: Work, baseline: Baseline, proposal: PatchProposed) -> Memory | None:

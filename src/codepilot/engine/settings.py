@@ -1,7 +1,7 @@
 """One chain of configuration: user file, repository file, environment, flags; later ones win.
 
 A repository may tighten what protects its reader, never loosen it: no weaker level, no longer list of hosts, no
-executor elsewhere, no more money. `level = "none"` counts only as a flag.
+executor elsewhere, no more money, no memory that its reader does not want. `level = "none"` counts only as a flag.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from codepilot.core.contract import Contract
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.memory import MemorySettings
 from codepilot.core.policy import Host, Policy, tightened
 from codepilot.core.task import Budget, TaskKind, default_budget
 from codepilot.models.settings import ModelSettings
@@ -69,6 +70,7 @@ class Settings(Contract):
     executor: ExecutorSection = ExecutorSection()
     network: NetworkSection = NetworkSection()
     models: ModelSettings = ModelSettings()
+    memory: MemorySettings = MemorySettings()
 
 
 def load_settings(repo: Path | None, environ: Mapping[str, str]) -> Settings:
@@ -175,6 +177,10 @@ def _tightened(
         mine = Policy.model_validate(so_far.get("policy", {}))
         wish = mine.model_copy(update=said.policy.model_dump(exclude_unset=True))
         layer["policy"] = tightened(mine, wish).model_dump()
+    if "memory" in layer:
+        own = MemorySettings.model_validate(so_far.get("memory", {}))
+        wanted = own.model_copy(update=said.memory.model_dump(exclude_unset=True))
+        layer["memory"] = own.tightened(wanted).model_dump()
     if layer.get("sandbox", {}).get("level", "bubblewrap") != "bubblewrap":
         del layer["sandbox"]["level"]  # any other than the strongest could be weaker than what its reader would get
     return layer

@@ -95,6 +95,7 @@ def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
         fallback_model=fallback,
         python=absolute(request.python),
         policy=settings.policy,
+        memory=settings.memory,
         approved_hosts=_hosts(request.hosts),
         approved_test_hosts=_hosts(request.test_hosts),
         priority=request.priority,

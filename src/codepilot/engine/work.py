@@ -24,6 +24,7 @@ from codepilot.core.events import (
     TurnFinished,
 )
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.memory import MemoryKind
 from codepilot.core.run import Run, evolve
 from codepilot.core.task import FollowUp
 from codepilot.engine.carry import keep_snapshot
@@ -33,7 +34,7 @@ from codepilot.engine.site import KeptSite, Site, recall_baseline
 from codepilot.engine.watch import Watch
 from codepilot.executor import Executor, SnapshotInfo, Violation
 from codepilot.project import Project
-from codepilot.store import Artifacts, Claim, Home, Store
+from codepilot.store import Artifacts, Claim, Home, MemoryRow, Store
 from codepilot.verify import Baseline
 
 Recorded = TypeVar("Recorded", bound=Contract)
@@ -150,6 +151,12 @@ class Work:
         site.create(self.workspace, self.base.tree)
         return site, baseline
 
+    def remember(self, language: str) -> Callable[[MemoryKind], list[MemoryRow]]:
+        """Asks for what runs before this one have recorded: those on the same repository, or of the same language."""
+        if self.run.task.memory.across_repositories:
+            return lambda kind: self.store.memories(kind, language=language)
+        return lambda kind: self.store.memories(kind, repo=self.base.repo_id)
+
     def desk(self, site: Site, baseline: Baseline) -> Desk:
         def record(draft: EventDraft) -> Event:
             """A finished turn and the snapshot it left are recorded together or not at all."""
@@ -186,7 +193,7 @@ class Work:
             hear=self.hear,
             ages=site.ages,
             survey=lambda: site.survey,
-            remember=lambda kind: self.store.memories(kind, repo=self.base.repo_id),
+            remember=self.remember(site.project.language) if self.run.task.memory.enabled else None,
         )
 
 
