@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crew_kit import ONCE, Site, WorkerProcess, left_in, make_repo, processes_of
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
 
 from codepilot.core.events import EventType, State, StepStarted
 from codepilot.core.run import Run
@@ -27,6 +29,13 @@ WORKERS = 3
 STALE_SEC = 3.0
 PEACE_SEC = 90.0
 """How long the last of the runs may take when nobody disturbs them any more."""
+
+MEMORIES = "SELECT kind FROM memories WHERE run_id = %s ORDER BY kind"
+ARTIFACTS = (
+    "SELECT e.type AS event, a.type, count(*) AS times FROM artifacts a JOIN events e USING (run_id, seq) "
+    "WHERE run_id = %s GROUP BY e.type, a.type, a.sha256, CASE e.type WHEN 'snapshot_kept' THEN e.data END"
+)
+"""How often events of a kind name the same artifact; two snapshots may well have the same content."""
 
 FILES = {
     "sums.py": "def add(a, b):\n    return a - b\n",
@@ -157,6 +166,7 @@ class Torture:
             assert run.proposal.patch.diff == expected.proposal.patch.diff, (run_id, run.proposal, expected.proposal)
             kinds = Counter(event.type for event in events)
             assert {once: kinds[once] for once in ONCE} == dict.fromkeys(ONCE, 1), (run_id, kinds)
+            self._judge_rows(run_id)
             started = [(event.step_id, event.data.fence) for event in events if isinstance(event.data, StepStarted)]
             assert started == sorted(set(started)), "each start of a step has a fence of its own, and they rise"
             self.told.starts_of_steps += len(started)
@@ -168,6 +178,18 @@ class Torture:
         apply_run(house, first, accept_plausible=True)
         applied = [event for event in house.store.events(first) if event.type is EventType.PATCH_APPLIED]
         assert (len(applied), (self.repo / "sums.py").read_text()) == (1, FILES["sums.py"].replace("-", "+"))
+
+    def _judge_rows(self, run_id: str) -> None:
+        """Of what a run learnt and what it names there is one row each, as the database itself tells."""
+        engine = create_engine(self.site.environ_more["CODEPILOT_STORE"], poolclass=NullPool)
+        with engine.connect() as connection:
+            memories = connection.exec_driver_sql(MEMORIES, (run_id,)).scalars().all()
+            assert memories == ["failure", "pattern"], (run_id, memories)
+            named = connection.exec_driver_sql(ARTIFACTS, (run_id,)).all()
+            assert {tuple(row)[:-1] for row in named} >= {("patch_proposed", "patch"), ("baseline_recorded", "report")}
+            twice = [tuple(row) for row in named if row.times > 1]
+            assert not twice, (run_id, twice)
+        engine.dispose()
 
     def _look_for_remains(self) -> None:
         for number in range(WORKERS):
