@@ -1,10 +1,10 @@
-"""A quota that is used up parks a run: until when, and what others may ask of it meanwhile."""
+"""A quota that is used up, or artifacts that are away, park a run: until when, and what may be asked meanwhile."""
 
 from __future__ import annotations
 
 from run_kit import Log
 
-from codepilot.core.decide import Failed, decide_due
+from codepilot.core.decide import MAX_ATTEMPTS, OUTAGE_PARKINGS, Failed, decide_due
 from codepilot.core.events import EventType, Requested, State
 from codepilot.core.failures import Failure, FailureKind
 
@@ -58,3 +58,35 @@ def test_a_parked_run_that_was_asked_to_pause_does_not_go_on_by_itself() -> None
     log.add(decide_due(log.now, parked(log)))
     assert (log.now.state, log.now.parked_until, log.now.pause_requested) == (State.PAUSED, None, False)
     assert log.now.resume_state is State.INIT
+
+
+def away(**details: bool) -> Failed:
+    kind = FailureKind.ARTIFACT_STORE_UNAVAILABLE
+    return Failed(Failure(kind=kind, message="No connection to the server.", details={**details}))
+
+
+def test_artifacts_that_are_away_park_the_run_at_the_very_step_it_was_at() -> None:
+    log = Log()
+    waits = []
+    step = log.now.step_id
+    for _ in range(OUTAGE_PARKINGS):
+        log.ends(away(passing=True))
+        waits.append((parked(log) - log.clock) / SECOND)
+        log.clock = parked(log)
+        log.add(decide_due(log.now, log.clock))
+        assert (log.now.state, log.now.step_id, log.now.attempt) == (State.INIT, step, 1)
+    assert waits == sorted(waits)
+    assert 0.9 < waits[0] < 1.1
+    assert 59 < waits[-1] < 61
+    assert 30 * 60 < sum(waits) < 60 * 60
+    for _ in range(MAX_ATTEMPTS):
+        log.ends(away(passing=True))
+    assert log.now.state is State.FAILED, "it is not waited for for ever"
+
+
+def test_artifacts_that_will_not_come_back_by_themselves_are_not_waited_for() -> None:
+    log = Log()
+    log.ends(away())
+    assert (log.now.state, log.now.attempt) == (State.INIT, 2)
+    log.ends(away(passing=False))
+    assert log.now.state is State.FAILED

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.events import (
     BudgetWarned,
+    DependencyDegraded,
     Event,
     EventType,
     GuardrailBlocked,
@@ -110,6 +111,15 @@ def test_a_tool_is_named_by_the_action_too(path: Path) -> None:
     [
         (EventType.STEP_STARTED, StepStarted(worker="w", fence=1), "INFO"),
         (EventType.BUDGET_WARNED, BudgetWarned(budget="iterations", used=12, limit=15), "WARN"),
+        (
+            EventType.DEPENDENCY_DEGRADED,
+            DependencyDegraded(
+                dependency="memory",
+                consequence="nothing is shown",
+                failure=Failure(kind=FailureKind.STORE_UNAVAILABLE, message="locked"),
+            ),
+            "WARN",
+        ),
         (EventType.RUN_FINISHED, RunFinished(state=State.DONE), "INFO"),
         (EventType.RUN_FINISHED, RunFinished(state=State.ABORTED), "WARN"),
         (EventType.RUN_FINISHED, RunFinished(state=State.FAILED), "ERROR"),

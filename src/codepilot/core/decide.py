@@ -41,7 +41,9 @@ CRASH_LIMIT = 10
 COMPILER_ERRORS = frozenset({"CompilationError", "SyntaxError", "IndentationError", "TabError"})
 BUILD_WARNING_ITERATION = 12
 LONGEST_DOUBT_SEC = 60
-"""How long a run is parked at most although its provider says that it need not wait."""
+"""How long a run is parked at most although its provider says that it need not wait, or nobody says anything."""
+OUTAGE_PARKINGS = 60
+"""How often a run is parked because its artifacts are away: for most of an hour in all."""
 RESUMABLE = frozenset(
     kind
     for kind, handling in HANDLING.items()
@@ -225,13 +227,19 @@ def decide_due(run: Run, now: int) -> list[EventDraft]:
 
 
 def _parked_until(run: Run, failure: Failure, now: int) -> int | None:
-    """When a quota is whole again, where the provider said so; later and later if that turns out to be wrong."""
-    said = failure.details.get("reset_at") if failure.kind is FailureKind.MODEL_QUOTA else None
-    if not isinstance(said, int):
-        return None
-    before = itertools.takewhile(lambda past: past.kind is FailureKind.MODEL_QUOTA, reversed(run.failures))
-    doubt_sec = min(1 << len(list(before)), LONGEST_DOUBT_SEC)
-    return max(said, now + doubt_sec * 1_000_000)
+    """When the run may go on by itself, later and later if that turns out to be wrong.
+
+    A quota is whole again when the provider says so. Artifacts that are away may be back at any time.
+    """
+    before = len(list(itertools.takewhile(lambda past: past.kind is failure.kind, reversed(run.failures))))
+    doubted = now + min(1 << before, LONGEST_DOUBT_SEC) * 1_000_000
+    said = failure.details.get("reset_at")
+    if failure.kind is FailureKind.MODEL_QUOTA and isinstance(said, int):
+        return max(said, doubted)
+    passing = failure.details.get("passing") is True
+    if failure.kind is FailureKind.ARTIFACT_STORE_UNAVAILABLE and passing and before < OUTAGE_PARKINGS:
+        return doubted
+    return None
 
 
 def _no_context_left(failure: Failure) -> Failure:
@@ -316,8 +324,8 @@ def _after_failure(run: Run, failure: Failure, now: int) -> list[EventDraft]:
         return _again(run, State.REFLECT, failure)
     if kind is FailureKind.TOOL_MISSING and run.state not in (State.INIT, State.MAP_REPO):
         return _again(run, State.MAP_REPO, failure)
-    if handling.origin is Origin.PERSON:
-        until = _parked_until(run, failure, now)
+    until = _parked_until(run, failure, now)
+    if handling.origin is Origin.PERSON or until is not None:
         return [_draft(run, EventType.RUN_BLOCKED, RunBlocked(failure=failure, until=until))]
     if handling.retryable and run.attempt < MAX_ATTEMPTS:
         return [_queue(run, run.state, failure.message, attempt=run.attempt + 1)]

@@ -243,15 +243,17 @@ class Bucket:
             if not passing or number == tries:
                 break
             time.sleep(random.uniform(0.5, 1.5) * _BACKOFF_SEC * 3 ** (number - 1))
-        raise self._unavailable(doing, reason)
+        raise self._unavailable(doing, reason, passing)
 
-    def _unavailable(self, doing: str, reason: str) -> CodePilotError:
+    def _unavailable(self, doing: str, reason: str, passing: bool = False) -> CodePilotError:
+        """`passing` says that it may be well again by itself."""
         return CodePilotError(
             FailureKind.ARTIFACT_STORE_UNAVAILABLE,
             f"{doing} {self.place} failed: {reason}.",
             next_action="Check the server, the bucket and the AWS_* variables, then `codepilot resume`.",
             place=self.place,
             reason=reason,
+            passing=passing,
         )
 
 

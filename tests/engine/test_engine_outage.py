@@ -1,0 +1,101 @@
+"""Artifacts that are away for a while park a run wherever it is; it goes on by itself, and does nothing twice."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, checkout, until
+
+from codepilot.agents import CodeActAgent
+from codepilot.core.events import Event, EventType, RunBlocked, State, StepStarted
+from codepilot.core.failures import FailureKind
+from codepilot.engine import Crew, House, Request, Worker, make_task, submit
+from codepilot.store import new_id
+from servers import PostgresServer, S3Server
+
+__all__ = ["checkout"]
+
+ONCE = (
+    EventType.BASELINE_RECORDED,
+    EventType.PATCH_PROPOSED,
+    EventType.TESTS_JUDGED,
+    EventType.REVIEW_RECORDED,
+    EventType.PROOF_RECORDED,
+    EventType.BUNDLE_WRITTEN,
+    EventType.RUN_FINISHED,
+)
+
+
+@pytest.mark.parametrize(
+    ("breaks", "where"),
+    [
+        (EventType.STEP_STARTED, State.INIT),
+        (EventType.TURN_FINISHED, State.IMPLEMENT),
+        (EventType.PROOF_RECORDED, State.FINALIZE),
+    ],
+)
+def test_an_outage_of_the_artifacts_parks_the_run_and_loses_nothing(
+    tmp_path: Path,
+    checkout: Path,
+    postgres: PostgresServer,
+    s3: S3Server,
+    monkeypatch: pytest.MonkeyPatch,
+    breaks: EventType,
+    where: State,
+) -> None:
+    monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
+    for name, value in s3.environ.items():
+        monkeypatch.setenv(name, value)
+    broken: list[State] = []
+    house = House.open(
+        {"CODEPILOT_HOME": str(tmp_path / "home")}, postgres.database(), f"{s3.url}/outages/{new_id('a')}"
+    )
+    state = [State.INIT]
+
+    def listen(event: Event) -> None:
+        if isinstance(event.data, StepStarted):
+            state[0] = house.store.load(event.run_id).state
+        if event.type is breaks and state[0] is where and not broken:
+            broken.append(where)
+            s3.stop()
+
+    agent = CodeActAgent(until(MAP, PLAN, RIGHT, DONE, APPROVE))
+    with house:
+        run = submit(house, make_task(Request(repo=str(checkout)), {}))
+        crew = Crew(house, Worker(house, listen, agent_for=lambda task: agent), concurrency=1)
+        working = threading.Thread(target=crew.run)
+        working.start()
+        try:
+            wait_for(house, run.run_id, lambda events: sum(isinstance(one.data, RunBlocked) for one in events) > 1)
+            s3.start()
+            wait_for(house, run.run_id, lambda events: events[-1].type is EventType.RUN_FINISHED)
+        finally:
+            crew.stop()
+            working.join()
+            if s3.process is None:
+                s3.start()
+        ended, events = house.store.load(run.run_id), house.store.events(run.run_id)
+        assert (ended.state, ended.attempt) == (State.DONE, 1), ended.failure
+        assert broken == [where]
+        kinds = Counter(event.type for event in events)
+        assert {once: kinds[once] for once in ONCE} == dict.fromkeys(ONCE, 1)
+        assert (kinds[EventType.TURN_STARTED], kinds[EventType.MEMORY_RECORDED]) == (5, 2)
+        blocked = [event.data for event in events if isinstance(event.data, RunBlocked)]
+        assert {one.failure.kind for one in blocked} == {FailureKind.ARTIFACT_STORE_UNAVAILABLE}
+        assert all(one.until is not None for one in blocked)
+        house.store.check(run.run_id)
+        log = (house.home.logs / f"{run.run_id}.jsonl").read_text().splitlines()
+        levels = {line["event"]: line["level"] for line in map(json.loads, log)}
+        assert levels["run_blocked"] == "WARN"
+
+
+def wait_for(house: House, run_id: str, holds: object) -> None:
+    deadline = time.monotonic() + 120
+    while not holds(house.store.events(run_id)):  # type: ignore[operator]
+        assert time.monotonic() < deadline, house.store.events(run_id)[-3:]
+        time.sleep(0.1)
