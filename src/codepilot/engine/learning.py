@@ -47,7 +47,7 @@ def _failure(work: Work, baseline: Baseline, proposal: PatchProposed) -> Memory 
     return FailureMemory(
         error_type=_clean(work, case.error_type, MAX_WORD),
         message=message,
-        signature=signature_of(case.error_type, message)[:MAX_LINE],
+        signature=signature_of(case.error_type, message),
         where=_clean(work, "\n".join((case.test, *trace[-_TRACE_LINES:])), MAX_LINE),
         solution=_clean(work, proposal.patch.rationale, MAX_TEXT),
         changed=_changed(work, proposal),
