@@ -30,10 +30,10 @@ def load(codepilot: Command, run_id: str) -> Run:
         return house.store.load(run_id)
 
 
-def started(codepilot: Command, kind: EventType, *arguments: str) -> tuple[subprocess.Popen[str], str]:
-    """A command that was started, and its run, which has come as far as an event of that kind."""
+def started(codepilot: Command, kind: EventType, *arguments: str, times: int = 1) -> tuple[subprocess.Popen[str], str]:
+    """A command that was started, and its run, which has come as far as so many events of that kind."""
     process, deadline = codepilot.start(*arguments), time.monotonic() + 60
-    while (run_id := codepilot.newest()) is None or kind not in kinds(codepilot, run_id):
+    while (run_id := codepilot.newest()) is None or kinds(codepilot, run_id).count(kind) < times:
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.05)
     return process, run_id
@@ -75,7 +75,7 @@ def test_a_run_at_work_pauses_at_its_next_safe_point(codepilot: Command, repo: R
     )
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130, out + err
-    process, _ = started(codepilot, EventType.RUN_RESUMED, "resume", run_id)
+    process, _ = started(codepilot, EventType.STEP_STARTED, "resume", run_id, times=2)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130, out + err
