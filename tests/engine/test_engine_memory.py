@@ -11,7 +11,16 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 from codepilot.agents import CodeActAgent
-from codepilot.core.events import DependencyDegraded, Event, EventType, MemoryRecalled, MemoryRecorded, State
+from codepilot.core.contract import canonical_json
+from codepilot.core.events import (
+    DependencyDegraded,
+    Event,
+    EventType,
+    FollowUpProposed,
+    MemoryRecalled,
+    MemoryRecorded,
+    State,
+)
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.memory import MAX_TEXT, FailureMemory, MemorySettings, PatternMemory
 from codepilot.engine import House, Request, Worker, fork_run, make_task, submit
@@ -55,7 +64,9 @@ def test_a_run_that_failed_leaves_nothing(house: House, checkout: Path) -> None:
 def test_it_is_learnt_once_in_a_run_whatever_becomes_of_the_step(
     house: House, checkout: Path, fatal: EventType
 ) -> None:
-    """A step that fails after it has recorded its memories is attempted anew."""
+    """A step that fails after it has recorded its memories is attempted anew. The same of what it proposes next."""
+    with (checkout / "test_shapes.py").open("a") as tests:
+        tests.write("\n    def test_volume(self):\n        from shapes import volume\n")
     broken: list[Event] = []
 
     def listen(event: Event) -> None:
@@ -63,12 +74,15 @@ def test_it_is_learnt_once_in_a_run_whatever_becomes_of_the_step(
             broken.append(event)
             raise RuntimeError("something broke")
 
-    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    asked = Request(repo=str(checkout), tests=("test_shapes.ShapesTest.test_area",))
+    run = submit(house, make_task(asked, {}))
     ended = Worker(house, listen).drive(run.run_id)
     assert (ended.state, ended.attempt) == (State.DONE, 2)
     events = house.store.events(run.run_id)
     assert [one.memory.kind for one in learnt(events)] == ["failure", "pattern"]
     assert [len(house.store.memories(kind)) for kind in ("failure", "pattern")] == [1, 1]  # type: ignore[arg-type]
+    proposed = [event.data.follow_up for event in events if isinstance(event.data, FollowUpProposed)]
+    assert proposed and len(set(map(canonical_json, proposed))) == len(proposed)
     house.store.check(run.run_id)
 
 

@@ -12,6 +12,7 @@ from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.decide import Outcome, Refused, Succeeded
 from codepilot.core.events import (
     BundleWritten,
+    Event,
     EventType,
     FollowUpProposed,
     PatchProposed,
@@ -65,8 +66,8 @@ def finalize(work: Work) -> Outcome:
         work.conclude(EventType.PROOF_RECORDED, proof)
     if not proof.ok:
         return Refused(Failure(kind=FailureKind.PROOF_FAILED, message=proof.reason))
-    if work.recorded(FollowUpProposed) is None:
-        work.propose(_follow_ups(work.run))
+    proposed = _proposed(work.store.events(work.run.run_id))
+    work.propose([one for one in _follow_ups(work.run) if one not in proposed])
     if work.recorded(BundleWritten) is None:
         work.watch.checkpoint()  # whoever lost the run must not write over the bundle of the one that has it
         _hand_over(work, site, baseline, proposal)
@@ -155,16 +156,20 @@ def _follow_ups(run: Run) -> list[FollowUp]:
     return found
 
 
+def _proposed(events: Sequence[Event]) -> list[FollowUp]:
+    """What the run has proposed so far, in earlier attempts too."""
+    return [event.data.follow_up for event in events if isinstance(event.data, FollowUpProposed)]
+
+
 def _hand_over(work: Work, site: Site, baseline: Baseline, proposal: PatchProposed) -> None:
     directory = work.home.bundles / work.run.run_id
     events = work.store.events(work.run.run_id)
-    next_steps = [event.data.follow_up for event in events if isinstance(event.data, FollowUpProposed)]
     document = report(
         work.run,
         patch=str(directory / "patch.diff"),
         bundle=str(directory),
         log=str(work.home.logs / f"{work.run.run_id}.jsonl"),
-        next_steps=next_steps,
+        next_steps=_proposed(events),
         status=State.DONE,
     )
     done = work.run.model_copy(update={"state": State.DONE})
