@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from run_kit import Log, failed
 
 from codepilot.core.breaker import REMEMBERED, SAME_CALL_LIMIT, FailedCall, count_failed, halted, tripped
@@ -176,6 +177,22 @@ def test_a_part_of_a_plan_that_was_halted_is_thought_over_once() -> None:
     told = halt(log)
     log.ends(Failed(told))
     assert (log.now.state, log.now.failure) == (State.FAILED, told)
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [
+        (FailureKind.MODEL_QUOTA, State.BLOCKED),
+        (FailureKind.MODEL_AUTH, State.BLOCKED),
+        (FailureKind.EXECUTOR_LOST, State.IMPLEMENT),
+        (FailureKind.TOOL_FAILED, State.REFLECT),
+    ],
+)
+def test_trouble_of_others_while_the_rest_is_walked_does_not_end_the_run(kind: FailureKind, state: State) -> None:
+    log = with_plan(*BRANCHES)
+    halt(log)
+    log.ends(failed(kind))
+    assert log.now.state is state
 
 
 def test_a_plan_of_one_node_ends_with_it() -> None:

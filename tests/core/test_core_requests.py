@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,9 +23,12 @@ from codepilot.core.decide import (
     decide_resume,
     decide_start,
 )
-from codepilot.core.events import TERMINAL, WAITING, EventType, State
+from codepilot.core.events import TERMINAL, WAITING, EventDraft, EventType, State
 from codepilot.core.failures import Failure, FailureKind
-from codepilot.core.run import replay
+from codepilot.core.run import Run, replay
+from codepilot.telemetry import figures
+
+Decision = Callable[[Run], list[EventDraft]]
 
 STATES = [State.INIT, State.MAP_REPO, State.PLAN, State.IMPLEMENT, State.TEST, State.REVIEW, State.FINALIZE]
 
@@ -50,6 +55,31 @@ def test_a_step_of_a_run_that_is_to_pause_ends_before_it_begins() -> None:
     assert decide_start(log.now) == ASKED_TO_PAUSE
     log.add(decide(log.now, ASKED_TO_PAUSE, log.clock))
     assert (log.now.state, log.now.resume_state) == (State.PAUSED, State.INIT)
+
+
+DAY = 86_400
+
+
+@pytest.mark.parametrize("decide_later", [decide_pause, decide_resume, decide_cancel])
+def test_the_time_in_which_nobody_worked_is_free_whatever_is_asked_of_the_run(decide_later: Decision) -> None:
+    """Its worker died; a day later somebody pauses it, withdraws the pause that was asked for, or cancels it."""
+    log = Log()
+    log.started(5)
+    log.spend()
+    if decide_later is decide_resume:
+        log.add(ask_pause(log.now))
+    log.clock += DAY * 1_000_000
+    if decide_later is decide_pause:
+        log.add(ask_pause(log.now))
+    log.add(decide_later(log.now))
+    if decide_later is decide_pause:
+        log.add(decide_resume(log.now))
+    if not log.now.terminal:
+        log.started()
+        assert decide_start(log.now) is None
+    assert log.now.spent.wall_us == pytest.approx(5_000_000, abs=10_000)
+    told = figures(log.events)
+    assert told is not None and told.duration_sec == pytest.approx(5, abs=0.01)
 
 
 def test_what_asks_to_pause_twice_is_asked_once() -> None:

@@ -20,6 +20,8 @@ ABOVE: Mapping[MemoryKind, float] = {"failure": 0.6, "pattern": 0.7}
 MAX_QUOTE, MAX_QUOTES = 400, 6_000
 """Characters of one field, and of all memories together, as an agent is shown them."""
 
+_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
+"""What ends a line for some readers, and is left as it is by JSON."""
 _READ = 4_000
 _SAID = 600
 _FORM = 0.75
@@ -94,6 +96,7 @@ def quoted(found: Iterable[Recalled]) -> str:
         memory = one.memory.model_dump(mode="json", exclude={"kind", "signature"}, exclude_defaults=True)
         told = {name: _clipped(value) for name, value in memory.items()}
         line = json.dumps({"run": one.run_id, "similarity": one.similarity, **told}, ensure_ascii=False)
+        line = line.translate(_LINE_ENDS)
         room -= len(line)
         if room < 0:
             break

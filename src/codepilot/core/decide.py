@@ -193,12 +193,15 @@ def ask_pause(run: Run) -> list[EventDraft]:
 
 def decide_cancel(run: Run) -> list[EventDraft]:
     """Cancel a run that no worker holds."""
-    return [] if run.terminal else _finish(run, State.ABORTED, cancelled())
+    if run.terminal:
+        return []
+    ended = RunFinished(state=State.ABORTED, failure=cancelled(), unattended=True)
+    return [_draft(run, EventType.RUN_FINISHED, ended)]
 
 
 def decide_pause(run: Run) -> list[EventDraft]:
     """Pause a run that no worker holds, if that is still asked for."""
-    return [_pause(run.step_id, run.attempt)] if run.pause_requested else []
+    return [_pause(run.step_id, run.attempt, unattended=True)] if run.pause_requested else []
 
 
 def decide_resume(run: Run) -> list[EventDraft]:
@@ -318,8 +321,9 @@ def _after_failure(run: Run, failure: Failure, now: int) -> list[EventDraft]:
         return _finish(run, State.ABORTED, spent)
     if kind is FailureKind.REPEATED_FAILURE:
         return _after_repetition(run, failure)
-    if (broken := tripped(run.failed_calls)) is not None and not _repeated_before(run):
-        return _finish(run, State.FAILED, broken)
+    broken = tripped(run.failed_calls) if handling.origin is Origin.WORK else None
+    if broken is not None and not _repeated_before(run):
+        return _after_repetition(run, broken)
     if kind is FailureKind.POLICY_VIOLATION and forbidden_too_often(run) is None and run.state is not State.INIT:
         return _again(run, State.REFLECT, failure)
     if kind is FailureKind.TOOL_MISSING and run.state not in (State.INIT, State.MAP_REPO):
@@ -392,8 +396,9 @@ def _finish(run: Run, state: State, failure: Failure | None) -> list[EventDraft]
     return [_draft(run, EventType.RUN_FINISHED, RunFinished(state=state, failure=failure))]
 
 
-def _pause(step_id: str | None, attempt: int) -> EventDraft:
-    return EventDraft.of(EventType.RUN_PAUSED, RunPaused(reason=ASKED_TO_PAUSE.reason), step_id, attempt)
+def _pause(step_id: str | None, attempt: int, *, unattended: bool = False) -> EventDraft:
+    paused = RunPaused(reason=ASKED_TO_PAUSE.reason, unattended=unattended)
+    return EventDraft.of(EventType.RUN_PAUSED, paused, step_id, attempt)
 
 
 def cancelled() -> Failure:

@@ -463,6 +463,8 @@ class Requested(Contract):
 
 class RunPaused(Contract):
     reason: str = ""
+    unattended: bool = False
+    """Whether nobody was at work on it then: what its open step used ends with the last that was recorded of it."""
 
 
 class RunBlocked(Contract):
@@ -481,6 +483,7 @@ class RunResumed(Contract):
 class RunFinished(Contract):
     state: State
     failure: Failure | None = None
+    unattended: bool = False
 
 
 class FollowUpProposed(Contract):

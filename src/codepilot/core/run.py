@@ -59,6 +59,9 @@ BOOKKEEPING = frozenset(
 )
 """Events that every start of a step records again: they are no progress."""
 
+ASKED = frozenset({EventType.PAUSE_REQUESTED, EventType.CANCEL_REQUESTED, EventType.RUN_RESUMED})
+"""Events that doors record, at any time: nobody need be at work then."""
+
 
 _NODE_STATUS = {
     EventType.NODE_STARTED: NodeStatus.RUNNING,
@@ -123,6 +126,8 @@ class Run(Contract):
     attempted: tuple[PatchCandidate, ...] = ()
     created_at: int = 0
     updated_at: int = 0
+    worked_at: int = 0
+    """When a worker last recorded something."""
     step_open_since: int | None = None
     last_seq: int = 0
 
@@ -135,7 +140,8 @@ def begin(event: Event) -> Run:
     """The run as its first event leaves it."""
     if not isinstance(event.data, TaskSpecRecorded):
         raise ValueError(f"a run begins with {EventType.TASK_SPEC_RECORDED}, not {event.type}")
-    return Run(run_id=event.run_id, task=event.data.task, created_at=event.at, updated_at=event.at, last_seq=event.seq)
+    run = Run(run_id=event.run_id, task=event.data.task, last_seq=event.seq)
+    return run.model_copy(update=dict.fromkeys(("created_at", "updated_at", "worked_at"), event.at))
 
 
 def evolve(run: Run, event: Event) -> Run:
@@ -143,6 +149,8 @@ def evolve(run: Run, event: Event) -> Run:
     changes: dict[str, object] = {"updated_at": event.at, "last_seq": event.seq}
     if event.type not in BOOKKEEPING and not (run.state is State.INIT and event.type is EventType.SNAPSHOT_TAKEN):
         changes["idle_starts"] = 0
+    if event.type not in ASKED:
+        changes["worked_at"] = event.at
     changes.update(_changes(run, event))
     return run.model_copy(update=changes)
 
@@ -203,7 +211,7 @@ def _changes(run: Run, event: Event) -> dict[str, object]:
 def _on_control(run: Run, event: Event) -> dict[str, object]:
     match event.type, event.data:
         case EventType.STEP_STARTED, _:
-            carried = close_step(run, run.updated_at)
+            carried = close_step(run, run.worked_at)
             begun = {"step_open_since": event.at, "idle_starts": run.idle_starts + 1, "asked": None}
             return {**carried, **begun}
         case ((EventType.STEP_SUCCEEDED | EventType.STEP_SKIPPED), _):
@@ -214,9 +222,9 @@ def _on_control(run: Run, event: Event) -> dict[str, object]:
             return {"pause_requested": True}
         case EventType.CANCEL_REQUESTED, _:
             return {"cancel_requested": True}
-        case _, RunPaused():
+        case _, RunPaused(unattended=unattended):
             waits = {"pause_requested": False, "parked_until": None}
-            return {**close_step(run, event.at), **_wait(run, State.PAUSED), **waits}
+            return {**close_step(run, run.worked_at if unattended else event.at), **_wait(run, State.PAUSED), **waits}
         case _, RunBlocked(failure=failure, until=until):
             parked = {"failure": failure, "parked_until": until}
             return {**close_step(run, event.at), **_wait(run, State.BLOCKED), **parked}
@@ -231,10 +239,10 @@ def _on_control(run: Run, event: Event) -> dict[str, object]:
                 "grants": grants,
                 "pause_requested": False,
             }
-        case _, RunFinished(state=state, failure=failure):
+        case _, RunFinished(state=state, failure=failure, unattended=unattended):
             resume_state = None if run.state in TERMINAL else run.resume_state or run.state
             return {
-                **close_step(run, event.at),
+                **close_step(run, run.worked_at if unattended else event.at),
                 "state": state,
                 "failure": failure,
                 "resume_state": resume_state,

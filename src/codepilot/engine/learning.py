@@ -43,11 +43,11 @@ def _failure(work: Work, baseline: Baseline, proposal: PatchProposed) -> Memory 
     if case is None:
         return None
     trace = [line.strip() for line in case.traceback.splitlines() if line.strip()]
-    message = _clean(work, case.message, MAX_TEXT)
+    error_type, message = _clean(work, case.error_type, MAX_WORD), _clean(work, case.message, MAX_TEXT)
     return FailureMemory(
-        error_type=_clean(work, case.error_type, MAX_WORD),
+        error_type=error_type,
         message=message,
-        signature=signature_of(case.error_type, message),
+        signature=signature_of(error_type, message),
         where=_clean(work, "\n".join((case.test, *trace[-_TRACE_LINES:])), MAX_LINE),
         solution=_clean(work, proposal.patch.rationale, MAX_TEXT),
         changed=_changed(work, proposal),

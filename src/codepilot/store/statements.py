@@ -11,7 +11,7 @@ from codepilot.store.bell import CHANNEL
 from codepilot.store.prepared import Prepared
 from codepilot.store.rows import OPEN, StepStatus
 from codepilot.store.schema import approvals, artifacts, events, leases, locks, memories, runs, steps, views, workspaces
-from codepilot.telemetry.figures import BEGINNINGS, COUNTED
+from codepilot.telemetry.figures import BREAKS, COUNTED
 
 
 def _quoted(values: Iterable[str]) -> list[ColumnElement[str]]:
@@ -105,16 +105,16 @@ SELECT_NEWER_THAN_VIEW = Prepared(
     )
     .order_by(events.c.seq)
 )
-_begun = events.alias()
+_break = events.alias()
 _last = select(runs.c.last_seq).where(_this_run).scalar_subquery()
-_before_begun = select(_begun.c.seq - literal_column("1")).where(
-    _begun.c.run_id == bindparam("in_run"), _begun.c.type.in_(_quoted(BEGINNINGS))
+_before_break = select(_break.c.seq - literal_column("1")).where(
+    _break.c.run_id == bindparam("in_run"), _break.c.type.in_(_quoted(BREAKS))
 )
 SELECT_COUNTED = Prepared(
     select(events)
     .where(
         events.c.run_id == bindparam("in_run"),
-        events.c.type.in_(_quoted(COUNTED)) | (events.c.seq == _last) | events.c.seq.in_(_before_begun),
+        events.c.type.in_(_quoted(COUNTED)) | (events.c.seq == _last) | events.c.seq.in_(_before_break),
     )
     .order_by(events.c.seq)
 )

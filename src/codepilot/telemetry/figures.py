@@ -13,6 +13,7 @@ from codepilot.core.events import (
     ProofRecorded,
     RunBlocked,
     RunFinished,
+    RunPaused,
     State,
     StepFailed,
     StepQueued,
@@ -20,6 +21,7 @@ from codepilot.core.events import (
     TurnStarted,
     Verdict,
 )
+from codepilot.core.run import ASKED
 
 
 class StateFigures(Contract):
@@ -103,15 +105,15 @@ class _Reading:
 
 _RESTS = frozenset({EventType.STEP_SUCCEEDED, EventType.STEP_FAILED, EventType.STEP_SKIPPED, EventType.RUN_FINISHED})
 _WAITS = frozenset({EventType.RUN_PAUSED, EventType.RUN_BLOCKED})
-BEGINNINGS = frozenset({EventType.STEP_QUEUED, EventType.STEP_STARTED})
+BREAKS = ASKED | {EventType.STEP_QUEUED, EventType.STEP_STARTED, EventType.RUN_PAUSED, EventType.RUN_FINISHED}
 COUNTED = (
     _RESTS
     | _WAITS
-    | BEGINNINGS
+    | BREAKS
     | {EventType.TURN_STARTED, EventType.PATCH_PROPOSED, EventType.TESTS_JUDGED, EventType.PROOF_RECORDED}
 )
 """Events that figures are made of. Of the others only the time counts, and only of a run's last and of those right
-before one of BEGINNINGS: until then the step before was at work."""
+before one of BREAKS: until then the step before was at work."""
 
 
 def figures(events: Iterable[Event]) -> Figures | None:
@@ -174,10 +176,12 @@ def _time(stay: _Stay, event: Event) -> None:
         stay.rest(stay.last_at)
         stay.open_since = event.at
     elif event.type in _RESTS | _WAITS:
-        stay.rest(event.at)
+        unattended = isinstance(event.data, RunPaused | RunFinished) and event.data.unattended
+        stay.rest(stay.last_at if unattended else event.at)
         if event.type in _RESTS and stay.exited_at is None:
             stay.exited_at = event.at
-    stay.last_at = event.at
+    if event.type not in ASKED:
+        stay.last_at = event.at
 
 
 def _told(iteration: _Iteration) -> IterationFigures:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from codepilot.agents.protocol import Desk
 from codepilot.agents.transcript import bounded
 from codepilot.context import quoted
@@ -92,7 +94,9 @@ def attempts(desk: Desk) -> str:
 
 
 def failures(desk: Desk) -> str:
-    return "\n".join(f"- {failure.kind}: {bounded(failure.message, 500)}" for failure in desk.run.failures[-10:])
+    """The last ones; what came again and again, as an outage that was waited for does, is said once."""
+    told = (f"- {failure.kind}: {bounded(failure.message, 500)}" for failure in desk.run.failures)
+    return "\n".join([line for line, _ in groupby(told)][-10:])
 
 
 def memories(desk: Desk) -> str:
