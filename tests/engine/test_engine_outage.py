@@ -14,7 +14,7 @@ from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, checkout, until
 from codepilot.agents import CodeActAgent
 from codepilot.core.events import Event, EventType, RunBlocked, State, StepStarted
 from codepilot.core.failures import FailureKind
-from codepilot.engine import Crew, House, Request, Worker, make_task, submit
+from codepilot.engine import Crew, House, Request, Worker, make_task, pause, submit
 from codepilot.store import new_id
 from servers import PostgresServer, S3Server
 
@@ -92,6 +92,45 @@ def test_an_outage_of_the_artifacts_parks_the_run_and_loses_nothing(
         log = (house.home.logs / f"{run.run_id}.jsonl").read_text().splitlines()
         levels = {line["event"]: line["level"] for line in map(json.loads, log)}
         assert levels["run_blocked"] == "WARN"
+
+
+@pytest.mark.parametrize(("pausing", "ends"), [(False, State.DONE), (True, State.PAUSED)])
+def test_a_command_waits_for_the_artifacts_unless_it_is_asked_to_pause(
+    tmp_path: Path,
+    checkout: Path,
+    postgres: PostgresServer,
+    s3: S3Server,
+    monkeypatch: pytest.MonkeyPatch,
+    pausing: bool,
+    ends: State,
+) -> None:
+    monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
+    for name, value in s3.environ.items():
+        monkeypatch.setenv(name, value)
+    told: list[EventType] = []
+
+    def listen(event: Event) -> None:
+        told.append(event.type)
+        if event.type is EventType.RUN_BLOCKED and pausing:
+            pause(house, event.run_id)
+        elif event.type is EventType.RUN_BLOCKED and s3.process is None:
+            s3.start()
+
+    house = House.open(
+        {"CODEPILOT_HOME": str(tmp_path / "home")}, postgres.database(), f"{s3.url}/outages/{new_id('a')}"
+    )
+    agent = CodeActAgent(until(MAP, PLAN, RIGHT, DONE, APPROVE))
+    with house:
+        run = submit(house, make_task(Request(repo=str(checkout)), {}))
+        s3.stop()
+        try:
+            ended = Worker(house, listen, agent_for=lambda task: agent).drive(run.run_id, told=0)
+        finally:
+            if s3.process is None:
+                s3.start()
+        assert ended.state is ends, ended.failure
+        assert told == [event.type for event in house.store.events(run.run_id)]
+        assert (EventType.RUN_RESUMED in told) is not pausing
 
 
 def wait_for(house: House, run_id: str, holds: object) -> None:

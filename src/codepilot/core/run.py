@@ -39,7 +39,7 @@ from codepilot.core.events import (
     Usage,
     Verdict,
 )
-from codepilot.core.failures import Failure
+from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.plan import NodeStatus, Plan, with_status
 from codepilot.core.task import TaskSpec
 
@@ -134,6 +134,12 @@ class Run(Contract):
     @property
     def terminal(self) -> bool:
         return self.state in TERMINAL
+
+    @property
+    def soon_back(self) -> bool:
+        """Whether it waits, and not for long: artifacts that are away may be back at any time, a quota takes hours."""
+        parked = self.state is State.BLOCKED and self.parked_until is not None and not self.pause_requested
+        return parked and self.failure is not None and self.failure.kind is FailureKind.ARTIFACT_STORE_UNAVAILABLE
 
 
 def begin(event: Event) -> Run:

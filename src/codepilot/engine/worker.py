@@ -72,7 +72,8 @@ class Worker:
         """See to one run until it ends or waits, then leave it in order.
 
         Steps that another worker has are left to it, and told as if they were done here; whatever is free is done here.
-        `told` is the place of the last event that the listener need not be told.
+        `told` is the place of the last event that the listener need not be told. A run that is soon back is waited for:
+        the heart goes on with it.
         """
         with Heart(self._store, self.name, self.in_hand):
             self._store.reclaim(run_id, wait=True)
@@ -83,7 +84,7 @@ class Worker:
                     self.work_on(start, teller.tell)
                 run = self._store.load(run_id)
                 teller.catch_up(run.last_seq)
-                if run.state in TERMINAL | WAITING:
+                if run.state in TERMINAL | WAITING and not run.soon_back:
                     close_run(run, self._house)
                     return run
                 if start is None:
