@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from codepilot.engine.plane import executor_url, remover
 from codepilot.engine.workplace import remove_workplaces
 from codepilot.store import Home
 from codepilot.telemetry import RunLog, figures
-from codepilot.verify import Report, report, write_record
+from codepilot.verify import Report, report, write_directory, write_record
 from codepilot.workspace import remove_workspace
 
 PATIENCE_SEC = 10.0
@@ -98,21 +98,26 @@ def remove_workspaces(run: Run, home: Home) -> None:
 
 
 def fetch_bundle(run: Run, events: list[Event], house: House) -> None:
-    """Lay the bundle of a run that was finished on another machine down here."""
+    """Lay the bundle of a run that was finished on another machine down here, in place of what an earlier end left."""
     directory = house.home.bundles / run.run_id
     written = next((event.data for event in reversed(events) if isinstance(event.data, BundleWritten)), None)
-    if written is None or directory.exists() or not written.files:
+    if written is None or not written.files:
         return
-    partial = directory.with_name(f".{directory.name}.{os.getpid()}")
-    partial.mkdir(mode=0o700, exist_ok=True)
-    for name, ref in written.files.items():
-        (partial / Path(name).name).write_bytes(house.artifacts.get(ref))
+    named = {Path(name).name: ref for name, ref in written.files.items()}
+    if _holds(directory, {name: ref.sha256 for name, ref in named.items()}):
+        return
+    files = {name: house.artifacts.get(ref) for name, ref in named.items()}
+    open_log(house, run.run_id).close()
+    with _alone(house.home.logs / f"{run.run_id}.jsonl"):
+        write_directory(directory, files)
+
+
+def _holds(directory: Path, digests: dict[str, str]) -> bool:
     try:
-        partial.rename(directory)
+        held = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.iterdir()}
     except OSError:
-        shutil.rmtree(partial)
-        if not directory.exists():  # and nobody else did it at the same time
-            raise
+        return False
+    return held == digests
 
 
 def recording(house: House, name: str) -> Path:

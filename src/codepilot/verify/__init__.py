@@ -15,6 +15,7 @@ from codepilot.verify.bundle import (
     read_payload,
     sandbox_used,
     write_bundle,
+    write_directory,
 )
 from codepilot.verify.checks import review
 from codepilot.verify.flags import flagged
@@ -86,5 +87,6 @@ __all__ = [
     "verify_bundle",
     "worth",
     "write_bundle",
+    "write_directory",
     "write_record",
 ]

@@ -1,0 +1,95 @@
+"""What is left of a run that ended, was gone on with, and ended anew: the bundle, never an earlier end's record."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from pathlib import Path
+
+import pytest
+
+from codepilot.core.artifacts import ArtifactType
+from codepilot.core.decide import Failed, decide, decide_resume, start
+from codepilot.core.events import BundleWritten, EventDraft, EventType, RunFinished, State
+from codepilot.core.failures import Failure, FailureKind
+from codepilot.core.run import Run
+from codepilot.core.task import Goal, TaskSpec
+from codepilot.engine import House, fetch_bundle, report_run
+from codepilot.engine.close import close_run
+from codepilot.store import Claim, new_id
+
+BUNDLE = {"patch.diff": b"--- a\n+++ b\n", "report.json": b'{"status": "DONE"}\n'}
+WORKER = "w-1"
+
+
+@pytest.fixture
+def aborted(house: House) -> Run:
+    """A run that has spent its budget, with its record left here."""
+    run_id = new_id("r-")
+    task = TaskSpec(task_id=new_id("t-"), goal=Goal(natural="Nothing"), repo="/nowhere", sandbox_level="none")
+    house.store.create_run(run_id, start(task, run_id))
+    spent = Failed(Failure(kind=FailureKind.BUDGET_EXCEEDED, message="spent", details={"budget": "wall_sec"}))
+    house.store.commit(begin(house, run_id), lambda run: decide(run, spent, run.updated_at))
+    close_run(house.store.load(run_id), house)
+    return house.store.load(run_id)
+
+
+def begin(house: House, run_id: str) -> Claim:
+    house.store.register_worker(WORKER)
+    begun = house.store.start(WORKER, run_id)
+    assert begun is not None
+    return begun.claim
+
+
+def finish(house: House, run_id: str) -> Run:
+    """As a worker of another home does: all that is known of its bundle here are the events and the artifacts."""
+    house.store.control(run_id, decide_resume)
+    claim = begin(house, run_id)
+    files = {name: house.artifacts.put(data, ArtifactType.REPORT) for name, data in BUNDLE.items()}
+    written = BundleWritten(path="/elsewhere", sha256=hashlib.sha256(b"").hexdigest(), files=files)
+    bundle = EventDraft.of(EventType.BUNDLE_WRITTEN, written, claim.step_id, claim.attempt)
+    done = EventDraft.of(EventType.RUN_FINISHED, RunFinished(state=State.DONE), claim.step_id, claim.attempt)
+    house.store.commit(claim, lambda run: [bundle.model_copy(update={"artifacts": (*files.values(),)}), done])
+    return house.store.load(run_id)
+
+
+def held(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_the_record_of_an_earlier_end_does_not_hide_the_bundle(house: House, aborted: Run) -> None:
+    directory = house.home.bundles / aborted.run_id
+    assert "patch.diff" not in held(directory)
+    run = finish(house, aborted.run_id)
+    events = house.store.events(run.run_id)
+    fetch_bundle(run, events, house)
+    assert held(directory) == BUNDLE
+    assert report_run(run, events, house.home).patch == str(directory / "patch.diff")
+    before = directory.stat().st_ino
+    fetch_bundle(run, events, house)
+    assert directory.stat().st_ino == before, "what is there already is left alone"
+    (directory / "patch.diff").write_bytes(b"something else")
+    fetch_bundle(run, events, house)
+    assert held(directory) == BUNDLE
+    assert [path.name for path in house.home.bundles.iterdir()] == [run.run_id]
+
+
+def test_several_may_fetch_a_bundle_at_the_same_time(house: House, aborted: Run) -> None:
+    run = finish(house, aborted.run_id)
+    (house.home.logs / f"{run.run_id}.jsonl").unlink()
+    events = house.store.events(run.run_id)
+    failures: list[BaseException] = []
+
+    def fetch() -> None:
+        try:
+            fetch_bundle(run, events, house)
+        except BaseException as error:  # noqa: BLE001 - told below
+            failures.append(error)
+
+    threads = [threading.Thread(target=fetch) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert held(house.home.bundles / run.run_id) == BUNDLE
