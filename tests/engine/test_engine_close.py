@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,9 @@ from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.run import Run
 from codepilot.core.task import Goal, TaskSpec
 from codepilot.engine import House, fetch_bundle, report_run
-from codepilot.engine.close import close_run
+from codepilot.engine.close import close_run, leave_record
 from codepilot.store import Claim, new_id
+from codepilot.verify import write_directory
 
 BUNDLE = {"patch.diff": b"--- a\n+++ b\n", "report.json": b'{"status": "DONE"}\n'}
 WORKER = "w-1"
@@ -93,3 +96,21 @@ def test_several_may_fetch_a_bundle_at_the_same_time(house: House, aborted: Run)
         thread.join()
     assert failures == []
     assert held(house.home.bundles / run.run_id) == BUNDLE
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_who_was_stopped_before_it_wrote_a_record_writes_no_old_one(house: House, aborted: Run, ended: bool) -> None:
+    """The run was gone on with since: it is at work, or its bundle is there."""
+    directory, log = house.home.bundles / aborted.run_id, house.home.logs / f"{aborted.run_id}.jsonl"
+    with log.open("ab") as alone:
+        fcntl.flock(alone, fcntl.LOCK_EX)
+        late = threading.Thread(target=leave_record, args=(aborted, house))
+        late.start()
+        time.sleep(0.3)
+        if ended:
+            finish(house, aborted.run_id)
+        else:
+            house.store.control(aborted.run_id, decide_resume)
+        write_directory(directory, BUNDLE)
+    late.join()
+    assert held(directory) == BUNDLE

@@ -63,16 +63,23 @@ def close_run(run: Run, house: House) -> None:
 
 def leave_record(run: Run, house: House) -> None:
     """The same, of a run whose log is up to date."""
-    store, home = house.store, house.home
     if not run.terminal:
         return
     if run.bundle is None:
-        directory, events = home.bundles / run.run_id, store.events(run.run_id)
-        document = report_run(run, events, home).model_copy(update={"bundle": str(directory)})
-        with _alone(home.logs / f"{run.run_id}.jsonl"):
-            write_record(directory, run, events, document)
+        with _alone(house.home.logs / f"{run.run_id}.jsonl"):
+            _write_record(run.run_id, house)
     if not worth_keeping(run):
-        remove_workspaces(run, home)
+        remove_workspaces(run, house.home)
+
+
+def _write_record(run_id: str, house: House) -> None:
+    """Of the run as it is now: whoever was stopped before this may be late, and it may have been gone on with."""
+    run = house.store.load(run_id)
+    if not run.terminal or run.bundle is not None:
+        return
+    directory, events = house.home.bundles / run_id, house.store.events(run_id)
+    document = report_run(run, events, house.home).model_copy(update={"bundle": str(directory)})
+    write_record(directory, run, events, document)
 
 
 @contextmanager
