@@ -51,14 +51,19 @@ def checkout(tmp_path: Path) -> Path:
     return make_checkout(tmp_path / "shapes")
 
 
-def make_checkout(project: Path) -> Path:
+def make_checkout(project: Path, first: str = "first") -> Path:
     project.mkdir()
     (project / "shapes.py").write_text(CODE, encoding="utf-8")
     (project / "test_shapes.py").write_text(TESTS, encoding="utf-8")
-    identity = ["-c", "user.name=Someone", "-c", "user.email=someone@example.invalid"]
-    for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
-        subprocess.run(["git", *identity, *arguments], cwd=project, check=True)
+    subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+    commit(project, first)
     return project
+
+
+def commit(project: Path, message: str) -> None:
+    identity = ["-c", "user.name=Someone", "-c", "user.email=someone@example.invalid"]
+    for arguments in (["add", "."], ["commit", "-q", "--allow-empty", "-m", message]):
+        subprocess.run(["git", *identity, *arguments], cwd=project, check=True)
 
 
 def result(**fields: object) -> str:

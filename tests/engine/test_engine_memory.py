@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, checkout, drive, house, make_checkout, replaced, result, until
+from engine_kit import (
+    APPROVE,
+    DONE,
+    MAP,
+    PLAN,
+    RIGHT,
+    checkout,
+    commit,
+    drive,
+    house,
+    make_checkout,
+    replaced,
+    result,
+    until,
+)
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
@@ -49,7 +65,7 @@ def test_a_run_that_succeeded_leaves_its_failure_and_its_pattern(house: House, c
     assert isinstance(pattern, PatternMemory)
     assert (pattern.task, pattern.touched) == ("Areas are wrong", ("shapes.py",))
     assert pattern.tests == ("test_shapes.ShapesTest.test_area",)
-    (row,) = house.store.memories("failure", repo=run.base.repo_id if run.base else "", language="python")
+    (row,) = house.store.memories("failure", repo=run.base.lineage if run.base else "", language="python")
     assert (row.run_id, row.memory) == (run.run_id, failure)
 
 
@@ -294,9 +310,34 @@ def test_other_repositories_are_recalled_only_where_that_is_wanted(
     house: House, checkout: Path, tmp_path: Path
 ) -> None:
     worked(house, checkout)
-    other = make_checkout(tmp_path / "elsewhere")
+    other = make_checkout(tmp_path / "elsewhere", first="another first")
     model, _ = worked(house, other)
     assert SHOWN not in told(model, "Planner")
-    another = make_checkout(tmp_path / "nowhere")
+    another = make_checkout(tmp_path / "nowhere", first="yet another first")
     model, _ = worked(house, another, MemorySettings(across_repositories=True))
+    assert SHOWN in told(model, "Planner")
+
+
+def test_a_repository_is_known_by_its_history_wherever_it_lies(house: House, checkout: Path, tmp_path: Path) -> None:
+    """Machines that share a store may have different projects at the same path, and one project at several."""
+    worked(house, checkout)
+    moved = checkout.rename(tmp_path / "moved")
+    make_checkout(checkout, first="another first")
+    model, _ = worked(house, checkout)
+    assert SHOWN not in told(model, "Planner")
+    commit(moved, "second")
+    model, _ = worked(house, moved)
+    assert SHOWN in told(model, "Planner")
+
+
+def test_of_a_shallow_clone_only_its_own_checkout_is_remembered(house: House, checkout: Path, tmp_path: Path) -> None:
+    commit(checkout, "second")
+    for name in ("one", "two"):
+        origin = checkout.as_uri()
+        subprocess.run(["git", "clone", "-q", "--depth", "1", origin, str(tmp_path / name)], check=True)
+    _, events = worked(house, tmp_path / "one")
+    assert {one.repo.partition("@")[2] for one in learnt(events)} == {socket.gethostname()}
+    model, _ = worked(house, tmp_path / "two")
+    assert SHOWN not in told(model, "Planner")
+    model, _ = worked(house, tmp_path / "one")
     assert SHOWN in told(model, "Planner")

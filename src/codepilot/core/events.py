@@ -117,6 +117,8 @@ class BasePinned(Contract):
     commit_tree: str
     tree: str
     checkout: str | None = None
+    lineage: str = ""
+    """Whose memories it shares: the first commit of its history, or where that is unknown this checkout's alone."""
     carried: tuple[ArtifactRef, ...] = ()
     """The trees as bytes, where workers on other machines may need them."""
 
@@ -491,7 +493,7 @@ class FollowUpProposed(Contract):
 
 
 class MemoryRecorded(Contract):
-    """Something that later runs may learn from; `repo` is the base's identity. Free of secrets."""
+    """Something that later runs may learn from; `repo` is the base's lineage. Free of secrets."""
 
     repo: str
     language: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 from contextlib import closing
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from codepilot.core.events import BasePinned
 from codepilot.core.task import TaskSpec
 from codepilot.engine.house import House
 from codepilot.store import Home
-from codepilot.workspace import ObjectStore, clone, find_root, is_url, lay_out, pin_base
+from codepilot.workspace import ObjectStore, clone, find_root, first_commit, is_url, lay_out, pin_base
 
 
 def repo_id(repo: str) -> str:
@@ -38,7 +39,12 @@ def pin(task: TaskSpec, home: Home) -> BasePinned:
     finally:
         objects.close()
     return BasePinned(
-        repo_id=identity, commit=base.commit, commit_tree=base.commit_tree, tree=base.tree, checkout=os.fspath(checkout)
+        repo_id=identity,
+        commit=base.commit,
+        commit_tree=base.commit_tree,
+        tree=base.tree,
+        checkout=os.fspath(checkout),
+        lineage=first_commit(checkout, base.commit) or f"{identity}@{socket.gethostname()}",
     )
 
 

@@ -24,7 +24,7 @@ def learn(work: Work, site: Site, baseline: Baseline) -> None:
     if any(isinstance(event.data, MemoryRecorded) for event in work.store.events(work.run.run_id)):
         return
     learnt = [_failure(work, baseline, proposal), _pattern(work, baseline, proposal)]
-    repo, language = work.base.repo_id, site.project.language
+    repo, language = work.lineage, site.project.language
     recorded = [MemoryRecorded(repo=repo, language=language, memory=memory) for memory in learnt if memory]
     try:
         work.store.memories("pattern", repo=repo, limit=1)  # so that nobody waits for a table that somebody has locked

@@ -75,6 +75,11 @@ class Work:
             raise CodePilotError(FailureKind.INTERNAL, f"Run {self.run.run_id} has no pinned base.")
         return self.run.base
 
+    @property
+    def lineage(self) -> str:
+        """Under which memories are kept. A path alone would not do: other machines have other projects there."""
+        return self.base.lineage or self.base.repo_id
+
     def record(self, kind: EventType, data: Contract, artifacts: tuple[ArtifactRef, ...] = ()) -> Event:
         """Append an event of this step durably."""
         return self.append([self.draft(kind, data, artifacts)])[0]
@@ -155,7 +160,7 @@ class Work:
         """Asks for what runs before this one have recorded: those on the same repository, or of the same language."""
         if self.run.task.memory.across_repositories:
             return lambda kind: self.store.memories(kind, language=language)
-        return lambda kind: self.store.memories(kind, repo=self.base.repo_id)
+        return lambda kind: self.store.memories(kind, repo=self.lineage)
 
     def desk(self, site: Site, baseline: Baseline) -> Desk:
         def record(draft: EventDraft) -> Event:

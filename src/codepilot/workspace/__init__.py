@@ -12,7 +12,7 @@ from codepilot.workspace.history import DatedLine, line_ages
 from codepilot.workspace.objects import Change, ObjectStore, TreeDiff
 from codepilot.workspace.paths import shown
 from codepilot.workspace.promote import promote
-from codepilot.workspace.repository import find_root, resolve_commit
+from codepilot.workspace.repository import find_root, first_commit, resolve_commit
 from codepilot.workspace.trees import Entry
 from codepilot.workspace.url import has_password, is_url
 from codepilot.workspace.walk import Violation, WalkLimits
@@ -33,6 +33,7 @@ __all__ = [
     "WorkspaceDiff",
     "clone",
     "find_root",
+    "first_commit",
     "git_version",
     "has_password",
     "is_url",

@@ -86,6 +86,16 @@ def resolve(repository: Repository, ref: str | None) -> str:
     return commit
 
 
+def first_commit(checkout: Path, commit: str) -> str | None:
+    """The first commit of the line that `commit` is the end of: the same in every clone, unknown to a shallow one."""
+    repository = find_repository(checkout)
+    if repository.git("rev-parse", "--is-shallow-repository").strip() != b"false":
+        return None
+    asked = ["rev-list", "--first-parent", "--max-parents=0", commit]
+    done = run_git(asked, repository.git_dir, work_tree=repository.root)
+    return done.stdout.decode().strip() or None if done.returncode == 0 else None
+
+
 def _git_dir(place: Path) -> Path | None:
     """The git directory that a `.git` stands for: itself, or the one a `.git` file names."""
     if place.is_dir():
