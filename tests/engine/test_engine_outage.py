@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -108,29 +109,33 @@ def test_a_command_waits_for_the_artifacts_unless_it_is_asked_to_pause(
     for name, value in s3.environ.items():
         monkeypatch.setenv(name, value)
     told: list[EventType] = []
+    blocked = threading.Event()
 
     def listen(event: Event) -> None:
         told.append(event.type)
-        if event.type is EventType.RUN_BLOCKED and pausing:
-            pause(house, event.run_id)
-        elif event.type is EventType.RUN_BLOCKED and s3.process is None:
-            s3.start()
+        if event.type is EventType.RUN_BLOCKED:
+            blocked.set()
 
     house = House.open(
         {"CODEPILOT_HOME": str(tmp_path / "home")}, postgres.database(), f"{s3.url}/outages/{new_id('a')}"
     )
     agent = CodeActAgent(until(MAP, PLAN, RIGHT, DONE, APPROVE))
-    with house:
+    with house, ThreadPoolExecutor(1) as command:
         run = submit(house, make_task(Request(repo=str(checkout)), {}))
         s3.stop()
         try:
-            ended = Worker(house, listen, agent_for=lambda task: agent).drive(run.run_id, told=0)
+            driven = command.submit(Worker(house, listen, agent_for=lambda task: agent).drive, run.run_id, told=0)
+            assert blocked.wait(60)
+            if pausing:
+                pause(house, run.run_id)
         finally:
-            if s3.process is None:
-                s3.start()
+            s3.start()
+        driven.result()
+        ended, events = house.store.load(run.run_id), house.store.events(run.run_id)
         assert ended.state is ends, ended.failure
-        assert told == [event.type for event in house.store.events(run.run_id)]
-        assert (EventType.RUN_RESUMED in told) is not pausing
+        if not pausing:
+            assert EventType.RUN_RESUMED in told
+            assert told == [event.type for event in events]
 
 
 def wait_for(house: House, run_id: str, holds: object) -> None:
