@@ -68,11 +68,21 @@ def test_a_list_keeps_its_columns_on_a_narrow_terminal():
     rows = [
         RunRow("r-01m7g0dheq2rma773sga", State.DONE, "confirmed", "A long task " * 9, "/x", 0, 0, None),
         RunRow("r-01m7g0dheq2rma773sgb", State.FAILED, None, "short", "/x", 0, 0, FailureKind.SANDBOX_UNAVAILABLE),
+        RunRow("r-01m7g0dheq2rma773sgc", "DREAM", None, "of another version", "/x", 0, 0, "[bored]"),
     ]
     console = Console(width=90, file=io.StringIO())
     console.print(history_table(console.width, rows))
     shown = console.file.getvalue()
-    for word in ("r-01m7g0dheq2rma773sga", "DONE", "confirmed", "FAILED", "sandbox_unavailable", "A long"):
+    for word in (
+        "r-01m7g0dheq2rma773sga",
+        "DONE",
+        "confirmed",
+        "FAILED",
+        "sandbox_unavailable",
+        "A long",
+        "DREAM",
+        "[bored]",
+    ):
         assert word in shown
 
 

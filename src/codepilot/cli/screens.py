@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from codepilot.core.task import TaskSpec
 from codepilot.store import Home, RunRow
 from codepilot.telemetry import IterationFigures
 
-COLOURS = {
+COLOURS: Mapping[str, str] = {
     State.DONE: "green",
     State.FAILED: "red",
     State.ABORTED: "red",
@@ -128,20 +128,21 @@ def before_and_after(run: Run) -> RenderableType:
 def history_table(width: int, rows: list[RunRow]) -> RenderableType:
     """The task gets what the other columns leave: they are what a list is read for."""
     table = Table(show_edge=False, pad_edge=False)
-    worth = [row.verdict or row.failure_kind or "" for row in rows]
+    states = [plain(row.state) for row in rows]
+    worth = [plain(row.verdict or row.failure_kind or "") for row in rows]
     fixed = {
         "run": 22,
         "when": 19,
-        "state": max(5, *(len(row.state) for row in rows)),
+        "state": max(5, *map(len, states)),
         "verdict": max(7, *map(len, worth)),
     }
     for name, columns in fixed.items():
         table.add_column(name, no_wrap=True, width=columns)
     left = max(10, width - sum(fixed.values()) - 3 * len(fixed))
     table.add_column("task", no_wrap=True, overflow="ellipsis", width=left)
-    for row, verdict in zip(rows, worth, strict=True):
-        state = Text(row.state, COLOURS.get(State(row.state), "cyan"))
-        table.add_row(row.run_id, when(row.created_at), state, verdict, escape(plain(row.goal)))
+    for row, state, verdict in zip(rows, states, worth, strict=True):
+        shown = Text(state, COLOURS.get(state, "cyan"))
+        table.add_row(row.run_id, when(row.created_at), shown, escape(verdict), escape(plain(row.goal)))
     return table
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from sqlalchemy import Row
 
@@ -13,6 +14,8 @@ from codepilot.core.events import DATA, Event, EventType, State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run, begin
 from codepilot.store.rows import ArtifactRow, RunRow, StepRow, StepStatus, Unreadable
+
+Word = TypeVar("Word", bound=StrEnum)
 
 
 def event_id(run_id: str, seq: int) -> str:
@@ -59,14 +62,22 @@ def begun_by(event: Event) -> Run:
 def read_run_row(row: Row[*tuple[Any, ...]]) -> RunRow:
     return RunRow(
         run_id=row.run_id,
-        state=State(row.state),
+        state=member(State, row.state),
         verdict=row.verdict,
         goal=row.goal,
         repo=row.repo,
         created_at=row.created_at,
         updated_at=row.updated_at,
-        failure_kind=FailureKind(row.failure_kind) if row.failure_kind else None,
+        failure_kind=member(FailureKind, row.failure_kind) if row.failure_kind else None,
     )
+
+
+def member(kind: type[Word], text: str) -> Word | str:
+    """The member of that value; what is none, another version may know."""
+    try:
+        return kind(text)
+    except ValueError:
+        return str(text)
 
 
 def read_step_row(row: Row[*tuple[Any, ...]]) -> StepRow:

@@ -60,16 +60,16 @@ class Start:
 
 @dataclass(frozen=True)
 class RunRow:
-    """A run as a list shows it."""
+    """A run as a list shows it. What another version or a damaged file says there stays as it is."""
 
     run_id: str
-    state: State
+    state: State | str
     verdict: Verdict | None
     goal: str
     repo: str
     created_at: int
     updated_at: int
-    failure_kind: FailureKind | None
+    failure_kind: FailureKind | str | None
 
 
 @dataclass(frozen=True)
