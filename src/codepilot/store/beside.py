@@ -25,6 +25,7 @@ from codepilot.core.events import (
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.store.prepared import Sent
 from codepilot.store.records import plain_text
+from codepilot.store.rows import Unreadable
 from codepilot.store.statements import (
     DECIDE_APPROVAL,
     INSERT_APPROVAL,
@@ -121,6 +122,9 @@ def fold_approvals(approvals: dict[str, dict[str, Any]], event: Event) -> None:
         approvals[event.data.approval_id] = approval_columns(event, event.data)
     elif isinstance(event.data, ApprovalDecided):
         decided = {name.removeprefix("new_"): value for name, value in _decision(event, event.data).items()}
+        if event.data.approval_id not in approvals:
+            unknown = LookupError(f"approval {event.data.approval_id} was never asked for")
+            raise Unreadable(event.run_id, f"event {event.seq}", unknown)
         approvals[event.data.approval_id].update(decided)
 
 

@@ -12,7 +12,7 @@ from codepilot.core.run import Run
 from codepilot.store.projection import VIEW_SHAPE, FoldedStep
 from codepilot.store.records import no_run
 from codepilot.store.schema import approvals, artifacts, events, memories, runs, steps, tasks, views, workspaces
-from codepilot.store.tale import StepKey, broken, read_task, stands, task_rows, tell, told
+from codepilot.store.tale import StepKey, broken, is_told, read_task, stands, task_rows, tell, told
 
 OF_A_RUN = (runs, events, views, steps, workspaces, approvals, artifacts, memories)
 
@@ -70,7 +70,7 @@ def _check_task(connection: Connection, run: Run) -> None:
         raise broken(run.run_id, f"there is no task {run.task.task_id}")
     found, expected = read_task(row), None
     for told_row in task_rows(connection, run):
-        if found == told_row:
+        if is_told(found, told_row):
             return
         expected = expected or told_row
     _same(run.run_id, "the row of its task", found, expected or {})

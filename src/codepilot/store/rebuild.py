@@ -12,7 +12,7 @@ from codepilot.store.check import OF_A_RUN, is_named
 from codepilot.store.projection import FoldedStep, view_columns
 from codepilot.store.rows import StepStatus
 from codepilot.store.schema import events, runs, steps, tasks, views
-from codepilot.store.tale import read_task, stands, task_rows, tell
+from codepilot.store.tale import is_told, read_task, stands, task_rows, tell
 
 
 def rebuild_run(connection: Connection, run_id: str) -> bool:
@@ -24,7 +24,8 @@ def rebuild_run(connection: Connection, run_id: str) -> bool:
     tale, run = tell(connection, run_id)
     rows = tale.rows(run)
     (row,) = rows.pop(runs)
-    before = connection.execute(select(steps).where(steps.c.run_id == run_id)).mappings().all()
+    mine = select(steps).where(steps.c.run_id == run_id).with_for_update()  # a step may be returned at any moment
+    before = connection.execute(mine).mappings().all()
     held = {(step["step_id"], step["attempt"]): step for step in before}
     rows[steps] = [
         {
@@ -55,10 +56,10 @@ def _write_task(connection: Connection, run: Run) -> None:
     this = tasks.c.task_id == run.task.task_id
     found = connection.execute(select(tasks).where(this)).mappings().one_or_none()
     told = list(task_rows(connection, run))
-    oldest = min(told, key=lambda one: int(one["created_at"]))
+    oldest = min(filter(None, told), key=lambda one: int(one["created_at"]))
     if found is None:
         connection.execute(insert(tasks).values(**oldest))
-    elif read_task(found) not in told:
+    elif not any(is_told(read_task(found), one) for one in told):
         connection.execute(update(tasks).where(this).values(**oldest))
 
 

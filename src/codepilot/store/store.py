@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -291,10 +292,8 @@ class Store:
         def prove(connection: Connection) -> None:
             check_run(connection, run_id, lambda: self._log.current(connection, run_id))
 
-        try:
+        with _damaged(run_id):
             self._read(prove)
-        except (ValueError, TypeError) as error:  # a database file keeps anything anywhere
-            raise broken(run_id, str(error)) from error
 
     def check_all(self) -> dict[str, str]:
         """What is wrong with each run that is not what its log tells."""
@@ -316,7 +315,8 @@ class Store:
             with self._database.overhaul() as connection:
                 return rebuild_run(connection, run_id)
 
-        return twice(self._database, write)
+        with _damaged(run_id):
+            return twice(self._database, write)
 
     def _problems(self, run_ids: Iterable[str], look: Callable[[str], None]) -> dict[str, str]:
         problems: dict[str, str] = {}
@@ -370,6 +370,15 @@ class Store:
                 return ask(connection)
 
         return twice(self._database, look)
+
+
+@contextmanager
+def _damaged(run_id: str) -> Iterator[None]:
+    """A database file keeps anything anywhere: what nobody foresaw is that run's trouble, and no other's."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError) as error:
+        raise broken(run_id, f"{type(error).__name__}: {error}") from error
 
 
 def _named(connection: Connection, wanted: str) -> list[str]:

@@ -99,6 +99,8 @@ def stands(row: Mapping[Any, Any], folded: FoldedStep) -> bool:
     So whoever is at work has started last, and a step that waits is past every start: no claim of those holds.
     """
     status, fence, worker = row["status"], row["fence"], row["worker"]
+    if not isinstance(fence, int):  # a database file keeps anything anywhere
+        return False
     if folded.status is not StepStatus.PENDING:
         nobody = folded.status is StepStatus.CANCELLED and worker is None
         return bool(status == folded.status and fence >= folded.fence and (nobody or worker == folded.worker))
@@ -108,8 +110,9 @@ def stands(row: Mapping[Any, Any], folded: FoldedStep) -> bool:
     return bool(status == StepStatus.PENDING and worker is None and (never or fence > folded.fence))
 
 
-def task_rows(connection: Connection, run: Run) -> Iterator[dict[str, Any]]:
-    """The row of the run's task as each of its runs tells it: this one, then the others from the oldest on.
+def task_rows(connection: Connection, run: Run) -> Iterator[dict[str, Any] | None]:
+    """The row of the run's task as each of its runs tells it: this one, then the others from the oldest on; None for
+    one that cannot be read, of which its own check tells.
 
     The row was written with the first of them, and which that was no log tells: they may have begun at the same
     time, or by different clocks.
@@ -118,9 +121,23 @@ def task_rows(connection: Connection, run: Run) -> Iterator[dict[str, Any]]:
     first = select(events).join(runs, runs.c.run_id == events.c.run_id).where(events.c.seq == 1)
     others = first.where(runs.c.task_id == run.task.task_id, runs.c.run_id != run.run_id)
     for row in connection.execute(others.order_by(events.c.at, events.c.run_id)):
-        with contextlib.suppress(Unreadable):  # its own check tells of it
+        try:
             other = begun_by(read_event(row))
+        except Unreadable:
+            yield None
+        else:
             yield task_columns(other.task, other.created_at)
+
+
+def is_told(row: Mapping[str, Any], by: dict[str, Any] | None) -> bool:
+    """Whether the task's row may have come from the run that tells it so. One that cannot be read may have told
+    anything that is a task.
+    """
+    if by is not None:
+        return row == by
+    with contextlib.suppress(ValueError):
+        return row == task_columns(TaskSpec.model_validate_json(row["spec"]), row["created_at"])
+    return False
 
 
 def read_task(row: Mapping[Any, Any]) -> dict[str, Any]:
