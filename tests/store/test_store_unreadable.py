@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from raw_sql import on_postgres, raw_sql
-from sample_runs import new_run, succeed, take
+from sample_runs import new_run, succeed, take, task
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
 
+from codepilot.core.decide import Failed, decide, start
 from codepilot.core.events import State
-from codepilot.core.failures import FailureKind
-from codepilot.store import StepStatus, Store, Unreadable, queue
+from codepilot.core.failures import Failure, FailureKind
+from codepilot.engine.heart import Heart
+from codepilot.store import StepStatus, Store, Unreadable, new_id, progress, queue
 
 
 def spoil(place: str, run_id: str, damage: str = "type = 'from_another_time'") -> None:
@@ -76,6 +82,133 @@ def test_a_step_of_a_state_that_is_not_known_here_is_passed_over_too(place: str,
     raw_sql(place, f"UPDATE steps SET state = 'DREAM' WHERE run_id = '{spoilt}'")
     begun = store.start("w-one")
     assert begun is not None and (begun.claim.run_id, begun.claim.state) == (sound, State.INIT)
+
+
+def test_many_are_passed_over_a_few_at_a_time_and_none_is_tried_again_meanwhile(
+    place: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_MOST_PASSED_OVER", 2)
+    now = [1000.0]
+    monkeypatch.setattr(queue, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    spoilt = [new_run(store) for _ in range(5)]
+    sound = new_run(store)
+    for run_id in spoilt:
+        spoil(place, run_id)
+    for _ in range(2):
+        assert store.start("w-one") is None, "whoever asks may look whether it is to stop"
+        now[0] += 40.0
+    begun = store.start("w-one")
+    assert begun is not None and begun.claim.run_id == sound, "the first would be tried again after 60 seconds"
+
+
+def test_a_step_at_work_of_a_state_that_is_not_known_here_keeps_no_other_from_being_returned(
+    place: str, store: Store
+) -> None:
+    spoilt, sound, own = (new_run(store) for _ in range(3))
+    dead = [take(store, "w-dead", run_id).step_id for run_id in (spoilt, sound)]
+    mine = take(store, "w-one", own)
+    raw_sql(place, f"UPDATE steps SET state = 'DREAM' WHERE run_id = '{spoilt}'")
+    assert list(store.queue.standing("w-one")) == [mine]
+    assert [claim.run_id for claim in store.queue.standing("w-dead")] == [sound]
+    store.release_worker("w-dead")
+    assert sorted(store.reclaim(wait=True)) == sorted(dead)
+
+
+def test_a_run_whose_log_is_gone_is_passed_over_too(place: str, store: Store) -> None:
+    spoilt, sound = new_run(store), new_run(store)
+    spoil(place, spoilt)
+    triggers = "SELECT tgname FROM pg_trigger WHERE tgrelid = 'events'::regclass AND NOT tgisinternal"
+    names = triggers if on_postgres(place) else "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+    on = " ON events" if on_postgres(place) else ""
+    drops = [f"DROP TRIGGER {row[0]}{on}" for row in raw_sql(place, names)]
+    raw_sql(place, *drops, *(f"DELETE FROM {of} WHERE run_id = '{spoilt}'" for of in ("artifacts", "events")))
+    begun = store.start("w-one")
+    assert begun is not None and begun.claim.run_id == sound
+    with pytest.raises(Unreadable, match="its log: it is empty"):
+        store.load(spoilt)
+
+
+def test_a_list_of_runs_shows_what_it_does_not_know(place: str, store: Store) -> None:
+    spoilt, sound = new_run(store), new_run(store)
+    raw_sql(place, f"UPDATE runs SET state = 'DREAM', failure_kind = 'bored' WHERE run_id = '{spoilt}'")
+    shown = [(row.run_id, row.state, row.failure_kind) for row in store.history()]
+    assert shown == [(sound, State.INIT, None), (spoilt, "DREAM", "bored")]
+
+
+def test_parked_ones_do_not_keep_the_others_parked(place: str, store: Store) -> None:
+    spoilt = [new_run(store) for _ in range(25)]
+    away = Failure(kind=FailureKind.ARTIFACT_STORE_UNAVAILABLE, message="away", details={"passing": True})
+    sound = new_run(store)
+    store.commit(take(store, run_id=sound), lambda run: decide(run, Failed(away), now=1))
+    assert store.load(sound).parked_until is not None
+    raw_sql(place, f"UPDATE runs SET parked_until = 1 WHERE run_id <> '{sound}'")
+    for run_id in spoilt:
+        spoil(place, run_id)
+    until = time.monotonic() + 60
+    with Heart(store, "w-heart", set):
+        while store.load(sound).parked_until is not None:
+            assert time.monotonic() < until, "20 are looked at, and none of them can be read"
+            time.sleep(0.1)
+
+
+def test_a_decision_that_nobody_asked_for_keeps_no_other_run_from_being_looked_at(place: str, store: Store) -> None:
+    spoilt, other = new_run(store), new_run(store)
+    decided = '{"approval_id": "never", "decision": "once", "by": "someone"}'
+    raw_sql(
+        place,
+        "INSERT INTO events (run_id, seq, at, type, step_id, attempt, data, artifacts) "
+        f"SELECT run_id, seq + 1, at, 'approval_decided', step_id, attempt, '{decided}', '[]' FROM events "
+        f"WHERE run_id = '{spoilt}' ORDER BY seq DESC LIMIT 1",
+        f"UPDATE runs SET goal = 'another' WHERE run_id = '{other}'",
+    )
+    found = store.check_all()
+    assert found.keys() == {spoilt, other} and "approval never was never asked for" in found[spoilt]
+    assert store.repair(found).keys() == {spoilt} == store.check_all().keys()
+
+
+@pytest.mark.parametrize("fence", ["'many'", "x'00'"])
+def test_a_fence_that_is_no_number_is_written_anew(place: str, store: Store, fence: str) -> None:
+    if on_postgres(place):
+        pytest.skip("a server keeps only numbers there")
+    run_id = new_run(store)
+    store.commit(take(store), succeed)
+    raw_sql(place, f"UPDATE steps SET fence = {fence}")
+    assert store.check_all().keys() == {run_id}
+    assert store.repair([run_id]) == store.check_all() == {}
+
+
+def test_a_task_may_be_what_a_run_told_that_cannot_be_read(place: str, store: Store) -> None:
+    asked = task()
+    spoilt, sound = new_id("r"), new_id("r")
+    for number, run_id in enumerate((spoilt, sound)):
+        store.create_run(run_id, start(asked.model_copy(update={"priority": number}), run_id))
+    spoil(place, spoilt)
+    row = raw_sql(place, "SELECT * FROM tasks")
+    assert store.check_all().keys() == {spoilt}
+    store.rebuild(sound)
+    assert raw_sql(place, "SELECT * FROM tasks") == row
+    raw_sql(place, "UPDATE tasks SET goal = 'another'")
+    assert store.check_all().keys() == {spoilt, sound}, "no run told that"
+    assert store.repair([sound]) == {}
+
+
+def test_a_step_that_is_returned_while_its_run_is_written_anew_stays_returned(place: str, store: Store) -> None:
+    if not on_postgres(place):
+        pytest.skip("one writes at a time there")
+    run_id = new_run(store)
+    claim = take(store)
+    engine = create_engine(place, poolclass=NullPool)
+    with ThreadPoolExecutor(1) as pool:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE steps SET status = 'PENDING', fence = fence + 1, worker = NULL")
+            rebuilt = pool.submit(store.rebuild, run_id)
+            until = time.monotonic() + 60
+            while not raw_sql(place, "SELECT 1 FROM pg_locks WHERE NOT granted"):
+                assert time.monotonic() < until and not rebuilt.done()
+                time.sleep(0.05)
+        assert rebuilt.result()
+    (step,) = store.steps(run_id)
+    assert (step.status, step.fence, step.worker) == (StepStatus.PENDING, claim.fence + 1, None)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

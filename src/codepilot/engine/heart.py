@@ -82,6 +82,7 @@ class Heart:
             try:
                 self._store.control(run_id, lambda run: decide_due(run, now))
             except Unreadable as error:
+                self._store.queue.pass_over(run_id)
                 _log.warning("%s stays parked: %s", run_id, error)
 
     def _give_back_ownerless(self) -> None:

@@ -30,7 +30,7 @@ from codepilot.store.projection import (
 )
 from codepilot.store.queue import claim_params
 from codepilot.store.records import begun_by, event_id, no_run, plain_text, read_event
-from codepilot.store.rows import Claim, Start
+from codepilot.store.rows import Claim, Start, Unreadable
 from codepilot.store.statements import (
     EXPECT_HELD,
     INSERT_EVENT,
@@ -193,7 +193,7 @@ class Log:
         for event in map(read_event, newer):
             run = begun_by(event) if run is None else evolve(run, event)
         if run is None:
-            raise no_run(run_id)
+            raise Unreadable(run_id, "its log", ValueError("it is empty"))
         return run
 
     def _place(self, run_id: str, last_seq: int, drafts: Sequence[EventDraft]) -> list[Event]:

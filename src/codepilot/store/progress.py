@@ -25,6 +25,9 @@ from codepilot.store.rows import Claim, LostLease, Start, Unreadable
 from codepilot.store.statements import SELECT_HELD, SELECT_RUN_LOCKED
 from codepilot.store.tries import Tried, twice
 
+_MOST_PASSED_OVER = 100
+"""Whoever takes a step may be told to stop meanwhile: after so many unreadable runs it is let go, to look again."""
+
 _LAST = "~"
 """Whoever takes a step goes last in a convoy, behind all ids of runs: it takes what nobody has locked. Where it might
 wait, for its turn to count what is at work or for a step that it may have taken before, it goes alone."""
@@ -103,9 +106,9 @@ class Progress:
 
         return twice(self._database, lambda tried: self._together(claim, work, tried, rings=not go_on))
 
-    def _readable(self, go: Callable[[Tried], Answer], run_id: str | None) -> Answer:
+    def _readable(self, go: Callable[[Tried], Answer], run_id: str | None) -> Answer | None:
         """What comes of it; a run that cannot be read keeps nobody from the others."""
-        while True:
+        for _ in range(_MOST_PASSED_OVER):
             try:
                 return twice(self._database, go)
             except Unreadable as error:
@@ -113,6 +116,7 @@ class Progress:
                     raise
                 self._queue.pass_over(error.run_id)
                 _log.error("passed over: %s", error, extra={"run_id": error.run_id})
+        return None
 
     def _is_ours(self, connection: Connection, begun: Start) -> bool:
         """Whether that start was committed and still holds. Once it has come to nothing, another thread of the same

@@ -4,6 +4,7 @@ for too long. A claim that was given to another can write nothing more.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import time
@@ -18,6 +19,7 @@ from codepilot.core.events import State
 from codepilot.store.database import Database
 from codepilot.store.liveness import Liveness
 from codepilot.store.prepared import Prepared
+from codepilot.store.records import member
 from codepilot.store.rows import Claim, Requests, StepStatus, Unreadable
 from codepilot.store.schema import leases, steps
 from codepilot.store.statements import (
@@ -52,6 +54,7 @@ class Lease:
 LEASE = Lease()
 
 PASSED_OVER_SEC = 60.0
+NOBODY = "{}"
 
 
 class Queue:
@@ -60,7 +63,8 @@ class Queue:
         self._liveness = liveness
         self._clock = clock
         self.lease = lease
-        self._unreadable: dict[str, float] = {}
+        self._unreadable: dict[str, None] = {}
+        self._passed_at = 0.0
 
     # claims -----------------------------------------------------------------------------------------
 
@@ -91,7 +95,7 @@ class Queue:
 
     def give_back(self, claim: Claim) -> None:
         """Let others have the step, if the claim still holds."""
-        self._returned([claim], {})
+        self._returned([claim_params(claim)], {})
 
     def standing(self, worker: str) -> dict[Claim, Requests]:
         """The steps that the worker has, as far as the store knows, and what is asked of their runs; cheap."""
@@ -100,21 +104,34 @@ class Queue:
             with self._database.ask() as connection:
                 rows = SELECT_STANDING.rows(connection, {"in_worker": worker})
             return {
-                Claim(run, step, attempt, fence, worker, State(state)): Requests(bool(pause), bool(cancel))
+                Claim(run, step, attempt, fence, worker, known): Requests(bool(pause), bool(cancel))
                 for run, step, attempt, fence, state, pause, cancel in rows
+                if isinstance(known := member(State, state), State)  # nobody here can be at work on another
             }
 
         return twice(self._database, look)
 
     def idle(self) -> bool:
         """Whether no step waits or is at work, but for those that are passed over."""
-        if passed_over := self._passed_over():
+        passed_over = self.passed_over()
+        if passed_over != NOBODY:
             return self._count(COUNT_OPEN_BUT, {"in_but": passed_over}) == 0
         return self._count(COUNT_OPEN) == 0
 
     def pass_over(self, run_id: str) -> None:
         """Take no step of this run for a while: it cannot be read here."""
-        self._unreadable[run_id] = time.monotonic()
+        self._passed_at = time.monotonic()
+        self._unreadable[run_id] = None
+
+    def passed_over(self) -> str:
+        """The ids of runs that are, as statements take them. Somebody may have mended them: a while after the last
+        one was found, all are tried again. One by one, the first of many would be back before the last is found.
+        """
+        if not self._unreadable:
+            return NOBODY
+        if time.monotonic() - self._passed_at >= PASSED_OVER_SEC:
+            self._unreadable = {}
+        return json.dumps(self._unreadable.copy())
 
     def depth(self) -> int:
         """How many steps wait."""
@@ -127,17 +144,10 @@ class Queue:
     def _next(self, connection: Connection, run_id: str | None) -> Sequence[Any] | None:
         if run_id is not None:
             return NEXT_STEP_OF_RUN.row(connection, {"in_run": run_id})
-        if passed_over := self._passed_over():
+        passed_over = self.passed_over()
+        if passed_over != NOBODY:
             return NEXT_STEP_BUT.row(connection, {"in_but": passed_over})
         return NEXT_STEP.row(connection, {})
-
-    def _passed_over(self) -> str:
-        """The ids of runs that are; they are tried again after a while, somebody may have mended them."""
-        if not self._unreadable:
-            return ""
-        since = time.monotonic() - PASSED_OVER_SEC
-        self._unreadable = {run_id: at for run_id, at in self._unreadable.copy().items() if at > since}
-        return " ".join(self._unreadable)
 
     def _count(self, counted: Prepared, values: Mapping[str, Any] = MappingProxyType({})) -> int:
         def look(_: Tried) -> int:
@@ -184,46 +194,52 @@ class Queue:
     def alive(self, worker: str) -> bool:
         return twice(self._database, lambda _: not self._liveness.free([worker]))
 
-    def reclaim(self, run_id: str | None = None, *, wait: bool = False) -> list[Claim]:
-        """Return the steps of dead workers to PENDING with a higher fence; the claims that they had.
+    def reclaim(self, run_id: str | None = None, *, wait: bool = False) -> list[str]:
+        """Return the steps of dead workers to PENDING with a higher fence; the ids of those steps.
 
         With `wait`, suspects are looked at again until it is certain whether they live.
         """
         held, beats, now = twice(self._database, lambda _: self._look(run_id))
-        known = {*beats, *(claim.worker for claim in held)}
+        known = {*beats, *(step["in_worker"] for step in held)}
         dead, unsure = twice(self._database, lambda _: self._liveness.judge(known))
         while wait and unsure:
             time.sleep(_LOOK_AGAIN_SEC)
             dead, unsure = twice(self._database, lambda _: self._liveness.judge(known))
         stale = {worker for worker, beat in beats.items() if beat < now - int(self.lease.stale_sec * 1e6)}
-        lost = [claim for claim in held if claim.worker in dead | stale]
+        lost = [step for step in held if step["in_worker"] in dead | stale]
         gone = {worker: beats[worker] for worker in sorted(dead | stale) if worker in beats}
         reclaimed = self._returned(lost, gone) if lost or gone else []
-        self._grant({claim.worker for claim in held} - set(beats) - dead)
+        self._grant({step["in_worker"] for step in held} - set(beats) - dead)
         for worker in dead - stale:
             self._liveness.bury(worker)
         return reclaimed
 
-    def _look(self, run_id: str | None) -> tuple[list[Claim], dict[str, int], int]:
-        """The steps at work, when their workers were last seen, and what time it is."""
-        columns = (steps.c.run_id, steps.c.step_id, steps.c.attempt, steps.c.fence, steps.c.worker, steps.c.state)
+    def _look(self, run_id: str | None) -> tuple[list[dict[str, Any]], dict[str, int], int]:
+        """The steps at work as `claim_params` has them, when their workers were last seen, and what time it is."""
+        columns = (
+            steps.c.run_id.label("in_run"),
+            steps.c.step_id.label("in_step"),
+            steps.c.attempt.label("in_attempt"),
+            steps.c.fence.label("in_fence"),
+            steps.c.worker.label("in_worker"),
+        )
         at_work = select(*columns).where(status_is(StepStatus.RUNNING)).order_by(steps.c.run_id)
         if run_id is not None:
             at_work = at_work.where(steps.c.run_id == run_id)
         with self._database.read() as connection:
-            held = [Claim(*row[:5], State(row.state)) for row in connection.execute(at_work)]
+            held = [dict(row) for row in connection.execute(at_work).mappings()]
             beats = {row.worker: row.beat_at for row in connection.execute(select(leases.c.worker, leases.c.beat_at))}
             return held, beats, self._database.now(connection, self._clock)
 
-    def _returned(self, claims: Sequence[Claim], gone: Mapping[str, int]) -> list[Claim]:
-        """Those of `claims` that still held, returned; leases of workers that were seen since then stay."""
+    def _returned(self, held: Sequence[Mapping[str, Any]], gone: Mapping[str, int]) -> list[str]:
+        """Those steps that were still `held`, returned; leases of workers that were seen since then stay."""
 
-        def give(_: Tried) -> list[Claim]:
+        def give(_: Tried) -> list[str]:
             with self._database.write(durable=False, rings=True) as connection:
-                sent = [(claim, RETURN_STEP.send(connection, claim_params(claim))) for claim in claims]
+                sent = [(step["in_step"], RETURN_STEP.send(connection, step)) for step in held]
                 for worker, beat in gone.items():
                     END_LEASE_SEEN.send(connection, {"in_worker": worker, "in_beat_at": beat})
-                return [claim for claim, one in sent if one.touched]
+                return [step_id for step_id, one in sent if one.touched]
 
         return twice(self._database, give)
 

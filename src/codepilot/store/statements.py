@@ -25,6 +25,11 @@ def status_is(*statuses: StepStatus) -> ColumnElement[bool]:
     return steps.c.status.in_(_quoted(statuses))
 
 
+def _but(run: ColumnElement[str]) -> ColumnElement[bool]:
+    """A run that is not among the keys of a JSON object. This is the one form that both engines understand."""
+    return run.not_in(text("(SELECT key FROM json_each(:in_but))"))
+
+
 _this_run = runs.c.run_id == bindparam("in_run")
 _this_step = and_(
     steps.c.run_id == bindparam("in_run"),
@@ -77,7 +82,7 @@ SELECT_RUN_LOCKED = Prepared(_select_run.with_for_update(of=runs))
 
 SELECT_DUE = Prepared(
     select(runs.c.run_id)
-    .where(runs.c.parked_until.is_not(None), runs.c.parked_until <= bindparam("in_now"))
+    .where(runs.c.parked_until.is_not(None), runs.c.parked_until <= bindparam("in_now"), _but(runs.c.run_id))
     .order_by(runs.c.parked_until)
     .limit(literal_column("20"))
 )
@@ -174,8 +179,6 @@ UPDATE_VIEW = Prepared(update(views).where(views.c.run_id == bindparam("in_run")
 
 # its steps ------------------------------------------------------------------------------------------
 
-_but = bindparam("in_but", type_=Text).not_like("%" + steps.c.run_id + "%")
-"""A run that is not among those named."""
 _goes_on = runs.c.state.not_in(_quoted(TERMINAL | WAITING))
 _next_step = (
     select(
@@ -200,11 +203,11 @@ SELECT_STANDING = Prepared(
 COUNT_RUNNING = Prepared(select(func.count()).select_from(steps).where(status_is(StepStatus.RUNNING)))
 _counted = select(func.count()).select_from(steps).join(runs, runs.c.run_id == steps.c.run_id).where(_goes_on)
 COUNT_OPEN = Prepared(_counted.where(status_is(*OPEN)))
-COUNT_OPEN_BUT = Prepared(_counted.where(status_is(*OPEN), _but))
+COUNT_OPEN_BUT = Prepared(_counted.where(status_is(*OPEN), _but(steps.c.run_id)))
 COUNT_PENDING = Prepared(_counted.where(status_is(StepStatus.PENDING)))
 """Steps of runs that are paused or blocked wait for a person, not for a worker."""
 NEXT_STEP = Prepared(_next_step)
-NEXT_STEP_BUT = Prepared(_next_step.where(_but))
+NEXT_STEP_BUT = Prepared(_next_step.where(_but(steps.c.run_id)))
 NEXT_STEP_OF_RUN = Prepared(_next_step.where(steps.c.run_id == bindparam("in_run")))
 TAKE_STEP = Prepared(
     update(steps)

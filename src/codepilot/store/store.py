@@ -132,7 +132,7 @@ class Store:
 
     def reclaim(self, run_id: str | None = None, *, wait: bool = False) -> list[str]:
         """Return the steps of dead workers to PENDING with a higher fence; the ids of those steps."""
-        return [claim.step_id for claim in self.queue.reclaim(run_id, wait=wait)]
+        return self.queue.reclaim(run_id, wait=wait)
 
     def give_back(self, claim: Claim) -> None:
         """Let another worker have the step at once."""
@@ -223,8 +223,9 @@ class Store:
         return self._look(lambda connection: [read_step_row(row) for row in connection.execute(wanted)])
 
     def due(self, now: int) -> list[str]:
-        """Some of the runs that were parked until a time that has come."""
-        return self._ask(lambda connection: [row[0] for row in SELECT_DUE.rows(connection, {"in_now": now})])
+        """Some of the runs that were parked until a time that has come, but for those that are passed over."""
+        asked = {"in_now": now, "in_but": self.queue.passed_over()}
+        return self._ask(lambda connection: [row[0] for row in SELECT_DUE.rows(connection, asked)])
 
     def named_artifacts(self, hashes: Sequence[str], since: int) -> set[str]:
         """Those of `hashes` that are named by a run that goes on, or that something happened to after `since`."""
