@@ -27,7 +27,7 @@ from codepilot.core.events import EventType, State
 from codepilot.engine import House, cancel
 
 ENDLESS = {"test_slow.py": SLOW.format(seconds=60)}
-SLOWER = TESTS.replace("import unittest", "import time, unittest").replace("self.", "time.sleep(0.2); self.")
+SLOWER = TESTS.replace("import unittest", "import time, unittest").replace("self.", "time.sleep(0.03); self.")
 
 
 def followers(house: House) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from raw_sql import on_postgres, raw_sql
+from raw_sql import raw_sql
 from sample_runs import draft, new_run, take
 from sqlalchemy import create_engine
 
@@ -74,9 +74,9 @@ def test_memories_that_are_gone_are_a_typed_failure_and_come_back_by_a_repair(pl
     assert [row.memory for row in store.memories("pattern")] == [PATTERN]
 
 
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
 def test_a_table_that_somebody_has_locked_is_not_waited_for(place: str, store: Store) -> None:
-    if not on_postgres(place):
-        pytest.skip("readers of a file wait for nobody")
+    """Readers of a file wait for nobody."""
     new_run(store)
     claim = take(store)
     store.append(claim, [learnt(claim, PATTERN)])
