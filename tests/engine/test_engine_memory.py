@@ -33,12 +33,10 @@ from codepilot.core.events import (
     Event,
     EventType,
     FollowUpProposed,
-    MemoryRecalled,
-    MemoryRecorded,
     State,
 )
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.memory import MAX_TEXT, FailureMemory, MemorySettings, PatternMemory
+from codepilot.core.memory import MAX_TEXT, FailureMemory, MemoryRecalled, MemoryRecorded, MemorySettings, PatternMemory
 from codepilot.engine import House, Request, Worker, fork_run, make_task, submit
 from codepilot.models import ReplayModel, ScriptedModel, exchanges
 from servers import PostgresServer

@@ -16,7 +16,6 @@ from codepilot.core.events import (
     ApprovalRequested,
     BasePinned,
     EventType,
-    MemoryRecorded,
     PatchProposed,
     SnapshotTaken,
     State,
@@ -24,7 +23,7 @@ from codepilot.core.events import (
     WorkspaceCreated,
 )
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.memory import PatternMemory
+from codepilot.core.memory import MemoryRecorded, PatternMemory
 from codepilot.store import Claim, Home, Store
 from codepilot.store.migrations import THIRD
 from codepilot.telemetry import figures

@@ -20,12 +20,11 @@ from codepilot.core.events import (
     ApprovalRequested,
     BasePinned,
     EventType,
-    MemoryRecorded,
     SnapshotTaken,
     WorkspaceCreated,
 )
 from codepilot.core.fork import fork, taken_over
-from codepilot.core.memory import PatternMemory
+from codepilot.core.memory import MemoryRecorded, PatternMemory
 from codepilot.store import Store, new_id
 from codepilot.store.schema import metadata, runs, steps, tasks
 

@@ -9,9 +9,9 @@ from raw_sql import raw_sql
 from sample_runs import draft, new_run, take
 from sqlalchemy import create_engine
 
-from codepilot.core.events import EventDraft, EventType, MemoryRecorded
+from codepilot.core.events import EventDraft, EventType
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.memory import FailureMemory, Memory, PatternMemory
+from codepilot.core.memory import FailureMemory, Memory, MemoryRecorded, PatternMemory
 from codepilot.store import Claim, Store
 
 FAILURE = FailureMemory(

@@ -8,9 +8,9 @@ from codepilot.agents.protocol import Desk
 from codepilot.agents.roles import Role
 from codepilot.agents.seat import Seat
 from codepilot.context import recall
-from codepilot.core.events import DependencyDegraded, EventType, MemoryRecalled, TurnStarted
+from codepilot.core.events import DependencyDegraded, EventType, TurnStarted
 from codepilot.core.failures import CodePilotError
-from codepilot.core.memory import MemoryKind, Recalled
+from codepilot.core.memory import MemoryKind, MemoryRecalled, Recalled
 from codepilot.models import Model, ReplayModel
 
 

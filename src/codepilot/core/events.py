@@ -20,7 +20,7 @@ from codepilot.core.artifacts import (
 )
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.failures import Failure
-from codepilot.core.memory import Memory, MemoryKind, Recalled
+from codepilot.core.memory import MemoryRecalled, MemoryRecorded
 from codepilot.core.plan import Plan
 from codepilot.core.task import FollowUp, TaskSpec
 
@@ -273,13 +273,6 @@ class ContextGathered(Contract):
     choices: tuple[ContextChoice, ...]
 
 
-class MemoryRecalled(Contract):
-    """What other runs had recorded that is similar, whole: a conversation that goes on or is replayed reads alike."""
-
-    kind: MemoryKind
-    found: tuple[Recalled, ...]
-
-
 class TurnStarted(Contract):
     """An agent's action, recorded before it is carried out."""
 
@@ -490,14 +483,6 @@ class RunFinished(Contract):
 
 class FollowUpProposed(Contract):
     follow_up: FollowUp
-
-
-class MemoryRecorded(Contract):
-    """Something that later runs may learn from; `repo` is the base's lineage. Free of secrets."""
-
-    repo: str
-    language: str
-    memory: Memory
 
 
 class PatchApplied(Contract):

@@ -69,3 +69,18 @@ class Recalled(Contract):
     seq: int = Field(ge=1)
     similarity: float = Field(ge=0.0, le=1.0)
     memory: Memory
+
+
+class MemoryRecorded(Contract):
+    """Something that later runs may learn from; `repo` is the base's lineage. Free of secrets."""
+
+    repo: str
+    language: str
+    memory: Memory
+
+
+class MemoryRecalled(Contract):
+    """What other runs had recorded that is similar, whole: a conversation that goes on or is replayed reads alike."""
+
+    kind: MemoryKind
+    found: tuple[Recalled, ...]

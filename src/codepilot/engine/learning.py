@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from codepilot.context import signature_of
-from codepilot.core.events import DependencyDegraded, EventType, MemoryRecorded, PatchProposed
+from codepilot.core.events import DependencyDegraded, EventType, PatchProposed
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.memory import MAX_LINE, MAX_NAMES, MAX_TEXT, MAX_WORD, FailureMemory, Memory, PatternMemory
+from codepilot.core.memory import (
+    MAX_LINE,
+    MAX_NAMES,
+    MAX_TEXT,
+    MAX_WORD,
+    FailureMemory,
+    Memory,
+    MemoryRecorded,
+    PatternMemory,
+)
 from codepilot.engine.site import Site
 from codepilot.engine.work import Work
 from codepilot.verify import Baseline

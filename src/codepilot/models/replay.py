@@ -8,7 +8,6 @@ from codepilot.core.contract import Contract
 from codepilot.core.events import (
     DependencyDegraded,
     Event,
-    MemoryRecalled,
     ModelAsked,
     StepFailed,
     StepStarted,
@@ -16,6 +15,7 @@ from codepilot.core.events import (
     Usage,
 )
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
+from codepilot.core.memory import MemoryRecalled
 from codepilot.models.estimate import estimated
 from codepilot.models.protocol import (
     Hear,

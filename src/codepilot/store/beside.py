@@ -17,12 +17,12 @@ from codepilot.core.events import (
     BasePinned,
     Event,
     EventType,
-    MemoryRecorded,
     SnapshotTaken,
     StepStarted,
     WorkspaceCreated,
 )
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.memory import MemoryRecorded
 from codepilot.store.prepared import Sent
 from codepilot.store.records import plain_text
 from codepilot.store.rows import Unreadable
