@@ -1,6 +1,8 @@
 .PHONY: demo test suite torture bench check lint requirements schemas snapshots clean
 
 PYTHONS := .venv/bin
+# Without compiled files every process that a test starts would compile all it imports.
+unexport PYTHONDONTWRITEBYTECODE
 PIN := uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
     --python-version 3.11
 

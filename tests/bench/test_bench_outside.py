@@ -266,7 +266,7 @@ def _hostile(root: Path) -> dict[str, str]:
     return task(1, "twice", "return x + x", "return x + 1", checks)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_sweep_tells_what_changed_outside_while_a_bug_ran(tmp_path: Path) -> None:
     root, out = tmp_path / "root", tmp_path / "out"
     precious = _write(root / "precious")

@@ -16,7 +16,7 @@ from bench_kit import HOPELESS, LARGEST, TWICE, write_quixbugs, write_tasks
 
 from codepilot.bench.results import Results, engine_version
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 def _command(out: Path, data: Path, *more: str, kind: str = "humanevalfix") -> list[str]:

@@ -26,7 +26,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     command = [sys.executable, "-m", "benchmarks.engine", "--size", "tiny", "--no-peers", "--write", str(file)]
     with quick_place() as place:
         environ = {**os.environ, "TMPDIR": str(place)}
-        done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False, timeout=110)
+        done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == file.read_text().strip()
     return file.read_text()

@@ -20,7 +20,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
         level(name)
     file = tmp_path_factory.mktemp("page") / "benchmarks.md"
     command = [sys.executable, "-m", "benchmarks.execution", "--size", "tiny", "--no-peers", "--write", str(file)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=110)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == file.read_text().strip()
     return file.read_text()

@@ -52,7 +52,7 @@ class Command:
             env={**self.environ, **environ},
             capture_output=True,
             text=True,
-            timeout=110,
+            timeout=300,
             check=False,
         )
         return Ended(done.returncode, done.stdout, done.stderr)

@@ -25,7 +25,7 @@ def digest(directory: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_whole_round(codepilot: Command, shop: Path) -> None:
     before = digest(shop)
     named = ("--test", "test_shop.py::ShopTest::test_shipping_is_free_at_the_limit")

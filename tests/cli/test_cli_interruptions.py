@@ -81,13 +81,13 @@ def test_a_run_killed_again_and_again_is_resumed_to_the_same_end(codepilot: Comm
 def test_a_run_that_is_quit_and_then_paused_goes_on(codepilot: Command, shop: Path) -> None:
     process = _at_work(codepilot, "fix", str(shop))
     process.send_signal(signal.SIGQUIT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=300)
     assert (process.returncode, "codepilot resume" in err) == (131, True)
     run_id = codepilot.newest()
     assert run_id is not None
     process = _at_work(codepilot, "resume", run_id)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert process.returncode in (130, 0), out + err
     if process.returncode == 130:
         assert f"codepilot resume {run_id}" in out
@@ -124,7 +124,7 @@ def test_a_slow_suite_is_not_waited_for(codepilot: Command, repo: Repo, how: str
         assert codepilot("cancel", "last").code == 0
     else:
         process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=300)
     report = json.loads(out)
     assert report["status"] == state, out + err
     assert survivors(str(codepilot.home)) == []

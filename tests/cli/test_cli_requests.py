@@ -73,11 +73,11 @@ def test_a_run_at_work_pauses_at_its_next_safe_point(codepilot: Command, repo: R
         f"{run_id} pauses after the action in hand.\n",
         f"{run_id} is PAUSED.\n",
     )
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 130, out + err
     process, _ = started(codepilot, EventType.STEP_STARTED, "resume", run_id, times=2)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 130, out + err
     assert codepilot("cancel", run_id).out == f"{run_id} is ABORTED.\n"
 

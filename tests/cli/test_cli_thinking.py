@@ -133,7 +133,7 @@ def test_a_run_killed_in_every_call_asks_the_provider_no_more_than_it_must(codep
         for _ in range(len(State)):
             life = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
             living.append(life)
-            out, _ = life.communicate(timeout=60)
+            out, _ = life.communicate(timeout=300)
             if life.returncode != -signal.SIGKILL:
                 break
             command = codepilot.argv("resume", "last", "--json")

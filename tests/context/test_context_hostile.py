@@ -160,7 +160,7 @@ for name, attempt in tries.items():
 @pytest.mark.skipif(os.uname().machine not in parsing.CALLS, reason="no filter is known for this machine")
 def test_a_parser_that_was_taken_over_can_reach_nothing() -> None:
     argv = [sys.executable, "-c", ESCAPES, parsing.__file__]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
     tried = dict(line.split() for line in done.stdout.splitlines())
     assert len(tried) == 8, done.stderr
     assert set(tried.values()) == {"PermissionError"}

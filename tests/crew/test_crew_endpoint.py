@@ -86,7 +86,7 @@ def _outlive(site: Site, server: PostgresServer, shop: Path) -> None:
 @pytest.mark.parametrize("listen", ["nowhere", "127.0.0.1:99999", "256.0.0.1:80"])
 def test_an_address_that_is_none_is_refused_kindly(alone: Site, listen: str) -> None:
     worker = alone.worker("--listen", listen, ready=False)
-    out, _ = worker.process.communicate(timeout=30)
+    out, _ = worker.process.communicate(timeout=300)
     failure = json.loads(out)["failure"]
     assert (worker.process.returncode, failure["kind"]) == (2, "invalid_spec")
     assert listen in failure["message"]

@@ -228,7 +228,7 @@ def test_a_worker_that_dies_anywhere_neither_loses_nor_doubles_it(house: House, 
     command = [sys.executable, str(HERE / "one_repair.py"), str(tmp_path / "home"), run.run_id, str(graves)]
     lives = 0
     while True:
-        done = subprocess.run(command, env=os.environ, capture_output=True, text=True, check=False, timeout=100)
+        done = subprocess.run(command, env=os.environ, capture_output=True, text=True, check=False, timeout=300)
         lives += 1
         if done.returncode != -signal.SIGKILL:
             break

@@ -178,7 +178,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     level("bubblewrap")
     argv = [sys.executable, "-c", script, os.fspath(home), os.fspath(tmp_path / "wanted.json")]
-    assert subprocess.run(argv, check=False, timeout=60).returncode == -signal.SIGKILL
+    assert subprocess.run(argv, check=False, timeout=300).returncode == -signal.SIGKILL
     assert len(list((home / NAME / "network").iterdir())) == 2
     executor = LocalExecutor(home, level("bubblewrap"))
     executor.create(wanted)

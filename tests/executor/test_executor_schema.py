@@ -34,7 +34,7 @@ def fuzz(python: Path, url: str, directory: Path, examples: int, *options: str) 
         *("--header", f"Authorization: Bearer {TOKEN}", "--request-timeout", "60"),
         *("--checks", "all", "--max-examples", str(examples), "--generation-database", "none", *options),
     ]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -78,7 +78,7 @@ def installed(root: Path) -> Path:
     return root
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_each_framework_tells_of_every_test(tmp_path: Path, name: str) -> None:
     root = tmp_path if name == "node" else installed(tmp_path)

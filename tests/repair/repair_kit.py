@@ -35,7 +35,7 @@ class Bench:
 
     def request(
         self,
-        seconds: float = 30.0,
+        seconds: float = 240.0,
         on_progress: Callable[[Progress], None] | None = None,
         state: JsonObject | None = None,
         refused: tuple[bytes, ...] = (),

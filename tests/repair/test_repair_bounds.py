@@ -116,7 +116,7 @@ STATEFUL = {
 
 def test_what_tests_leave_behind_does_not_hide_the_repair(bench: Open) -> None:
     project = bench(STATEFUL)
-    assert b"str(number)" in project.search(seconds=60.0).candidates[0].patched
+    assert b"str(number)" in project.search().candidates[0].patched
 
 
 def test_a_test_that_writes_code_into_the_project_does_not_block_the_search(bench: Open) -> None:
@@ -132,7 +132,7 @@ def test_a_test_that_writes_code_into_the_project_does_not_block_the_search(benc
         }
     )
     before = project.executor.read_file("w", "made.py")
-    result = project.search(seconds=60.0)
+    result = project.search()
     assert any(b"{value}" in found.patched for found in result.candidates)
     assert project.executor.read_file("w", "made.py") == before
 

@@ -73,5 +73,5 @@ def test_the_documentation_decides_between_repairs_that_pass(bench: Open) -> Non
     )
     tests = "from share import share\n\n\ndef test_share():\n    assert share(6, 3) == 2\n    assert share(0, 9) == 0\n"
     project = bench({"share.py": text, "test_share.py": tests})
-    result = project.search(seconds=60.0)
+    result = project.search()
     assert b"return total / people" in result.candidates[0].patched

@@ -102,7 +102,7 @@ def test_a_right_candidate_whose_tests_are_long_once_they_pass_is_found(
         }
     )
     job = job_of(project, "twice.py", "n * n", change, Selection(project.baseline.red))
-    search = _Search(project.request(seconds=60.0))
+    search = _Search(project.request())
     search._singles = [Proposal(0, job.source, job.unit, job.edit, 0.5, 1)]
     search._ledger.marks = {0: LATE}
     with trial_of(project) as trial:
@@ -262,7 +262,7 @@ def test_what_must_be_loaded_anew_waits_and_is_found(bench: Open) -> None:
             ),
         }
     )
-    result = project.search(seconds=60.0)
+    result = project.search()
     assert b"return n <= limit" in result.candidates[0].patched
 
 

@@ -157,7 +157,7 @@ def test_a_module_that_no_test_loads_lends_to_the_search(bench: Open) -> None:
             "def test_other():\n    assert single('cD') == ('cd', True)\n",
         }
     )
-    result = project.search(seconds=30.0)
+    result = project.search()
     best = result.candidates[0]
     assert best.path == "shop/single.py" and b"return code(text, fold=folded)" in best.patched
     assert project.unchanged()

@@ -65,6 +65,6 @@ def test_what_takes_two_edits_is_repaired(bench: Open) -> None:
             ),
         }
     )
-    result = project.search(seconds=60.0)
+    result = project.search()
     assert b"x >= low and x < high" in result.candidates[0].patched
     assert " + " in result.candidates[0].template

@@ -59,7 +59,7 @@ def test_a_proposal_that_changes_the_tests_is_not_tried(bench: Callable[[Mapping
     )
     tests = (("check_shapes.py", check.replace("12", "7").encode()), ("conftest.py", b"collect_ignore = []\n"))
     own = ("shapes.py", BEFORE.replace("+", "*").encode())
-    result = search(replace(project.request(seconds=60.0), proposed=(*tests, own)))
+    result = search(replace(project.request(), proposed=(*tests, own)))
     assert {found.path for found in result.candidates} == {"shapes.py"}
     assert [found.patched for found in result.candidates].count(own[1]) == 1
 
@@ -72,6 +72,6 @@ def test_what_was_not_tried_for_something_was_found_is_not_used_up(
     tests = "from shapes import area\n\n\ndef test_area():\n    assert area(3, 4) == 12\n"
     project = bench({"shapes.py": BEFORE, "test_shapes.py": tests})
     own = ("shapes.py", BEFORE.replace("+", "*").encode())
-    result = search(replace(project.request(seconds=60.0), proposed=(own,)))
+    result = search(replace(project.request(), proposed=(own,)))
     assert own[1] in [found.patched for found in result.candidates] and result.tried <= 2
     assert not result.exhausted

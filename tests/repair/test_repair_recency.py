@@ -90,7 +90,7 @@ def test_the_search_tries_what_was_changed_last_before_what_looks_the_same(bench
     def position(recent: str | None) -> int:
         at = next((i for i, row in enumerate(rows) if recent and recent.encode() in row), -2)
         dated = tuple((row, 1 if i == at + 1 else None) for i, row in enumerate(rows))
-        plain = project.request(seconds=20.0)
+        plain = project.request()
         request = SearchRequest(**{**vars(plain), "ages": lambda paths: dict.fromkeys(paths, dated)})
         best = search(request).candidates[0]
         assert b"def top(a, b):\n    return a + b" in best.patched

@@ -116,27 +116,27 @@ Open = Callable[[Mapping[str, str | bytes]], Bench]
 
 def test_after_a_refusal_the_next_answer_of_the_same_search_comes_at_once(bench: Open) -> None:
     project = bench({"age.py": AGE, "test_age.py": TEST_AGE})
-    first = project.search(seconds=60.0)
+    first = project.search()
     state = project.seen[-1].state
     assert len(first.candidates) > 2 and state["ended"] is True
     refused = (first.candidates[0].patched,)
     project.seen.clear()
-    second = project.search(seconds=60.0, state=state, refused=refused)
+    second = project.search(state=state, refused=refused)
     assert project.seen == [], "nothing was searched"
     assert second.candidates[0].patched == first.candidates[1].patched
     assert {one.patched for one in second.candidates} == {one.patched for one in first.candidates} - {*refused}
     every = tuple(one.patched for one in first.candidates)
-    third = project.search(seconds=60.0, state=state, refused=every)
+    third = project.search(state=state, refused=every)
     assert project.seen and not {one.patched for one in third.candidates} & {*every}, "then the search goes on"
 
 
 @pytest.mark.parametrize("change", [{"ended": False}, {"about": "other tests"}, {"plausible": [{"path": "age.py"}]}])
 def test_only_an_ended_search_for_the_same_tests_leaves_answers(bench: Open, change: JsonObject) -> None:
     project = bench({"age.py": AGE, "test_age.py": TEST_AGE})
-    first = project.search(seconds=60.0)
+    first = project.search()
     state = {**project.seen[-1].state, **change}
     project.seen.clear()
-    again = project.search(seconds=60.0, state=state, refused=(first.candidates[0].patched,))
+    again = project.search(state=state, refused=(first.candidates[0].patched,))
     assert project.seen, "it was searched"
     assert again.candidates and again.candidates[0].patched != first.candidates[0].patched
 

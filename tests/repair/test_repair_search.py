@@ -49,7 +49,7 @@ SHOP = {
 def test_a_method_is_repaired_in_a_src_layout_with_fixtures_and_parameters(bench: Open) -> None:
     shop = bench(SHOP)
     assert len(shop.baseline.red) == 3
-    result = shop.search(seconds=60.0)
+    result = shop.search()
     best = result.candidates[0]
     assert best.path == "src/shop/prices.py"
     assert b"sum(price * count for price, count in self.lines)  # in cents" in best.patched
@@ -74,7 +74,7 @@ def test_a_unittest_project_with_crlf_and_latin_1_keeps_every_other_byte(bench: 
         "    def test_negative(self):\n        self.assertEqual(spread([-3, 4]), 7)\n"
     )
     project = bench({"spread.py": text, "test_spread.py": tests})
-    result = project.search(seconds=60.0)
+    result = project.search()
     assert result.candidates[0].patched == text.replace(b"max(values) + min", b"max(values) - min")
 
 
@@ -91,7 +91,7 @@ def test_a_module_level_table_is_repaired_by_loading_anew(bench: Open) -> None:
             ),
         }
     )
-    result = project.search(seconds=60.0)
+    result = project.search()
     assert any(b'"X": 10' in found.patched for found in result.candidates)
 
 
@@ -105,7 +105,7 @@ def test_tests_that_need_their_order_judge_in_it(bench: Open) -> None:
         "def test_cheap():\n    os.environ['CHEAP'] = '1'\n    assert not grown_up(7)\n"
     )
     project = bench({"ages.py": "def grown_up(age):\n    return age > 18\n", "test_ages.py": tests})
-    assert b"age >= 18" in project.search(seconds=60.0).candidates[0].patched
+    assert b"age >= 18" in project.search().candidates[0].patched
 
 
 def test_a_test_that_misses_an_error_leads_to_the_place(bench: Open) -> None:
@@ -116,7 +116,7 @@ def test_a_test_that_misses_an_error_leads_to_the_place(bench: Open) -> None:
         "def test_below():\n    with pytest.raises(ValueError):\n        root(-1)\n\n\n"
         "def test_root():\n    assert root(4) == 2 and root(0) == 0\n"
     )
-    result = bench({"roots.py": code, "test_roots.py": tests}).search(seconds=60.0)
+    result = bench({"roots.py": code, "test_roots.py": tests}).search()
     assert b"n < 0" in result.candidates[0].patched or b"n <= -1" in result.candidates[0].patched
 
 
@@ -130,7 +130,7 @@ def test_a_mutable_default_is_repaired(bench: Open) -> None:
             ),
         }
     )
-    result = project.search(seconds=60.0)
+    result = project.search()
     assert any(b"into=None" in found.patched for found in result.candidates)
     assert project.unchanged()
 
@@ -148,7 +148,7 @@ def test_a_cached_function_is_tried_without_what_others_left_in_its_cache(bench:
             ),
         }
     )
-    assert b"fib(n - 1) + fib(n - 2)" in project.search(seconds=60.0).candidates[0].patched
+    assert b"fib(n - 1) + fib(n - 2)" in project.search().candidates[0].patched
 
 
 UNFIXABLE = {
@@ -158,7 +158,7 @@ UNFIXABLE = {
 
 
 def test_a_bug_that_no_template_fits_ends_by_itself_without_a_claim(bench: Open) -> None:
-    result = bench(UNFIXABLE).search(seconds=60.0)
+    result = bench(UNFIXABLE).search()
     assert result.candidates == ()
     assert result.exhausted and result.reason
     assert result.tried > 0 and result.seconds < 60.0
@@ -182,7 +182,7 @@ class Interrupted(Exception):
 
 def test_a_search_stopped_on_the_way_continues_where_it_was(bench: Open) -> None:
     project = bench(COUNTER)
-    whole = project.search(seconds=60.0)
+    whole = project.search()
     stopped: list[Progress] = []
 
     def stop(progress: Progress) -> None:
@@ -191,11 +191,11 @@ def test_a_search_stopped_on_the_way_continues_where_it_was(bench: Open) -> None
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        project.search(seconds=60.0, on_progress=stop)
+        project.search(on_progress=stop)
     assert project.unchanged()
     state = stopped[-1].state
     project.seen.clear()
-    rest = project.search(seconds=60.0, state=state)
+    rest = project.search(state=state)
     positions = [seen.position for seen in project.seen if seen.phase == "search"]
     assert min(positions) >= stopped[-1].position
     assert rest.candidates[0].patched == whole.candidates[0].patched
@@ -203,14 +203,14 @@ def test_a_search_stopped_on_the_way_continues_where_it_was(bench: Open) -> None
 
 def test_a_state_of_other_files_is_not_continued(bench: Open) -> None:
     project = bench(COUNTER)
-    result = project.search(seconds=60.0, state={"digest": "other", "position": 10**6, "plausible": []})
+    result = project.search(state={"digest": "other", "position": 10**6, "plausible": []})
     assert result.candidates
 
 
 def test_what_was_turned_down_is_not_offered_again(bench: Open) -> None:
     project = bench(COUNTER)
-    first = project.search(seconds=60.0).candidates[0]
-    again = project.search(seconds=60.0, refused=(first.patched,))
+    first = project.search().candidates[0]
+    again = project.search(refused=(first.patched,))
     assert first.patched not in [found.patched for found in again.candidates]
 
 
@@ -218,13 +218,13 @@ def test_a_folder_of_tests_that_cannot_be_loaded_keeps_no_other_from_being_repai
     broken = {"other/conftest.py": "raise RuntimeError('not here')\n", "other/test_o.py": "def test_o():\n    pass\n"}
     project = bench({**COUNTER, **broken})
     target = next(test for test in project.baseline.red if not test.startswith("other"))
-    assert project.search(seconds=60.0, targets=(target,)).candidates
+    assert project.search(targets=(target,)).candidates
 
 
 def test_a_suite_that_cannot_load_any_more_is_said_plainly(bench: Open) -> None:
     project = bench(COUNTER)
     with pytest.raises(CodePilotError) as refused:
-        project.search(seconds=30.0, targets=("test_missing.py::test_gone",))
+        project.search(targets=("test_missing.py::test_gone",))
     assert refused.value.kind in (FailureKind.TEST_NOT_FOUND, FailureKind.SUITE_CANNOT_START)
 
 

@@ -89,7 +89,7 @@ def test_a_missing_branch_is_found_by_turning_answers(bench: Open) -> None:
     ]
     rows = "".join(f"    assert fee({w}, {d}, {e}) == {cost}\n" for w, d, e, cost in cases)
     project = bench({"fee.py": text, "test_fee.py": f"from fee import fee\n\n\ndef test_fee():\n{rows}"})
-    result = project.search(seconds=60.0)
+    result = project.search()
     assert result.candidates, result.reason
     assert b"cost += 20" in result.candidates[0].patched
     assert project.unchanged()
@@ -109,7 +109,7 @@ def test_a_missing_case_of_types_is_found_with_the_text_that_the_tests_spell_out
         for kind, word in (("int", "integer"), ("str", "string"), ("dict", "object"), ("list", "array"))
     )
     project = bench({"name.py": text, "test_name.py": f"from name import name\n\n\ndef test_name():\n{rows}"})
-    result = project.search(seconds=60.0)
+    result = project.search()
     assert result.candidates, result.reason
     assert b"kind == dict" in result.candidates[0].patched and b"'object'" in result.candidates[0].patched
 
@@ -119,7 +119,7 @@ def test_a_missing_value_is_composed_of_several_parts(bench: Open) -> None:
     cases = [(w, h, b, w * h - b // 2) for w, h, b in ((4, 5, 3), (10, 10, 0), (10, 8, 9), (7, 9, 4))]
     rows = "".join(f"    assert area({w}, {h}, {b}) == {size}\n" for w, h, b, size in cases)
     project = bench({"area.py": text, "test_area.py": f"from area import area\n\n\ndef test_area():\n{rows}"})
-    result = project.search(seconds=60.0)
+    result = project.search()
     assert result.candidates and b"border // 2" in result.candidates[0].patched
 
 

@@ -59,7 +59,7 @@ def kernel(sandbox: Sandbox, view: View) -> Iterator[Kernel]:
     ],
 )
 def test_a_line_costs_no_more_than_its_length(line):
-    told = subprocess.run([sys.executable, "-c", READ, line], capture_output=True, check=True, timeout=60)
+    told = subprocess.run([sys.executable, "-c", READ, line], capture_output=True, check=True, timeout=300)
     seconds, times = map(float, told.stdout.split())
     assert seconds < 3, seconds
     assert times < 8, times

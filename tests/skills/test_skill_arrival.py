@@ -42,7 +42,7 @@ def run(prelude: Path, code: str, python: str = sys.executable) -> str:
     (here / "a.txt").write_text("text\n")
     program = f"exec(open({str(prelude)!r}).read())\n{code}"
     done = subprocess.run(
-        [python, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=60, check=False, cwd=here
+        [python, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=300, check=False, cwd=here
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -50,7 +50,7 @@ def run(prelude: Path, code: str, python: str = sys.executable) -> str:
 
 def _works(python: str) -> bool:
     try:
-        return subprocess.run([python, "--version"], capture_output=True, timeout=60, check=False).returncode == 0
+        return subprocess.run([python, "--version"], capture_output=True, timeout=300, check=False).returncode == 0
     except OSError:
         return False
 

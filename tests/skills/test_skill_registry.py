@@ -134,5 +134,5 @@ def test_a_call_is_held_to_its_memory():
         "try: skill(256)\nexcept Exception as error: print(error)\n"
         "print(called(fill)(256))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.splitlines() == [str(8 << 20), "fill needed more than its 64 MiB.", str(256 << 20)]

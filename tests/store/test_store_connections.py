@@ -52,14 +52,14 @@ def store(postgres: PostgresServer) -> Iterator[Store]:
     opened.close()
 
 
-@pytest.mark.timeout(25)
+@pytest.mark.timeout(200)
 def test_many_writers_at_once_leave_connections_for_readers(store: Store) -> None:
     run_id = new_run(store)
     together = threading.Barrier(WRITERS)
 
     def write(_: int) -> None:
         with store._database.write(durable=False):
-            together.wait(20)
+            together.wait(60)
 
     with ThreadPoolExecutor(WRITERS) as hands:
         list(hands.map(write, range(WRITERS)))

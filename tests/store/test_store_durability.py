@@ -118,7 +118,7 @@ print(run_id, flush=True)
     program = "from codepilot.core.events import EventType, Requested\n" + program
     shared = new_run(store)
     processes = [python(program, place, home, shared, f"w-{n}") for n in range(4)]
-    outputs = [process.communicate(timeout=60)[0].decode().strip() for process in processes]
+    outputs = [process.communicate(timeout=300)[0].decode().strip() for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0, 0]
     for run_id in outputs:
         assert len(store.events(run_id)) == 2 + 1 + 80 + 2

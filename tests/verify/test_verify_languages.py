@@ -186,7 +186,7 @@ def test_a_new_test_that_asserts_in_its_own_way_is_let_through(path: str, text: 
 HOSTILE = ("it('a', () => {", "f(){", "@Test void a(", "'", '"', "/*", "it('\\a", "function a(", "test(", "const a = (")
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("path", [JAVA_TEST, JS_TEST])
 def test_no_text_keeps_the_review_busy(path: str) -> None:
     for text in (

@@ -31,7 +31,7 @@ class Repo:
 
     def git(self, *args: str, check: bool = True) -> str:
         done = subprocess.run(
-            ["git", *AUTHOR, *args], cwd=self.path, env=GIT_ENV, capture_output=True, check=False, timeout=60
+            ["git", *AUTHOR, *args], cwd=self.path, env=GIT_ENV, capture_output=True, check=False, timeout=300
         )
         assert done.returncode == 0 or not check, done.stderr.decode()
         return done.stdout.decode("utf-8", "surrogateescape").strip()

@@ -184,7 +184,9 @@ def test_detached_shallow_and_authorless_checkouts(repo: Any, objects: ObjectSto
         repo.commit()
     first = repo.git("rev-parse", "HEAD~2")
     subprocess.run(
-        ["git", "clone", "-q", "--depth", "1", f"file://{repo.path}", str(tmp_path / "shallow")], check=True, timeout=60
+        ["git", "clone", "-q", "--depth", "1", f"file://{repo.path}", str(tmp_path / "shallow")],
+        check=True,
+        timeout=300,
     )
     assert contents(objects, pin_base(tmp_path / "shallow", objects).tree) == {"f": ("100644", b"2\n")}
     error = refused(tmp_path / "shallow", objects, first)
@@ -236,7 +238,7 @@ def test_a_submodule_that_is_not_checked_out_stays_recorded(
     outer = make_repo("outer")
     outer.git("submodule", "--quiet", "add", str(library.path), "lib")
     outer.commit()
-    subprocess.run(["git", "clone", "-q", str(outer.path), str(tmp_path / "plain")], check=True, timeout=60)
+    subprocess.run(["git", "clone", "-q", str(outer.path), str(tmp_path / "plain")], check=True, timeout=300)
     base = pin_base(tmp_path / "plain", objects)
     assert not base.dirty
     workspace = Workspace(tmp_path / "ws", objects)
@@ -310,7 +312,7 @@ def test_refusals_say_what_is_wrong_and_what_to_do(make_repo: MakeRepo, objects:
     assert "not in a git repository" in refused(plain, objects).failure.message
     empty = make_repo("empty")
     assert "has no commit yet: run git commit" in refused(empty.path, objects).failure.message
-    subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "bare.git")], check=True, timeout=60)
+    subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "bare.git")], check=True, timeout=300)
     assert "bare" in refused(tmp_path / "bare.git", objects).failure.message
     repo = make_repo("full")
     repo.write("f", "f\n")

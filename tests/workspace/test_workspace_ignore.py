@@ -59,7 +59,7 @@ PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
 def test_the_answers_are_those_of_git(files: dict[str, str], wanted: list[tuple[str, bool]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
-        subprocess.run(["git", "init", "-q", "--template=", directory], check=True, timeout=60)
+        subprocess.run(["git", "init", "-q", "--template=", directory], check=True, timeout=300)
         for place, content in files.items():
             (root / place).mkdir(parents=True, exist_ok=True)
             (root / place / ".gitignore").write_bytes(content.encode())
@@ -70,7 +70,7 @@ def test_the_answers_are_those_of_git(files: dict[str, str], wanted: list[tuple[
             env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_GLOBAL": "/dev/null"},
             input=b"\0".join(os.fsencode(path) for path, _ in paths),
             capture_output=True,
-            timeout=60,
+            timeout=300,
         )
         ignored = {os.fsdecode(raw) for raw in done.stdout.split(b"\0") if raw}
         rules = IgnoreRules.read({place: content.encode() for place, content in files.items()}, always=b"")

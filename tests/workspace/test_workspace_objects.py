@@ -76,7 +76,7 @@ def test_many_blobs_become_one_pack_that_git_verifies(objects: ObjectStore) -> N
     oids = objects.write_blobs(iter(contents))
     packs = list((objects.path / "objects" / "pack").glob("*.idx"))
     assert len(packs) == 1
-    checked = subprocess.run(["git", "verify-pack", str(packs[0])], cwd=objects.path, capture_output=True, timeout=60)
+    checked = subprocess.run(["git", "verify-pack", str(packs[0])], cwd=objects.path, capture_output=True, timeout=300)
     assert checked.returncode == 0, checked.stderr
     again = ObjectStore.open(objects.path)
     assert [again.read_blob(oid) for oid in oids] == contents
@@ -94,9 +94,9 @@ def test_deltified_packs_are_read_as_well(objects: ObjectStore) -> None:
         input=listed,
         capture_output=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
-    subprocess.run(["git", "prune-packed"], cwd=objects.path, check=True, timeout=60)
+    subprocess.run(["git", "prune-packed"], cwd=objects.path, check=True, timeout=300)
     with ObjectStore.open(objects.path) as again:
         assert [again.read_blob(oid) for oid in oids] == contents
 

@@ -44,7 +44,7 @@ def test_a_nested_repository_is_a_violation_and_runs_nothing(tmp_path: Path, obj
     for place in ("sub", "."):
         directory = workspace.tree_path / place
         directory.mkdir(exist_ok=True)
-        subprocess.run(["git", "init", "-q", str(directory)], check=True, timeout=60)
+        subprocess.run(["git", "init", "-q", str(directory)], check=True, timeout=300)
         with (directory / ".git" / "config").open("a") as config:
             config.write(f'[core]\n\tfsmonitor = {hook}\n\tpager = {hook}\n[filter "x"]\n\tclean = {hook}\n')
         (directory / ".gitattributes").write_text("* filter=x\n")
