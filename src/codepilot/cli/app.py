@@ -13,6 +13,7 @@ import typer
 from codepilot.cli import service
 from codepilot.cli.base import (
     AgentOption,
+    BranchOption,
     BudgetOption,
     CapabilityOption,
     FallbackOption,
@@ -77,6 +78,7 @@ def fix(
     model: ModelOption = None,
     fallback_model: FallbackOption = None,
     budget: BudgetOption = None,
+    branch: BranchOption = None,
     apply: Annotated[bool, typer.Option("--apply", help="Write the proved change into the checkout.")] = False,
     accept_plausible: Annotated[bool, typer.Option("--accept-plausible", help="Apply even if only plausible.")] = False,
     allow_host: HostOption = None,
@@ -102,6 +104,7 @@ def fix(
         hosts=tuple(allow_host or ()),
         test_hosts=tuple(allow_test_host or ()),
         capability=capability,
+        branch=branch,
     )
     _start(request, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
 
@@ -190,13 +193,19 @@ def diff(run_id: RunArg) -> None:
 @app.command()
 def apply(
     run_id: RunArg,
+    branch: BranchOption = None,
     accept_plausible: Annotated[bool, typer.Option("--accept-plausible", help="Apply even if only plausible.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write a proved change into the checkout it was made for."""
-    from codepilot.engine import apply_run
+    """Write a proved change into the checkout it was made for, or commit it to a new branch."""
+    from codepilot.engine import apply_run, commit_run
 
     with open_house() as house:
+        if branch is not None:
+            made = commit_run(house, house.store.find(run_id), branch, accept_plausible=accept_plausible)
+            said = f"Committed to {made.branch} of {made.checkout}: {made.commit}."
+            typer.echo(json.dumps({"schema_version": 1, **made.model_dump()}) if as_json else said)
+            return
         applied = apply_run(house, house.store.find(run_id), accept_plausible=accept_plausible)
         if as_json:
             typer.echo(json.dumps({"schema_version": 1, "checkout": applied.checkout, "files": list(applied.files)}))
@@ -324,17 +333,22 @@ def _finish(
     from codepilot.cli.drive import drive
     from codepilot.cli.screens import ending, failure
     from codepilot.core.failures import CodePilotError
-    from codepilot.engine import apply_run, fetch_bundle, patch_of
+    from codepilot.engine import apply_run, commit_run, fetch_bundle, patch_of
     from codepilot.verify import exit_code, exit_code_of
 
     screen = console()
     found = drive(house, found, screen, quiet=as_json)
     code, applied, refused = exit_code(found), None, None
-    if apply and code == 0:
-        try:
+    try:
+        if found.uncommitted and found.task.branch and accept_plausible and found.verdict == "plausible":
+            commit_run(house, found.run_id, found.task.branch, accept_plausible=True)
+            found = house.store.load(found.run_id)
+        if apply and code == 0:
             applied = apply_run(house, found.run_id, accept_plausible=accept_plausible)
-        except CodePilotError as error:
-            refused, code = error.failure, exit_code_of(error.failure)
+        if found.uncommitted and code == 0:
+            raise CodePilotError.of(found.uncommitted)
+    except CodePilotError as error:
+        refused, code = error.failure, exit_code_of(error.failure)
     if as_json:
         _print_json(house, found, refused)
     else:

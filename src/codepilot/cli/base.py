@@ -87,5 +87,9 @@ HostOption = Annotated[
 TestHostOption = Annotated[
     list[str] | None, typer.Option(metavar="HOST", help="Let only the command that runs the tests reach it.")
 ]
+BranchOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Commit the change to this new branch; {run} in it is the run's id."),
+]
 CapabilityOption = Annotated[str, typer.Option(metavar="LEVEL", help="What the agent may do: read_only … full_shell.")]
 UnsafeFlag = Annotated[bool, typer.Option("--unsafe-no-sandbox", help="Run code unconfined.")]

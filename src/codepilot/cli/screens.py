@@ -17,6 +17,7 @@ from rich.text import Text
 
 from codepilot.cli.text import plain, plain_lines
 from codepilot.core.artifacts import TestSummary
+from codepilot.core.commit import CommitRecorded, branch_name
 from codepilot.core.events import State
 from codepilot.core.failures import Failure
 from codepilot.core.run import Run
@@ -56,6 +57,8 @@ def opening(task: TaskSpec, run_id: str, home: Home, level: str, executor: str |
     table.add_row("sandbox", sandbox_row(level, executor))
     if network := opened(task):
         table.add_row("network", Text(network))
+    if task.branch is not None:
+        table.add_row("branch", Text(branch_name(task.branch, run_id)))
     table.add_row("kept in", Text(str(home.path)))
     return Panel(table, title=f"codepilot · {run_id}", title_align="left", border_style="cyan")
 
@@ -72,6 +75,8 @@ def ending(console: Console, run: Run, patch: bytes, home: Home, *, applied: boo
             console.print(told, soft_wrap=True)
         here = home.bundles / run.run_id
         console.print(Text.assemble(("bundle   ", "dim"), str(here if here.exists() else run.bundle)), soft_wrap=True)
+        if run.committed is not None:
+            console.print(_commit(run.committed), soft_wrap=True)
         if not applied:
             console.print(Text.assemble(("apply    ", "dim"), (apply_command(run), "bold")), soft_wrap=True)
         return
@@ -173,6 +178,8 @@ def run_screen(console: Console, run: Run, patch: bytes, home: Home, figures: Se
     if figures:
         console.print(iterations_table(figures))
     ending(console, run, patch, home, applied=False)
+    if run.uncommitted is not None:
+        failure(console, run.uncommitted)
 
 
 def iterations_table(figures: Sequence[IterationFigures]) -> RenderableType:
@@ -213,6 +220,11 @@ def _regression_test(run: Run) -> Text | None:
             ("test     ", "dim"), (plain(found.test), "green"), " was added: it fails without the change"
         )
     return Text.assemble(("test     ", "dim"), f"no regression test was added: {plain(found.reason)}")
+
+
+def _commit(made: CommitRecorded) -> Text:
+    """The branch, and what is there."""
+    return Text.assemble(("branch   ", "dim"), (made.branch, "green"), f" at {made.commit[:12]} in {made.checkout}")
 
 
 def printable(patch: bytes) -> str:

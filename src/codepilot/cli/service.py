@@ -13,6 +13,7 @@ import typer
 from codepilot.cli.artifacts import artifacts
 from codepilot.cli.base import (
     AgentOption,
+    BranchOption,
     BudgetOption,
     CapabilityOption,
     FallbackOption,
@@ -55,6 +56,7 @@ def submit(
     model: ModelOption = None,
     fallback_model: FallbackOption = None,
     budget: BudgetOption = None,
+    branch: BranchOption = None,
     allow_host: HostOption = None,
     allow_test_host: TestHostOption = None,
     capability: CapabilityOption = "write_and_run_tests",
@@ -87,6 +89,7 @@ def submit(
         capability=capability,
         unsafe_no_sandbox=unsafe_no_sandbox,
         priority=priority,
+        branch=branch,
     )
     with House.open(os.environ, store, artifacts) as house:
         found = enqueue(house, make_task(request, os.environ), run_id)

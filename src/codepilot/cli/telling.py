@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from codepilot.core.artifacts import PatchCandidate
+from codepilot.core.commit import CommitRecorded
 from codepilot.core.contract import JsonObject
 from codepilot.core.events import (
     BaselineRecorded,
@@ -57,6 +58,8 @@ def describe(event: Event) -> str:
             return f"{held} of {len(review.policy_checks)} checks hold{refused}"
         case ProofRecorded(verdict=verdict, ok=ok):
             return f"proved on a clean copy: {verdict}" if ok else "the proof did not hold"
+        case CommitRecorded(branch=branch, commit=commit):
+            return f"proved on a clean copy, and committed to {branch} as {commit[:12]}"
         case BudgetWarned(budget=budget, used=used, limit=limit):
             return f"the budget is nearly spent: {budget} {used:g} of {limit:g}"
         case _:

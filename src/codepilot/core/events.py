@@ -18,6 +18,7 @@ from codepilot.core.artifacts import (
     TestResult,
     TestSummary,
 )
+from codepilot.core.commit import CommitRecorded
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.failures import Failure
 from codepilot.core.memory import MemoryRecalled, MemoryRecorded
@@ -103,6 +104,7 @@ class EventType(StrEnum):
     FOLLOW_UP_PROPOSED = "follow_up_proposed"
     MEMORY_RECORDED = "memory_recorded"
     PATCH_APPLIED = "patch_applied"
+    COMMIT_RECORDED = "commit_recorded"
 
 
 class TaskSpecRecorded(Contract):
@@ -544,6 +546,7 @@ DATA: dict[EventType, type[Contract]] = {
     EventType.FOLLOW_UP_PROPOSED: FollowUpProposed,
     EventType.MEMORY_RECORDED: MemoryRecorded,
     EventType.PATCH_APPLIED: PatchApplied,
+    EventType.COMMIT_RECORDED: CommitRecorded,
 }
 
 

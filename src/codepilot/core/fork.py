@@ -14,10 +14,11 @@ _HALFWAY = frozenset({EventType.STEP_SUCCEEDED, EventType.STEP_SKIPPED, EventTyp
 """What is recorded together with what follows from it."""
 _REQUESTS = frozenset({EventType.PAUSE_REQUESTED, EventType.CANCEL_REQUESTED})
 """What was asked of the old run is not asked of the new one."""
+_HANDED_OVER = frozenset({EventType.COMMIT_RECORDED, EventType.BUNDLE_WRITTEN})
 
 
 def taken_over(events: Sequence[Event], at: int) -> list[Event]:
-    """The events that a fork at `at` begins with: whole decisions, and no bundle, which is the old run's own."""
+    """The events that a fork at `at` begins with: whole decisions, and what was handed over stays the old run's own."""
     if not 1 <= at <= len(events):
         raise _refusal(f"There is no event {at} to begin from: the run has {len(events)}.")
     if replay(events[:at]).terminal:
@@ -33,8 +34,8 @@ def taken_over(events: Sequence[Event], at: int) -> list[Event]:
         taken.pop()
         while taken[-1].type in _HALFWAY:
             taken.pop()
-    bundle = next((place for place, event in enumerate(taken) if event.type is EventType.BUNDLE_WRITTEN), len(taken))
-    return [event for event in taken[:bundle] if event.type not in _REQUESTS]
+    over = next((place for place, event in enumerate(taken) if event.type in _HANDED_OVER), len(taken))
+    return [event for event in taken[:over] if event.type not in _REQUESTS]
 
 
 def fork(taken: Sequence[Event], run_id: str) -> list[EventDraft]:

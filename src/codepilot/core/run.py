@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from codepilot.core.artifacts import PatchCandidate, Reflection, RepoMap, Review, TestResult
 from codepilot.core.breaker import FailedCall, count_failed
+from codepilot.core.commit import COMMIT, CommitRecorded
 from codepilot.core.contract import Contract
 from codepilot.core.events import (
     TERMINAL,
     WAITING,
     BaselineRecorded,
     BasePinned,
+    DependencyDegraded,
     Event,
     EventType,
     GuardrailBlocked,
@@ -119,6 +121,9 @@ class Run(Contract):
     verdict: Verdict | None = None
     confidence: float = 0.0
     bundle: str | None = None
+    committed: CommitRecorded | None = None
+    uncommitted: Failure | None = None
+    """Why the change is not on the branch that its task names."""
     failure: Failure | None = None
     parked_until: int | None = None
     """When a run that is BLOCKED goes on by itself."""
@@ -224,6 +229,10 @@ def _on_control(run: Run, event: Event) -> dict[str, object]:
             return close_step(run, event.at)
         case EventType.BUNDLE_WRITTEN, data:
             return {"bundle": getattr(data, "path", None)}
+        case _, CommitRecorded() as committed:
+            return {"committed": committed, "uncommitted": None}
+        case _, DependencyDegraded(dependency=dependency, failure=failure) if dependency == COMMIT:
+            return {"uncommitted": failure}
         case EventType.PAUSE_REQUESTED, _:
             return {"pause_requested": True}
         case EventType.CANCEL_REQUESTED, _:

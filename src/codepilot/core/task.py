@@ -5,8 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import AliasChoices, Field, PositiveInt, model_validator
+from pydantic import AliasChoices, Field, PositiveInt, field_validator, model_validator
 
+from codepilot.core.commit import branch_problem
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.memory import MemorySettings
 from codepilot.core.policy import Host, Policy
@@ -133,6 +134,8 @@ class TaskSpec(Contract):
     python: str | None = None
     sandbox_level: Literal["best", "bubblewrap", "landlock", "none"] = "best"
     origin: TaskOrigin | None = None
+    branch: str | None = None
+    """A new branch of the checkout's repository on which a confirmed change becomes a commit; `{run}` is the run."""
 
     @property
     def hosts(self) -> tuple[Host, ...]:
@@ -143,6 +146,13 @@ class TaskSpec(Contract):
     def test_hosts(self) -> tuple[Host, ...]:
         """What the command that runs the tests may reach beyond `hosts`."""
         return tuple(dict.fromkeys((*self.policy.test_hosts, *self.approved_test_hosts)))
+
+    @field_validator("branch")
+    @classmethod
+    def _can_be_a_branch(cls, name: str | None) -> str | None:
+        if name is not None and (problem := branch_problem(name)):
+            raise ValueError(f"{name!r} cannot be a branch: {problem}")
+        return name
 
     @model_validator(mode="after")
     def _says_something(self) -> TaskSpec:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from codepilot.engine.apply import apply_run, patch_of
+    from codepilot.engine.apply import apply_run, commit_run, patch_of
     from codepilot.engine.close import fetch_bundle, recording, report_run
     from codepilot.engine.control import cancel, pause, resume
     from codepilot.engine.crew import Crew
@@ -31,6 +31,7 @@ _HOMES = {
     "apply_run": "apply",
     "cancel": "control",
     "collect": "garbage",
+    "commit_run": "apply",
     "executor_url": "plane",
     "fetch_bundle": "close",
     "fork_run": "fork",
@@ -59,6 +60,7 @@ __all__ = [
     "apply_run",
     "cancel",
     "collect",
+    "commit_run",
     "executor_url",
     "fetch_bundle",
     "fork_run",

@@ -1,15 +1,17 @@
-"""Write a proved change into the checkout it was made for: all of it, or nothing."""
+"""Write a proved change into the checkout it was made for, or to a branch of its repository: all of it, or nothing."""
 
 from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
 
+from codepilot.core.commit import CommitRecorded
 from codepilot.core.events import BasePinned, BundleWritten, EventDraft, EventType, PatchApplied, State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
 from codepilot.engine.base import fetch_base, open_objects
 from codepilot.engine.close import open_log
+from codepilot.engine.commit import commit_change
 from codepilot.engine.house import House
 from codepilot.workspace import ObjectStore, is_url, promote
 
@@ -40,11 +42,7 @@ def apply_run(house: House, run_id: str, *, accept_plausible: bool) -> PatchAppl
     """Refused unless the change was proved, is trusted, and every touched file is still as it was."""
     run = house.store.load(run_id)
     if run.state is not State.DONE or run.proposal is None or run.base is None or run.base.checkout is None:
-        raise CodePilotError(
-            FailureKind.INVALID_SPEC,
-            f"Run {run_id} is {run.state} and has no proved change to apply.",
-            next_action=f"See `codepilot show {run_id}`.",
-        )
+        raise _nothing(run)
     if is_url(run.task.repo):
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
@@ -76,3 +74,32 @@ def apply_run(house: House, run_id: str, *, accept_plausible: bool) -> PatchAppl
         house.store.control(run_id, record)
         open_log(house, run_id).close()
     return applied.model_copy(update={"files": files})
+
+
+def commit_run(house: House, run_id: str, branch: str, *, accept_plausible: bool) -> CommitRecorded:
+    """Instead of the checkout, a new branch gets the change, as a commit. Refused as `apply_run` refuses."""
+    run = house.store.load(run_id)
+    if run.state is not State.DONE or run.proposal is None or run.base is None:
+        raise _nothing(run)
+    with closing(_objects(house, run, run.base)) as objects:
+        events = house.store.events(run_id)
+        committed = commit_change(run, events, objects, branch, accept_plausible=accept_plausible)
+
+    def record(current: Run) -> list[EventDraft]:
+        if current.committed is not None:
+            return []
+        return [
+            EventDraft(type=EventType.COMMIT_RECORDED, data=committed, step_id=current.step_id, attempt=current.attempt)
+        ]
+
+    house.store.control(run_id, record)
+    open_log(house, run_id).close()
+    return committed
+
+
+def _nothing(run: Run) -> CodePilotError:
+    return CodePilotError(
+        FailureKind.INVALID_SPEC,
+        f"Run {run.run_id} is {run.state} and has no proved change to apply.",
+        next_action=f"See `codepilot show {run.run_id}`.",
+    )

@@ -22,6 +22,7 @@ from codepilot.core.events import (
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Run
 from codepilot.core.task import FollowUp, TaskOrigin
+from codepilot.engine.commit import commit_wanted
 from codepilot.engine.learning import learn
 from codepilot.engine.proposing import without_test
 from codepilot.engine.site import Site
@@ -69,6 +70,7 @@ def finalize(work: Work) -> Outcome:
     proposed = _proposed(work.store.events(work.run.run_id))
     work.propose([one for one in _follow_ups(work.run) if one not in proposed])
     if work.recorded(BundleWritten) is None:
+        commit_wanted(work, site)
         work.watch.checkpoint()  # whoever lost the run must not write over the bundle of the one that has it
         _hand_over(work, site, baseline, proposal)
     learn(work, site, baseline)

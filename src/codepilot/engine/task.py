@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from codepilot.agents import Agent
+from codepilot.core.commit import RUN, checked_branch
 from codepilot.core.decide import start
 from codepilot.core.events import EventDraft, EventType
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -20,7 +21,7 @@ from codepilot.engine.base import carry_base, pin
 from codepilot.engine.settings import load_settings, make_budget
 from codepilot.engine.staffing import choose_models, make_thinker
 from codepilot.store import new_id
-from codepilot.workspace import find_root, has_password, is_url, resolve_commit
+from codepilot.workspace import branch_commit, find_root, has_password, is_url, resolve_commit
 
 if TYPE_CHECKING:
     from codepilot.engine.house import House
@@ -46,6 +47,7 @@ class Request:
     test_hosts: tuple[str, ...] = ()
     priority: int = 0
     capability: str = Capability.WRITE_AND_RUN_TESTS
+    branch: str | None = None
 
 
 def submit(house: House, task: TaskSpec, run_id: str | None = None) -> Run:
@@ -101,7 +103,28 @@ def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
         priority=request.priority,
         risk_profile=RiskProfile(capability=_capability(request.capability, agent)),
         sandbox_level="none" if request.unsafe_no_sandbox else level,
+        branch=_branch(request, root),
     )
+
+
+def _branch(request: Request, root: Path | None) -> str | None:
+    """One that cannot be made is refused before anything is spent; who submits the same again finds it there."""
+    if request.branch is None:
+        return None
+    name = checked_branch(request.branch, RUN)
+    if root is None:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            "--branch needs a checkout: the clone of a URL is not yours to push from.",
+            next_action="Name a checkout of the repository, or take the change from its bundle.",
+        )
+    if not request.elsewhere and branch_commit(root, name) is not None:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"{root} has a branch {name} already.",
+            next_action="Choose another name, for example codepilot/{run}.",
+        )
+    return request.branch
 
 
 def _capability(name: str, agent: Agent) -> Capability:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from codepilot.core.artifacts import RegressionTest, TestSummary
+from codepilot.core.commit import CommitRecorded
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.events import State, Verdict
 from codepilot.core.failures import Failure, FailureKind, Origin
@@ -49,6 +50,8 @@ class Report(Contract):
     suite: Literal["full", "partial", "none"]
     regression_test: RegressionTest | None = None
     """The test that came with the change, or why none did; null where none was wished for."""
+    commit: CommitRecorded | None = None
+    """Where the change is a commit on a branch of the user's own repository."""
     iterations: int
     turns: int
     tokens: int
@@ -89,6 +92,7 @@ def report(
         tests_after=proof.after if proof else tested.summary if tested else None,
         suite=proof.suite if proof else tested.suite if tested else run.baseline.suite if run.baseline else "none",
         regression_test=run.proposal.patch.regression_test if run.proposal else None,
+        commit=run.committed,
         iterations=run.spent.iterations,
         turns=run.spent.turns,
         tokens=run.spent.tokens,

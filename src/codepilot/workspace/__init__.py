@@ -1,12 +1,14 @@
 """Bases, workspaces, snapshots, diffs and promotion: every byte of a change, and nothing that git or an agent decides.
 
 The order of work: `find_root` or `clone` → `pin_base` into an `ObjectStore` → a `Workspace` made from the base's tree →
-`snapshot`, `restore`, `diff` while an agent works → `promote` the accepted tree into the user's checkout.
+`snapshot`, `restore`, `diff` while an agent works → `promote` the accepted tree into the user's checkout, or
+`write_commit` it to a branch.
 """
 
 from codepilot.workspace.base import Base, pin_base
 from codepilot.workspace.checkout import lay_out
 from codepilot.workspace.clone import clone
+from codepilot.workspace.commit import Commit, branch_commit, write_commit
 from codepilot.workspace.git import git_version
 from codepilot.workspace.history import DatedLine, line_ages
 from codepilot.workspace.objects import Change, ObjectStore, TreeDiff
@@ -21,6 +23,7 @@ from codepilot.workspace.workspace import Scan, Snapshot, Workspace, WorkspaceDi
 __all__ = [
     "Base",
     "Change",
+    "Commit",
     "DatedLine",
     "Entry",
     "ObjectStore",
@@ -31,6 +34,7 @@ __all__ = [
     "WalkLimits",
     "Workspace",
     "WorkspaceDiff",
+    "branch_commit",
     "clone",
     "find_root",
     "first_commit",
@@ -44,4 +48,5 @@ __all__ = [
     "remove_workspace",
     "resolve_commit",
     "shown",
+    "write_commit",
 ]

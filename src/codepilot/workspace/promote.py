@@ -48,8 +48,9 @@ class _Write:
 
 def promote(checkout: Path, objects: ObjectStore, base_tree: str, new_tree: str, journal: Path) -> tuple[str, ...]:
     """Bring the checkout from the base to the new tree; the paths that this call wrote."""
-    writes = [_Write(*change) for change in objects.changes(base_tree, new_tree)]
-    _refuse_unfit(writes)
+    changes = list(objects.changes(base_tree, new_tree))
+    refuse_unfit(changes)
+    writes = [_Write(*change) for change in changes]
     again = "Make the checkout writable and apply again: what is missing is then written."
     typed = _refusal_is(FailureKind.REPO_UNREACHABLE, f"the change cannot be written to {checkout}", again)
     with typed, beneath.opened(checkout.resolve()) as root, beneath.disk_full_is_typed():
@@ -110,15 +111,14 @@ def _edited(write: _Write) -> CodePilotError:
     )
 
 
-def _refuse_unfit(writes: Sequence[_Write]) -> None:
-    for write in writes:
-        if any(part in ("", ".", "..") or is_git_name(part) for part in write.parts):
-            raise CodePilotError(FailureKind.POLICY_VIOLATION, f"a change may not touch {write.path!r}")
-        if GITLINK in {side.mode for side in (write.before, write.after) if side}:
+def refuse_unfit(changes: Sequence[tuple[str, Entry | None, Entry | None]]) -> None:
+    """No change leads out of the checkout, into a `.git`, or to another commit of a submodule."""
+    for path, before, after in changes:
+        if any(part in ("", ".", "..") or is_git_name(part) for part in path.split("/")):
+            raise CodePilotError(FailureKind.POLICY_VIOLATION, f"a change may not touch {path!r}")
+        if GITLINK in {side.mode for side in (before, after) if side}:
             raise CodePilotError(
-                FailureKind.POLICY_VIOLATION,
-                f"a change may not touch the submodule {shown(write.path)}",
-                path=shown(write.path),
+                FailureKind.POLICY_VIOLATION, f"a change may not touch the submodule {shown(path)}", path=shown(path)
             )
 
 

@@ -1,0 +1,221 @@
+"""An accepted change as one commit on a new branch of the user's own repository.
+
+Promises: the branch is made only if there is none of its name, and nothing is written where it cannot be made; files,
+index, HEAD, stash and other branches stay as they are; no hook, filter, monitor or signing program runs and no work
+tree is looked at. The commit's bytes are ours alone to choose, so the same change gives the same name with every git
+and every configuration: interrupted anywhere, the same call completes the work, and when all is done it does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.workspace.git import last_line, run_git
+from codepilot.workspace.objects import ObjectStore
+from codepilot.workspace.paths import shown
+from codepilot.workspace.promote import refuse_unfit
+from codepilot.workspace.repository import Repository, find_repository, unreachable
+from codepilot.workspace.trees import Entry
+
+Changes = Sequence[tuple[str, Entry | None, Entry | None]]
+
+_WHO = "CodePilot <codepilot@localhost>"
+_IDENTITY = {
+    f"GIT_{role}_{part}": value
+    for role in ("AUTHOR", "COMMITTER")
+    for part, value in (("NAME", "CodePilot"), ("EMAIL", "codepilot@localhost"))
+}
+_SETTINGS = (
+    *("-c", "core.splitIndex=false", "-c", "core.sparseCheckout=false", "-c", "index.sparse=false"),
+    *("-c", "core.fsync=committed,loose-object", "-c", "core.filesRefLockTimeout=10000"),
+)
+"""No part of our index goes to the user's git directory; what a branch names is on disk before the branch is."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What is to be committed: the way from `base_tree` to `new_tree`, on top of the commit `parent`.
+
+    `commit_tree` is what the parent holds and `base_tree` what was on disk, all as our own store names them; `at` is
+    microseconds UTC.
+    """
+
+    parent: str
+    commit_tree: str
+    base_tree: str
+    new_tree: str
+    message: str
+    at: int
+
+    def after_tree(self) -> bytes:
+        """The commit as git keeps it, but for its first line, which names the tree."""
+        when = f"{_WHO} {self.at // 1_000_000} +0000"
+        return f"parent {self.parent}\nauthor {when}\ncommitter {when}\n\n{self.message}".encode()
+
+
+def write_commit(checkout: Path, objects: ObjectStore, commit: Commit, branch: str) -> str:
+    """Make the commit and the branch, or find both there; the commit's name."""
+    changes = list(objects.changes(commit.base_tree, commit.new_tree))
+    refuse_unfit(changes)
+    _refuse_uncommitted(objects, commit, [path for path, _, _ in changes])
+    with _system_refusals(checkout):
+        repository = _repository_of(checkout, commit.parent)
+        found = _commit_at(repository, branch)
+        if found is None:
+            _refuse_no_place(repository, branch)
+        elif not _reads_like(repository, found, commit):
+            raise _taken(repository, branch, found)
+        tree = _write_tree(repository, objects, commit, changes)
+        written = f"tree {tree}\n".encode() + commit.after_tree()
+        name = _write(repository, "hash-object", "-t", "commit", "-w", "--stdin", stdin=written)
+        if found is None:
+            found = _make_branch(repository, branch, name)
+        if found != name:
+            raise _taken(repository, branch, found)
+        return name
+
+
+def branch_commit(checkout: Path, branch: str) -> str | None:
+    """What a branch names, if there is one of this name."""
+    return _commit_at(find_repository(checkout), branch)
+
+
+def _refuse_uncommitted(objects: ObjectStore, commit: Commit, touched: Sequence[str]) -> None:
+    """A commit holds only the change: where that builds on edits that nobody committed, it cannot be told apart."""
+    edited = [path for path, _, _ in objects.changes(commit.commit_tree, commit.base_tree)]
+    around_edits, around_change = (
+        {place for path in paths for place in _and_above(path)} for paths in (edited, touched)
+    )
+    mixed = sorted(
+        {shown(path) for path in touched if path in around_edits}
+        | {shown(path) for path in edited if path in around_change}
+    )
+    if mixed:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"the change builds on edits that were not committed when the run began: {', '.join(mixed[:20])}",
+            "Commit or stash them and start again, or write the change into the checkout: codepilot apply RUN",
+            files=mixed,
+        )
+
+
+def _and_above(path: str) -> Iterator[str]:
+    """A path and the directories that it is in."""
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
+
+
+@contextmanager
+def _system_refusals(checkout: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise unreachable(f"the repository at {checkout} cannot be used: {reason}", "Give access to it.") from error
+
+
+def _repository_of(checkout: Path, commit: str) -> Repository:
+    """The repository that the run began in; another one at its place, or none, is refused."""
+    elsewhere = "Where that checkout is: codepilot apply RUN --branch NAME"
+    if not checkout.is_dir():
+        raise unreachable(f"there is no {checkout} on this machine to commit to", elsewhere)
+    repository = find_repository(checkout)
+    if repository.root != checkout.resolve() or not _succeeds(repository, "cat-file", "-e", f"{commit}^{{commit}}"):
+        raise unreachable(f"the repository at {checkout} does not hold the base commit {commit[:12]}", elsewhere)
+    return repository
+
+
+def _commit_at(repository: Repository, branch: str) -> str | None:
+    asked = ["show-ref", "--verify", "--hash", f"refs/heads/{branch}"]
+    done = run_git(asked, repository.git_dir, work_tree=repository.root)
+    return done.stdout.decode().strip() if done.returncode == 0 else None
+
+
+def _reads_like(repository: Repository, found: str, commit: Commit) -> bool:
+    """Whether a commit differs from ours in its tree at most."""
+    done = run_git(["cat-file", "commit", found], repository.git_dir, work_tree=repository.root)
+    return done.returncode == 0 and done.stdout.partition(b"\n")[2] == commit.after_tree()
+
+
+def _refuse_no_place(repository: Repository, branch: str) -> None:
+    """Git keeps branches as files: one may not be called as another one's directory, nor HEAD wait for it."""
+    asked = ["for-each-ref", "--count=1", "--format=%(refname:lstrip=2)", f"refs/heads/{branch}/"]
+    done = run_git(asked, repository.git_dir, work_tree=repository.root)
+    others = [done.stdout.decode("utf-8", "replace").strip(), *list(_and_above(branch))[1:]]
+    for other in filter(None, others):
+        if (found := _commit_at(repository, other)) is not None:
+            raise _taken(repository, other, found)
+    done = run_git(["symbolic-ref", "-q", "HEAD"], repository.git_dir, work_tree=repository.root)
+    if done.stdout.decode("utf-8", "replace").strip() == f"refs/heads/{branch}":
+        raise _refused(f"{repository.root} is about to begin the branch {branch} with its first commit")
+
+
+def _taken(repository: Repository, branch: str, found: str) -> CodePilotError:
+    return _refused(f"{repository.root} has a branch {branch} already, at another commit ({found[:12]})")
+
+
+def _refused(message: str) -> CodePilotError:
+    return CodePilotError(FailureKind.INVALID_SPEC, message, "Choose another name: codepilot apply RUN --branch NAME")
+
+
+def _write_tree(repository: Repository, objects: ObjectStore, commit: Commit, changes: Changes) -> str:
+    """The parent's tree with the change in it, by way of an index of our own."""
+    index = objects.path / f"tmp_index_{secrets.token_hex(8)}"
+    env = {"GIT_INDEX_FILE": str(index)}
+    gone = [_row("0", "0" * len(commit.parent), path) for path, _, after in changes if after is None]
+    new = [
+        _row(after.mode, _write_blob(repository, objects.read_blob(after.oid)), path)
+        for path, _, after in changes
+        if after is not None
+    ]
+    try:
+        _write(repository, "read-tree", "--no-recurse-submodules", commit.parent, env=env)
+        _write(repository, "update-index", "-z", "--index-info", stdin=b"".join(gone + new), env=env)
+        return _write(repository, "write-tree", env=env)
+    finally:
+        index.unlink(missing_ok=True)
+        index.with_name(index.name + ".lock").unlink(missing_ok=True)
+
+
+def _row(mode: str, name: str, path: str) -> bytes:
+    return f"{mode} {name}\t".encode() + os.fsencode(path) + b"\0"
+
+
+def _write_blob(repository: Repository, data: bytes) -> str:
+    return _write(repository, "hash-object", "-w", "--stdin", "--no-filters", stdin=data)
+
+
+def _make_branch(repository: Repository, branch: str, commit: str) -> str:
+    """Create it; what it names then, which is another commit if somebody was quicker."""
+    ref, absent = f"refs/heads/{branch}", "0" * len(commit)
+    try:
+        _write(repository, "update-ref", "--no-deref", "-m", "codepilot", ref, commit, absent, env=_IDENTITY)
+    except CodePilotError:
+        found = _commit_at(repository, branch)
+        if found is None:
+            raise
+        return found
+    return commit
+
+
+def _write(repository: Repository, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> str:
+    done = run_git([*_SETTINGS, *args], repository.git_dir, work_tree=repository.root, stdin=stdin, env=env)
+    if done.returncode != 0:
+        lines = done.stderr.decode("utf-8", "replace").splitlines()
+        said = next((line for line in lines if line.startswith(("fatal: ", "error: "))), last_line(done.stderr))
+        raise unreachable(
+            f"git {args[0]} cannot write to {repository.root}: {said.partition(': ')[2] or said}",
+            "Make the repository writable, then: codepilot apply RUN --branch NAME",
+        )
+    return done.stdout.decode().strip()
+
+
+def _succeeds(repository: Repository, *args: str) -> bool:
+    return run_git(args, repository.git_dir, work_tree=repository.root).returncode == 0
