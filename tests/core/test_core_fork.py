@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from run_kit import Log
 
+from codepilot.core.commit import CommitRecorded
 from codepilot.core.decide import Failed, Paused, Skipped, Succeeded
 from codepilot.core.events import BundleWritten, EventDraft, EventType, Requested, State, WorkspaceCreated
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
@@ -25,6 +26,8 @@ def finished() -> Log:
     for outcome in (Succeeded(), Skipped("none"), Skipped("none"), Succeeded(), Succeeded(), Succeeded()):
         log.ends(outcome)
     log.started()
+    made = CommitRecorded(checkout="/x", branch="mend", commit="b" * 40, parent="a" * 40)
+    log.record(EventType.COMMIT_RECORDED, made)
     log.record(EventType.BUNDLE_WRITTEN, BundleWritten(path="/old", sha256="0" * 64))
     log.add(_ended(log))
     return log
@@ -47,7 +50,7 @@ def test_every_event_of_a_finished_run_leaves_a_step_to_do() -> None:
         assert run.step_id not in closed
         assert all(step is not None and step.startswith("s-2-") for step in steps)
         assert EventType.BUNDLE_WRITTEN not in {draft.type for draft in drafts}
-        assert run.bundle is None
+        assert (run.bundle, run.committed) == (None, None)
 
 
 def test_a_run_that_ended_says_where_it_can_be_forked() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -37,6 +38,7 @@ ARTIFACTS = (
 )
 """How often events of a kind name the same artifact; two snapshots may well have the same content."""
 
+BRANCH = "codepilot/{run}"
 FILES = {
     "sums.py": "def add(a, b):\n    return a - b\n",
     "test_sums.py": (
@@ -77,7 +79,7 @@ class Torture:
         began = time.monotonic()
         expected = self._undisturbed()
         with self.site.house("door") as house:
-            task = make_task(Request(repo=str(self.repo)), {})
+            task = make_task(Request(repo=str(self.repo), branch=BRANCH), {})
             self.submitted = [submit(house, task).run_id for _ in range(self.runs)]
             self.slots = [self._start(number) for number in range(WORKERS)]
             self._disturb(house, time.monotonic() + self.seconds)
@@ -96,7 +98,7 @@ class Torture:
         """The same run where nothing happens to it."""
         os.environ["CODEPILOT_PROJECT_RUNNER"] = "unittest"
         with House.open({"CODEPILOT_HOME": str(self.site.root / "quiet")}) as house:
-            run = submit(house, make_task(Request(repo=str(self.repo)), {}))
+            run = submit(house, make_task(Request(repo=str(self.repo), branch=BRANCH), {}))
             return Worker(house).drive(run.run_id)
 
     # what happens to them -----------------------------------------------------------------------------
@@ -165,19 +167,37 @@ class Torture:
             assert run.proposal is not None
             assert run.proposal.patch.diff == expected.proposal.patch.diff, (run_id, run.proposal, expected.proposal)
             kinds = Counter(event.type for event in events)
-            assert {once: kinds[once] for once in ONCE} == dict.fromkeys(ONCE, 1), (run_id, kinds)
+            once_each = (*ONCE, EventType.COMMIT_RECORDED)
+            assert {once: kinds[once] for once in once_each} == dict.fromkeys(once_each, 1), (run_id, kinds)
             self._judge_rows(run_id)
+            self._judge_commit(run)
             started = [(event.step_id, event.data.fence) for event in events if isinstance(event.data, StepStarted)]
             assert started == sorted(set(started)), "each start of a step has a fence of its own, and they rise"
             self.told.starts_of_steps += len(started)
             self.told.taken_over += len(started) - len({step for step, _ in started})
             fetch_bundle(run, events, house)
             check_bundle(house.home.bundles / run_id, None)
+        lost = [line for line in self._git("fsck", "--unreachable", "--no-reflogs") if "commit" in line]
+        assert not lost, lost
+        assert len(self._git("for-each-ref", "refs/heads/codepilot/")) == self.runs + 1, "one each, the quiet one's too"
         first = self.submitted[0]
         apply_run(house, first, accept_plausible=True)
         apply_run(house, first, accept_plausible=True)
         applied = [event for event in house.store.events(first) if event.type is EventType.PATCH_APPLIED]
         assert (len(applied), (self.repo / "sums.py").read_text()) == (1, FILES["sums.py"].replace("-", "+"))
+
+    def _judge_commit(self, run: Run) -> None:
+        """The branch is there, with the recorded commit and no other above the base."""
+        assert run.committed is not None, run.uncommitted
+        assert run.proposal is not None
+        branch = f"codepilot/{run.run_id}"
+        assert (run.committed.branch, run.committed.parent) == (branch, *self._git("rev-parse", "HEAD"))
+        assert self._git("rev-list", f"HEAD..{branch}") == [run.committed.commit]
+        assert tuple(self._git("diff", "--name-only", "HEAD", branch)) == run.proposal.patch.touched_files
+
+    def _git(self, *arguments: str) -> list[str]:
+        done = subprocess.run(["git", *arguments], cwd=self.repo, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
 
     def _judge_rows(self, run_id: str) -> None:
         """Of what a run learnt and what it names there is one row each, as the database itself tells."""

@@ -35,11 +35,11 @@ def main(home: str, run_id: str, graves: Path) -> None:
 
     with House.open({"CODEPILOT_HOME": home}) as house:
         state["now"] = house.store.load(run_id).state
-        agent = CodeActAgent(ScriptedModel(_reply))
+        agent = CodeActAgent(ScriptedModel(reply))
         print(Worker(house, listen, agent_for=lambda task: agent).drive(run_id).state)  # noqa: T201
 
 
-def _reply(messages: Sequence[Message]) -> str:
+def reply(messages: Sequence[Message]) -> str:
     """What the role says next, by what it has said so far and was not interrupted in."""
     role = messages[0].content.partition("You are the ")[2].partition(".")[0]
     answers = [message.content for message in messages[2:] if message.role == "user"]

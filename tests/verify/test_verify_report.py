@@ -40,6 +40,7 @@ KEYS = [
     "tests_after",
     "suite",
     "regression_test",
+    "commit",
     "iterations",
     "turns",
     "tokens",

@@ -10,6 +10,7 @@ from codepilot.core.events import DependencyDegraded, Event, EventType, PatchPro
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
 from codepilot.engine.site import Site
+from codepilot.engine.task import default_goal
 from codepilot.engine.work import Work
 from codepilot.telemetry import redact
 from codepilot.workspace import Commit, ObjectStore, is_url, write_commit
@@ -79,5 +80,7 @@ def _proved(run: Run, events: Sequence[Event]) -> tuple[ProofRecorded, int]:
 def _message(run: Run, proof: ProofRecorded) -> str:
     rationale = run.proposal.patch.rationale if run.proposal else ""
     targets = run.baseline.targets if run.baseline else ()
+    asked = run.task.goal.natural
+    goal = default_goal(targets) if asked == default_goal(()) else asked
     worth = f"{proof.verdict}: {proof.after.passed} tests pass after the change; {proof.reason}"
-    return commit_message(run.task.goal.natural, rationale, run.run_id, worth, targets)
+    return commit_message(goal, rationale, run.run_id, worth, targets)

@@ -87,7 +87,7 @@ def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
     return TaskSpec(
         task_id=new_id("t-"),
         kind=TaskKind.BUGFIX,
-        goal=Goal(natural=request.prompt.strip() or _default_goal(request.tests)),
+        goal=Goal(natural=request.prompt.strip() or default_goal(request.tests)),
         repo=request.repo if root is None else os.fspath(root),
         ref=request.ref,
         tests=request.tests,
@@ -185,5 +185,6 @@ def absolute(python: str | None) -> str | None:
     return os.path.abspath(Path(python).expanduser())  # noqa: PTH100 - resolve() would leave the environment
 
 
-def _default_goal(tests: tuple[str, ...]) -> str:
+def default_goal(tests: tuple[str, ...]) -> str:
+    """What is asked where nobody said it in words."""
     return f"Make {', '.join(tests)} pass" if tests else "Make the first failing test pass"

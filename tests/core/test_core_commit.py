@@ -1,0 +1,50 @@
+"""What a branch may be called, and what a commit says."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from codepilot.core.commit import MOST_TESTS, branch_name, branch_problem, checked_branch, commit_message
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.task import Goal, TaskSpec
+
+PARTS = ("a", "B", "é", "/", ".", "..", "-", "@", "@{", "{run}", ".lock", "refs/", "HEAD", " ", "~", "\\", "[", "\x7f")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.sampled_from(PARTS), max_size=5).map("".join))
+@example("feature/x-{run}")
+@example("@{run}")
+@example("-b")
+def test_a_name_is_fine_where_git_says_so_and_it_is_a_plain_one(wanted: str) -> None:
+    name = branch_name(wanted, "r-1")
+    done = subprocess.run(["git", "check-ref-format", f"refs/heads/{name}"], capture_output=True, check=False)
+    plain = not name.startswith(("-", "refs/")) and name != "HEAD" and name != "@"
+    assert (branch_problem(wanted) == "") == (done.returncode == 0 and plain)
+
+
+def test_a_name_that_cannot_be_is_refused_wherever_it_is_given() -> None:
+    for wrong in ("", "a b", "refs/heads/a", "-x", "a\nb", "a" * 200, "\udcff"):
+        assert branch_problem(wrong)
+        with pytest.raises(ValidationError, match="cannot be a branch"):
+            TaskSpec(task_id="t-1", goal=Goal(natural="mend it"), repo="/x", branch=wrong)
+        with pytest.raises(CodePilotError) as told:
+            checked_branch(wrong, "r-1")
+        assert told.value.kind is FailureKind.INVALID_SPEC
+    assert checked_branch("codepilot/{run}", "r-1") == "codepilot/r-1"
+
+
+def test_a_message_has_a_subject_and_what_can_be_looked_up() -> None:
+    told = commit_message("Mend\n  it\x1b[31m", "it\nadded", "r-1", "confirmed: all well", ["tests/test_a.py::test_b"])
+    assert told == (
+        "Mend it [31m\n\nit added\n\nRun: r-1\nVerdict: confirmed: all well\nTest: tests/test_a.py::test_b\n"
+    )
+    long = "mend it " * 30
+    lines = commit_message(long, "", "r-1", "confirmed", [f"t{n}" for n in range(MOST_TESTS + 3)]).splitlines()
+    assert (len(lines[0]) <= 72, lines[0][-1], lines[1], lines[2]) == (True, "…", "", long.strip())
+    assert lines[-1] == "and 3 more"

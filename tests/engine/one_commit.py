@@ -1,0 +1,50 @@
+"""A worker's process that ends a run with a commit, and kills itself once at every point around its making."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from one_life import reply
+
+from codepilot.agents import CodeActAgent
+from codepilot.core.events import Event, EventType
+from codepilot.engine import House, Worker, commit
+from codepilot.models import ScriptedModel
+from codepilot.workspace import Commit, ObjectStore
+from codepilot.workspace import commit as plumbing
+from codepilot.workspace.repository import Repository
+
+
+def main(home: str, run_id: str, graves: Path) -> None:
+    def die(name: str) -> None:
+        if not (graves / name).exists():
+            (graves / name).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def listen(event: Event) -> None:
+        if event.type is EventType.COMMIT_RECORDED:
+            die("after the event")
+
+    make_branch, write_commit = plumbing._make_branch, commit.write_commit
+
+    def make_branch_in_the_end(repository: Repository, branch: str, name: str) -> str:
+        die("before the branch")
+        return make_branch(repository, branch, name)
+
+    def write_commit_and_no_more(checkout: Path, objects: ObjectStore, wanted: Commit, branch: str) -> str:
+        name = write_commit(checkout, objects, wanted, branch)
+        die("before the event")
+        return name
+
+    plumbing._make_branch = make_branch_in_the_end
+    commit.write_commit = write_commit_and_no_more
+    with House.open({"CODEPILOT_HOME": home}) as house:
+        agent = CodeActAgent(ScriptedModel(reply))
+        print(Worker(house, listen, agent_for=lambda task: agent).drive(run_id).state)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

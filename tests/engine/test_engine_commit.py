@@ -1,0 +1,128 @@
+"""A run hands its change over as a commit: once, whatever happens, and never at the price of the change."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from engine_kit import APPROVE, CODE, DONE, MAP, PLAN, RIGHT, drive
+
+from codepilot.core.commit import CommitRecorded
+from codepilot.core.events import DependencyDegraded, Event, EventType, State
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.run import Run
+from codepilot.engine import House, Request, Worker, apply_run, commit_run, fork_run, make_task, report_run, submit
+from codepilot.engine.commit import commit_change
+from codepilot.models import ScriptedModel
+from codepilot.workspace import ObjectStore
+
+HERE = Path(__file__).parent
+
+
+def git(checkout: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=checkout, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def commits(events: list[Event]) -> list[CommitRecorded]:
+    return [event.data for event in events if isinstance(event.data, CommitRecorded)]
+
+
+def unreachable(checkout: Path) -> list[str]:
+    found = git(checkout, "fsck", "--unreachable", "--no-reflogs").splitlines()
+    return [line for line in found if "commit" in line]
+
+
+def test_a_run_that_is_killed_around_its_commit_makes_one_and_records_it_once(
+    house: House, checkout: Path, tmp_path: Path
+) -> None:
+    graves = tmp_path / "graves"
+    graves.mkdir()
+    base = git(checkout, "rev-parse", "HEAD")
+    run = submit(house, make_task(Request(repo=str(checkout), branch="mend/{run}"), {}))
+    command = [sys.executable, str(HERE / "one_commit.py"), str(tmp_path / "home"), run.run_id, str(graves)]
+    environment = {**os.environ, "PYTHONPATH": str(HERE), "CODEPILOT_HOME": str(tmp_path / "home")}
+    while True:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=90)
+        if done.returncode != -signal.SIGKILL:
+            break
+    assert (done.returncode, done.stdout.strip()) == (0, State.DONE), done.stderr
+    assert len(list(graves.iterdir())) == 3
+    house.store.check(run.run_id)
+    ended, events = house.store.load(run.run_id), house.store.events(run.run_id)
+    assert commits(events) == [ended.committed]
+    assert ended.committed is not None
+    branch = f"mend/{run.run_id}"
+    assert (ended.committed.branch, ended.committed.parent) == (branch, base)
+    assert git(checkout, "rev-parse", branch) == ended.committed.commit
+    assert git(checkout, "rev-list", f"{base}..{branch}") == ended.committed.commit
+    assert git(checkout, "diff", "--name-only", base, branch) == "shapes.py"
+    assert unreachable(checkout) == []
+    assert git(checkout, "status", "--porcelain") == ""
+    proof = next(event for event in events if event.type is EventType.PROOF_RECORDED)
+    assert git(checkout, "show", "-s", "--format=%at", branch) == str(proof.at // 1_000_000)
+    told = git(checkout, "show", "-s", "--format=%B", branch).splitlines()
+    assert told[0] == "Make test_shapes.ShapesTest.test_area pass"
+    assert f"Run: {run.run_id}" in told
+    assert report_run(ended, events, house.home).commit == ended.committed
+    _a_fork_has_a_commit_of_its_own(house, checkout, ended.committed, run.run_id)
+
+
+def test_a_branch_that_is_there_costs_the_commit_alone_and_another_name_gets_it_later(
+    house: House, checkout: Path
+) -> None:
+    git(checkout, "branch", "taken")
+    with pytest.raises(CodePilotError, match="a branch taken already"):
+        make_task(Request(repo=str(checkout), branch="taken"), {})
+    model = ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE])
+    ended, events = drive(house, checkout, model, branch="taken", elsewhere=True)
+    assert (ended.state, ended.failure) == (State.DONE, None)
+    assert (ended.bundle is not None, ended.committed, commits(events)) == (True, None, [])
+    degraded = [event.data for event in events if isinstance(event.data, DependencyDegraded)]
+    assert [(one.dependency, one.consequence) for one in degraded] == [("commit", "the change is not on branch taken")]
+    assert ended.uncommitted is not None
+    assert (ended.uncommitted.kind, "another name" in ended.uncommitted.advice) == (FailureKind.INVALID_SPEC, True)
+    assert unreachable(checkout) == []
+
+    with pytest.raises(CodePilotError, match="a branch taken already"):
+        commit_run(house, ended.run_id, "taken", accept_plausible=False)
+    with pytest.raises(CodePilotError, match="cannot be a branch"):
+        commit_run(house, ended.run_id, "refs/heads/x", accept_plausible=False)
+    made = commit_run(house, ended.run_id, "free/{run}", accept_plausible=False)
+    assert made.branch == f"free/{ended.run_id}"
+    assert commit_run(house, ended.run_id, "free/{run}", accept_plausible=False) == made
+    assert commit_run(house, ended.run_id, "as-well", accept_plausible=False).commit == made.commit
+    events, now = house.store.events(ended.run_id), house.store.load(ended.run_id)
+    assert (commits(events), now.committed, now.uncommitted) == ([made], made, None)
+    assert (checkout / "shapes.py").read_text() == CODE
+    _the_first_proof_counts(house, now, events, made)
+    apply_run(house, ended.run_id, accept_plausible=False)
+    assert (checkout / "shapes.py").read_text() != CODE
+
+
+def _the_first_proof_counts(house: House, run: Run, events: list[Event], made: CommitRecorded) -> None:
+    """A step that is tried again proves again: that must not be another commit."""
+    assert run.base is not None
+    proof = next(event for event in events if event.type is EventType.PROOF_RECORDED)
+    again = proof.model_copy(update={"seq": events[-1].seq + 1, "at": proof.at + 5_000_000})
+    with ObjectStore.open(house.home.repos / f"{run.base.repo_id}.git") as objects:
+        assert commit_change(run, [*events, again], objects, made.branch) == made
+
+
+def _a_fork_has_a_commit_of_its_own(house: House, checkout: Path, of: CommitRecorded, run_id: str) -> None:
+    forked = fork_run(house, run_id, None)
+    assert (forked.state, forked.committed) == (State.FINALIZE, None)
+    ended = Worker(house).drive(forked.run_id)
+    assert [ended.committed] == commits(house.store.events(ended.run_id))
+    assert ended.committed is not None
+    assert (ended.state, ended.committed.branch) == (State.DONE, f"mend/{ended.run_id}")
+    assert git(checkout, "rev-parse", ended.committed.branch) == ended.committed.commit != of.commit
+
+
+def test_a_task_on_a_url_cannot_have_a_branch(checkout: Path) -> None:
+    with pytest.raises(CodePilotError, match="needs a checkout"):
+        make_task(Request(repo=f"file://{checkout}", branch="x"), {})
