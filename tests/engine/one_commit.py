@@ -18,15 +18,15 @@ from codepilot.workspace import commit as plumbing
 from codepilot.workspace.repository import Repository
 
 
-def main(home: str, run_id: str, graves: Path) -> None:
+def main(run_id: str, graves: Path) -> None:
     def die(name: str) -> None:
         if not (graves / name).exists():
             (graves / name).touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
     def listen(event: Event) -> None:
-        if event.type is EventType.COMMIT_RECORDED:
-            die("after the event")
+        if event.type in (EventType.PROOF_RECORDED, EventType.COMMIT_RECORDED):
+            die(f"after {event.type}")
 
     make_branch, write_commit = plumbing._make_branch, commit.write_commit
 
@@ -41,10 +41,10 @@ def main(home: str, run_id: str, graves: Path) -> None:
 
     plumbing._make_branch = make_branch_in_the_end
     commit.write_commit = write_commit_and_no_more
-    with House.open({"CODEPILOT_HOME": home}) as house:
+    with House.open(os.environ) as house:
         agent = CodeActAgent(ScriptedModel(reply))
         print(Worker(house, listen, agent_for=lambda task: agent).drive(run_id).state)  # noqa: T201
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    main(sys.argv[1], Path(sys.argv[2]))

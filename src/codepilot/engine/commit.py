@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 
 from codepilot.core.commit import COMMIT, CommitRecorded, branch_name, checked_branch, commit_message
 from codepilot.core.events import DependencyDegraded, Event, EventType, PatchProposed, ProofRecorded
@@ -42,10 +43,10 @@ def commit_change(
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
             f"Run {run.run_id} worked on a clone of {run.task.repo}; there is no repository of yours to commit to.",
-            next_action=f"In your checkout run: git switch -c {branch} && codepilot diff {run.run_id} | git apply",
+            next_action=f"In your checkout: git switch -c {quote(branch)} && codepilot diff {run.run_id} | git apply",
         )
     if run.verdict != "confirmed" and not accept_plausible:
-        again = f"codepilot apply {run.run_id} --branch {branch} --accept-plausible"
+        again = f"codepilot apply {run.run_id} --branch {quote(branch)} --accept-plausible"
         raise CodePilotError(
             FailureKind.DENIED,
             f"The change of {run.run_id} is only plausible: the tests around it are too weak to trust it unread.",

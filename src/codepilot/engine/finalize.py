@@ -70,6 +70,8 @@ def finalize(work: Work) -> Outcome:
     proposed = _proposed(work.store.events(work.run.run_id))
     work.propose([one for one in _follow_ups(work.run) if one not in proposed])
     if work.recorded(BundleWritten) is None:
+        if not site.objects.has_tree(proposal.tree):  # another machine proved it
+            site.objects.apply(work.base.tree, work.artifacts.get(proposal.diff))
         commit_wanted(work, site)
         work.watch.checkpoint()  # whoever lost the run must not write over the bundle of the one that has it
         _hand_over(work, site, baseline, proposal)
