@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 
 from codepilot.core.schemas import schemas
-from codepilot.verify import Report
+from codepilot.verify import Notice, Report
 
 DIRECTORY = Path(__file__).parent.parent / "docs" / "schemas"
 
 
 def texts() -> dict[str, str]:
-    everything = {**schemas(), "Report": Report.model_json_schema(by_alias=False)}
+    documents = {one.__name__: one.model_json_schema(by_alias=False) for one in (Notice, Report)}
+    everything = {**schemas(), **documents}
     return {f"{name}.json": json.dumps(schema, indent=2, sort_keys=True) + "\n" for name, schema in everything.items()}
 
 

@@ -13,17 +13,20 @@ from sqlalchemy.exc import IntegrityError
 
 from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.contract import canonical_json
-from codepilot.core.decide import Paused, decide, decide_cancel, decide_resume, start
+from codepilot.core.decide import Failed, Paused, decide, decide_cancel, decide_resume, start
 from codepilot.core.events import (
     ApprovalDecided,
     ApprovalRequested,
     BasePinned,
+    EventDraft,
     EventType,
     SnapshotTaken,
     WorkspaceCreated,
 )
+from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.fork import fork, taken_over
 from codepilot.core.memory import MemoryRecorded, PatternMemory
+from codepilot.core.notify import NotificationSent
 from codepilot.store import Store, new_id
 from codepilot.store.schema import metadata, runs, steps, tasks, views, workspaces
 
@@ -98,7 +101,15 @@ def furnish(store: Store, run_id: str) -> None:
 
 
 def running(store: Store) -> str:
-    run_id = new_run(store)
+    """One that has come to an end before, of which somebody was told."""
+    run_id = new_id("r")
+    store.create_run(run_id, start(task().model_copy(update={"notify": True}), run_id))
+    no_key = Failed(Failure(kind=FailureKind.MODEL_AUTH, message="there is no key"))
+    store.commit(take(store, "w-one", run_id), lambda run: decide(run, no_key, now=run.updated_at))
+    (owed,) = store.outbox.of(run_id)
+    said = NotificationSent(of=owed.seq, status=200)
+    assert store.outbox.settle(owed, EventDraft(type=EventType.NOTIFICATION_SENT, data=said))
+    store.control(run_id, decide_resume)
     furnish(store, run_id)
     return run_id
 
@@ -132,7 +143,9 @@ def ended(store: Store) -> str:
 
 
 def forked(store: Store) -> str:
-    return forked_from(store, running(store))
+    old = new_run(store)
+    furnish(store, old)
+    return forked_from(store, old)
 
 
 def forked_from(store: Store, old: str) -> str:

@@ -14,8 +14,9 @@ from raw_sql import raw_sql
 from sample_runs import new_run, succeed, take, task, turn
 
 from codepilot.core.decide import decide_cancel, start
-from codepilot.core.events import EventType
+from codepilot.core.events import EventDraft, EventType
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.notify import NotificationSent
 from codepilot.store import LostLease, StepStatus, Store, new_id
 
 Act = Callable[[Store], object]
@@ -111,6 +112,20 @@ def asking(scene: Scene, store: Store) -> tuple[Act, Act]:
         assert scene.counted(store, run_id, EventType.RUN_FINISHED) == 1
 
     return lambda store: store.control(run_id, decide_cancel), check
+
+
+def settling(scene: Scene, store: Store) -> tuple[Act, Act]:
+    run_id = new_id("r")
+    store.create_run(run_id, start(task().model_copy(update={"notify": True}), run_id))
+    store.control(run_id, decide_cancel)
+    (owed,) = store.outbox.of(run_id)
+    said = EventDraft(type=EventType.NOTIFICATION_SENT, data=NotificationSent(of=owed.seq, status=200))
+
+    def check(store: Store) -> None:
+        assert scene.counted(store, run_id, EventType.NOTIFICATION_SENT) == 1
+        assert [row.state for row in store.outbox.of(run_id)] == ["sent"]
+
+    return lambda store: store.outbox.settle(owed, said), check
 
 
 def reclaiming(scene: Scene, store: Store) -> tuple[Act, Act]:
@@ -232,6 +247,7 @@ OPERATIONS = {
     appending: {"INSERT events", "UPDATE runs"},
     ending: {"INSERT events", "UPDATE runs", "UPDATE steps", "INSERT steps"},
     going_on: {"INSERT events", "UPDATE runs", "UPDATE steps", "INSERT steps"},
+    settling: {"INSERT events", "UPDATE runs", "UPDATE views", "UPDATE notifications"},
     asking: {"INSERT events", "UPDATE runs", "UPDATE steps", "UPDATE views"},
     reclaiming: {"UPDATE steps", "DELETE leases"},
     granting: {"INSERT leases"},

@@ -67,6 +67,7 @@ INDEXES = {
     "steps": {"steps_pending", "steps_running", "steps_one_open"},
     "approvals": {"approvals_waiting"},
     "memories": {"memories_of_repo", "memories_of_language"},
+    "notifications": {"notifications_owed"},
 }
 
 

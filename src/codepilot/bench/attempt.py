@@ -60,6 +60,7 @@ def attempt(bug: Bug, checkout: Path, home: Path, how: Budgeted) -> Attempt:
         repo=str(checkout),
         tests=bug.tests,
         python=how.python or sys.executable,
+        notify=False,
         budget={"step_wall_sec": wall, "wall_sec": wall, "command_sec": how.command_sec},
     )
     watch = _Watch()

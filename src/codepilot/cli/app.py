@@ -20,6 +20,7 @@ from codepilot.cli.base import (
     HostOption,
     JsonFlag,
     ModelOption,
+    NotifyFlag,
     PromptOption,
     PythonOption,
     RefOption,
@@ -85,6 +86,7 @@ def fix(
     allow_test_host: TestHostOption = None,
     capability: CapabilityOption = "write_and_run_tests",
     unsafe_no_sandbox: UnsafeFlag = False,
+    notify: NotifyFlag = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Repair a failing test and prove the change."""
@@ -105,6 +107,7 @@ def fix(
         test_hosts=tuple(allow_test_host or ()),
         capability=capability,
         branch=branch,
+        notify=notify,
     )
     _start(request, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
 
@@ -136,7 +139,8 @@ def show(run_id: RunArg, as_json: JsonFlag = False) -> None:
 
             several = found.spent.iterations > 1
             figures = house.store.iterations(found.run_id).iterations if several else ()
-            run_screen(console(), found, patch_of(house, found), house.home, figures)
+            notified = house.store.outbox.of(found.run_id) if found.task.notify else ()
+            run_screen(console(), found, patch_of(house, found), house.home, figures, notified)
 
 
 @app.command()
@@ -233,11 +237,13 @@ def resume(
 @app.command()
 def cancel(run_id: RunArg) -> None:
     """End a run and clean up its workspace."""
+    from codepilot.cli.drive import notify
     from codepilot.engine import cancel as end
 
     with open_house() as house:
         found = end(house, house.store.find(run_id))
         typer.echo(f"{found.run_id} is {found.state}." if found.terminal else f"{found.run_id} is being cancelled.")
+        notify(house, found)
 
 
 @app.command()
@@ -330,7 +336,7 @@ def _finish(
     house: House, found: Run, *, apply: bool = False, accept_plausible: bool = False, as_json: bool = False
 ) -> None:
     """See the run to its end, show it, apply it if that was asked for, and exit with the code that follows."""
-    from codepilot.cli.drive import drive
+    from codepilot.cli.drive import drive, notify
     from codepilot.cli.screens import ending, failure
     from codepilot.core.failures import CodePilotError
     from codepilot.engine import apply_run, commit_run, fetch_bundle, patch_of
@@ -358,6 +364,7 @@ def _finish(
         _say_applied(applied.checkout, applied.files)
     if refused is not None and not as_json:
         failure(screen, refused)
+    notify(house, found)
     raise typer.Exit(code)
 
 

@@ -92,4 +92,8 @@ BranchOption = Annotated[
     typer.Option(metavar="NAME", help="Commit the change to this new branch; {run} in it is the run's id."),
 ]
 CapabilityOption = Annotated[str, typer.Option(metavar="LEVEL", help="What the agent may do: read_only … full_shell.")]
+NotifyFlag = Annotated[
+    bool | None,
+    typer.Option("--notify/--no-notify", help="Whether [notify] url is told of its end; by default if there is one."),
+]
 UnsafeFlag = Annotated[bool, typer.Option("--unsafe-no-sandbox", help="Run code unconfined.")]

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from codepilot import __version__
 from codepilot.core.failures import CodePilotError
-from codepilot.engine import load_settings, open_executor
+from codepilot.engine import load_settings, open_executor, receiver_place
 from codepilot.sandbox import Level, enforcement, probe
 from codepilot.skills import all_skills
 from codepilot.store import Home, Store
@@ -37,7 +37,16 @@ class Finding:
 
 def examine(console: Console, environ: Mapping[str, str], *, as_json: bool) -> int:
     """Print the findings; 0 when a run can work here, else 4."""
-    findings = [_python(), _git(), *_levels(), _home(environ), *_runs(environ), *_skills(), *_models(environ)]
+    findings = [
+        _python(),
+        _git(),
+        *_levels(),
+        _home(environ),
+        *_runs(environ),
+        *_skills(),
+        *_models(environ),
+        _notify(environ),
+    ]
     healthy = all(finding.ok for finding in findings if finding.needed)
     if as_json:
         document = [vars(finding) for finding in findings]
@@ -98,6 +107,15 @@ def _models(environ: Mapping[str, str]) -> list[Finding]:
         return [*findings, Finding("model by default", False, "none", error.failure.advice, needed=False)]
     behind = f", else {settings.fallback}" if settings.fallback else ""
     return [*findings, Finding("model by default", True, f"{usual}{behind}", needed=False)]
+
+
+def _notify(environ: Mapping[str, str]) -> Finding:
+    """Who is told of the ends of runs; of a URL only scheme and host, since the rest may be secret."""
+    try:
+        place = receiver_place(environ)
+    except CodePilotError as error:
+        return Finding("notify", False, error.failure.message, error.failure.advice, needed=False)
+    return Finding("notify", True, f"ends of runs are notified to {place}" if place else "no url is configured")
 
 
 def _levels() -> list[Finding]:

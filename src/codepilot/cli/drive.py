@@ -15,7 +15,7 @@ from rich.console import Console
 from codepilot.cli.live import Watcher, make_watcher
 from codepilot.core.failures import CodePilotError
 from codepilot.core.run import Run
-from codepilot.engine import House, Worker, pause
+from codepilot.engine import House, Worker, deliver, pause
 
 
 def drive(house: House, run: Run, console: Console, *, quiet: bool) -> Run:
@@ -42,6 +42,18 @@ def drive(house: House, run: Run, console: Console, *, quiet: bool) -> Run:
     if failures:
         raise failures[0]
     return house.store.load(run.run_id)
+
+
+def notify(house: House, run: Run) -> None:
+    """One try at what the run owes its receiver. What it did is done, whatever comes of this."""
+    if not run.task.notify:
+        return
+    try:
+        problem = deliver(house, run.run_id, os.environ)
+    except KeyboardInterrupt:
+        problem = "it was interrupted."
+    if problem:
+        sys.stderr.write(f"Its end could not be notified: {problem}\n")
 
 
 @contextmanager

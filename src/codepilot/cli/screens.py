@@ -22,7 +22,7 @@ from codepilot.core.events import State
 from codepilot.core.failures import Failure
 from codepilot.core.run import Run
 from codepilot.core.task import TaskSpec
-from codepilot.store import Home, RunRow
+from codepilot.store import Home, NotificationRow, RunRow
 from codepilot.telemetry import IterationFigures
 
 COLOURS: Mapping[str, str] = {
@@ -151,7 +151,14 @@ def history_table(width: int, rows: list[RunRow]) -> RenderableType:
     return table
 
 
-def run_screen(console: Console, run: Run, patch: bytes, home: Home, figures: Sequence[IterationFigures] = ()) -> None:
+def run_screen(
+    console: Console,
+    run: Run,
+    patch: bytes,
+    home: Home,
+    figures: Sequence[IterationFigures] = (),
+    notified: Sequence[NotificationRow] = (),
+) -> None:
     """`codepilot show`: one run at a glance."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
@@ -174,12 +181,22 @@ def run_screen(console: Console, run: Run, patch: bytes, home: Home, figures: Se
         table.add_row("sandbox", sandbox_row(run.sandbox_level, run.executor))
     if network := opened(run.task):
         table.add_row("network", Text(network))
+    for one in notified:
+        table.add_row("notified", Text(_notified(one)))
     console.print(Panel(table, title=run.run_id, title_align="left"))
     if figures:
         console.print(iterations_table(figures))
     ending(console, run, patch, home, applied=False)
     if run.uncommitted is not None:
         failure(console, run.uncommitted)
+
+
+def _notified(row: NotificationRow) -> str:
+    """Whether somebody was told that the run came to an end."""
+    ended = f"of its end at {when(row.at)}: {row.state}"
+    if row.settled_at is None:
+        return ended
+    return f"{ended} at {when(row.settled_at)} ({plain(row.settled_by or '')})"
 
 
 def iterations_table(figures: Sequence[IterationFigures]) -> RenderableType:

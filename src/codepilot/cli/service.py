@@ -20,6 +20,7 @@ from codepilot.cli.base import (
     HostOption,
     JsonFlag,
     ModelOption,
+    NotifyFlag,
     PromptOption,
     PythonOption,
     RefOption,
@@ -61,6 +62,7 @@ def submit(
     allow_test_host: TestHostOption = None,
     capability: CapabilityOption = "write_and_run_tests",
     unsafe_no_sandbox: UnsafeFlag = False,
+    notify: NotifyFlag = None,
     priority: Annotated[int, typer.Option(min=-100, max=100, help="Higher ones are worked on first.")] = 0,
     run_id: Annotated[
         str | None, typer.Option("--run", metavar="ID", help="Submitting again under the same id changes nothing.")
@@ -90,6 +92,7 @@ def submit(
         unsafe_no_sandbox=unsafe_no_sandbox,
         priority=priority,
         branch=branch,
+        notify=notify,
     )
     with House.open(os.environ, store, artifacts) as house:
         found = enqueue(house, make_task(request, os.environ), run_id)

@@ -30,6 +30,7 @@ from codepilot.core.events import (
     TurnStarted,
     WorkspaceCreated,
 )
+from codepilot.core.notify import NotificationFailed, NotificationSent
 
 
 def describe(event: Event) -> str:
@@ -98,7 +99,9 @@ def _thinking(event: Event) -> str:
             return f"the model-free engine tried {tried} repairs and found {found}"
         case GuardrailBlocked(rule=rule, attempt=attempt):
             return f"refused by {rule}: {attempt}"
-        case RunBlocked(failure=failure) | StepFailed(failure=failure):
+        case NotificationSent(of=of, status=status):
+            return f"of event {of}, answered by {status}"
+        case RunBlocked(failure=failure) | StepFailed(failure=failure) | NotificationFailed(failure=failure):
             return failure.message
         case _:
             return ""

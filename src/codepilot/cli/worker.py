@@ -13,7 +13,7 @@ from types import FrameType
 
 from codepilot.core.contract import JsonObject
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.engine import Crew, House, Worker
+from codepilot.engine import Crew, House, Worker, open_courier, redactor
 from codepilot.store.faults import Interrupted
 from codepilot.store.queue import Lease
 from codepilot.telemetry.endpoint import Endpoint
@@ -41,7 +41,7 @@ class Working:
 def work(working: Working, environ: Mapping[str, str]) -> int:
     """Work until a signal or, if asked for, until nothing is left. The first signal drains, the second hurries."""
     host, port = _address(working.listen)
-    json_logging(logging.INFO)
+    json_logging(logging.INFO, redactor(environ))
     with _open_house(working, environ) as house:
         worker = Worker(house)
         crew = Crew(
@@ -51,6 +51,7 @@ def work(working: Working, environ: Mapping[str, str]) -> int:
             most_running=working.most_running,
             drain_sec=working.drain_sec,
             until_idle=working.until_idle,
+            courier=open_courier(house, environ),
         )
 
         def stop(number: int, frame: FrameType | None) -> None:

@@ -22,6 +22,7 @@ from codepilot.core.commit import CommitRecorded
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.failures import Failure
 from codepilot.core.memory import MemoryRecalled, MemoryRecorded
+from codepilot.core.notify import NotificationFailed, NotificationSent
 from codepilot.core.plan import Plan
 from codepilot.core.task import FollowUp, TaskSpec
 
@@ -105,6 +106,8 @@ class EventType(StrEnum):
     MEMORY_RECORDED = "memory_recorded"
     PATCH_APPLIED = "patch_applied"
     COMMIT_RECORDED = "commit_recorded"
+    NOTIFICATION_SENT = "notification_sent"
+    NOTIFICATION_FAILED = "notification_failed"
 
 
 class TaskSpecRecorded(Contract):
@@ -547,6 +550,8 @@ DATA: dict[EventType, type[Contract]] = {
     EventType.MEMORY_RECORDED: MemoryRecorded,
     EventType.PATCH_APPLIED: PatchApplied,
     EventType.COMMIT_RECORDED: CommitRecorded,
+    EventType.NOTIFICATION_SENT: NotificationSent,
+    EventType.NOTIFICATION_FAILED: NotificationFailed,
 }
 
 

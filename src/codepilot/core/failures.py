@@ -52,6 +52,7 @@ class FailureKind(StrEnum):
     STORE_UNAVAILABLE = "store_unavailable"
     ARTIFACT_STORE_UNAVAILABLE = "artifact_store_unavailable"
     DISK_FULL = "disk_full"
+    NOTIFY_FAILED = "notify_failed"
     DENIED = "denied"
     CANCELLED = "cancelled"
     INTERNAL = "internal"
@@ -123,6 +124,7 @@ HANDLING: dict[FailureKind, Handling] = {
         _PLATFORM, "Check the artifact store, then `codepilot resume`.", retryable=True
     ),
     _K.DISK_FULL: Handling(_PLATFORM, "Free disk space (`codepilot gc` helps), then `codepilot resume`."),
+    _K.NOTIFY_FAILED: Handling(_PLATFORM, "Check [notify] url in your own configuration, and its receiver."),
     _K.DENIED: Handling(_PERSON, "Approve the request, or let the agent find another way.", agent_fixable=True),
     _K.CANCELLED: Handling(_PERSON, "Start it again when you want it."),
     _K.INTERNAL: Handling(_PLATFORM, "This is a defect of CodePilot; report it with the run's log.", retryable=True),

@@ -8,12 +8,12 @@ from codepilot.core.contract import Contract
 from codepilot.core.decide import decide_resume
 from codepilot.core.events import WAITING, Event, EventDraft, EventType, RunForked, WorkspaceCreated
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.run import Run, replay
+from codepilot.core.run import NOTIFIED, Run, replay
 
 _HALFWAY = frozenset({EventType.STEP_SUCCEEDED, EventType.STEP_SKIPPED, EventType.STEP_FAILED, EventType.BUDGET_WARNED})
 """What is recorded together with what follows from it."""
-_REQUESTS = frozenset({EventType.PAUSE_REQUESTED, EventType.CANCEL_REQUESTED})
-"""What was asked of the old run is not asked of the new one."""
+_REQUESTS = frozenset({EventType.PAUSE_REQUESTED, EventType.CANCEL_REQUESTED}) | NOTIFIED
+"""What was asked of the old run is not asked of the new one, and what was said of it not said of the new one."""
 _HANDED_OVER = frozenset({EventType.COMMIT_RECORDED, EventType.BUNDLE_WRITTEN})
 
 

@@ -57,12 +57,15 @@ BOOKKEEPING = frozenset(
         EventType.MODEL_ASKED,
         EventType.PAUSE_REQUESTED,
         EventType.CANCEL_REQUESTED,
+        EventType.NOTIFICATION_SENT,
+        EventType.NOTIFICATION_FAILED,
     }
 )
-"""Events that every start of a step records again: they are no progress."""
+"""Events that every start of a step records again, or that others record: they are no progress."""
 
-ASKED = frozenset({EventType.PAUSE_REQUESTED, EventType.CANCEL_REQUESTED, EventType.RUN_RESUMED})
-"""Events that doors record, at any time: nobody need be at work then."""
+NOTIFIED = frozenset({EventType.NOTIFICATION_SENT, EventType.NOTIFICATION_FAILED})
+ASKED = frozenset({EventType.PAUSE_REQUESTED, EventType.CANCEL_REQUESTED, EventType.RUN_RESUMED}) | NOTIFIED
+"""Events that doors and couriers record, at any time: nobody need be at work then."""
 
 
 _NODE_STATUS = {

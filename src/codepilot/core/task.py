@@ -133,6 +133,8 @@ class TaskSpec(Contract):
     """The one that replies when the first cannot be had."""
     python: str | None = None
     sandbox_level: Literal["best", "bubblewrap", "landlock", "none"] = "best"
+    notify: bool = False
+    """Whether the end of its runs is notified; where to, only those who send it know."""
     origin: TaskOrigin | None = None
     branch: str | None = None
     """A new branch of the checkout's repository on which a confirmed change becomes a commit; `{run}` is the run."""

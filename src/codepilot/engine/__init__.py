@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from codepilot.engine.apply import apply_run, commit_run, patch_of
     from codepilot.engine.close import fetch_bundle, recording, report_run
     from codepilot.engine.control import cancel, pause, resume
+    from codepilot.engine.courier import deliver, open_courier, receiver_place
     from codepilot.engine.crew import Crew
     from codepilot.engine.fork import fork_run
     from codepilot.engine.garbage import collect, prune
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from codepilot.engine.links import link_to
     from codepilot.engine.plane import executor_url, level_of, open_executor
     from codepilot.engine.reprove import Checking, verify_again
-    from codepilot.engine.settings import load_settings
+    from codepilot.engine.settings import load_settings, redactor
     from codepilot.engine.task import Request, make_task, parse_budget, submit
     from codepilot.engine.worker import Worker
 
@@ -32,6 +33,7 @@ _HOMES = {
     "cancel": "control",
     "collect": "garbage",
     "commit_run": "apply",
+    "deliver": "courier",
     "executor_url": "plane",
     "fetch_bundle": "close",
     "fork_run": "fork",
@@ -39,12 +41,15 @@ _HOMES = {
     "link_to": "links",
     "load_settings": "settings",
     "make_task": "task",
+    "open_courier": "courier",
     "open_executor": "plane",
     "parse_budget": "task",
     "patch_of": "apply",
     "pause": "control",
     "prune": "garbage",
+    "receiver_place": "courier",
     "recording": "close",
+    "redactor": "settings",
     "report_run": "close",
     "resume": "control",
     "submit": "task",
@@ -61,6 +66,7 @@ __all__ = [
     "cancel",
     "collect",
     "commit_run",
+    "deliver",
     "executor_url",
     "fetch_bundle",
     "fork_run",
@@ -68,12 +74,15 @@ __all__ = [
     "link_to",
     "load_settings",
     "make_task",
+    "open_courier",
     "open_executor",
     "parse_budget",
     "patch_of",
     "pause",
     "prune",
+    "receiver_place",
     "recording",
+    "redactor",
     "report_run",
     "resume",
     "submit",

@@ -10,9 +10,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 from codepilot.core.failures import CodePilotError
+from codepilot.engine.courier import Courier
 from codepilot.engine.garbage import sweep
 from codepilot.engine.heart import Heart
 from codepilot.engine.house import House
@@ -43,6 +44,7 @@ class Crew:
         most_running: int | None = None,
         drain_sec: float = 25.0,
         until_idle: bool = False,
+        courier: Courier | None = None,
     ) -> None:
         self._house = house
         self._worker = worker
@@ -50,6 +52,7 @@ class Crew:
         self._most_running = most_running
         self._drain_sec = drain_sec
         self._until_idle = until_idle
+        self._courier = courier
         self._heart: Heart | None = None
         self._stopping = threading.Event()
         self._hands: set[threading.Thread] = set()
@@ -60,7 +63,9 @@ class Crew:
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Work until `stop`; `ready` is called when the store knows this worker."""
         store, worker = self._house.store, self._worker
-        with Heart(store, worker.name, worker.in_hand) as heart, closing(store.bell()) as bell:
+        with Heart(store, worker.name, worker.in_hand) as heart, closing(store.bell()) as bell, ExitStack() as last:
+            if self._courier is not None:
+                last.enter_context(self._courier)
             self._bell, self._heart = bell, heart
             ready()
             while not self._stopping.is_set():
@@ -141,6 +146,8 @@ class Crew:
             _log.warning("left to others: %s", error, extra={"run_id": start.run.run_id})
         except Exception:  # noqa: BLE001 - one run's defect must not take the others' worker along
             _log.exception("left to others", extra={"run_id": start.run.run_id})
+        if self._courier is not None and start.run.task.notify:
+            self._courier.poke()
 
     def _wait(self, seconds: float | None) -> None:
         deadline = None if seconds is None else time.monotonic() + seconds

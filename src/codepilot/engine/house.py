@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
 
+from codepilot.engine.settings import redactor
 from codepilot.store import Artifacts, Home, Store, open_artifacts
 from codepilot.store.queue import LEASE, Lease
 from codepilot.telemetry import Redactor
@@ -40,7 +41,7 @@ class House:
     @cached_property
     def redact(self) -> Redactor:
         """Takes the secrets of this process out of what is written where people look."""
-        return Redactor(os.environ)
+        return redactor(os.environ)
 
     def close(self) -> None:
         self.store.close()

@@ -9,19 +9,22 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, SecretStr, ValidationError, field_validator
 
 from codepilot.core.contract import Contract
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.memory import MemorySettings
+from codepilot.core.notify import mistake_in, secrets_in
 from codepilot.core.policy import Host, Policy, tightened
 from codepilot.core.task import Budget, TaskKind, default_budget
 from codepilot.models.settings import ModelSettings
 from codepilot.project import ProjectSettings
+from codepilot.telemetry import Redactor
 
 FILE_NAME = "codepilot.toml"
 ENV_PREFIX = "CODEPILOT_"
@@ -30,6 +33,7 @@ READERS_OWN = {
     "executor": "where its code is sent",
     "network": "which of your credentials are used",
     "models": "which models are asked, and where",
+    "notify": "who is told that a run has ended",
 }
 """Sections that only the reader's own configuration may have."""
 
@@ -60,8 +64,25 @@ class NetworkSection(Contract):
     credentials: tuple[CredentialSetting, ...] = ()
 
 
+class NotifySection(Contract):
+    """Where the ends of runs are notified. The URL may hold a secret, and so nobody is told of it."""
+
+    url: SecretStr | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _is_an_address(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is None or not url.get_secret_value():
+            return None
+        if mistake := mistake_in(url.get_secret_value()):
+            raise ValueError(mistake)
+        return url
+
+
 class Settings(Contract):
     """What the configuration files and the environment say."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     project: ProjectSettings = ProjectSettings()
     sandbox: SandboxSection = SandboxSection()
@@ -71,6 +92,7 @@ class Settings(Contract):
     network: NetworkSection = NetworkSection()
     models: ModelSettings = ModelSettings()
     memory: MemorySettings = MemorySettings()
+    notify: NotifySection = NotifySection()
 
 
 def load_settings(repo: Path | None, environ: Mapping[str, str]) -> Settings:
@@ -105,6 +127,20 @@ def own_settings(environ: Mapping[str, str]) -> Settings:
 def _own_settings(source: Path | None, _: object, said: tuple[tuple[str, str], ...]) -> Settings:
     home = {} if source is None else {"XDG_CONFIG_HOME": str(source.parent.parent)}
     return load_settings(None, {**dict(said), **home})
+
+
+def receiver_url(environ: Mapping[str, str]) -> str | None:
+    """Where the reader's own configuration has the ends of runs notified."""
+    url = own_settings(environ).notify.url
+    return None if url is None else url.get_secret_value()
+
+
+def redactor(environ: Mapping[str, str]) -> Redactor:
+    """Takes out the secrets of the environment, and those of the reader's own configuration if it can be read."""
+    secrets: tuple[str, ...] = ()
+    with suppress(CodePilotError):
+        secrets = secrets_in(receiver_url(environ) or "")
+    return Redactor(environ, secrets)
 
 
 def make_budget(kind: TaskKind, *layers: Mapping[str, Any]) -> Budget:

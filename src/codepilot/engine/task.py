@@ -18,7 +18,7 @@ from codepilot.core.policy import HOST_PATTERN
 from codepilot.core.run import Run, replay
 from codepilot.core.task import Capability, Goal, RiskProfile, TaskKind, TaskSpec
 from codepilot.engine.base import carry_base, pin
-from codepilot.engine.settings import load_settings, make_budget
+from codepilot.engine.settings import Settings, load_settings, make_budget
 from codepilot.engine.staffing import choose_models, make_thinker
 from codepilot.store import new_id
 from codepilot.workspace import branch_commit, find_root, has_password, is_url, resolve_commit
@@ -48,6 +48,8 @@ class Request:
     priority: int = 0
     capability: str = Capability.WRITE_AND_RUN_TESTS
     branch: str | None = None
+    notify: bool | None = None
+    """Whether its end is notified; by default if it is known here where to."""
 
 
 def submit(house: House, task: TaskSpec, run_id: str | None = None) -> Run:
@@ -104,6 +106,7 @@ def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
         risk_profile=RiskProfile(capability=_capability(request.capability, agent)),
         sandbox_level="none" if request.unsafe_no_sandbox else level,
         branch=_branch(request, root),
+        notify=_notified(request, settings),
     )
 
 
@@ -125,6 +128,17 @@ def _branch(request: Request, root: Path | None) -> str | None:
             next_action="Choose another name, for example codepilot/{run}.",
         )
     return request.branch
+
+
+def _notified(request: Request, settings: Settings) -> bool:
+    known = settings.notify.url is not None
+    if request.notify and not known and not request.elsewhere:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            "--notify: it is not known where to.",
+            next_action="Set [notify] url in your own codepilot.toml, or CODEPILOT_NOTIFY_URL.",
+        )
+    return known if request.notify is None else request.notify
 
 
 def _capability(name: str, agent: Agent) -> Capability:

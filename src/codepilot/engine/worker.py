@@ -26,6 +26,7 @@ from codepilot.engine.heart import Heart
 from codepilot.engine.house import House
 from codepilot.engine.late_log import LateLog
 from codepilot.engine.measures import count
+from codepilot.engine.settings import redactor
 from codepilot.engine.site import KeptSite
 from codepilot.engine.staffing import agent_of
 from codepilot.engine.steps import STEPS
@@ -33,7 +34,7 @@ from codepilot.engine.teller import Teller
 from codepilot.engine.watch import Leaving, StopRequested, Watch, Watcher
 from codepilot.engine.work import Work
 from codepilot.store import Claim, LostLease, Start, new_id
-from codepilot.telemetry import Redactor, now_us
+from codepilot.telemetry import now_us
 
 _log = logging.getLogger(__name__)
 
@@ -201,7 +202,7 @@ def _stopped(watch: Watch) -> Outcome:
 
 def _defect(error: Exception) -> Failure:
     """What nobody expected may quote anything, the keys of this process included."""
-    clean = Redactor(os.environ)
+    clean = redactor(os.environ)
     trace = clean("".join(traceback.format_exception(error)))[-4000:]
     message = clean(f"{type(error).__name__}: {error}")
     return Failure(kind=FailureKind.INTERNAL, message=message, details={"traceback": trace})

@@ -11,10 +11,21 @@ from sqlalchemy import Connection, Table, select, union
 from codepilot.core.run import Run
 from codepilot.store.projection import VIEW_SHAPE, FoldedStep
 from codepilot.store.records import no_run
-from codepilot.store.schema import approvals, artifacts, events, memories, runs, steps, tasks, views, workspaces
+from codepilot.store.schema import (
+    approvals,
+    artifacts,
+    events,
+    memories,
+    notifications,
+    runs,
+    steps,
+    tasks,
+    views,
+    workspaces,
+)
 from codepilot.store.tale import StepKey, broken, is_told, read_task, stands, task_rows, tell, told
 
-OF_A_RUN = (runs, events, views, steps, workspaces, approvals, artifacts, memories)
+OF_A_RUN = (runs, events, views, steps, workspaces, approvals, artifacts, memories, notifications)
 
 
 def check_run(connection: Connection, run_id: str, load: Callable[[], Run]) -> None:

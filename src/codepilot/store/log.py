@@ -17,6 +17,7 @@ from codepilot.core.events import TERMINAL, WAITING, Event, EventDraft, EventTyp
 from codepilot.core.run import Run, begin, evolve
 from codepilot.core.task import TaskSpec
 from codepilot.store.beside import expect_asked, project_beside
+from codepilot.store.notifications import project_notifications
 from codepilot.store.prepared import Sent
 from codepilot.store.projection import (
     CHANGES_ROWS,
@@ -76,6 +77,8 @@ class Log:
         INSERT_WORKSPACE.send(connection, {"run_id": run_id})
         self._insert(connection, added)
         _project(connection, added, run.task.priority)
+        if run.task.notify:
+            project_notifications(connection, added)
         return added
 
     def extend(
@@ -117,6 +120,8 @@ class Log:
         if view_due or run.state in TERMINAL | WAITING:
             UPDATE_VIEW.send(connection, {"in_run": run.run_id, **view_columns(run)})
         _project(connection, added, run.task.priority, held, heir)
+        if run.task.notify:
+            project_notifications(connection, added)
         return added, run
 
     def start(self, connection: Connection, claim: Claim, row: Sequence[Any]) -> tuple[Start, Sent | None]:

@@ -205,7 +205,19 @@ FIFTH = Migration(
     ],
 )
 
-MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD, FOURTH, FIFTH)
+SIXTH = Migration(
+    6,
+    "notifications",
+    [
+        Statement(
+            "CREATE TABLE notifications (run_id TEXT NOT NULL REFERENCES runs(run_id), seq BIGINT NOT NULL, "
+            "at BIGINT NOT NULL, state TEXT NOT NULL, settled_at BIGINT, settled_by TEXT, PRIMARY KEY (run_id, seq))"
+        ),
+        Statement("CREATE INDEX notifications_owed ON notifications (at) WHERE state = 'pending'"),
+    ],
+)
+
+MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH)
 
 
 def schema_version(connection: Connection) -> int:

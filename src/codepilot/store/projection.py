@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from codepilot.core.contract import Contract, canonical_json
 from codepilot.core.events import Event, EventType, StepQueued, StepStarted
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.run import Run
+from codepilot.core.run import NOTIFIED, Run
 from codepilot.store.prepared import Sent
 from codepilot.store.records import plain_text
 from codepilot.store.rows import Claim, StepStatus
@@ -35,6 +35,7 @@ CHANGES_ROWS = frozenset(
         EventType.CANCEL_REQUESTED,
         EventType.RUN_RESUMED,
         EventType.RUN_FINISHED,
+        *NOTIFIED,
     }
 )
 """Events after which more than a run's length and age must be written. The others only add to the log."""

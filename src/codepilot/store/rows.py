@@ -149,6 +149,20 @@ class MemoryRow:
     memory: Memory
 
 
+@dataclass(frozen=True)
+class NotificationRow:
+    """The end of a run that is to be notified, and what became of it: `pending`, `sent` or `failed`."""
+
+    run_id: str
+    seq: int
+    """The event that ended the run."""
+    at: int
+    state: str
+    settled_at: int | None = None
+    settled_by: str | None = None
+    """The answer's status, or what went wrong."""
+
+
 class Unreadable(CodePilotError):
     """A run that is damaged, or written by a version which knows more than this one."""
 

@@ -145,6 +145,17 @@ memories = Table(
     Column("memory", Text, nullable=False),
 )
 
+notifications = Table(
+    "notifications",
+    metadata,
+    Column("run_id", Text, ForeignKey("runs.run_id"), primary_key=True),
+    Column("seq", BigInteger, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("settled_at", BigInteger),
+    Column("settled_by", Text),
+)
+
 locks = Table(
     "locks",
     metadata,

@@ -10,7 +10,19 @@ from codepilot.core.events import TERMINAL, WAITING
 from codepilot.store.bell import CHANNEL
 from codepilot.store.prepared import Prepared
 from codepilot.store.rows import OPEN, StepStatus
-from codepilot.store.schema import approvals, artifacts, events, leases, locks, memories, runs, steps, views, workspaces
+from codepilot.store.schema import (
+    approvals,
+    artifacts,
+    events,
+    leases,
+    locks,
+    memories,
+    notifications,
+    runs,
+    steps,
+    views,
+    workspaces,
+)
 from codepilot.telemetry.figures import BREAKS, COUNTED
 
 
@@ -157,6 +169,27 @@ DECIDE_APPROVAL = Prepared(
 )
 INSERT_ARTIFACT = Prepared(insert(artifacts), [column.name for column in artifacts.columns])
 INSERT_MEMORY = Prepared(insert(memories), [column.name for column in memories.columns])
+INSERT_NOTIFICATION = Prepared(insert(notifications), [column.name for column in notifications.columns])
+_owed = notifications.c.state == _quoted(["pending"])[0]
+_this_notification = and_(
+    notifications.c.run_id == bindparam("in_run"), notifications.c.seq == bindparam("in_seq"), _owed
+)
+SELECT_OWED = Prepared(
+    select(notifications)
+    .where(_owed, _but(notifications.c.run_id))
+    .order_by(notifications.c.at, notifications.c.run_id, notifications.c.seq)
+    .limit(bindparam("in_limit"))
+)
+SELECT_PENDING = Prepared(select(notifications.c.seq).where(_this_notification))
+SETTLE_NOTIFICATION = Prepared(
+    update(notifications)
+    .where(_this_notification)
+    .values(
+        state=bindparam("new_state"),
+        settled_at=bindparam("new_settled_at"),
+        settled_by=bindparam("new_settled_by"),
+    )
+)
 INSERT_EVENT = Prepared(insert(events), [column.name for column in events.columns])
 LENGTHEN_RUN = Prepared(
     update(runs).where(_this_run).values(last_seq=bindparam("new_last_seq"), updated_at=bindparam("new_updated_at"))

@@ -21,6 +21,7 @@ from codepilot.store.faults import is_conflict
 from codepilot.store.locks import LOCK_SEC, Locks
 from codepilot.store.log import Log
 from codepilot.store.memories import NEWEST, PATIENCE_SEC, newest_memories
+from codepilot.store.outbox import Outbox
 from codepilot.store.progress import Progress
 from codepilot.store.queue import LEASE, Lease, Queue
 from codepilot.store.rebuild import rebuild_run
@@ -47,6 +48,7 @@ class Store:
         self._locks = Locks(database, clock)
         self.queue = Queue(database, self._liveness, clock, lease)
         self._progress = Progress(database, self._log, self.queue)
+        self.outbox = Outbox(database, self._log)
 
     @classmethod
     def open(

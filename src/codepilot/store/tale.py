@@ -17,10 +17,11 @@ from codepilot.core.run import Run, evolve
 from codepilot.core.task import TaskSpec
 from codepilot.store.beside import NO_WORKSPACE, artifact_rows, fold_approvals, memory_rows, workspace_changes
 from codepilot.store.log import task_columns
+from codepilot.store.notifications import fold_notifications
 from codepilot.store.projection import FoldedStep, birth_columns, fold_step, run_columns
 from codepilot.store.records import begun_by, read_event
 from codepilot.store.rows import StepStatus, Unreadable
-from codepilot.store.schema import approvals, artifacts, events, memories, runs, steps, workspaces
+from codepilot.store.schema import approvals, artifacts, events, memories, notifications, runs, steps, workspaces
 from codepilot.store.statements import SELECT_SOME_EVENTS
 
 _PAGE = 500
@@ -40,6 +41,7 @@ class Tale:
     approvals: dict[str, dict[str, Any]] = field(default_factory=dict)
     artifacts: list[dict[str, Any]] = field(default_factory=list)
     memories: list[dict[str, Any]] = field(default_factory=list)
+    notifications: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, event: Event, view_seq: int) -> None:
         last = 0 if self.run is None else self.run.last_seq
@@ -51,6 +53,8 @@ class Tale:
         fold_approvals(self.approvals, event)
         self.artifacts += artifact_rows([event])
         self.memories += memory_rows([event])
+        if self.run.task.notify:
+            fold_notifications(self.notifications, event)
         if event.seq == view_seq:
             self.view = told(self.run)
 
@@ -67,6 +71,7 @@ class Tale:
             approvals: list(self.approvals.values()),
             artifacts: self.artifacts,
             memories: self.memories,
+            notifications: list(self.notifications.values()),
         }
 
 

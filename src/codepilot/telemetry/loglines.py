@@ -25,7 +25,13 @@ _FACT_NAMES = ("tool", "skill", "exit_code", "duration_ms", "duration_sec")
 _FACT_PLACES = ("action", "observation", "result")
 _FACTS = frozenset({*_FACT_NAMES, *_FACT_PLACES})
 _WARNINGS = frozenset(
-    {EventType.GUARDRAIL_BLOCKED, EventType.BUDGET_WARNED, EventType.RUN_BLOCKED, EventType.DEPENDENCY_DEGRADED}
+    {
+        EventType.GUARDRAIL_BLOCKED,
+        EventType.BUDGET_WARNED,
+        EventType.RUN_BLOCKED,
+        EventType.DEPENDENCY_DEGRADED,
+        EventType.NOTIFICATION_FAILED,
+    }
 )
 _NOT_MERE_INFORMATION = _WARNINGS | {EventType.STEP_FAILED, EventType.RUN_FINISHED}
 

@@ -6,15 +6,16 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Callable
 
 from codepilot.telemetry.clock import now_us, rfc3339
 from codepilot.telemetry.redact import Redactor
 
 
 class _JsonLines(logging.Formatter):
-    def __init__(self) -> None:
+    def __init__(self, redact: Callable[[str], str]) -> None:
         super().__init__()
-        self._redact = Redactor(os.environ)
+        self._redact = redact
 
     def format(self, record: logging.LogRecord) -> str:
         said = {
@@ -32,9 +33,9 @@ class _JsonLines(logging.Formatter):
         return self._redact(json.dumps(said, ensure_ascii=False))
 
 
-def json_logging(level: int) -> None:
+def json_logging(level: int, redact: Callable[[str], str] | None = None) -> None:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines())
+    handler.setFormatter(_JsonLines(redact or Redactor(os.environ)))
     root = logging.getLogger("codepilot")
     root.handlers[:] = [handler]
     root.setLevel(level)

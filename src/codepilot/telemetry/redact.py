@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 MASK = "[redacted]"
 
@@ -53,7 +53,7 @@ _RULES = (
 Where the words are common, the pattern is looked for in the folded text first: ignoring case takes seven times as
 long.
 """
-_SECRET_NAME = re.compile(r"(?i)key|token|secret|passw|credential")
+_SECRET_NAME = re.compile(r"(?i)key|token|secret|passw|credential|notify_url")
 _SHORTEST_VALUE = 8
 
 
@@ -70,14 +70,11 @@ def redact(text: str) -> str:
 
 
 class Redactor:
-    """`redact`, and the very values of the environment's variables whose names speak of secrets."""
+    """`redact`, and the very values of the environment's variables whose names speak of secrets, and of `secrets`."""
 
-    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
-        values = {
-            value
-            for name, value in (environ or {}).items()
-            if _SECRET_NAME.search(name) and len(value) >= _SHORTEST_VALUE
-        }
+    def __init__(self, environ: Mapping[str, str] | None = None, secrets: Iterable[str] = ()) -> None:
+        named = (value for name, value in (environ or {}).items() if _SECRET_NAME.search(name))
+        values = {value for value in (*named, *secrets) if len(value) >= _SHORTEST_VALUE}
         longest_first = sorted(values, key=lambda value: (-len(value), value))
         self._values = re.compile("|".join(map(re.escape, longest_first))) if values else None
 

@@ -22,6 +22,7 @@ from codepilot.verify.flags import flagged
 from codepilot.verify.gate import Baseline, run_baseline, run_gate
 from codepilot.verify.generated import Finding, Scan, scan_generated
 from codepilot.verify.guarded import configures_runner, is_test
+from codepilot.verify.notice import Notice, notice
 from codepilot.verify.proof import ENVIRONMENTAL, VALIDATED, Create, Measure, Strength, Worth, judged_tree, prove, worth
 from codepilot.verify.record import write_record
 from codepilot.verify.report import (
@@ -50,6 +51,7 @@ __all__ = [
     "FileDigest",
     "Finding",
     "Measure",
+    "Notice",
     "Provenance",
     "Report",
     "ReportedFailure",
@@ -69,6 +71,7 @@ __all__ = [
     "is_test",
     "judge",
     "judged_tree",
+    "notice",
     "passes",
     "prove",
     "read_payload",

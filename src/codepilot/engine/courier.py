@@ -1,0 +1,227 @@
+"""Notifies the ends of runs. What is owed is in the store; whoever knows where to may send it, one at a time.
+
+A courier may die anywhere. If it does so between the answer and its record, another one sends the same notification
+again under the same key: a receiver that keeps keys sees each end once.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Mapping
+from types import TracebackType
+
+from codepilot.core.events import EventDraft, EventType
+from codepilot.core.failures import CodePilotError, Failure, FailureKind
+from codepilot.core.notify import (
+    Again,
+    GivenUp,
+    NotificationFailed,
+    NotificationSent,
+    Taken,
+    Tried,
+    after_try,
+    wait_after,
+)
+from codepilot.core.run import replay
+from codepilot.engine.close import open_log
+from codepilot.engine.house import House
+from codepilot.engine.receiver import Receiver, Unanswered
+from codepilot.engine.settings import receiver_url
+from codepilot.store import NotificationRow, new_id
+from codepilot.store.notifications import PENDING
+from codepilot.telemetry import METRICS, now_us
+from codepilot.verify import notice
+
+TRY_SEC = 10.0
+LEASE_SEC = 30.0
+"""How long nobody else tries what one is at."""
+POLL_SEC = 2.0
+"""How often the store is asked what is owed, although no run has ended here."""
+LAST_SEC = 5.0
+"""How long a courier goes on when it is told to stop, before its last try."""
+
+_log = logging.getLogger(__name__)
+_results = METRICS.counter("codepilot_notifications_total", "Tries to notify the end of a run.", ["result"])
+_RESULTS = {Taken: "sent", GivenUp: "failed", Again: "again"}
+
+Key = tuple[str, int]
+
+
+class Courier:
+    """Sends by itself between `with` and its end, or what a run owes when it is asked to. For one thread."""
+
+    def __init__(self, house: House, receiver: Receiver) -> None:
+        self._house = house
+        self._receiver = receiver
+        self._name = new_id("c-")
+        self._tries: dict[Key, int] = {}
+        self._due: dict[Key, float] = {}
+        """When what did not work is tried again, by this process's clock."""
+        self._woken = threading.Event()
+        self._ends_at: float | None = None
+        self._thread = threading.Thread(target=self._work, name="courier", daemon=True)
+
+    def poke(self) -> None:
+        """Look at once: a run has ended here."""
+        self._woken.set()
+
+    def __enter__(self) -> Courier:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """What is owed and due is tried once more, as long as there is time."""
+        self._ends_at = time.monotonic() + LAST_SEC
+        self._woken.set()
+        self._thread.join(LAST_SEC + 2 * TRY_SEC)
+
+    def round(self) -> None:
+        """Try everything that is owed and due."""
+        ripe = {key for key, due in self._due.items() if due <= time.monotonic()}
+        rest = {run_id for run_id, seq in self._due.keys() - ripe}
+        while rows := self._house.store.outbox.owed(rest):
+            for owed in rows:
+                if self._ends_at is not None and time.monotonic() > self._ends_at:
+                    return
+                ripe.discard((owed.run_id, owed.seq))
+                if not isinstance(self._try(owed), Taken | GivenUp):
+                    rest.add(owed.run_id)
+        for settled_elsewhere in ripe:
+            self._forget(settled_elsewhere)
+
+    def deliver(self, run_id: str) -> str:
+        """One try at what the run owes; what is wrong, if anything is.
+
+        If nothing is, and no others use this store, what earlier commands could not deliver is tried too.
+        """
+        for owed in self._house.store.outbox.of(run_id):
+            if owed.state == PENDING:
+                match self._send(owed):
+                    case Again(), said:
+                        return f"{said} `codepilot resume {run_id}` or a worker tries again."
+                    case GivenUp(), said:
+                        return f"{said} It is not tried again."
+        if not self._house.shared:
+            self._ends_at = time.monotonic() + LAST_SEC
+            self.round()
+        return ""
+
+    def _work(self) -> None:
+        while self._ends_at is None:
+            self._woken.clear()
+            self._look()
+            due = min(self._due.values(), default=time.monotonic() + POLL_SEC)
+            self._woken.wait(min(POLL_SEC, max(0.05, due - time.monotonic())))
+        self._look()
+
+    def _look(self) -> None:
+        try:
+            self.round()
+        except CodePilotError as error:
+            _log.warning("the store does not answer: %s", error)
+        except Exception:  # noqa: BLE001 - the others' notifications must not be lost with one
+            _log.exception("what is owed could not be looked at")
+
+    def _try(self, owed: NotificationRow) -> Taken | Again | GivenUp | None:
+        """What came of it; what went wrong is tried again later, whatever it was."""
+        try:
+            found, said = self._send(owed)
+        except CodePilotError as error:
+            found, said = self._later(owed), str(error)
+        except Exception:  # noqa: BLE001 - one run's defect must not keep the others from being told of
+            _log.exception("the end of %s could not be notified", owed.run_id, extra={"run_id": owed.run_id})
+            return self._later(owed)
+        if not isinstance(found, Taken | None):
+            _log.warning("the end of %s could not be notified: %s", owed.run_id, said, extra={"run_id": owed.run_id})
+        return found
+
+    def _send(self, owed: NotificationRow) -> tuple[Taken | Again | GivenUp | None, str]:
+        """What follows from one try, and what is wrong; None if somebody else is at it, or has done it."""
+        store = self._house.store
+        began = time.monotonic()
+        lock = store.lock(f"notify {owed.run_id}:{owed.seq}", self._name, LEASE_SEC)
+        if lock is None:
+            return None, ""
+        try:
+            if not store.outbox.is_owed(owed):
+                self._forget((owed.run_id, owed.seq))
+                return None, ""
+            body = self._body(owed)
+            if time.monotonic() - began > LEASE_SEC - 2 * TRY_SEC:
+                return self._later(owed), "The store was too slow."
+            return self._settle(owed, *self._post(owed, body))
+        finally:
+            store.unlock(lock)
+
+    def _body(self, owed: NotificationRow) -> bytes:
+        """As the run was when it ended: the same bytes for the same key, whatever has become of it since."""
+        run = replay(self._house.store.events(owed.run_id, limit=owed.seq))
+        return notice(run, self._house.redact).model_dump_json(by_alias=False).encode()
+
+    def _post(self, owed: NotificationRow, body: bytes) -> tuple[int | None, str]:
+        """The answer's status, if there was one, and what it said."""
+        place = self._receiver.place
+        try:
+            status = self._receiver.post(f"{owed.run_id}:{owed.seq}", body, TRY_SEC)
+        except Unanswered as error:
+            return None, self._house.redact(f"{place} did not answer: {error}.")
+        return status, f"{place} answered {status}."
+
+    def _settle(self, owed: NotificationRow, status: int | None, said: str) -> tuple[Taken | Again | GivenUp, str]:
+        tries = self._tries.get((owed.run_id, owed.seq), 0) + 1
+        age_sec = (now_us() - owed.at) / 1e6
+        found = after_try(Tried(status, tries, age_sec), random.random())
+        _results.inc(result=_RESULTS[type(found)])
+        match found:
+            case Taken(status=taken):
+                self._record(owed, EventType.NOTIFICATION_SENT, NotificationSent(of=owed.seq, status=taken))
+            case GivenUp(why=why):
+                failure = Failure(kind=FailureKind.NOTIFY_FAILED, message=f"{said[:-1]}, and {why}.")
+                self._record(owed, EventType.NOTIFICATION_FAILED, NotificationFailed(of=owed.seq, failure=failure))
+            case Again(seconds=seconds):
+                self._later(owed, seconds)
+        return found, said
+
+    def _record(self, owed: NotificationRow, kind: EventType, data: NotificationSent | NotificationFailed) -> None:
+        """In the store, and in the run's log file if that is here."""
+        self._house.store.outbox.settle(owed, EventDraft(type=kind, data=data))
+        self._forget((owed.run_id, owed.seq))
+        if (self._house.home.logs / f"{owed.run_id}.jsonl").exists():
+            open_log(self._house, owed.run_id).close()
+
+    def _later(self, owed: NotificationRow, seconds: float | None = None) -> Again:
+        key = (owed.run_id, owed.seq)
+        tries = self._tries[key] = self._tries.get(key, 0) + 1
+        wait = wait_after(tries, random.random()) if seconds is None else seconds
+        self._due[key] = time.monotonic() + wait
+        return Again(wait)
+
+    def _forget(self, key: Key) -> None:
+        self._tries.pop(key, None)
+        self._due.pop(key, None)
+
+
+def open_courier(house: House, environ: Mapping[str, str]) -> Courier | None:
+    """One that knows where to, if that is configured here."""
+    url = receiver_url(environ)
+    return None if url is None else Courier(house, Receiver(url))
+
+
+def receiver_place(environ: Mapping[str, str]) -> str | None:
+    """What may be shown of where ends of runs are notified."""
+    url = receiver_url(environ)
+    return None if url is None else Receiver(url).place
+
+
+def deliver(house: House, run_id: str, environ: Mapping[str, str]) -> str:
+    """One try, from a door, at what the run owes; what is wrong, if anything is. Nothing of the run depends on it."""
+    try:
+        courier = open_courier(house, environ)
+        return "" if courier is None else courier.deliver(run_id)
+    except CodePilotError as error:
+        return str(error)

@@ -1,0 +1,23 @@
+"""A courier's process that dies the moment its receiver has answered, before that is on record."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from codepilot.engine import House
+from codepilot.engine.courier import Courier
+from codepilot.engine.receiver import Receiver
+
+
+class Deadly(Receiver):
+    def post(self, key: str, body: bytes, seconds: float) -> int:
+        super().post(key, body, seconds)
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("it is dead")
+
+
+if __name__ == "__main__":
+    with House.open({"CODEPILOT_HOME": sys.argv[1]}) as house:
+        Courier(house, Deadly(sys.argv[2])).round()

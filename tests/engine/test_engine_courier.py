@@ -1,0 +1,273 @@
+"""The end of a run is notified once, whatever receivers do and whoever dies on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from codepilot import __version__
+from codepilot.core.decide import Failed, decide, decide_cancel, decide_resume, start
+from codepilot.core.events import Event, EventType
+from codepilot.core.failures import Failure, FailureKind
+from codepilot.core.task import Goal, TaskSpec
+from codepilot.engine import House, deliver
+from codepilot.engine import courier as module
+from codepilot.engine.close import open_log
+from codepilot.engine.courier import Courier
+from codepilot.engine.receiver import Receiver as Address
+from codepilot.engine.receiver import Unanswered
+from codepilot.store import Store, new_id
+from codepilot.telemetry import METRICS, now_us
+from codepilot.verify import Notice
+from receiver import DRIP, DROP, HANG, Receiver, receiver
+
+HERE = Path(__file__).parent
+SECRET = "s3cr3t-of-the-receiver"
+
+
+@pytest.fixture
+def place() -> Iterator[Receiver]:
+    with receiver(f"/hooks/{SECRET}?key={SECRET}") as found:
+        yield found
+
+
+@pytest.fixture
+def quiet(tmp_path: Path, place: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    """A house whose redactor knows the receiver."""
+    monkeypatch.setenv("CODEPILOT_NOTIFY_URL", place.url)
+    with House.open({"CODEPILOT_HOME": str(tmp_path / "home")}) as opened:
+        yield opened
+
+
+def ended(house: House, *, goal: str = "mend it", at: int | None = None) -> str:
+    """A run that has ended, at a time that may be long ago."""
+    store = house.store if at is None else Store.open(house.home.database, clock=lambda: at, locks=house.home.locks)
+    run_id = new_id("r-")
+    store.create_run(run_id, start(TaskSpec(task_id="t-1", goal=Goal(natural=goal), repo="/r", notify=True), run_id))
+    store.control(run_id, decide_cancel)
+    if store is not house.store:
+        store.close()
+    return run_id
+
+
+def settled(house: House, run_id: str) -> list[Event]:
+    house.store.check(run_id)
+    kinds = (EventType.NOTIFICATION_SENT, EventType.NOTIFICATION_FAILED)
+    return [event for event in house.store.events(run_id) if event.type in kinds]
+
+
+def until(seen: Callable[[], object], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not seen():
+        assert time.monotonic() < deadline, "not seen in time"
+        time.sleep(0.02)
+
+
+def test_what_is_said_of_an_end(quiet: House, place: Receiver) -> None:
+    key = "sk-" + "a1b2" * 8
+    run_id = ended(quiet, goal=f"mend it with {key}")
+    counted = METRICS.counter("codepilot_notifications_total", "", ["result"]).value(result="sent")
+    Courier(quiet, Address(place.url)).round()
+    (heard,) = place.heard
+    run = quiet.store.load(run_id)
+    (row,) = quiet.store.outbox.of(run_id)
+    assert heard.key == f"{run_id}:{row.seq}"
+    assert heard.path == f"/hooks/{SECRET}?key={SECRET}"
+    assert heard.headers["User-Agent"] == f"codepilot/{__version__}"
+    assert heard.headers["Content-Type"] == "application/json"
+    said = Notice.model_validate_json(heard.body)
+    assert (said.run_id, said.task_id, said.status, said.verdict) == (run_id, "t-1", "ABORTED", None)
+    assert (said.goal, said.repo, said.iterations) == ("mend it with [redacted]", "/r", 0)
+    assert said.failure is not None and run.failure is not None
+    assert (said.failure.kind, said.failure.next_action) == ("cancelled", run.failure.advice)
+    assert datetime.fromisoformat(said.at).timestamp() == pytest.approx(row.at / 1e6, abs=0.001)
+    (event,) = settled(quiet, run_id)
+    assert event.data.status == 200 and row.state == "sent"  # type: ignore[attr-defined]
+    assert METRICS.counter("codepilot_notifications_total", "", ["result"]).value(result="sent") == counted + 1
+    Courier(quiet, Address(place.url)).round()
+    assert len(place.heard) == 1, "and nobody says it again"
+
+
+def test_what_does_not_work_is_tried_again_later_and_later(quiet: House, place: Receiver) -> None:
+    place.answers[:] = [500, DROP, 302, 429, 200]
+    run_id = ended(quiet)
+    other = Courier(quiet, Address(place.url))
+    began = time.monotonic()
+    with Courier(quiet, Address(place.url)) as courier:
+        courier.poke()
+        until(lambda: settled(quiet, run_id))
+    assert time.monotonic() - began > 0.5 + 1 + 2 + 4
+    assert len(place.heard) == 5 and len(set(place.keys)) == 1
+    assert len({heard.body for heard in place.heard}) == 1, "the same under the same key"
+    assert not any(heard.path == "/elsewhere" for heard in place.heard), "where it points to is not gone to"
+    other.round()
+    assert len(place.heard) == 5
+
+
+def test_a_refusal_is_taken_for_an_answer(quiet: House, place: Receiver) -> None:
+    place.answers[:] = [410]
+    run_id = ended(quiet)
+    courier = Courier(quiet, Address(place.url))
+    courier.round()
+    courier.round()
+    (event,) = settled(quiet, run_id)
+    said = f"{place.url.partition('/hooks')[0]} answered 410, and it was refused."
+    assert event.data.failure == Failure(kind=FailureKind.NOTIFY_FAILED, message=said)  # type: ignore[attr-defined]
+    assert len(place.heard) == 1
+    assert quiet.store.outbox.of(run_id)[0].state == "failed"
+
+
+def test_after_a_day_it_is_tried_once_more_and_given_up(quiet: House, place: Receiver) -> None:
+    day = 24 * 3600 * 1_000_000
+    old, young = ended(quiet, at=now_us() - day), ended(quiet, at=now_us() - day + 600_000_000)
+    place.answers[:] = [500]
+    Courier(quiet, Address(place.url)).round()
+    assert "24 hours ago" in settled(quiet, old)[0].data.failure.message  # type: ignore[attr-defined]
+    assert settled(quiet, young) == []
+
+
+@pytest.mark.parametrize("answer", [HANG, DRIP])
+def test_a_receiver_that_hangs_is_not_waited_for(
+    quiet: House, place: Receiver, answer: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TRY_SEC", 1.0)
+    place.answers[:] = [answer]
+    run_id = ended(quiet)
+    began = time.monotonic()
+    said = deliver(quiet, run_id, os.environ)
+    assert 0.9 < time.monotonic() - began < 20
+    assert "did not answer: not within 1 s" in said and f"codepilot resume {run_id}" in said
+    assert settled(quiet, run_id) == []
+    place.answers[:] = [200]
+    assert deliver(quiet, run_id, os.environ) == ""
+    assert len(settled(quiet, run_id)) == 1
+
+
+def test_nobody_there_is_told_without_the_secret(quiet: House, place: Receiver) -> None:
+    with receiver() as gone:
+        url = gone.url
+    with pytest.raises(Unanswered, match="refused"):
+        Address(f"{url}/{SECRET}").post("k", b"{}", 10.0)
+    assert Address(f"{url}/{SECRET}").place == url.removesuffix("/hook")
+    assert Address("https://someone:secret@[::1]:8443/x").place == "https://[::1]:8443"
+
+
+def test_a_password_in_the_url_is_a_login(place: Receiver) -> None:
+    assert Address(place.url.replace("//", "//some%20one:a:b@")).post("k", b"{}", 30.0) == 200
+    assert place.heard[0].headers["Authorization"] == "Basic c29tZSBvbmU6YTpi"
+
+
+def test_tls_is_spoken_where_it_is_asked_for(place: Receiver) -> None:
+    """To a server that speaks none: its answer is no answer."""
+    with pytest.raises(Unanswered):
+        Address(place.url.replace("http:", "https:")).post("k", b"{}", 5.0)
+    assert place.heard == []
+
+
+def test_two_couriers_do_not_say_it_at_the_same_time(quiet: House, place: Receiver) -> None:
+    """The second comes while the first waits for an answer."""
+    place.answers[:] = [HANG, 200]
+    run_id = ended(quiet)
+    first = threading.Thread(target=Courier(quiet, Address(place.url)).round)
+    first.start()
+    until(lambda: place.heard)
+    Courier(quiet, Address(place.url)).round()
+    assert len(place.heard) == 1 and quiet.store.outbox.owed(), "it left it to the first"
+    place.over.set()
+    first.join(60)
+    many = [threading.Thread(target=Courier(quiet, Address(place.url)).round) for _ in range(4)]
+    for one in many:
+        one.start()
+    for one in many:
+        one.join(60)
+    assert len(settled(quiet, run_id)) == 1
+    assert place.keys == [place.keys[0]] * 2 and place.most_at_once == 1
+
+
+def test_a_courier_that_dies_before_the_answer_is_on_record_is_followed_by_another(
+    quiet: House, place: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = ended(quiet)
+    command = [sys.executable, str(HERE / "one_courier.py"), str(quiet.home.path), place.url]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert len(place.heard) == 1 and settled(quiet, run_id) == []
+    Courier(quiet, Address(place.url)).round()
+    assert len(place.heard) == 1, "the dead one's time is not over"
+    later = now_us() + int(module.LEASE_SEC * 1e6)
+    with_time = Store.open(quiet.home.database, clock=lambda: later, locks=quiet.home.locks)
+    Courier(House(quiet.home, with_time, quiet.artifacts), Address(place.url)).round()
+    with_time.close()
+    assert [heard.body for heard in place.heard] == [place.heard[0].body] * 2
+    assert len(place.keys) == 2 and len(set(place.keys)) == 1
+    (event,) = settled(quiet, run_id)
+    assert event.type is EventType.NOTIFICATION_SENT
+
+
+def test_an_end_is_told_as_it_was_although_the_run_went_on(quiet: House, place: Receiver) -> None:
+    run_id = new_id("r-")
+    task = TaskSpec(task_id="t-1", goal=Goal(natural="mend it"), repo="/r", notify=True)
+    quiet.store.create_run(run_id, start(task, run_id))
+    spent = Failed(Failure(kind=FailureKind.BUDGET_EXCEEDED, message="spent", details={"budget": "wall_sec"}))
+    quiet.store.register_worker("w-one")
+    for _ in range(2):
+        begun = quiet.store.start("w-one", run_id)
+        assert begun is not None
+        quiet.store.commit(begun.claim, lambda run: decide(run, spent, now=run.updated_at))
+        quiet.store.control(run_id, decide_resume)
+    quiet.store.control(run_id, decide_cancel)
+    assert quiet.store.load(run_id).failure != spent.failure
+    Courier(quiet, Address(place.url)).round()
+    assert [heard.json["failure"]["kind"] for heard in place.heard] == [
+        "budget_exceeded",
+        "budget_exceeded",
+        "cancelled",
+    ]
+    assert len(set(place.keys)) == 3 and len(settled(quiet, run_id)) == 3
+
+
+def test_a_run_that_cannot_be_read_keeps_no_other_from_being_told_of(quiet: House, place: Receiver) -> None:
+    broken, fine = ended(quiet, at=now_us() - 1_000_000), ended(quiet)
+    from sqlalchemy import create_engine
+
+    engine = create_engine(f"sqlite:///{quiet.home.database}")
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP TRIGGER events_no_update")
+        connection.exec_driver_sql("UPDATE events SET data = '{}' WHERE seq = 1 AND run_id = ?", (broken,))
+    engine.dispose()
+    Courier(quiet, Address(place.url)).round()
+    assert [heard.json["run_id"] for heard in place.heard] == [fine]
+
+
+def test_the_next_command_delivers_what_an_earlier_one_could_not(quiet: House, place: Receiver) -> None:
+    place.answers[:] = [503, 200]
+    first = ended(quiet)
+    assert "answered 503" in deliver(quiet, first, os.environ)
+    second = ended(quiet)
+    assert deliver(quiet, second, os.environ) == ""
+    assert len(settled(quiet, first)) == len(settled(quiet, second)) == 1
+
+
+def test_the_secret_of_the_receiver_is_written_nowhere(
+    quiet: House, place: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.answers[:] = [500, 410]
+    run_id = ended(quiet)
+    open_log(quiet, run_id).close()
+    courier = Courier(quiet, Address(place.url))
+    courier.round()
+    assert deliver(quiet, run_id, os.environ).endswith("It is not tried again.")
+    assert run_id in caplog.text and SECRET not in caplog.text
+    kept = [path.read_bytes() for path in quiet.home.path.rglob("*") if path.is_file()]
+    assert kept and not any(SECRET.encode() in content for content in kept)
+    assert any(b'"event":"notification_failed"' in content for content in kept), "the log file has its end"
+    assert quiet.redact(f"see {place.url} and /hooks/{SECRET}?key={SECRET}") == "see [redacted] and [redacted]"
