@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -59,7 +60,9 @@ class Receiver:
 
 
 @contextlib.contextmanager
-def receiver(path: str = "/hook", answers: list[int] | None = None) -> Iterator[Receiver]:
+def receiver(
+    path: str = "/hook", answers: list[int] | None = None, tls: ssl.SSLContext | None = None
+) -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         timeout = 30
@@ -71,6 +74,10 @@ def receiver(path: str = "/hook", answers: list[int] | None = None) -> Iterator[
                 self._answer(status)
             finally:
                 found.leave()
+
+        def do_GET(self) -> None:
+            found.note(Heard(self.path, dict(self.headers), b""))
+            found.leave()
 
         def _answer(self, status: int) -> None:
             with contextlib.suppress(OSError):
@@ -94,7 +101,10 @@ def receiver(path: str = "/hook", answers: list[int] | None = None) -> Iterator[
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    found = Receiver(f"http://127.0.0.1:{server.server_port}{path}", answers or [200])
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    place = f"https://localhost:{server.server_port}" if tls else f"http://127.0.0.1:{server.server_port}"
+    found = Receiver(f"{place}{path}", answers or [200])
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:

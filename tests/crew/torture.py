@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from codepilot.core.events import EventType, State, StepStarted
 from codepilot.core.run import Run
 from codepilot.engine import House, Request, Worker, apply_run, fetch_bundle, make_task, submit
 from codepilot.verify import check_bundle
+from receiver import Receiver, receiver
 from servers import PostgresServer, S3Server, postgres_server, s3_server
 
 WORKERS = 3
@@ -58,6 +59,8 @@ class Told:
     starts: int = 0
     starts_of_steps: int = 0
     taken_over: int = 0
+    told_twice: int = 0
+    """Notifications that were sent again, because whoever sent them first did not come to record it."""
     seconds: float = 0.0
     last_kill: float = field(default=0.0, repr=False)
 
@@ -78,8 +81,9 @@ class Torture:
         """All of it; raises AssertionError for whatever is not as it should be."""
         began = time.monotonic()
         expected = self._undisturbed()
-        with self.site.house("door") as house:
-            task = make_task(Request(repo=str(self.repo), branch=BRANCH), {})
+        with receiver() as told, self.site.house("door") as house:
+            self.site.environ_more["CODEPILOT_NOTIFY_URL"] = told.url
+            task = make_task(Request(repo=str(self.repo), branch=BRANCH, notify=True, elsewhere=True), {})
             self.submitted = [submit(house, task).run_id for _ in range(self.runs)]
             self.slots = [self._start(number) for number in range(WORKERS)]
             self._disturb(house, time.monotonic() + self.seconds)
@@ -90,6 +94,7 @@ class Torture:
             ended = [worker.wait(60) for worker in self.slots]
             assert ended == [0] * WORKERS, [worker.said()[-500:] for worker in self.slots]
             self._judge(house, expected)
+            self._judge_told(house, told)
         self._look_for_remains()
         self.told.seconds = time.monotonic() - began
         return self.told
@@ -151,8 +156,9 @@ class Torture:
 
     def _let_finish(self, house: House) -> None:
         deadline = time.monotonic() + PEACE_SEC
-        while not self._all_ended(house):
-            assert time.monotonic() < deadline, {run: house.store.steps(run)[-1] for run in self.submitted}
+        while not self._all_ended(house) or house.store.outbox.owed():
+            steps = {run: house.store.steps(run)[-1] for run in self.submitted}
+            assert time.monotonic() < deadline, (steps, house.store.outbox.owed())
             time.sleep(0.1)
 
     # how it must be afterwards ------------------------------------------------------------------------
@@ -210,6 +216,21 @@ class Torture:
             twice = [tuple(row) for row in named if row.times > 1]
             assert not twice, (run_id, twice)
         engine.dispose()
+
+    def _judge_told(self, house: House, told: Receiver) -> None:
+        """The receiver heard of each end under one key, of which there is one record, and the same each time."""
+        bodies = defaultdict(list)
+        for heard in told.heard:
+            bodies[heard.key].append(heard.body)
+        rows = [row for run_id in self.submitted for row in house.store.outbox.of(run_id)]
+        assert [row.run_id for row in rows] == self.submitted, "one end each"
+        assert bodies.keys() == {f"{row.run_id}:{row.seq}" for row in rows}
+        assert {len(set(said)) for said in bodies.values()} == {1}, bodies
+        assert {row.state for row in rows} == {"sent"}
+        for run_id in self.submitted:
+            sent = [event for event in house.store.events(run_id) if event.type is EventType.NOTIFICATION_SENT]
+            assert len(sent) == 1, (run_id, sent)
+        self.told.told_twice = len(told.heard) - len(bodies)
 
     def _look_for_remains(self) -> None:
         for number in range(WORKERS):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -166,11 +167,23 @@ def test_a_password_in_the_url_is_a_login(place: Receiver) -> None:
     assert place.heard[0].headers["Authorization"] == "Basic c29tZSBvbmU6YTpi"
 
 
-def test_tls_is_spoken_where_it_is_asked_for(place: Receiver) -> None:
-    """To a server that speaks none: its answer is no answer."""
+def test_only_one_whose_certificate_holds_is_told(
+    tmp_path: Path, place: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    named = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", "key", "-out", "cert"]
+    subprocess.run([*made, *named], cwd=tmp_path, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
+    with receiver(tls=context) as secured:
+        with pytest.raises(Unanswered, match="certificate verify failed"):
+            Address(secured.url).post("k", b"{}", 30.0)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert"))
+        assert Address(secured.url).post("k", b"{}", 30.0) == 200
+        assert len(secured.heard) == 1
     with pytest.raises(Unanswered):
         Address(place.url.replace("http:", "https:")).post("k", b"{}", 5.0)
-    assert place.heard == []
+    assert place.heard == [], "one that speaks no TLS is told nothing"
 
 
 def test_two_couriers_do_not_say_it_at_the_same_time(quiet: House, place: Receiver) -> None:

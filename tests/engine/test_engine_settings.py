@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import traceback
 from pathlib import Path
 
 import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.engine import Request, make_task
 from codepilot.engine.settings import Settings, load_settings
 
 
@@ -95,6 +97,40 @@ def test_a_repository_cannot_send_code_elsewhere(files: tuple[Path, Path]) -> No
         load(files, repo='[executor]\nurl = "https://evil.example"')
     assert refused.value.kind is FailureKind.INVALID_SPEC
     assert load(files, own='[executor]\nurl = "https://mine.example"').executor.url == "https://mine.example"
+
+
+def test_who_is_told_of_ends_is_the_readers_own(files: tuple[Path, Path]) -> None:
+    with pytest.raises(CodePilotError, match="may not choose who is told") as refused:
+        load(files, repo='[notify]\nurl = "https://evil.example"')
+    assert refused.value.kind is FailureKind.INVALID_SPEC
+    url = "https://mine.example/hooks/s3cr3t"
+    for settings in (load(files, own=f'[notify]\nurl = "{url}"'), load(files, CODEPILOT_NOTIFY_URL=url)):
+        assert settings.notify.url is not None and settings.notify.url.get_secret_value() == url
+        assert "s3cr3t" not in repr(settings)
+    assert load(files, own=f'[notify]\nurl = "{url}"', CODEPILOT_NOTIFY_URL="").notify.url is None
+
+
+@pytest.mark.parametrize(
+    "url", ["mine.example/s3cr3t", "ftp://mine.example/s3cr3t", "https:///s3cr3t", "http://x/s3cr3t x"]
+)
+def test_a_url_that_cannot_be_told_is_refused_early_and_without_its_secret(files: tuple[Path, Path], url: str) -> None:
+    for said in ({"own": f'[notify]\nurl = "{url}"'}, {"CODEPILOT_NOTIFY_URL": url}):
+        with pytest.raises(CodePilotError, match=r"notify\.url") as refused:
+            load(files, **said)
+        told = "".join(traceback.format_exception(refused.value)) + repr(refused.value.failure)
+        assert "s3cr3t" not in told
+
+
+def test_the_end_of_a_task_is_notified_if_it_is_known_where_to(checkout: Path) -> None:
+    known = {"CODEPILOT_NOTIFY_URL": "https://mine.example"}
+    assert make_task(Request(repo=str(checkout)), known).notify
+    assert not make_task(Request(repo=str(checkout)), {}).notify
+    assert not make_task(Request(repo=str(checkout), notify=False), known).notify
+    with pytest.raises(CodePilotError) as refused:
+        make_task(Request(repo=str(checkout), notify=True), {})
+    assert refused.value.kind is FailureKind.INVALID_SPEC and "CODEPILOT_NOTIFY_URL" in refused.value.failure.advice
+    assert make_task(Request(repo=str(checkout), notify=True, elsewhere=True), {}).notify, "workers know"
+    assert "mine.example" not in make_task(Request(repo=str(checkout)), known).model_dump_json()
 
 
 def test_the_environment_speaks_for_the_reader(files: tuple[Path, Path]) -> None:

@@ -1,0 +1,55 @@
+"""Who is told that a run has ended: as the command has it, and without a word of the secret in the URL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cli_kit import Command
+
+from receiver import receiver
+
+SECRET = "s3cr3t-of-the-receiver"
+PASSES = ("--test", "test_shop.ShopTest.test_bill")
+"""A run that asks for this ends soon: there is nothing to mend."""
+
+
+def test_an_end_that_cannot_be_notified_is_told_and_left_to_the_next_command(
+    codepilot: Command, shop: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "config" / "codepilot" / "codepilot.toml"
+    own.parent.mkdir(parents=True)
+    mine = {"XDG_CONFIG_HOME": str(own.parent.parent)}
+    with receiver(f"/hooks/{SECRET}", answers=[500, 200]) as told:
+        own.write_text(f'[notify]\nurl = "{told.url}"\n')
+        said = [codepilot("fix", str(shop), *PASSES, "--no-notify", "--json", **mine)]
+        assert said[-1].err == "" and told.heard == []
+        said.append(codepilot("fix", str(shop), *PASSES, "--json", **mine))
+        place = told.url.partition("/hooks")[0]
+        assert f"could not be notified: {place} answered 500" in said[-1].err
+        assert (said[-1].code, said[-1].json["failure"]["kind"]) == (2, "test_already_passes"), "its own end counts"
+        said.append(codepilot("show", "last", **mine))
+        assert "pending" in said[-1].out
+        said.append(codepilot("resume", "last", **mine))
+        assert (said[-1].code, said[-1].err) == (2, "")
+        said += [codepilot(command, "last", **mine) for command in ("show", "logs", "replay")]
+        assert "sent at" in said[-3].out and "notification_sent" in said[-2].out
+        said.append(codepilot("doctor", "--json", **mine))
+        notify = next(one for one in said[-1].json["findings"] if one["name"] == "notify")
+        assert notify["detail"] == f"ends of runs are notified to {place}"
+    first, second = told.heard
+    assert (first.key, first.body) == (second.key, second.body)
+    assert (first.json["status"], first.json["failure"]["kind"]) == ("FAILED", "test_already_passes")
+    assert not any(SECRET in one.out + one.err for one in said)
+    kept = [path.read_bytes() for path in codepilot.home.rglob("*") if path.is_file()]
+    assert not any(SECRET.encode() in content for content in kept)
+
+
+def test_what_cannot_be_notified_is_refused_before_anything_runs(codepilot: Command, shop: Path) -> None:
+    ended = codepilot("fix", str(shop), "--notify")
+    assert ended.code == 2 and "[notify] url" in ended.err
+    ended = codepilot("fix", str(shop), CODEPILOT_NOTIFY_URL=f"gopher://host/{SECRET}")
+    assert ended.code == 2 and "notify.url" in ended.err and SECRET not in ended.err
+    assert codepilot.newest() is None
+    run_id = codepilot("submit", str(shop), "--notify").out.strip()
+    with codepilot.house() as house:
+        assert house.store.load(run_id).task.notify, "workers know where to"
