@@ -10,6 +10,7 @@ import pytest
 from crew_kit import Site, ended, has, starters, wait_for
 
 from codepilot.core.events import EventType
+from receiver import receiver
 from servers import PostgresServer, postgres_server, quick_place
 
 SEED = {
@@ -31,9 +32,15 @@ SEED = {
 
 
 def test_metrics_have_their_names_and_count(alone: Site, shop: Path) -> None:
-    worker = alone.worker()
-    with alone.house() as house:
-        ended(house, alone.submit(shop))
+    with receiver() as told:
+        alone.environ_more["CODEPILOT_NOTIFY_URL"] = told.url
+        worker = alone.worker()
+        with alone.house() as house:
+            run_id = alone.submit(shop)
+            wait_for(lambda: told.heard, 90)
+            ended(house, run_id)
+        wait_for(lambda: 'codepilot_notifications_total{result="sent"} 1' in worker.get("/metrics")[1], 30)
+    assert (told.heard[0].json["run_id"], told.heard[0].json["verdict"]) == (run_id, "confirmed")
     wait_for(lambda: 'codepilot_run_total{status="success"} 1' in worker.get("/metrics")[1], 5)
     told = worker.get("/metrics")[1].splitlines()
     assert {f"# TYPE {name} {kind}" for name, kind in SEED.items()} <= set(told)

@@ -146,7 +146,7 @@ def test_a_receiver_that_hangs_is_not_waited_for(
     began = time.monotonic()
     said = deliver(quiet, run_id, os.environ)
     assert 0.9 < time.monotonic() - began < 20
-    assert "did not answer: not within 1 s" in said and f"codepilot resume {run_id}" in said
+    assert said.endswith("did not answer: not within 1 s. A worker, or the next command, tries again.")
     assert settled(quiet, run_id) == []
     place.answers[:] = [200]
     assert deliver(quiet, run_id, os.environ) == ""

@@ -7,6 +7,7 @@ again under the same key: a receiver that keeps keys sees each end once.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -36,8 +37,10 @@ from codepilot.telemetry import METRICS, now_us
 from codepilot.verify import notice
 
 TRY_SEC = 10.0
-LEASE_SEC = 30.0
-"""How long nobody else tries what one is at."""
+LEASE_SEC = 15.0
+"""How long nobody else tries what one is at: longer than a try."""
+PREPARED_SEC = 2.0
+"""What usually suffices before a try. If it took longer, the lease begins anew."""
 POLL_SEC = 2.0
 """How often the store is asked what is owed, although no run has ended here."""
 LAST_SEC = 5.0
@@ -103,7 +106,7 @@ class Courier:
             if owed.state == PENDING:
                 match self._send(owed):
                     case Again(), said:
-                        return f"{said} `codepilot resume {run_id}` or a worker tries again."
+                        return f"{said} A worker{'' if self._house.shared else ', or the next command,'} tries again."
                     case GivenUp(), said:
                         return f"{said} It is not tried again."
         if not self._house.shared:
@@ -113,19 +116,22 @@ class Courier:
 
     def _work(self) -> None:
         while self._ends_at is None:
+            self._woken.wait(self._look())
             self._woken.clear()
-            self._look()
-            due = min(self._due.values(), default=time.monotonic() + POLL_SEC)
-            self._woken.wait(min(POLL_SEC, max(0.05, due - time.monotonic())))
         self._look()
 
-    def _look(self) -> None:
+    def _look(self) -> float:
+        """Make a round; for how long there will be nothing to do."""
         try:
             self.round()
         except CodePilotError as error:
             _log.warning("the store does not answer: %s", error)
         except Exception:  # noqa: BLE001 - the others' notifications must not be lost with one
             _log.exception("what is owed could not be looked at")
+        else:
+            due = min(self._due.values(), default=math.inf)
+            return min(POLL_SEC, max(0.0, due - time.monotonic()))
+        return POLL_SEC
 
     def _try(self, owed: NotificationRow) -> Taken | Again | GivenUp | None:
         """What came of it; what went wrong is tried again later, whatever it was."""
@@ -146,14 +152,15 @@ class Courier:
         began = time.monotonic()
         lock = store.lock(f"notify {owed.run_id}:{owed.seq}", self._name, LEASE_SEC)
         if lock is None:
+            self._due[owed.run_id, owed.seq] = began + POLL_SEC
             return None, ""
         try:
             if not store.outbox.is_owed(owed):
                 self._forget((owed.run_id, owed.seq))
                 return None, ""
             body = self._body(owed)
-            if time.monotonic() - began > LEASE_SEC - 2 * TRY_SEC:
-                return self._later(owed), "The store was too slow."
+            if time.monotonic() - began > PREPARED_SEC and store.renew(lock, LEASE_SEC) is None:
+                return None, ""
             return self._settle(owed, *self._post(owed, body))
         finally:
             store.unlock(lock)
