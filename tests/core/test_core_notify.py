@@ -64,6 +64,7 @@ def test_each_wait_is_as_long_as_the_longest_before_until_it_is_long_enough(
         ("http://host:0/s3cr3t", "no host"),
         ("http://host:s3cr3t/", "no URL"),
         ("http://[s3cr3t/", "no URL"),
+        ("http://s3cr3t..example/", "no URL"),
         ("http://host/s3cr3t\r\nX: y", "characters"),
         ("http://host/s3 cr3t", "characters"),
         ("http://hôst/s3cr3t", "characters"),

@@ -82,12 +82,12 @@ def mistake_in(url: str) -> str:
         return "it has characters that no URL has"
     try:
         parts = urlsplit(url)
-        port = parts.port
+        host, port = (parts.hostname or "").encode("idna"), parts.port
     except ValueError:
         return "it is no URL"
     if parts.scheme not in ("http", "https"):
         return "it must begin with http:// or https://"
-    return "" if parts.hostname and port != 0 else "it names no host"
+    return "" if host and port != 0 else "it names no host"
 
 
 def secrets_in(url: str) -> tuple[str, ...]:

@@ -138,6 +138,8 @@ class Courier:
         try:
             found, said = self._send(owed)
         except CodePilotError as error:
+            if error.kind is FailureKind.STORE_UNAVAILABLE:
+                raise
             found, said = self._later(owed), str(error)
         except Exception:  # noqa: BLE001 - one run's defect must not keep the others from being told of
             _log.exception("the end of %s could not be notified", owed.run_id, extra={"run_id": owed.run_id})

@@ -30,7 +30,7 @@ class Receiver:
         self._tls = parts.scheme == "https"
         self._port = parts.port or (443 if self._tls else 80)
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        self._login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
+        self._login = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}" if "@" in parts.netloc else ""
         port = f":{parts.port}" if parts.port else ""
         self.place = f"{parts.scheme}://{f'[{self._host}]' if ':' in self._host else self._host}{port}"
         """All of the URL that may be shown."""
@@ -41,7 +41,7 @@ class Receiver:
         try:
             with contextlib.closing(self._connect(deadline)) as sock, _cut(sock, deadline):
                 return self._ask(self._secured(sock), key, body)
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             late = isinstance(error, TimeoutError) or time.monotonic() >= deadline
             raise Unanswered(f"not within {seconds:g} s" if late else _said(error)) from None
 
