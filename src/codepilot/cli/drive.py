@@ -15,7 +15,7 @@ from rich.console import Console
 from codepilot.cli.live import Watcher, make_watcher
 from codepilot.core.failures import CodePilotError
 from codepilot.core.run import Run
-from codepilot.engine import House, Worker, deliver, pause
+from codepilot.engine import House, Worker, pause
 
 
 def drive(house: House, run: Run, console: Console, *, quiet: bool) -> Run:
@@ -48,6 +48,8 @@ def notify(house: House, run: Run) -> None:
     """One try at what the run owes its receiver. What it did is done, whatever comes of this."""
     if not run.task.notify:
         return
+    from codepilot.engine import deliver
+
     try:
         problem = deliver(house, run.run_id, os.environ)
     except KeyboardInterrupt:
