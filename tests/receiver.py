@@ -61,7 +61,10 @@ class Receiver:
 
 @contextlib.contextmanager
 def receiver(
-    path: str = "/hook", answers: list[int] | None = None, tls: ssl.SSLContext | None = None
+    path: str = "/hook",
+    answers: list[int] | None = None,
+    tls: ssl.SSLContext | None = None,
+    delay_sec: float = 0.0,
 ) -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -71,6 +74,7 @@ def receiver(
             body = self.rfile.read(int(self.headers["Content-Length"]))
             status = found.note(Heard(self.path, dict(self.headers), body))
             try:
+                found.over.wait(delay_sec)
                 self._answer(status)
             finally:
                 found.leave()

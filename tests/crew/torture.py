@@ -32,6 +32,9 @@ STALE_SEC = 3.0
 PEACE_SEC = 90.0
 """How long the last of the runs may take when nobody disturbs them any more."""
 
+ANSWER_SEC = 0.3
+"""How long the receiver takes to answer: whoever tells it of an end may well be killed meanwhile."""
+
 MEMORIES = "SELECT kind FROM memories WHERE run_id = %s ORDER BY kind"
 ARTIFACTS = (
     "SELECT e.type AS event, a.type, count(*) AS times FROM artifacts a JOIN events e USING (run_id, seq) "
@@ -81,7 +84,7 @@ class Torture:
         """All of it; raises AssertionError for whatever is not as it should be."""
         began = time.monotonic()
         expected = self._undisturbed()
-        with receiver() as told, self.site.house("door") as house:
+        with receiver(delay_sec=ANSWER_SEC) as told, self.site.house("door") as house:
             self.site.environ_more["CODEPILOT_NOTIFY_URL"] = told.url
             task = make_task(Request(repo=str(self.repo), branch=BRANCH, notify=True, elsewhere=True), {})
             self.submitted = [submit(house, task).run_id for _ in range(self.runs)]
