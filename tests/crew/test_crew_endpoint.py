@@ -41,7 +41,7 @@ def test_metrics_have_their_names_and_count(alone: Site, shop: Path) -> None:
             ended(house, run_id)
         wait_for(lambda: 'codepilot_notifications_total{result="sent"} 1' in worker.get("/metrics")[1], 30)
     assert (told.heard[0].json["run_id"], told.heard[0].json["verdict"]) == (run_id, "confirmed")
-    wait_for(lambda: 'codepilot_run_total{status="success"} 1' in worker.get("/metrics")[1], 5)
+    wait_for(lambda: 'codepilot_run_total{status="success"} 1' in worker.get("/metrics")[1], 60)
     told = worker.get("/metrics")[1].splitlines()
     assert {f"# TYPE {name} {kind}" for name, kind in SEED.items()} <= set(told)
     assert {
@@ -76,18 +76,18 @@ def _outlive(site: Site, server: PostgresServer, shop: Path) -> None:
     with site.house() as house:
         wait_for(has(house, run_id, EventType.SNAPSHOT_TAKEN))
     server.stop()
-    wait_for(lambda: worker.get("/healthz")[0] == 503, 10)
-    facts = json.loads(worker.get("/healthz")[1])
-    assert (facts["store"], facts["busy"]) == ("away", 0), "it cannot report on its step and leaves it"
+    wait_for(lambda: worker.get("/healthz")[0] == 503, 60)
+    assert json.loads(worker.get("/healthz")[1])["store"] == "away"
+    wait_for(lambda: json.loads(worker.get("/healthz")[1])["busy"] == 0, 60)  # it cannot report on its step
     server.start()
-    wait_for(lambda: worker.get("/healthz")[0] == 200, 10)
+    wait_for(lambda: worker.get("/healthz")[0] == 200, 60)
     with site.house() as house:
         run, events = ended(house, run_id)
     assert run.verdict == "confirmed", "the step that nobody had was given back, and taken again"
     assert set(starters(events)) == {worker.name}
     server.stop()
     worker.signal(signal.SIGTERM)
-    assert worker.wait(15) == 0, "a worker may leave while the store is away"
+    assert worker.wait(60) == 0, "a worker may leave while the store is away"
 
 
 @pytest.mark.parametrize("listen", ["nowhere", "127.0.0.1:99999", "256.0.0.1:80"])

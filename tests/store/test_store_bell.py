@@ -34,22 +34,22 @@ print("woken", flush=True)
         began = time.monotonic()
         new_run(store)
         assert heard(process) == "woken"
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 25
     finally:
         end(process)
 
 
 def test_the_first_wait_returns_at_once_and_later_ones_when_someone_rings(store: Store) -> None:
     bell = store.bell()
-    assert waited(lambda: bell.wait(30)) < 5, "what was rung before it hung was not heard"
+    assert waited(lambda: bell.wait(30)) < 25, "what was rung before it hung was not heard"
     assert waited(lambda: bell.wait(0.2)) >= 0.2
     new_run(store)
     new_run(store)
     time.sleep(0.2)
-    assert waited(lambda: bell.wait(30)) < 5
+    assert waited(lambda: bell.wait(30)) < 25
     assert waited(lambda: bell.wait(0.2)) >= 0.2, "rings are not counted"
     threading.Timer(0.1, bell.poke).start()
-    assert waited(lambda: bell.wait(30)) < 5
+    assert waited(lambda: bell.wait(30)) < 25
     bell.close()
     bell.poke()
 
@@ -69,9 +69,9 @@ def test_a_bell_whose_session_was_cut_hangs_itself_again(postgres: PostgresServe
     bell.wait(0)
     raw_sql(place, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%%'")
     bell.wait(1)
-    assert waited(lambda: bell.wait(30)) < 5, "hung anew"
+    assert waited(lambda: bell.wait(30)) < 25, "hung anew"
     new_run(store)
-    assert waited(lambda: bell.wait(30)) < 5
+    assert waited(lambda: bell.wait(30)) < 25
     bell.close()
     store.close()
 
@@ -85,9 +85,9 @@ def test_a_bell_beside_a_server_that_is_away_only_waits(postgres: PostgresServer
         bell.wait(1)
         assert waited(lambda: bell.wait(0.3)) >= 0.3
         bell.poke()
-        assert waited(lambda: bell.wait(30)) < 5
+        assert waited(lambda: bell.wait(30)) < 25
     finally:
         postgres.start()
-    assert waited(lambda: bell.wait(30)) < 10
+    assert waited(lambda: bell.wait(30)) < 25
     bell.close()
     store.close()

@@ -106,7 +106,7 @@ def test_a_worker_at_work_without_a_lease_is_given_one_that_can_go_stale(place: 
     store.close()
 
 
-def test_a_dead_worker_is_replaced_within_two_seconds(place: str, home: Home, store: Store) -> None:
+def test_a_dead_worker_is_replaced_long_before_its_lease_ends(place: str, home: Home, store: Store) -> None:
     run_id = new_run(store)
     program = 'take(store, "w-doomed")\nprint("ready", flush=True)\nsys.stdin.readline()\n'
     process = python(program, place, home)
@@ -119,7 +119,7 @@ def test_a_dead_worker_is_replaced_within_two_seconds(place: str, home: Home, st
     began = time.monotonic()
     while not store.reclaim(run_id):
         time.sleep(0.05)
-    assert time.monotonic() - began < (2.0 if on_postgres(place) else 0.5)
+    assert time.monotonic() - began < 20.0
 
 
 def test_a_server_that_restarts_costs_nobody_a_step(postgres: PostgresServer, home: Home) -> None:
@@ -175,20 +175,19 @@ def test_who_stops_within_a_transaction_does_not_hold_up_the_run(postgres: Postg
     other = Store.open(place)
     run_id = new_run(store)
     claim = take(store)
-    within, asked = threading.Event(), []
+    within, requested, asked = threading.Event(), threading.Event(), []
 
     def ponder(run: Run) -> list[EventDraft]:
         asked.append(run.last_seq)
         within.set()
-        time.sleep(1.0 if len(asked) == 1 else 0.0)
+        assert requested.wait(60), "whoever asks waits for nobody's decision"
         return succeed(run)
 
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(store.commit, claim, ponder)
-        within.wait(10)
-        began = time.monotonic()
+        assert within.wait(60)
         other.control(run_id, lambda _: [draft(claim, EventType.PAUSE_REQUESTED, Requested())])
-        assert time.monotonic() - began < 0.9
+        requested.set()
         assert writing.result()[-1].type is EventType.RUN_PAUSED
     assert asked == [3, 4], "it was decided anew, with the request in sight"
     store.check(run_id)

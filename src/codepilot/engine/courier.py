@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Mapping
 from types import TracebackType
+from zlib import crc32
 
 from codepilot.core.events import EventDraft, EventType
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
@@ -41,6 +42,8 @@ LEASE_SEC = 15.0
 """How long nobody else tries what one is at: longer than a try."""
 PREPARED_SEC = 2.0
 """What usually suffices before a try. If it took longer, the lease begins anew."""
+LANES = 64
+"""In how many lanes couriers send beside one another: the store keeps a row for every lock that was ever taken."""
 POLL_SEC = 2.0
 """How often the store is asked what is owed, although no run has ended here."""
 LAST_SEC = 5.0
@@ -152,7 +155,7 @@ class Courier:
         """What follows from one try, and what is wrong; None if somebody else is at it, or has done it."""
         store = self._house.store
         began = time.monotonic()
-        lock = store.lock(f"notify {owed.run_id}:{owed.seq}", self._name, LEASE_SEC)
+        lock = store.lock(f"notify {crc32(owed.run_id.encode()) % LANES}", self._name, LEASE_SEC)
         if lock is None:
             self._due[owed.run_id, owed.seq] = began + POLL_SEC
             return None, ""
