@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -19,7 +21,7 @@ from typing import Any
 
 from codepilot.core.events import Event, EventType
 from codepilot.core.run import Run
-from codepilot.engine import House, Request, make_task, submit
+from codepilot.engine import Crew, House, Request, Worker, make_task, submit
 from codepilot.store import StepStatus
 
 ONCE = (
@@ -130,13 +132,10 @@ class CommandProcess:
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
-    def line(self, wanted: str) -> str:
-        """The next line that it prints which has this in it."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if wanted in line:
-                return line
-        raise AssertionError(f"it ended without {wanted!r}")
+    def sees_to_a_run(self) -> bool:
+        """Whether it works on a run or follows it: only then it handles SIGQUIT."""
+        caught = re.findall(r"SigCgt:\s+([0-9a-f]+)", Path(f"/proc/{self.process.pid}/status").read_text())[0]
+        return bool(int(caught, 16) >> (signal.SIGQUIT - 1) & 1)
 
     def end(self, seconds: float = 110) -> tuple[int, str, str]:
         """Its exit code, and what it printed."""
@@ -206,6 +205,36 @@ class Site:
                     del os.environ[name]
                 else:
                     os.environ[name] = value
+
+    @contextlib.contextmanager
+    def crew(self, home: str = "home") -> Iterator[str]:
+        """A crew as a worker's process has it, in a thread; its worker's name."""
+        with self.house(home) as house:
+            worker = Worker(house)
+            crew = Crew(house, worker, concurrency=2)
+            thread, ready = threading.Thread(target=lambda: crew.run(ready.set)), threading.Event()
+            thread.start()
+            try:
+                assert ready.wait(60)
+                yield worker.name
+            finally:
+                crew.stop(hurry=True)
+                thread.join()
+
+    @contextlib.contextmanager
+    def held(self, run_id: str, home: str = "home") -> Iterator[threading.Event]:
+        """A worker has the run's first step, and goes on with it once it is told to."""
+        told = threading.Event()
+        with self.house(home) as house:
+            worker = Worker(house, lambda event: told.wait(90) and None)
+            thread = threading.Thread(target=worker.drive, args=(run_id,))
+            thread.start()
+            try:
+                wait_for(lambda: at_work(house, run_id))
+                yield told
+            finally:
+                told.set()
+                thread.join()
 
     def submit(self, repo: Path, home: str = "home", **asked: object) -> str:
         """As the command does, without the price of a process."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codepilot.core.contract import Contract
-from codepilot.core.decide import Succeeded, decide, start
+from codepilot.core.decide import Succeeded, ask_pause, decide, decide_pause, start
 from codepilot.core.events import EventDraft, EventType, TurnFinished, TurnStarted, Usage
 from codepilot.core.run import Run
 from codepilot.core.task import Goal, TaskSpec
@@ -17,6 +17,13 @@ def task(goal: str = "Make the failing test pass") -> TaskSpec:
 def new_run(store: Store, goal: str = "Make the failing test pass") -> str:
     run_id = new_id("r")
     store.create_run(run_id, start(task(goal), run_id))
+    return run_id
+
+
+def paused_run(store: Store) -> str:
+    run_id = new_run(store)
+    for asked in (ask_pause, decide_pause):
+        store.control(run_id, asked)
     return run_id
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from faulty_disk import Fuse, fail_by
 from raw_sql import raw_sql
-from sample_runs import new_run, succeed, take, task, turn
+from sample_runs import new_run, paused_run, succeed, take, task, turn
 
-from codepilot.core.decide import decide_cancel, start
+from codepilot.core.decide import decide_cancel, decide_resume, start
 from codepilot.core.events import EventDraft, EventType
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.notify import NotificationSent
@@ -56,6 +56,30 @@ def creating(scene: Scene, store: Store) -> tuple[Act, Act]:
         assert len(store.events(run_id)) == 2 and len(store.steps(run_id)) == 1
 
     return lambda store: store.create_run(run_id, drafts), check
+
+
+def beginning(scene: Scene, store: Store) -> tuple[Act, Act]:
+    run_id = new_id("r")
+    drafts = start(task(), run_id)
+
+    def check(store: Store) -> None:
+        (step,) = store.steps(run_id)
+        assert len(store.events(run_id)) == 3
+        assert (step.status, step.worker, step.fence) == (StepStatus.RUNNING, "w-two", 1)
+
+    return lambda store: store.create_and_start(run_id, drafts, "w-two"), check
+
+
+def reopening(scene: Scene, store: Store) -> tuple[Act, Act]:
+    run_id = paused_run(store)
+
+    def check(store: Store) -> None:
+        (step,) = store.steps(run_id)
+        assert (step.status, step.worker) == (StepStatus.RUNNING, "w-two")
+        assert scene.counted(store, run_id, EventType.RUN_RESUMED) == 1
+        assert scene.counted(store, run_id, EventType.STEP_STARTED) == 1
+
+    return lambda store: store.control_and_start(run_id, decide_resume, "w-two"), check
 
 
 def starting(scene: Scene, store: Store) -> tuple[Act, Act]:
@@ -243,6 +267,8 @@ def rebuilding(scene: Scene, store: Store) -> tuple[Act, Act]:
 
 OPERATIONS = {
     creating: {"INSERT tasks", "INSERT runs", "INSERT views", "INSERT workspaces", "INSERT events", "INSERT steps"},
+    beginning: {"INSERT tasks", "INSERT runs", "INSERT views", "INSERT workspaces", "INSERT events", "INSERT steps"},
+    reopening: {"INSERT events", "UPDATE runs", "UPDATE steps"},
     starting: {"UPDATE steps", "INSERT events", "UPDATE runs"},
     appending: {"INSERT events", "UPDATE runs"},
     ending: {"INSERT events", "UPDATE runs", "UPDATE steps", "INSERT steps"},

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from cutting_proxy import CuttingProxy, Moment
-from sample_runs import draft, new_run, succeed, take, task, turn
+from sample_runs import draft, new_run, paused_run, succeed, take, task, turn
 
-from codepilot.core.decide import start
+from codepilot.core.decide import decide_resume, start
 from codepilot.core.events import EventType, Requested, State
 from codepilot.core.failures import FailureKind
 from codepilot.store import LostLease, StepStatus, Store, new_id, tries
@@ -50,6 +50,35 @@ def test_a_run_is_created_once(store: Store, proxy: CuttingProxy, moment: Moment
     assert proxy.cuts == 1
     assert store.events(run_id) == added
     assert len(added) == 2
+    store.check(run_id)
+
+
+@both
+def test_a_run_is_created_and_begun_once(store: Store, proxy: CuttingProxy, moment: Moment) -> None:
+    run_id = new_id("r")
+    proxy.cut(moment)
+    added, begun = store.create_and_start(run_id, start(task(), run_id), "w-one")
+    assert proxy.cuts == 1
+    assert begun is not None
+    assert store.events(run_id) == [*added, *begun.events]
+    assert (begun.earlier(), begun.run) == (added, store.load(run_id))
+    store.commit(begun.claim, succeed, begun.run)
+    store.check(run_id)
+
+
+@both
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_run_is_resumed_and_begun_once(store: Store, proxy: CuttingProxy, moment: Moment, paused: bool) -> None:
+    run_id = paused_run(store) if paused else new_run(store)
+    before = store.events(run_id)
+    proxy.cut(moment)
+    added, begun = store.control_and_start(run_id, decide_resume, "w-one")
+    assert proxy.cuts == 1
+    assert begun is not None
+    assert store.events(run_id) == [*before, *added, *begun.events]
+    assert [event.type for event in added] == [EventType.RUN_RESUMED] * paused
+    assert begun.run == store.load(run_id)
+    store.commit(begun.claim, succeed, begun.run)
     store.check(run_id)
 
 

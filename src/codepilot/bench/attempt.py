@@ -1,4 +1,4 @@
-"""One bug through the engine, as `codepilot fix` would take it: submit, drive, read what it offers."""
+"""One bug through the engine, as `codepilot fix` would take it: begin, drive, read what it offers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from codepilot.bench.bugs import Bug, Offer
 from codepilot.bench.memory import PeakMemory
 from codepilot.core.events import Event, SearchProgressed, State, StepQueued, TurnStarted
 from codepilot.core.run import Run
-from codepilot.engine import House, Request, Worker, make_task, patch_of, submit
+from codepilot.engine import House, Request, Worker, begin, make_task, patch_of
 from codepilot.skills import PatchError, patch_tree
 
 AROUND_SEC = 300.0
@@ -68,8 +68,9 @@ def attempt(bug: Bug, checkout: Path, home: Path, how: Budgeted) -> Attempt:
     with PeakMemory() as memory, House.open(environ) as house:
         task = make_task(request, environ)
         policy = task.policy.model_copy(update={"regression_test": False})  # repairs are judged, and timed, alone
-        run = submit(house, task.model_copy(update={"policy": policy}))
-        run = Worker(house, watch.see, lambda task: RepairAgent(seconds=watch.left(how.seconds))).drive(run.run_id)
+        asked = begin(house, task.model_copy(update={"policy": policy}))
+        worker = Worker(house, watch.see, lambda task: RepairAgent(seconds=watch.left(how.seconds)), begun=asked)
+        run = worker.drive(asked.run.run_id)
         found = watch.attempt
         found.status, found.total_sec = str(run.state), round(time.monotonic() - begun, 3)
         found.reason = run.failure.message if run.failure else ""

@@ -40,7 +40,7 @@ from codepilot.cli.bench import bench
 if TYPE_CHECKING:
     from codepilot.core.failures import Failure
     from codepilot.core.run import Run
-    from codepilot.engine import House, Request
+    from codepilot.engine import Begun, House, Request
 
 
 def run() -> None:
@@ -224,14 +224,15 @@ def resume(
     as_json: JsonFlag = False,
 ) -> None:
     """Go on with a run that was paused, killed, or had spent its budget; follow one that is worked on."""
+    from codepilot.engine import go_on
     from codepilot.engine import resume as reopen
 
     with open_house() as house:
-        found = reopen(house, house.store.find(run_id))
-        if detach and not found.terminal:
-            typer.echo(json.dumps({"schema_version": 1, "run_id": found.run_id}) if as_json else found.run_id)
+        found = house.store.find(run_id)
+        if detach and not reopen(house, found).terminal:
+            typer.echo(json.dumps({"schema_version": 1, "run_id": found}) if as_json else found)
         else:
-            _finish(house, found, as_json=as_json)
+            _finish(house, go_on(house, found), as_json=as_json)
 
 
 @app.command()
@@ -318,7 +319,7 @@ def _start(request: Request, *, apply: bool = False, accept_plausible: bool = Fa
     """Say what will run, where and how confined; then record the run and drive it."""
     from codepilot.cli.screens import opening
     from codepilot.cli.signals import early_interrupts
-    from codepilot.engine import executor_url, level_of, make_task, submit
+    from codepilot.engine import begin, executor_url, level_of, make_task
     from codepilot.store import Home, new_id
 
     task, run_id = make_task(request, os.environ), new_id("r-")
@@ -327,13 +328,13 @@ def _start(request: Request, *, apply: bool = False, accept_plausible: bool = Fa
             home = Home.default(os.environ)
             console().print(opening(task, run_id, home, level_of(task, home), executor_url(os.environ)))
         with open_house() as house:
-            found = submit(house, task, run_id)
+            begun = begin(house, task, run_id)
             recorded.set()
-            _finish(house, found, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
+            _finish(house, begun, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
 
 
 def _finish(
-    house: House, found: Run, *, apply: bool = False, accept_plausible: bool = False, as_json: bool = False
+    house: House, begun: Begun, *, apply: bool = False, accept_plausible: bool = False, as_json: bool = False
 ) -> None:
     """See the run to its end, show it, apply it if that was asked for, and exit with the code that follows."""
     from codepilot.cli.drive import drive, notify
@@ -343,7 +344,7 @@ def _finish(
     from codepilot.verify import exit_code, exit_code_of
 
     screen = console()
-    found = drive(house, found, screen, quiet=as_json)
+    found = drive(house, begun, screen, quiet=as_json)
     code, applied, refused = exit_code(found), None, None
     try:
         if found.uncommitted and found.task.branch and accept_plausible and found.verdict == "plausible":

@@ -15,17 +15,18 @@ from rich.console import Console
 from codepilot.cli.live import Watcher, make_watcher
 from codepilot.core.failures import CodePilotError
 from codepilot.core.run import Run
-from codepilot.engine import House, Worker, pause
+from codepilot.engine import Begun, House, Worker, pause
 
 
-def drive(house: House, run: Run, console: Console, *, quiet: bool) -> Run:
+def drive(house: House, begun: Begun, console: Console, *, quiet: bool) -> Run:
     """Work on the run, or follow whoever does, until it ends or waits; returns it as it then is.
 
     What happened since it was as it is given is shown.
     """
+    run = begun.run
     history = house.store.events(run.run_id, limit=run.last_seq)
     watcher = make_watcher(console, run, history, quiet=quiet)
-    worker = Worker(house, listen=watcher.show, hear=watcher.hear)
+    worker = Worker(house, listen=watcher.show, hear=watcher.hear, begun=begun)
     failures: list[BaseException] = []
 
     def work() -> None:

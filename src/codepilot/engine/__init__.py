@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from codepilot.engine.apply import apply_run, commit_run, patch_of
     from codepilot.engine.close import fetch_bundle, recording, report_run
-    from codepilot.engine.control import cancel, pause, resume
+    from codepilot.engine.control import cancel, go_on, pause, resume
     from codepilot.engine.courier import deliver, open_courier, receiver_place
     from codepilot.engine.crew import Crew
     from codepilot.engine.fork import fork_run
@@ -20,16 +20,18 @@ if TYPE_CHECKING:
     from codepilot.engine.plane import executor_url, level_of, open_executor
     from codepilot.engine.reprove import Checking, verify_again
     from codepilot.engine.settings import load_settings, redactor
-    from codepilot.engine.task import Request, make_task, parse_budget, submit
+    from codepilot.engine.task import Begun, Request, begin, make_task, parse_budget, submit
     from codepilot.engine.worker import Worker
 
 _HOMES = {
+    "Begun": "task",
     "Checking": "reprove",
     "Crew": "crew",
     "House": "house",
     "Request": "task",
     "Worker": "worker",
     "apply_run": "apply",
+    "begin": "task",
     "cancel": "control",
     "collect": "garbage",
     "commit_run": "apply",
@@ -37,6 +39,7 @@ _HOMES = {
     "executor_url": "plane",
     "fetch_bundle": "close",
     "fork_run": "fork",
+    "go_on": "control",
     "level_of": "plane",
     "link_to": "links",
     "load_settings": "settings",
@@ -57,12 +60,14 @@ _HOMES = {
 }
 
 __all__ = [
+    "Begun",
     "Checking",
     "Crew",
     "House",
     "Request",
     "Worker",
     "apply_run",
+    "begin",
     "cancel",
     "collect",
     "commit_run",
@@ -70,6 +75,7 @@ __all__ = [
     "executor_url",
     "fetch_bundle",
     "fork_run",
+    "go_on",
     "level_of",
     "link_to",
     "load_settings",

@@ -11,7 +11,8 @@ from codepilot.core.run import Run, evolve
 from codepilot.engine.close import close_run
 from codepilot.engine.house import House
 from codepilot.engine.measures import count
-from codepilot.store import StepStatus
+from codepilot.engine.task import Begun
+from codepilot.store import StepStatus, new_id
 
 Decision = Callable[[Run], list[EventDraft]]
 
@@ -31,14 +32,26 @@ def resume(house: House, run_id: str) -> Run:
 
     Returns the run as it was left here: a worker may have taken it since then.
     """
-    house.store.reclaim(run_id, wait=True)
     known: list[Run] = []
+    house.store.reclaim(run_id, wait=True)
+    return reduce(evolve, house.store.control(run_id, _reopening(known)), known[-1])
 
+
+def go_on(house: House, run_id: str) -> Begun:
+    """The same for one that this process works on: its step is ours, unless another worker has it."""
+    known: list[Run] = []
+    worker = new_id("w-")
+    house.store.reclaim(run_id, wait=True)
+    events, start = house.store.control_and_start(run_id, _reopening(known), worker)
+    return Begun(reduce(evolve, events, known[-1]), worker, start)
+
+
+def _reopening(known: list[Run]) -> Decision:
     def decide(run: Run) -> list[EventDraft]:
         known.append(run)
         return decide_resume(run)
 
-    return reduce(evolve, house.store.control(run_id, decide), known[-1])
+    return decide
 
 
 def _ask(house: House, run_id: str, ask: Decision, decide: Decision) -> Run:

@@ -25,6 +25,7 @@ from codepilot.workspace import branch_commit, find_root, has_password, is_url, 
 
 if TYPE_CHECKING:
     from codepilot.engine.house import House
+    from codepilot.store import Start
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,34 @@ class Request:
     """Whether its end is notified; by default if it is known here where to."""
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A run that whoever asked for it works on: the run as it was asked for, and what its worker holds of it."""
+
+    run: Run
+    worker: str
+    start: Start | None
+    """None if there is nothing to do, or others do it."""
+
+
 def submit(house: House, task: TaskSpec, run_id: str | None = None) -> Run:
     """Record a run of the task; doing so again under the same id changes nothing.
 
     Returns the run as it was recorded: a worker may have taken it since then.
-    Where workers on other machines may take it, a checkout of this one is pinned now: only we can see it.
     """
     run_id = run_id or new_id("r-")
+    return replay(house.store.create_run(run_id, _first_events(house, task, run_id)))
+
+
+def begin(house: House, task: TaskSpec, run_id: str | None = None) -> Begun:
+    """The same for one that this process works on: its first step is ours, however many workers look for one."""
+    run_id, worker = run_id or new_id("r-"), new_id("w-")
+    events, start = house.store.create_and_start(run_id, _first_events(house, task, run_id), worker)
+    return Begun(replay(events), worker, start)
+
+
+def _first_events(house: House, task: TaskSpec, run_id: str) -> list[EventDraft]:
+    """Where workers on other machines may take the run, a checkout of this one is pinned now: only we can see it."""
     if not re.fullmatch(r"r-[a-z0-9][a-z0-9-]{0,60}", run_id) or run_id.endswith(("-base", "-proof")):
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
@@ -69,7 +91,7 @@ def submit(house: House, task: TaskSpec, run_id: str | None = None) -> Run:
     if house.shared and not is_url(task.repo):
         base = carry_base(house, pin(task, house.home))
         drafts.insert(1, EventDraft(type=EventType.BASE_PINNED, data=base, artifacts=base.carried))
-    return replay(house.store.create_run(run_id, drafts))
+    return drafts
 
 
 def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:

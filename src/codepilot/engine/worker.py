@@ -30,6 +30,7 @@ from codepilot.engine.settings import redactor
 from codepilot.engine.site import KeptSite
 from codepilot.engine.staffing import agent_of
 from codepilot.engine.steps import STEPS
+from codepilot.engine.task import Begun
 from codepilot.engine.teller import Teller
 from codepilot.engine.watch import Leaving, StopRequested, Watch, Watcher
 from codepilot.engine.work import Work
@@ -53,8 +54,11 @@ class Worker:
         listen: Callable[[Event], None] = lambda event: None,
         agent_for: Callable[[TaskSpec], Agent] = agent_of,
         hear: Callable[[str], None] = lambda piece: None,
+        begun: Begun | None = None,
     ) -> None:
-        self.name = new_id("w-")
+        """`begun` is what was begun for it, in the name that it bears then."""
+        self.name = begun.worker if begun else new_id("w-")
+        self._first = begun.start if begun else None
         self._house = house
         self._store = house.store
         self._agent_for = agent_for
@@ -77,10 +81,14 @@ class Worker:
         the heart goes on with it.
         """
         with Heart(self._store, self.name, self.in_hand):
-            self._store.reclaim(run_id, wait=True)
+            first, self._first = self._first, None
+            if first is None:
+                self._store.reclaim(run_id, wait=True)
+            elif told is None:
+                told = first.run.last_seq - len(first.events)
             teller = Teller(self._store, run_id, self._listen, told)
             while True:
-                start = self._store.start(self.name, run_id)
+                start, first = first or self._store.start(self.name, run_id), None
                 if start is not None:
                     self.work_on(start, teller.tell)
                 run = self._store.load(run_id)

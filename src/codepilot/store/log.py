@@ -65,8 +65,15 @@ class Log:
 
     # writing ----------------------------------------------------------------------------------------
 
-    def create(self, connection: Connection, run_id: str, drafts: Sequence[EventDraft], tried: Tried) -> list[Event]:
-        """Begin a run that does not exist."""
+    def create(
+        self,
+        connection: Connection,
+        run_id: str,
+        drafts: Sequence[EventDraft],
+        tried: Tried,
+        heir: Claim | None = None,
+    ) -> tuple[list[Event], Run]:
+        """Begin a run that does not exist; `heir` takes its first step."""
         added = tried.placed = self._place(run_id, 0, drafts)
         run = begin(added[0])
         for event in added[1:]:
@@ -76,10 +83,10 @@ class Log:
         INSERT_VIEW.send(connection, {"run_id": run_id, **view_columns(run)})
         INSERT_WORKSPACE.send(connection, {"run_id": run_id})
         self._insert(connection, added)
-        _project(connection, added, run.task.priority)
+        _project(connection, added, run.task.priority, heir=heir)
         if run.task.notify:
             project_notifications(connection, added)
-        return added
+        return added, run
 
     def extend(
         self,

@@ -16,7 +16,7 @@ from codepilot.core.failures import CodePilotError
 from codepilot.core.run import Run
 from codepilot.store.convoy import Convoy
 from codepilot.store.database import Database
-from codepilot.store.faults import is_stale
+from codepilot.store.faults import is_conflict, is_stale
 from codepilot.store.log import Log, started
 from codepilot.store.prepared import Sent
 from codepilot.store.queue import Queue, claim_params
@@ -33,6 +33,8 @@ _LAST = "~"
 wait, for its turn to count what is at work or for a step that it may have taken before, it goes alone."""
 
 Answer = TypeVar("Answer")
+_Taken = tuple[Start, Sent | None] | None
+"""A step that was begun, and the answer to the question for the events before it."""
 
 _log = logging.getLogger(__name__)
 
@@ -45,29 +47,44 @@ class Progress:
         self._convoy = Convoy(database)
         self._shared = database.shared
 
+    def create(self, run_id: str, drafts: Sequence[EventDraft], worker: str | None) -> tuple[list[Event], Start | None]:
+        """See `Store.create_run`, and `Store.create_and_start` for a `worker`."""
+        try:
+            return self._create(run_id, drafts, worker, new=True)
+        except CodePilotError as error:
+            if not is_conflict(error):
+                raise
+            return self._create(run_id, drafts, worker, new=False)
+
+    def control(
+        self, run_id: str, decide: Callable[[Run], Sequence[EventDraft]], worker: str | None
+    ) -> tuple[list[Event], Start | None]:
+        """See `Store.control`, and `Store.control_and_start` for a `worker`."""
+
+        def write(tried: Tried) -> tuple[list[Event], _Taken]:
+            with self._database.write(durable=True, rings=True) as connection:
+                run = self._log.locked(connection, run_id)
+                added = self._log.committed(connection, tried)
+                if added is None:
+                    added = self._log.record(connection, run, decide(run), tried)[0]
+                return added, self._take(connection, tried, worker, run_id) if worker else None
+
+        added, taken = twice(self._database, write)
+        return added, _told(taken)
+
     def start(self, worker: str, run_id: str | None, most_running: int | None) -> Start | None:
         """See `Store.start`."""
 
-        def take(connection: Connection, tried: Tried) -> tuple[Start, Sent | None] | None:
-            if (begun := tried.begun) is not None and self._is_ours(connection, begun):
-                return begun, None
-            tried.begun = None
-            taken = self._queue.take(connection, worker, run_id, most_running)
-            if taken is None:
-                return None
-            tried.begun, earlier = self._log.start(connection, *taken)
-            return tried.begun, earlier
+        def take(connection: Connection, tried: Tried) -> _Taken:
+            return self._take(connection, tried, worker, run_id, most_running)
 
-        def go(tried: Tried) -> tuple[Start, Sent | None] | None:
+        def go(tried: Tried) -> _Taken:
             if most_running is None and tried.begun is None:
                 return self._convoy.go(_LAST, lambda connection: take(connection, tried), durable=self._shared)
             with self._database.write(durable=self._shared) as connection:
                 return take(connection, tried)
 
-        begun, earlier = self._readable(go, run_id) or (None, None)
-        if begun is None or earlier is None:
-            return begun
-        return replace(begun, earlier=lambda: _earlier(earlier))
+        return _told(self._readable(go, run_id))
 
     def append(self, claim: Claim, drafts: Sequence[EventDraft], known: Run | None) -> list[Event]:
         """See `Store.append`."""
@@ -105,6 +122,40 @@ class Progress:
             return self._follow(connection, claim, decide(run), run, go_on, tried)
 
         return twice(self._database, lambda tried: self._together(claim, work, tried, rings=not go_on))
+
+    def _create(
+        self, run_id: str, drafts: Sequence[EventDraft], worker: str | None, *, new: bool
+    ) -> tuple[list[Event], Start | None]:
+        """One that is believed to be `new` is not looked for first."""
+        heir = _following(run_id, worker, drafts) if worker else None
+
+        def write(tried: Tried) -> tuple[list[Event], Start | None]:
+            with self._database.write(durable=True, rings=heir is None) as connection:
+                existing = [] if new and not tried.placed else self._log.whole(connection, run_id)
+                if (begun := tried.begun) is not None and existing and self._is_ours(connection, begun):
+                    return list(begun.earlier()), begun
+                if existing:
+                    return existing, None
+                if heir is None:
+                    return self._log.create(connection, run_id, drafts, tried)[0], None
+                added, run = self._log.create(connection, run_id, [*drafts, started(heir)], tried, heir)
+                tried.begun = Start(heir, added[-1:], run, lambda: added[:-1])
+                return added[:-1], tried.begun
+
+        return twice(self._database, write)
+
+    def _take(
+        self, connection: Connection, tried: Tried, worker: str, run_id: str | None, most_running: int | None = None
+    ) -> _Taken:
+        """Begin the next step there is, unless an earlier try has."""
+        if (begun := tried.begun) is not None and self._is_ours(connection, begun):
+            return begun, None
+        tried.begun = None
+        taken = self._queue.take(connection, worker, run_id, most_running)
+        if taken is None:
+            return None
+        tried.begun, earlier = self._log.start(connection, *taken)
+        return tried.begun, earlier
 
     def _readable(self, go: Callable[[Tried], Answer], run_id: str | None) -> Answer | None:
         """What comes of it; a run that cannot be read keeps nobody from the others."""
@@ -162,13 +213,21 @@ class Progress:
         tried: Tried,
     ) -> tuple[list[Event], Start | None]:
         """Record what the end of the claim's step brings, and the start of the next one if it goes on."""
-        heir = _following(claim, drafts) if go_on else None
+        heir = _following(claim.run_id, claim.worker, drafts) if go_on else None
         tried.begun = None
         if heir is None:
             return self._log.record(connection, run, drafts, tried, claim)[0], None
         added, run = self._log.record(connection, run, [*drafts, started(heir)], tried, claim, heir)
         tried.begun = Start(heir, added[-1:], run)
         return added[:-1], tried.begun
+
+
+def _told(taken: _Taken) -> Start | None:
+    """The start, with what there is to be read of the time before it."""
+    begun, earlier = taken or (None, None)
+    if begun is None or earlier is None:
+        return begun
+    return replace(begun, earlier=lambda: _earlier(earlier))
 
 
 def _earlier(sent: Sent) -> list[Event]:
@@ -179,9 +238,9 @@ def _earlier(sent: Sent) -> list[Event]:
         return []
 
 
-def _following(claim: Claim, drafts: Sequence[EventDraft]) -> Claim | None:
-    """The claim on the step that these events queue last."""
+def _following(run_id: str, worker: str, drafts: Sequence[EventDraft]) -> Claim | None:
+    """The worker's claim on the step that these events queue last."""
     queued = drafts[-1] if drafts else None
     if queued is None or not isinstance(queued.data, StepQueued) or queued.step_id is None:
         return None
-    return Claim(claim.run_id, queued.step_id, queued.attempt, 1, claim.worker, queued.data.state)
+    return Claim(run_id, queued.step_id, queued.attempt, 1, worker, queued.data.state)

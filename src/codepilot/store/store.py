@@ -17,7 +17,6 @@ from codepilot.core.run import Run
 from codepilot.store.bell import Bell
 from codepilot.store.check import check_run, some_runs
 from codepilot.store.database import Database
-from codepilot.store.faults import is_conflict
 from codepilot.store.locks import LOCK_SEC, Locks
 from codepilot.store.log import Log
 from codepilot.store.memories import NEWEST, PATIENCE_SEC, newest_memories
@@ -80,12 +79,16 @@ class Store:
 
     def create_run(self, run_id: str, drafts: Sequence[EventDraft]) -> list[Event]:
         """Begin a run with its first events; a second call with the same id returns those that exist."""
-        try:
-            return self._create(run_id, drafts, new=True)
-        except CodePilotError as error:
-            if not is_conflict(error):
-                raise
-            return self._create(run_id, drafts, new=False)
+        return self._progress.create(run_id, drafts, None)[0]
+
+    def create_and_start(
+        self, run_id: str, drafts: Sequence[EventDraft], worker: str
+    ) -> tuple[list[Event], Start | None]:
+        """The same, and the step that they queue begun by `worker`, unless the run was there before: nobody else can
+        be quicker.
+        """
+        self.queue.require(worker)
+        return self._progress.create(run_id, drafts, worker)
 
     def append(self, claim: Claim, drafts: Sequence[EventDraft], known: Run | None = None) -> list[Event]:
         """Add events of a step at work. They survive a killed process, and a power cut from the next commit on.
@@ -112,15 +115,14 @@ class Store:
 
     def control(self, run_id: str, decide: Callable[[Run], Sequence[EventDraft]]) -> list[Event]:
         """The same from outside a step: requests to pause, cancel or resume. No claim is needed."""
+        return self._progress.control(run_id, decide, None)[0]
 
-        def write(tried: Tried) -> list[Event]:
-            with self._database.write(durable=True, rings=True) as connection:
-                run = self._log.locked(connection, run_id)
-                if (added := self._log.committed(connection, tried)) is not None:
-                    return added
-                return self._log.record(connection, run, decide(run), tried)[0]
-
-        return twice(self._database, write)
+    def control_and_start(
+        self, run_id: str, decide: Callable[[Run], Sequence[EventDraft]], worker: str
+    ) -> tuple[list[Event], Start | None]:
+        """The same, and the run's step begun by `worker`, if it is free to be."""
+        self.queue.require(worker)
+        return self._progress.control(run_id, decide, worker)
 
     # scheduling -------------------------------------------------------------------------------------
 
@@ -336,16 +338,6 @@ class Store:
         page = [""]
         while page := self._read(partial(some_runs, after=page[-1], limit=_RUNS_AT_ONCE)):
             yield from page
-
-    def _create(self, run_id: str, drafts: Sequence[EventDraft], *, new: bool) -> list[Event]:
-        """One that is believed to be `new` is not looked for first."""
-
-        def write(tried: Tried) -> list[Event]:
-            with self._database.write(durable=True, rings=True) as connection:
-                existing = [] if new and not tried.placed else self._log.whole(connection, run_id)
-                return existing or self._log.create(connection, run_id, drafts, tried)
-
-        return twice(self._database, write)
 
     def _read(self, ask: Callable[[Connection], Answer]) -> Answer:
         """What `ask` finds in one consistent view of the database."""
