@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 import pytest
 
@@ -14,11 +16,11 @@ from codepilot.cli.follow import lines
 from codepilot.core.decide import Outcome, Paused, Succeeded, start
 from codepilot.core.events import Event, State
 from codepilot.core.task import Goal, TaskSpec
-from codepilot.engine import House, Worker, late_log, pause
+from codepilot.engine import House, Worker, cancel, late_log, pause
 from codepilot.engine import worker as corridor
 from codepilot.engine.close import begin_log, open_log
 from codepilot.engine.work import Work
-from codepilot.store import new_id
+from codepilot.store import Unreadable, new_id
 
 
 class SlowSite:
@@ -120,6 +122,16 @@ def test_lines_that_the_file_here_lacks_are_told_by_the_store(
         assert list(lines(house, run_id, follow=waiting)) == [line.rstrip("\n") for line in whole]
     path.unlink()
     assert list(lines(house, run_id, follow=True)) == [line.rstrip("\n") for line in whole]
+
+
+def test_a_step_that_is_not_known_here_is_no_reason_to_show_no_log(house: House, run_id: str) -> None:
+    shown = list(lines(house, run_id, follow=False))
+    with closing(sqlite3.connect(house.home.database)) as connection, connection:
+        connection.execute("UPDATE steps SET state = 'DREAM', status = 'DOZING'")
+    assert list(lines(house, run_id, follow=False)) == shown != []
+    with pytest.raises(Unreadable, match=f"Run {run_id} cannot be read") as refused:
+        cancel(house, run_id)
+    assert "codepilot fsck" in refused.value.failure.next_action
 
 
 def test_a_worker_that_holds_lines_which_another_has_written_does_not_write_them_again(

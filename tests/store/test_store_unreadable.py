@@ -135,6 +135,26 @@ def test_a_list_of_runs_shows_what_it_does_not_know(place: str, store: Store) ->
     assert shown == [(sound, State.INIT, None), (spoilt, "DREAM", "bored")]
 
 
+@pytest.mark.parametrize("damage", ["state = 'DREAM'", "status = 'DOZING'"])
+def test_a_list_of_steps_shows_what_it_does_not_know(place: str, store: Store, damage: str) -> None:
+    run_id = new_run(store)
+    raw_sql(place, f"UPDATE steps SET {damage} WHERE run_id = '{run_id}'")
+    (step,) = store.steps(run_id)
+    assert {step.state, step.status} in ({"DREAM", StepStatus.PENDING}, {State.INIT, "DOZING"})
+
+
+def test_whether_a_run_is_at_work_is_not_guessed(place: str, store: Store) -> None:
+    run_id = new_run(store)
+    assert not store.queue.at_work(run_id)
+    take(store)
+    raw_sql(place, "UPDATE steps SET state = 'DREAM'")
+    assert store.queue.at_work(run_id)
+    raw_sql(place, "UPDATE steps SET status = 'DOZING'")
+    with pytest.raises(Unreadable, match=f"Run {run_id} cannot be read: step s-.*: .*'DOZING'") as refused:
+        store.queue.at_work(run_id)
+    assert "codepilot fsck" in refused.value.failure.next_action
+
+
 def test_parked_ones_do_not_keep_the_others_parked(place: str, store: Store) -> None:
     spoilt = [new_run(store) for _ in range(25)]
     away = Failure(kind=FailureKind.ARTIFACT_STORE_UNAVAILABLE, message="away", details={"passing": True})

@@ -12,7 +12,7 @@ from codepilot.engine.close import close_run
 from codepilot.engine.house import House
 from codepilot.engine.measures import count
 from codepilot.engine.task import Begun
-from codepilot.store import StepStatus, new_id
+from codepilot.store import new_id
 
 Decision = Callable[[Run], list[EventDraft]]
 
@@ -58,12 +58,7 @@ def _ask(house: House, run_id: str, ask: Decision, decide: Decision) -> Run:
     """Ask it of the worker that holds the run; where none does, it is decided here."""
     house.store.control(run_id, ask)
     house.store.reclaim(run_id, wait=True)
-    if not _held(house, run_id):
+    if not house.store.queue.at_work(run_id):
         count(house.store.load(run_id), house.store.control(run_id, decide))
         close_run(house.store.load(run_id), house)
     return house.store.load(run_id)
-
-
-def _held(house: House, run_id: str) -> bool:
-    """Whether a living worker has a step of the run in hand."""
-    return any(step.status is StepStatus.RUNNING for step in house.store.steps(run_id))

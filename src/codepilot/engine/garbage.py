@@ -11,7 +11,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.engine.close import remove_workspaces, worth_keeping
 from codepilot.engine.house import ARTIFACTS_VARIABLE, STORE_VARIABLE, House
 from codepilot.engine.workplace import lock_files, remove_workplaces, run_of
-from codepilot.store import Pruned, StepStatus
+from codepilot.store import Pruned
 from codepilot.store import prune as prune_artifacts
 from codepilot.telemetry import now_us
 from codepilot.workspace import remove_workspace
@@ -80,5 +80,4 @@ def _unneeded(house: House, run_id: str, horizon: int) -> bool:
             return True
         raise
     house.store.reclaim(run_id)
-    working = any(step.status is StepStatus.RUNNING for step in house.store.steps(run_id))
-    return run.updated_at <= horizon and not working
+    return run.updated_at <= horizon and not house.store.queue.at_work(run_id)

@@ -111,6 +111,22 @@ class Queue:
 
         return twice(self._database, look)
 
+    def at_work(self, run_id: str) -> bool:
+        """Whether a worker has a step of the run. It is not guessed: a status that is not known here is refused."""
+        wanted = select(steps.c.step_id, steps.c.status).where(steps.c.run_id == run_id)
+
+        def look(_: Tried) -> dict[str, str]:
+            with self._database.look() as connection:
+                return {row.status: row.step_id for row in connection.execute(wanted)}
+
+        found = twice(self._database, look)
+        if StepStatus.RUNNING in found:
+            return True
+        for status, step_id in found.items():
+            if not isinstance(member(StepStatus, status), StepStatus):
+                raise Unreadable(run_id, f"step {step_id}", ValueError(f"{status!r} is no status known here"))
+        return False
+
     def idle(self) -> bool:
         """Whether no step waits or is at work, but for those that are passed over."""
         passed_over = self.passed_over()

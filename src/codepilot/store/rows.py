@@ -74,13 +74,13 @@ class RunRow:
 
 @dataclass(frozen=True)
 class StepRow:
-    """A step as the scheduler sees it."""
+    """A step as a list shows it. What another version or a damaged file says there stays as it is."""
 
     run_id: str
     step_id: str
     attempt: int
-    state: State
-    status: StepStatus
+    state: State | str
+    status: StepStatus | str
     fence: int
     worker: str | None
     queued_at: int

@@ -58,7 +58,7 @@ class LogLines:
 
     def __init__(self, redact: Callable[[str], str] = redact) -> None:
         self._redact = redact
-        self.roles: dict[str, State] = {}
+        self.roles: dict[str, str] = {}
 
     def learn(self, events: Iterable[Event]) -> None:
         """Which steps these events speak of."""
@@ -86,7 +86,7 @@ class LogLines:
         facts = _facts(event)
         return (
             f'{{"ts":"{rfc3339(event.at)}","level":"{_level(event)}","runId":{_quoted(event.run_id)},'
-            f'"stepId":{_quoted(step) if step else "null"},"role":{_quoted(role.value) if role else "null"},'
+            f'"stepId":{_quoted(step) if step else "null"},"role":{_quoted(role) if role else "null"},'
             f'"attempt":{event.attempt},"event":"{event.type.value}","seq":{event.seq}'
             f"{',' + _JSON.encode(facts)[1:-1] if facts else ''}"
         )
