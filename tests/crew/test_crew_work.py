@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import signal
 import sqlite3
 import time
 from pathlib import Path
 
+import pytest
 from crew_kit import (
     ONCE,
     SLOW,
@@ -120,25 +122,34 @@ def test_a_run_that_cannot_be_read_is_named_and_keeps_nobody_from_the_others(alo
         assert house.store.steps(spoilt)[0].status is StepStatus.PENDING
 
 
-def test_no_more_are_at_work_than_may_be(team: Site, tmp_path: Path) -> None:
+def test_no_more_are_at_work_than_may_be_though_not_all_were_told(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
     repo = make_repo(tmp_path / "slow", ENDLESS)
-    runs = [team.submit(repo, "one") for _ in range(4)]
-    limits = ("--concurrency", "2", "--most-running", "3")
-    workers = [team.worker(*limits, home=home) for home in ("one", "two")]
-    with team.house("one") as house:
+    runs = [site.submit(repo, "one") for _ in range(4)]
+    worker = site.worker("--concurrency", "2", "--most-running", "3", home="one")
+    with site.house("one") as house, site.crew(site.elsewhere):
         wait_for(lambda: house.store.queue.running() == 3)
         time.sleep(2.2)
         assert house.store.queue.running() == 3
         holders = [step.worker for run_id in runs for step in house.store.steps(run_id) if step.worker]
         assert sorted(map(holders.count, set(holders))) == [1, 2], "no worker has more than its own limit"
         cancel(house, runs[0])
-        wait_for(lambda: at_work(house, runs[3]), 60)
+        wait_for(lambda: at_work(house, runs[3]))
         for run_id in runs[1:]:
             cancel(house, run_id)
-        wait_for(lambda: all(house.store.load(run_id).state is State.ABORTED for run_id in runs), 60)
-    for worker in workers:
-        worker.signal(signal.SIGTERM)
-    assert [worker.wait() for worker in workers] == [0, 0]
+        wait_for(lambda: all(house.store.load(run_id).state is State.ABORTED for run_id in runs))
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_a_worker_says_which_limit_holds(alone: Site) -> None:
+    for flags, holds in ((["--most-running", "3"], 3), ([], 3), (["--most-running", "0"], None)):
+        worker = alone.worker("--until-idle", *flags, ready=False)
+        said, _ = worker.process.communicate(timeout=90)
+        assert json.loads(said)["most_running"] == holds
+    assert "no limit of steps at work; it was 3" in worker.said()
 
 
 def test_requests_are_noticed_at_once_and_leave_nothing_behind(site: Site, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from codepilot.store import Store, new_id
 from codepilot.store.schema import metadata, runs, steps, tasks, views, workspaces
 
 NO_LOG_TELLS = {
-    "meta": "the schema's version, not a run's",
+    "meta": "the schema's version and the store's limit, not a run's",
     "events": "the log itself: triggers keep it from changes",
     "leases": "who lives at this moment",
     "locks": "who holds what at this moment",

@@ -339,11 +339,12 @@ def test_a_start_whose_commit_is_still_under_way_is_waited_for(store: Store) -> 
 def test_whoever_waits_to_count_what_is_at_work_keeps_nobody_else_waiting(store: Store) -> None:
     claim = take(store, run_id=new_run(store))
     new_run(store)
+    store.queue.limit.set(5)
     counting = threading.Event()
     with ThreadPoolExecutor(1) as pool, store._database.write(durable=False) as elsewhere:
         store._database.exclude(elsewhere)
         SERVER_NOW.row(elsewhere, {})
-        waits = pool.submit(lambda: (counting.set(), store.start("w-one", most_running=5))[1])
+        waits = pool.submit(lambda: (counting.set(), store.start("w-one"))[1])
         assert counting.wait(10)
         threading.Event().wait(0.1)
         store.append(claim, turn(claim, 1))

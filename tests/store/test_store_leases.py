@@ -220,7 +220,8 @@ def work(name):
     while time.monotonic() < until:
         for _ in range(3):
             store.control(chance.choice(runs), ask)
-        start = store.start(name, most_running=chance.choice([None, 3]))
+        store.queue.limit.set(chance.choice([None, 3]))
+        start = store.start(name)
         if start is None:
             store.reclaim()
             continue
@@ -286,10 +287,11 @@ def test_no_more_than_the_most_are_at_work(open_store: Callable[[], Store]) -> N
     stores = [open_store() for _ in range(3)]
     for _ in range(12):
         new_run(stores[0])
+    stores[0].queue.limit.set(5)
     order = list(range(12))
     random.Random(7).shuffle(order)
     with ThreadPoolExecutor(6) as pool:
-        starts = list(pool.map(lambda n: stores[n % 3].start(f"w-{n}", most_running=5), order))
+        starts = list(pool.map(lambda n: stores[n % 3].start(f"w-{n}"), order))
     given = [start.claim for start in starts if start is not None]
     assert len(given) == 5
     assert stores[0].queue.running() == 5

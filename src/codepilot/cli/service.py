@@ -104,7 +104,13 @@ def worker(
     store: StoreOption = None,
     artifacts: ArtifactsOption = None,
     most_running: Annotated[
-        int | None, typer.Option(min=1, help="Take nothing while so many steps are at work on the whole store.")
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="From now on no worker of this store takes anything while so many steps are at work; 0: no limit. "
+            "Without it, what was set last holds.",
+        ),
     ] = None,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where /metrics and /healthz are; port 0 takes any.")

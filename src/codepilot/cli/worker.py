@@ -15,6 +15,7 @@ from codepilot.core.contract import JsonObject
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.engine import Crew, House, Worker, open_courier, redactor
 from codepilot.store.faults import Interrupted
+from codepilot.store.limit import in_words
 from codepilot.store.queue import Lease
 from codepilot.telemetry.endpoint import Endpoint
 from codepilot.telemetry.process_log import json_logging
@@ -43,12 +44,14 @@ def work(working: Working, environ: Mapping[str, str]) -> int:
     host, port = _address(working.listen)
     json_logging(logging.INFO, redactor(environ))
     with _open_house(working, environ) as house:
+        limit = house.store.queue.limit
+        if working.most_running is not None:
+            limit.set(working.most_running or None)
         worker = Worker(house)
         crew = Crew(
             house,
             worker,
             concurrency=working.concurrency,
-            most_running=working.most_running,
             drain_sec=working.drain_sec,
             until_idle=working.until_idle,
             courier=open_courier(house, environ),
@@ -71,8 +74,7 @@ def work(working: Working, environ: Mapping[str, str]) -> int:
             return crew.well, facts
 
         with Endpoint(host, port, health) as endpoint:
-            said = f"{worker.name} works on up to {working.concurrency} run(s)"
-            crew.run(lambda: _say(working, said, endpoint.address, worker.name))
+            crew.run(lambda: _say(working, worker.name, endpoint.address, limit.most_running()))
     return 0
 
 
@@ -90,10 +92,12 @@ def _open_house(working: Working, environ: Mapping[str, str]) -> House:
             time.sleep(1.0)
 
 
-def _say(working: Working, text: str, address: str, name: str) -> None:
+def _say(working: Working, name: str, address: str, most_running: int | None) -> None:
     if working.as_json:
-        sys.stdout.write(json.dumps({"schema_version": 1, "worker": name, "listen": address}) + "\n")
+        said = {"schema_version": 1, "worker": name, "listen": address, "most_running": most_running}
+        sys.stdout.write(json.dumps(said) + "\n")
     else:
+        text = f"{name} works on up to {working.concurrency} run(s), {in_words(most_running)}"
         sys.stdout.write(f"{text}; http://{address}/metrics\n")
     sys.stdout.flush()
 

@@ -41,7 +41,6 @@ class Crew:
         worker: Worker,
         *,
         concurrency: int,
-        most_running: int | None = None,
         drain_sec: float = 25.0,
         until_idle: bool = False,
         courier: Courier | None = None,
@@ -49,7 +48,6 @@ class Crew:
         self._house = house
         self._worker = worker
         self._concurrency = concurrency
-        self._most_running = most_running
         self._drain_sec = drain_sec
         self._until_idle = until_idle
         self._courier = courier
@@ -114,7 +112,7 @@ class Crew:
         hand.start()
 
     def _take(self) -> Start | None:
-        return self._house.store.start(self._worker.name, most_running=self._most_running)
+        return self._house.store.start(self._worker.name)
 
     def _rest(self, bell: Bell) -> None:
         self._tidy()

@@ -72,8 +72,9 @@ class Progress:
         added, taken = twice(self._database, write)
         return added, _told(taken)
 
-    def start(self, worker: str, run_id: str | None, most_running: int | None) -> Start | None:
+    def start(self, worker: str, run_id: str | None) -> Start | None:
         """See `Store.start`."""
+        most_running = self._queue.limit.most_running() if run_id is None else None
 
         def take(connection: Connection, tried: Tried) -> _Taken:
             return self._take(connection, tried, worker, run_id, most_running)

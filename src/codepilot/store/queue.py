@@ -17,6 +17,7 @@ from sqlalchemy import Connection, select
 
 from codepilot.core.events import State
 from codepilot.store.database import Database
+from codepilot.store.limit import Limit
 from codepilot.store.liveness import Liveness
 from codepilot.store.prepared import Prepared
 from codepilot.store.records import member
@@ -63,6 +64,7 @@ class Queue:
         self._liveness = liveness
         self._clock = clock
         self.lease = lease
+        self.limit = Limit(database)
         self._unreadable: dict[str, None] = {}
         self._passed_at = 0.0
 

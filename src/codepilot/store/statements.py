@@ -17,6 +17,7 @@ from codepilot.store.schema import (
     leases,
     locks,
     memories,
+    meta,
     notifications,
     runs,
     steps,
@@ -61,6 +62,13 @@ SERVER_NOW = Prepared(text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 
 NOT_DURABLE = Prepared(text("SET LOCAL synchronous_commit = off"))
 RING = Prepared(text(f"SELECT pg_notify('{CHANNEL}', '')"))
 EXCLUDE = Prepared(text(f"SELECT pg_advisory_xact_lock({0x636F6466})"))
+
+# the store ------------------------------------------------------------------------------------------
+
+SELECT_META = Prepared(select(meta.c.value).where(meta.c.key == bindparam("in_key")))
+SET_META = Prepared(
+    text("INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value")
+)
 
 # a run ----------------------------------------------------------------------------------------------
 

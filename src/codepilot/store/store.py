@@ -126,13 +126,14 @@ class Store:
 
     # scheduling -------------------------------------------------------------------------------------
 
-    def start(self, worker: str, run_id: str | None = None, most_running: int | None = None) -> Start | None:
+    def start(self, worker: str, run_id: str | None = None) -> Start | None:
         """Begin the oldest pending step of the highest priority of a run that is at work, if there is one.
 
+        No more than the store's limit, unless the run is named: somebody waits for that one.
         A server that dies must not forget it, or it would give the same claim twice.
         """
         self.queue.require(worker)
-        return self._progress.start(worker, run_id, most_running)
+        return self._progress.start(worker, run_id)
 
     def reclaim(self, run_id: str | None = None, *, wait: bool = False) -> list[str]:
         """Return the steps of dead workers to PENDING with a higher fence; the ids of those steps."""
