@@ -76,6 +76,10 @@ def test_a_run_at_work_pauses_at_its_next_safe_point(codepilot: Command, repo: R
     out, err = process.communicate(timeout=300)
     assert process.returncode == 130, out + err
     process, _ = started(codepilot, EventType.STEP_STARTED, "resume", run_id, times=2)
+    log, deadline = codepilot.home / "logs" / f"{run_id}.jsonl", time.monotonic() + 60
+    while log.read_text().count('"step_started"') < 2:  # a step is begun before its worker is there to be interrupted
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 130, out + err

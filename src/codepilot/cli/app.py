@@ -38,6 +38,8 @@ from codepilot.cli.base import (
 from codepilot.cli.bench import bench
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from codepilot.core.failures import Failure
     from codepilot.core.run import Run
     from codepilot.engine import Begun, House, Request
@@ -224,6 +226,7 @@ def resume(
     as_json: JsonFlag = False,
 ) -> None:
     """Go on with a run that was paused, killed, or had spent its budget; follow one that is worked on."""
+    from codepilot.cli.signals import early_interrupts
     from codepilot.engine import go_on
     from codepilot.engine import resume as reopen
 
@@ -232,7 +235,9 @@ def resume(
         if detach and not reopen(house, found).terminal:
             typer.echo(json.dumps({"schema_version": 1, "run_id": found}) if as_json else found)
         else:
-            _finish(house, go_on(house, found), as_json=as_json)
+            with early_interrupts(found) as recorded:
+                recorded.set()
+                _finish(house, lambda: go_on(house, found), as_json=as_json)
 
 
 @app.command()
@@ -328,15 +333,27 @@ def _start(request: Request, *, apply: bool = False, accept_plausible: bool = Fa
             home = Home.default(os.environ)
             console().print(opening(task, run_id, home, level_of(task, home), executor_url(os.environ)))
         with open_house() as house:
-            begun = begin(house, task, run_id)
-            recorded.set()
-            _finish(house, begun, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
+
+            def ask() -> Begun:
+                begun = begin(house, task, run_id)
+                recorded.set()
+                return begun
+
+            _finish(house, ask, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
 
 
 def _finish(
-    house: House, begun: Begun, *, apply: bool = False, accept_plausible: bool = False, as_json: bool = False
+    house: House,
+    ask: Callable[[], Begun],
+    *,
+    apply: bool = False,
+    accept_plausible: bool = False,
+    as_json: bool = False,
 ) -> None:
-    """See the run to its end, show it, apply it if that was asked for, and exit with the code that follows."""
+    """See the run to its end, show it, apply it if that was asked for, and exit with the code that follows.
+
+    It is asked for when everything is loaded: from then on an interrupt is to pause it, and that must be at hand.
+    """
     from codepilot.cli.drive import drive, notify
     from codepilot.cli.screens import ending, failure
     from codepilot.core.failures import CodePilotError
@@ -344,7 +361,7 @@ def _finish(
     from codepilot.verify import exit_code, exit_code_of
 
     screen = console()
-    found = drive(house, begun, screen, quiet=as_json)
+    found = drive(house, ask(), screen, quiet=as_json)
     code, applied, refused = exit_code(found), None, None
     try:
         if found.uncommitted and found.task.branch and accept_plausible and found.verdict == "plausible":
