@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from codepilot.cli import service
+from codepilot.cli.attend import finish, print_json, say_applied, start
 from codepilot.cli.base import (
     AgentOption,
     BranchOption,
@@ -38,11 +39,7 @@ from codepilot.cli.base import (
 from codepilot.cli.bench import bench
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from codepilot.core.failures import Failure
-    from codepilot.core.run import Run
-    from codepilot.engine import Begun, House, Request
 
 
 def run() -> None:
@@ -111,7 +108,7 @@ def fix(
         branch=branch,
         notify=notify,
     )
-    _start(request, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
+    start(request, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
 
 
 @app.command()
@@ -125,7 +122,7 @@ def demo(as_json: JsonFlag = False) -> None:
     if not as_json:
         console().print(f"A small library with a suite of its own and one honest bug: {checkout}", soft_wrap=True)
     request = Request(repo=str(checkout), prompt="Free slots must not overlap bookings that lie inside longer ones")
-    _start(request, as_json=as_json)
+    start(request, as_json=as_json)
 
 
 @app.command()
@@ -134,7 +131,7 @@ def show(run_id: RunArg, as_json: JsonFlag = False) -> None:
     with open_house() as house:
         found = house.store.load(house.store.find(run_id))
         if as_json:
-            _print_json(house, found)
+            print_json(house, found)
         else:
             from codepilot.cli.screens import run_screen
             from codepilot.engine import patch_of
@@ -216,7 +213,7 @@ def apply(
         if as_json:
             typer.echo(json.dumps({"schema_version": 1, "checkout": applied.checkout, "files": list(applied.files)}))
         else:
-            _say_applied(applied.checkout, applied.files)
+            say_applied(applied.checkout, applied.files)
 
 
 @app.command()
@@ -237,7 +234,7 @@ def resume(
         else:
             with early_interrupts(found) as recorded:
                 recorded.set()
-                _finish(house, lambda: go_on(house, found), as_json=as_json)
+                finish(house, lambda: go_on(house, found), as_json=as_json)
 
 
 @app.command()
@@ -318,88 +315,6 @@ def doctor(as_json: JsonFlag = False) -> None:
     from codepilot.cli.doctor import examine
 
     raise typer.Exit(examine(console(), os.environ, as_json=as_json))
-
-
-def _start(request: Request, *, apply: bool = False, accept_plausible: bool = False, as_json: bool = False) -> None:
-    """Say what will run, where and how confined; then record the run and drive it."""
-    from codepilot.cli.screens import opening
-    from codepilot.cli.signals import early_interrupts
-    from codepilot.engine import begin, executor_url, level_of, make_task
-    from codepilot.store import Home, new_id
-
-    task, run_id = make_task(request, os.environ), new_id("r-")
-    with early_interrupts(run_id) as recorded:
-        if not as_json:
-            home = Home.default(os.environ)
-            console().print(opening(task, run_id, home, level_of(task, home), executor_url(os.environ)))
-        with open_house() as house:
-
-            def ask() -> Begun:
-                begun = begin(house, task, run_id)
-                recorded.set()
-                return begun
-
-            _finish(house, ask, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
-
-
-def _finish(
-    house: House,
-    ask: Callable[[], Begun],
-    *,
-    apply: bool = False,
-    accept_plausible: bool = False,
-    as_json: bool = False,
-) -> None:
-    """See the run to its end, show it, apply it if that was asked for, and exit with the code that follows.
-
-    It is asked for when everything is loaded: from then on an interrupt is to pause it, and that must be at hand.
-    """
-    from codepilot.cli.drive import drive, notify
-    from codepilot.cli.screens import ending, failure
-    from codepilot.core.failures import CodePilotError
-    from codepilot.engine import apply_run, commit_run, fetch_bundle, patch_of
-    from codepilot.verify import exit_code, exit_code_of
-
-    screen = console()
-    found = drive(house, ask(), screen, quiet=as_json)
-    code, applied, refused = exit_code(found), None, None
-    try:
-        if found.uncommitted and found.task.branch and accept_plausible and found.verdict == "plausible":
-            commit_run(house, found.run_id, found.task.branch, accept_plausible=True)
-            found = house.store.load(found.run_id)
-        if apply and code == 0:
-            applied = apply_run(house, found.run_id, accept_plausible=accept_plausible)
-        if found.uncommitted and code == 0:
-            raise CodePilotError.of(found.uncommitted)
-    except CodePilotError as error:
-        refused, code = error.failure, exit_code_of(error.failure)
-    if as_json:
-        _print_json(house, found, refused)
-    else:
-        fetch_bundle(found, house.store.events(found.run_id), house)
-        ending(screen, found, patch_of(house, found), house.home, applied=applied is not None)
-    if applied is not None and not as_json:
-        _say_applied(applied.checkout, applied.files)
-    if refused is not None and not as_json:
-        failure(screen, refused)
-    notify(house, found)
-    raise typer.Exit(code)
-
-
-def _say_applied(checkout: str, files: tuple[str, ...]) -> None:
-    typer.echo(f"Applied to {checkout}: {', '.join(files) or 'it was already there'}.")
-
-
-def _print_json(house: House, found: Run, refused: Failure | None = None) -> None:
-    from codepilot.engine import fetch_bundle, report_run
-    from codepilot.verify import reported
-
-    events = house.store.events(found.run_id)
-    fetch_bundle(found, events, house)
-    document = report_run(found, events, house.home)
-    if refused is not None:
-        document = document.model_copy(update={"failure": reported(refused)})
-    typer.echo(document.model_dump_json())
 
 
 def _fail(problem: Failure) -> int:

@@ -1,0 +1,99 @@
+"""A run that is asked for at this door: say what will run, see it to its end, show what came of it, exit by that."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import typer
+
+from codepilot.cli.base import console, open_house
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from codepilot.core.failures import Failure
+    from codepilot.core.run import Run
+    from codepilot.engine import Begun, House, Request
+
+
+def start(request: Request, *, apply: bool = False, accept_plausible: bool = False, as_json: bool = False) -> None:
+    """Say what will run, where and how confined; then record the run and drive it."""
+    from codepilot.cli.screens import opening
+    from codepilot.cli.signals import early_interrupts
+    from codepilot.engine import begin, executor_url, level_of, make_task
+    from codepilot.store import Home, new_id
+
+    task, run_id = make_task(request, os.environ), new_id("r-")
+    with early_interrupts(run_id) as recorded:
+        if not as_json:
+            home = Home.default(os.environ)
+            console().print(opening(task, run_id, home, level_of(task, home), executor_url(os.environ)))
+        with open_house() as house:
+
+            def ask() -> Begun:
+                begun = begin(house, task, run_id)
+                recorded.set()
+                return begun
+
+            finish(house, ask, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
+
+
+def finish(
+    house: House,
+    ask: Callable[[], Begun],
+    *,
+    apply: bool = False,
+    accept_plausible: bool = False,
+    as_json: bool = False,
+) -> None:
+    """See the run to its end, show it, apply it if that was asked for, and exit with the code that follows.
+
+    It is asked for when everything is loaded: from then on an interrupt is to pause it, and that must be at hand.
+    """
+    from codepilot.cli.drive import drive, notify
+    from codepilot.cli.screens import ending, failure
+    from codepilot.core.failures import CodePilotError
+    from codepilot.engine import apply_run, commit_run, fetch_bundle, patch_of
+    from codepilot.verify import exit_code, exit_code_of
+
+    screen = console()
+    found = drive(house, ask(), screen, quiet=as_json)
+    code, applied, refused = exit_code(found), None, None
+    try:
+        if found.uncommitted and found.task.branch and accept_plausible and found.verdict == "plausible":
+            commit_run(house, found.run_id, found.task.branch, accept_plausible=True)
+            found = house.store.load(found.run_id)
+        if apply and code == 0:
+            applied = apply_run(house, found.run_id, accept_plausible=accept_plausible)
+        if found.uncommitted and code == 0:
+            raise CodePilotError.of(found.uncommitted)
+    except CodePilotError as error:
+        refused, code = error.failure, exit_code_of(error.failure)
+    if as_json:
+        print_json(house, found, refused)
+    else:
+        fetch_bundle(found, house.store.events(found.run_id), house)
+        ending(screen, found, patch_of(house, found), house.home, applied=applied is not None)
+    if applied is not None and not as_json:
+        say_applied(applied.checkout, applied.files)
+    if refused is not None and not as_json:
+        failure(screen, refused)
+    notify(house, found)
+    raise typer.Exit(code)
+
+
+def say_applied(checkout: str, files: tuple[str, ...]) -> None:
+    typer.echo(f"Applied to {checkout}: {', '.join(files) or 'it was already there'}.")
+
+
+def print_json(house: House, found: Run, refused: Failure | None = None) -> None:
+    from codepilot.engine import fetch_bundle, report_run
+    from codepilot.verify import reported
+
+    events = house.store.events(found.run_id)
+    fetch_bundle(found, events, house)
+    document = report_run(found, events, house.home)
+    if refused is not None:
+        document = document.model_copy(update={"failure": reported(refused)})
+    typer.echo(document.model_dump_json())
