@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from codepilot.core.commit import MOST_TESTS, branch_name, branch_problem, checked_branch, commit_message
+from codepilot.core.commit import MOST_NAMES, branch_name, branch_problem, checked_branch, commit_message
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Goal, TaskSpec
 
@@ -45,6 +45,13 @@ def test_a_message_has_a_subject_and_what_can_be_looked_up() -> None:
         "Mend it [31m\n\nit added\n\nRun: r-1\nVerdict: confirmed: all well\nTest: tests/test_a.py::test_b\n"
     )
     long = "mend it " * 30
-    lines = commit_message(long, "", "r-1", "confirmed", [f"t{n}" for n in range(MOST_TESTS + 3)]).splitlines()
+    lines = commit_message(long, "", "r-1", "confirmed", [f"t{n}" for n in range(MOST_NAMES + 3)]).splitlines()
     assert (len(lines[0]) <= 72, lines[0][-1], lines[1], lines[2]) == (True, "…", "", long.strip())
     assert lines[-1] == "and 3 more"
+
+
+def test_a_message_names_what_the_change_was_proved_with_and_nobody_committed() -> None:
+    told = commit_message("Mend it", "", "r-1", "confirmed", ["t"], ["helper.py", "tests/test_a.py"])
+    assert told.endswith(
+        "Proved together with files that were not committed:\nFile: helper.py\nFile: tests/test_a.py\n"
+    )

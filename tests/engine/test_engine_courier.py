@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -127,11 +128,12 @@ def test_a_refusal_is_taken_for_an_answer(quiet: House, place: Receiver) -> None
     assert quiet.store.outbox.of(run_id)[0].state == "failed"
 
 
-def test_after_a_day_it_is_tried_once_more_and_given_up(quiet: House, place: Receiver) -> None:
+def test_after_a_day_nobody_is_told_any_more(quiet: House, place: Receiver) -> None:
     day = 24 * 3600 * 1_000_000
     old, young = ended(quiet, at=now_us() - day), ended(quiet, at=now_us() - day + 600_000_000)
     place.answers[:] = [500]
     Courier(quiet, Address(place.url)).round()
+    assert [heard.json["run_id"] for heard in place.heard] == [young]
     assert "24 hours ago" in settled(quiet, old)[0].data.failure.message  # type: ignore[attr-defined]
     assert settled(quiet, young) == []
 
@@ -146,7 +148,9 @@ def test_a_receiver_that_hangs_is_not_waited_for(
     began = time.monotonic()
     said = deliver(quiet, run_id, os.environ)
     assert 0.9 < time.monotonic() - began < 20
-    assert said.endswith("did not answer: not within 1 s. A worker, or the next command, tries again.")
+    assert said.endswith(
+        "did not answer: not within 1 s. A worker tries again, for example `codepilot worker --until-idle`."
+    )
     assert settled(quiet, run_id) == []
     place.answers[:] = [200]
     assert deliver(quiet, run_id, os.environ) == ""
@@ -261,13 +265,43 @@ def test_a_run_that_cannot_be_read_keeps_no_other_from_being_told_of(quiet: Hous
     assert [heard.json["run_id"] for heard in place.heard] == [fine]
 
 
-def test_the_next_command_delivers_what_an_earlier_one_could_not(quiet: House, place: Receiver) -> None:
+def test_a_command_delivers_what_its_own_run_owes(quiet: House, place: Receiver) -> None:
+    """Another command's run may be nobody's business where this one's are told."""
     place.answers[:] = [503, 200]
     first = ended(quiet)
     assert "answered 503" in deliver(quiet, first, os.environ)
     second = ended(quiet)
     assert deliver(quiet, second, os.environ) == ""
-    assert len(settled(quiet, first)) == len(settled(quiet, second)) == 1
+    assert (len(settled(quiet, first)), len(settled(quiet, second))) == (0, 1)
+    Courier(quiet, Address(place.url)).round()
+    assert len(settled(quiet, first)) == 1
+
+
+def test_a_command_waits_for_one_that_died_at_it(
+    quiet: House, place: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = ended(quiet)
+    lane = f"notify {crc32(run_id.encode()) % module.LANES}"
+    assert quiet.store.lock(lane, "c-dead", 1.5)
+    assert deliver(quiet, run_id, os.environ) == ""
+    assert len(settled(quiet, run_id)) == 1
+    monkeypatch.setattr(module, "LEASE_SEC", 0.1)
+    monkeypatch.setattr(module, "PREPARED_SEC", 0.1)
+    other = ended(quiet)
+    assert quiet.store.lock(f"notify {crc32(other.encode()) % module.LANES}", "c-alive", 300)
+    assert deliver(quiet, other, os.environ).startswith("Somebody else is at it.")
+
+
+def test_what_nobody_foresaw_costs_a_command_no_more_than_a_line(
+    quiet: House, place: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError(f"no idea of {place.url}")
+
+    monkeypatch.setattr(module, "notice", broken)
+    run_id = ended(quiet)
+    assert deliver(quiet, run_id, os.environ) == "RuntimeError: no idea of [redacted]"
+    assert settled(quiet, run_id) == []
 
 
 def test_the_secret_of_the_receiver_is_written_nowhere(

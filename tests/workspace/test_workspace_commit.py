@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from user_repo import Repo, read_state
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.workspace import Base, Commit, Entry, ObjectStore, pin_base, write_commit
+from codepilot.workspace import Base, Commit, Entry, ObjectStore, pin_base, refuse_branch, write_commit
 from codepilot.workspace.trees import EXECUTABLE, FILE, SYMLINK
-from conftest import Repo, read_state
 
 BRANCH = "codepilot/r-1"
 AT = 1_700_000_000_999_999
@@ -293,3 +295,38 @@ def test_a_lock_that_stays_is_told_in_gits_words(
     shop.write(".git/refs/heads/locked.lock")
     with pytest.raises(CodePilotError, match=r"update-ref cannot write to .*locked\.lock"):
         made(shop, objects, EVERYTHING, "locked")
+
+
+def test_whoever_is_stopped_at_the_last_moment_leaves_no_commit(shop: Repo, objects: ObjectStore) -> None:
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    base, before = pin_base(shop.path, objects), shop.git("for-each-ref")
+    with pytest.raises(KeyboardInterrupt):
+        write_commit(shop.path, objects, changed(objects, base, {"shop.py": (FILE, b"a = 2\n")}), BRANCH, stop)
+    assert (shop.git("for-each-ref"), unreachable_commits(shop)) == (before, [])
+
+
+def test_a_branch_that_has_no_place_is_known_beforehand(shop: Repo) -> None:
+    shop.git("branch", "codepilot")
+    for name in ("codepilot", "codepilot/{run}"):
+        with pytest.raises(CodePilotError) as told:
+            refuse_branch(shop.path, name)
+        assert told.value.kind is FailureKind.INVALID_SPEC
+    refuse_branch(shop.path, "codepilots/{run}")
+
+
+def test_what_root_commits_belongs_to_whom_the_repository_belongs(objects: ObjectStore) -> None:
+    """Where the suite does not run as root, everything is its own anyway."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        Path(directory).chmod(0o755)
+        repo = Repo(Path(directory) / "theirs")
+        repo.path.mkdir()
+        repo.git("init", "-q")
+        fill(repo)
+        owner = 65534 if os.geteuid() == 0 else os.geteuid()
+        for path in [repo.path, *repo.path.rglob("*")]:
+            os.chown(path, owner, owner if os.geteuid() == 0 else -1, follow_symlinks=False)
+        base = pin_base(repo.path, objects)
+        write_commit(repo.path, objects, changed(objects, base, EVERYTHING), BRANCH)
+        assert {path.lstat().st_uid for path in repo.path.rglob("*")} == {owner}

@@ -60,16 +60,19 @@ def finish(
     screen = console()
     found = drive(house, ask(), screen, quiet=as_json)
     code, applied, refused = exit_code(found), None, None
-    try:
-        if found.uncommitted and found.task.branch and accept_plausible and found.verdict == "plausible":
-            commit_run(house, found.run_id, found.task.branch, accept_plausible=True)
-            found = house.store.load(found.run_id)
-        if apply and code == 0:
+    if code == 0 and apply:
+        try:
             applied = apply_run(house, found.run_id, accept_plausible=accept_plausible)
-        if found.uncommitted and code == 0:
-            raise CodePilotError.of(found.uncommitted)
-    except CodePilotError as error:
-        refused, code = error.failure, exit_code_of(error.failure)
+        except CodePilotError as error:
+            refused = error.failure
+    if code == 0 and found.uncommitted and found.task.branch:
+        try:
+            commit_run(house, found.run_id, found.task.branch, accept_plausible=accept_plausible)
+            found = house.store.load(found.run_id)
+        except CodePilotError as error:
+            refused = error.failure
+    if refused is not None:
+        code = exit_code_of(refused, found=True)
     if as_json:
         print_json(house, found, refused)
     else:

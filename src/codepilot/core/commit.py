@@ -12,7 +12,7 @@ COMMIT = "commit"
 """What a run that could not commit its change goes without, in the event that says so."""
 RUN = "{run}"
 """Stands for the run's id in the name of a branch."""
-MOST_BYTES, MOST_TESTS, SUBJECT = 180, 20, 72
+MOST_BYTES, MOST_NAMES, SUBJECT = 180, 20, 72
 
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\\ud800-\udfff]")
 
@@ -60,16 +60,26 @@ def checked_branch(wanted: str, run_id: str) -> str:
     return branch_name(wanted, run_id)
 
 
-def commit_message(goal: str, rationale: str, run_id: str, worth: str, tests: Sequence[str]) -> str:
-    """What was asked, what was done, and where that can be looked up."""
+def commit_message(
+    goal: str, rationale: str, run_id: str, worth: str, tests: Sequence[str], uncommitted: Sequence[str] = ()
+) -> str:
+    """What was asked, what was done, and where that can be looked up.
+
+    `uncommitted` is what lay beside the change when it was proved and is in no commit: what it may need to work.
+    """
     asked = _line(goal)
     short = asked if len(asked) <= SUBJECT else f"{asked[: SUBJECT - 1].rstrip()}…"
     told = [asked] if short != asked else []
     told += [done] if (done := _line(rationale)) else []
-    named = [f"Test: {_line(test)}" for test in tests[:MOST_TESTS]]
-    named += [f"and {len(tests) - MOST_TESTS} more"] if len(tests) > MOST_TESTS else []
-    facts = "\n".join([f"Run: {run_id}", f"Verdict: {_line(worth)}", *named])
+    facts = "\n".join([f"Run: {run_id}", f"Verdict: {_line(worth)}", *_some("Test", tests)])
+    if uncommitted:
+        facts += "\n\nProved together with files that were not committed:\n" + "\n".join(_some("File", uncommitted))
     return "\n\n".join([short, *told, facts]) + "\n"
+
+
+def _some(what: str, names: Sequence[str]) -> list[str]:
+    more = [f"and {len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
+    return [*(f"{what}: {_line(name)}" for name in names[:MOST_NAMES]), *more]
 
 
 def _line(text: str) -> str:

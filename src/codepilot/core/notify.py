@@ -12,8 +12,8 @@ FIRST_WAIT_SEC = 1.0
 LONGEST_WAIT_SEC = 300.0
 PATIENCE_SEC = 24 * 3600.0
 """How long after the end of a run its notification is tried again."""
-PASSING = frozenset({408, 425, 429})
-"""Refusals that ask to come back later; any other refusal (4xx) will be the same tomorrow."""
+PASSING = frozenset({408, 409, 425, 429})
+"""Refusals that ask to come back later, or whose key is being worked on; any other (4xx) will be the same tomorrow."""
 
 _SHORTEST_SECRET = 12
 
@@ -65,9 +65,12 @@ def after_try(tried: Tried, chance: float) -> Taken | Again | GivenUp:
         return Taken(status)
     if status is not None and 400 <= status < 500 and status not in PASSING:
         return GivenUp("it was refused")
-    if tried.age_sec >= PATIENCE_SEC:
-        return GivenUp(f"the run ended {tried.age_sec / 3600:.0f} hours ago")
-    return Again(wait_after(tried.tries, chance))
+    return too_late(tried.age_sec) or Again(wait_after(tried.tries, chance))
+
+
+def too_late(age_sec: float) -> GivenUp | None:
+    """Nobody wants to be told any more so long after the run's end."""
+    return GivenUp(f"the run ended {age_sec / 3600:.0f} hours ago") if age_sec >= PATIENCE_SEC else None
 
 
 def wait_after(tries: int, chance: float) -> float:

@@ -204,8 +204,10 @@ def _changes(run: Run, event: Event) -> dict[str, object]:
             return {"repo_map": repo_map}
         case PlanCreated(plan=plan):
             return {"plan": plan}
-        case PatchProposed(patch=patch):
-            return {"proposal": data, "attempted": (*run.attempted, patch)}
+        case PatchProposed(patch=patch, tree=tree):
+            another = run.proposal is None or tree != run.proposal.tree
+            handed_over = {"committed": None, "uncommitted": None} if another else {}
+            return {"proposal": data, "attempted": (*run.attempted, patch), **handed_over}
         case TestsJudged(result=result):
             return _on_judged(run, result)
         case ReflectionRecorded(reflection=reflection):

@@ -86,7 +86,7 @@ def commit_run(house: House, run_id: str, branch: str, *, accept_plausible: bool
         committed = commit_change(run, events, objects, branch, accept_plausible=accept_plausible)
 
     def record(current: Run) -> list[EventDraft]:
-        if current.committed is not None:
+        if current.committed == committed:
             return []
         return [
             EventDraft(type=EventType.COMMIT_RECORDED, data=committed, step_id=current.step_id, attempt=current.attempt)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from shlex import quote
 
 from codepilot.core.commit import COMMIT, CommitRecorded, branch_name, checked_branch, commit_message
-from codepilot.core.events import DependencyDegraded, Event, EventType, PatchProposed, ProofRecorded
+from codepilot.core.events import BasePinned, DependencyDegraded, Event, EventType, PatchProposed, ProofRecorded
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
 from codepilot.engine.site import Site
@@ -25,7 +25,7 @@ def commit_wanted(work: Work, site: Site) -> None:
     work.watch.checkpoint()  # whoever lost the run leaves the repository to the one that has it
     events = work.store.events(work.run.run_id)
     try:
-        committed = commit_change(work.run, events, site.objects, wanted)
+        committed = commit_change(work.run, events, site.objects, wanted, before_commit=work.watch.checkpoint)
     except CodePilotError as error:
         consequence = f"the change is not on branch {branch_name(wanted, work.run.run_id)}"
         degraded = DependencyDegraded(dependency=COMMIT, consequence=consequence, failure=error.failure)
@@ -35,7 +35,13 @@ def commit_wanted(work: Work, site: Site) -> None:
 
 
 def commit_change(
-    run: Run, events: Sequence[Event], objects: ObjectStore, wanted: str, *, accept_plausible: bool = False
+    run: Run,
+    events: Sequence[Event],
+    objects: ObjectStore,
+    wanted: str,
+    *,
+    accept_plausible: bool = False,
+    before_commit: Callable[[], None] = lambda: None,
 ) -> CommitRecorded:
     """The commit and its branch. All of it follows from the log, so that doing it again changes nothing."""
     branch = checked_branch(wanted, run.run_id)
@@ -58,10 +64,10 @@ def commit_change(
         commit_tree=run.base.commit_tree,
         base_tree=run.base.tree,
         new_tree=run.proposal.tree,
-        message=redact(_message(run, proof)),
+        message=redact(_message(run, proof, _uncommitted(run.base, objects))),
         at=at,
     )
-    name = write_commit(Path(run.base.checkout), objects, commit, branch)
+    name = write_commit(Path(run.base.checkout), objects, commit, branch, before_commit)
     return CommitRecorded(checkout=run.base.checkout, branch=branch, commit=name, parent=commit.parent)
 
 
@@ -78,10 +84,15 @@ def _proved(run: Run, events: Sequence[Event]) -> tuple[ProofRecorded, int]:
     return found
 
 
-def _message(run: Run, proof: ProofRecorded) -> str:
+def _uncommitted(base: BasePinned, objects: ObjectStore) -> list[str]:
+    """What was on disk and is in no commit: the change was proved together with it."""
+    return [path for path, _, _ in objects.changes(base.commit_tree, base.tree)]
+
+
+def _message(run: Run, proof: ProofRecorded, uncommitted: Sequence[str]) -> str:
     rationale = run.proposal.patch.rationale if run.proposal else ""
     targets = run.baseline.targets if run.baseline else ()
     asked = run.task.goal.natural
     goal = default_goal(targets) if asked == default_goal(()) else asked
     worth = f"{proof.verdict}: {proof.after.passed} tests pass after the change; {proof.reason}"
-    return commit_message(goal, rationale, run.run_id, worth, targets)
+    return commit_message(goal, rationale, run.run_id, worth, targets, uncommitted)

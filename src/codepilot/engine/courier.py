@@ -25,6 +25,7 @@ from codepilot.core.notify import (
     Taken,
     Tried,
     after_try,
+    too_late,
     wait_after,
 )
 from codepilot.core.run import replay
@@ -42,6 +43,8 @@ LEASE_SEC = 15.0
 """How long nobody else tries what one is at: longer than a try."""
 PREPARED_SEC = 2.0
 """What usually suffices before a try. If it took longer, the lease begins anew."""
+TURN_SEC = 0.25
+"""How often a door looks whether it is its turn."""
 LANES = 64
 """In how many lanes couriers send beside one another: the store keeps a row for every lock that was ever taken."""
 POLL_SEC = 2.0
@@ -84,7 +87,7 @@ class Courier:
         """What is owed and due is tried once more, as long as there is time."""
         self._ends_at = time.monotonic() + LAST_SEC
         self._woken.set()
-        self._thread.join(LAST_SEC + 2 * TRY_SEC)
+        self._thread.join(LAST_SEC + TRY_SEC + PREPARED_SEC)
 
     def round(self) -> None:
         """Try everything that is owed and due."""
@@ -101,21 +104,25 @@ class Courier:
             self._forget(settled_elsewhere)
 
     def deliver(self, run_id: str) -> str:
-        """One try at what the run owes; what is wrong, if anything is.
-
-        If nothing is, and no others use this store, what earlier commands could not deliver is tried too.
-        """
+        """One try at what the run owes; what is wrong, if anything is."""
+        problems = []
         for owed in self._house.store.outbox.of(run_id):
             if owed.state == PENDING:
-                match self._send(owed):
-                    case Again(), said:
-                        return f"{said} A worker{'' if self._house.shared else ', or the next command,'} tries again."
+                match self._send_in_turn(owed):
+                    case Again() | None, said if said:
+                        problems.append(f"{said} A worker tries again, for example `codepilot worker --until-idle`.")
                     case GivenUp(), said:
-                        return f"{said} It is not tried again."
-        if not self._house.shared:
-            self._ends_at = time.monotonic() + LAST_SEC
-            self.round()
-        return ""
+                        problems.append(f"{said} It is not tried again.")
+        return " ".join(problems)
+
+    def _send_in_turn(self, owed: NotificationRow) -> tuple[Taken | Again | GivenUp | None, str]:
+        """The same as `_send`, when nobody else is at it any more; one that died is at it for as long as its lease."""
+        deadline = time.monotonic() + LEASE_SEC + PREPARED_SEC
+        while (found := self._send(owed))[0] is None and self._house.store.outbox.is_owed(owed):
+            if time.monotonic() > deadline:
+                return None, "Somebody else is at it."
+            time.sleep(TURN_SEC)
+        return found
 
     def _work(self) -> None:
         while self._ends_at is None:
@@ -163,10 +170,15 @@ class Courier:
             if not store.outbox.is_owed(owed):
                 self._forget((owed.run_id, owed.seq))
                 return None, ""
+            late = too_late(_age_sec(owed))
+            if late is not None:
+                return self._settle(owed, late, "Nobody was told.")
             body = self._body(owed)
             if time.monotonic() - began > PREPARED_SEC and store.renew(lock, LEASE_SEC) is None:
                 return None, ""
-            return self._settle(owed, *self._post(owed, body))
+            status, said = self._post(owed, body)
+            tries = self._tries.get((owed.run_id, owed.seq), 0) + 1
+            return self._settle(owed, after_try(Tried(status, tries, _age_sec(owed)), random.random()), said)
         finally:
             store.unlock(lock)
 
@@ -184,10 +196,9 @@ class Courier:
             return None, self._house.redact(f"{place} did not answer: {error}.")
         return status, f"{place} answered {status}."
 
-    def _settle(self, owed: NotificationRow, status: int | None, said: str) -> tuple[Taken | Again | GivenUp, str]:
-        tries = self._tries.get((owed.run_id, owed.seq), 0) + 1
-        age_sec = (now_us() - owed.at) / 1e6
-        found = after_try(Tried(status, tries, age_sec), random.random())
+    def _settle(
+        self, owed: NotificationRow, found: Taken | Again | GivenUp, said: str
+    ) -> tuple[Taken | Again | GivenUp, str]:
         _results.inc(result=_RESULTS[type(found)])
         match found:
             case Taken(status=taken):
@@ -204,7 +215,10 @@ class Courier:
         self._house.store.outbox.settle(owed, EventDraft(type=kind, data=data))
         self._forget((owed.run_id, owed.seq))
         if (self._house.home.logs / f"{owed.run_id}.jsonl").exists():
-            open_log(self._house, owed.run_id).close()
+            try:
+                open_log(self._house, owed.run_id).close()
+            except (OSError, CodePilotError) as error:
+                _log.warning("the log file could not be written: %s", error, extra={"run_id": owed.run_id})
 
     def _later(self, owed: NotificationRow, seconds: float | None = None) -> Again:
         key = (owed.run_id, owed.seq)
@@ -216,6 +230,11 @@ class Courier:
     def _forget(self, key: Key) -> None:
         self._tries.pop(key, None)
         self._due.pop(key, None)
+
+
+def _age_sec(owed: NotificationRow) -> float:
+    """Since the run's end."""
+    return (now_us() - owed.at) / 1e6
 
 
 def open_courier(house: House, environ: Mapping[str, str]) -> Courier | None:
@@ -235,5 +254,6 @@ def deliver(house: House, run_id: str, environ: Mapping[str, str]) -> str:
     try:
         courier = open_courier(house, environ)
         return "" if courier is None else courier.deliver(run_id)
-    except CodePilotError as error:
-        return str(error)
+    except Exception as error:  # noqa: BLE001 - the command has done what it was asked for, whatever this is
+        _log.debug("the end of %s could not be notified", run_id, exc_info=True)
+        return house.redact(f"{type(error).__name__}: {error}")

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from codepilot import __version__
@@ -66,7 +67,7 @@ class Receiver:
     def _connect(self, deadline: float) -> socket.socket:
         """To the first of its addresses that answers; all of them share the time."""
         problem: OSError = TimeoutError()
-        for family, kind, protocol, _, address in socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM):
+        for family, kind, protocol, _, address in self._addresses(deadline):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError
@@ -80,6 +81,25 @@ class Receiver:
             else:
                 return sock
         raise problem
+
+    def _addresses(self, deadline: float) -> list[Any]:
+        """Asked for in a thread of its own: a resolver takes the time that it likes."""
+        found: list[list[Any] | Exception] = []
+
+        def ask() -> None:
+            try:
+                found.append(socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM))
+            except (OSError, ValueError) as error:
+                found.append(error)
+
+        asking = threading.Thread(target=ask, name="resolver", daemon=True)
+        asking.start()
+        asking.join(max(0.0, deadline - time.monotonic()))
+        if not found:
+            raise TimeoutError
+        if isinstance(found[0], Exception):
+            raise found[0]
+        return found[0]
 
     def _secured(self, sock: socket.socket) -> socket.socket:
         """The same connection, encrypted if it has to be. The plain one stays open: it is what is cut."""

@@ -21,7 +21,7 @@ from codepilot.engine.base import carry_base, pin
 from codepilot.engine.settings import Settings, load_settings, make_budget
 from codepilot.engine.staffing import choose_models, make_thinker
 from codepilot.store import new_id
-from codepilot.workspace import branch_commit, find_root, has_password, is_url, resolve_commit
+from codepilot.workspace import find_root, has_password, is_url, refuse_branch, resolve_commit
 
 if TYPE_CHECKING:
     from codepilot.engine.house import House
@@ -143,12 +143,8 @@ def _branch(request: Request, root: Path | None) -> str | None:
             "--branch needs a checkout: the clone of a URL is not yours to push from.",
             next_action="Name a checkout of the repository, or take the change from its bundle.",
         )
-    if not request.elsewhere and branch_commit(root, name) is not None:
-        raise CodePilotError(
-            FailureKind.INVALID_SPEC,
-            f"{root} has a branch {name} already.",
-            next_action="Choose another name, for example codepilot/{run}.",
-        )
+    if not request.elsewhere:
+        refuse_branch(root, name)
     return request.branch
 
 

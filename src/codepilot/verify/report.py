@@ -153,8 +153,8 @@ def exit_code(run: Run) -> int:
             return EXIT_PLATFORM
 
 
-def exit_code_of(failure: Failure) -> int:
-    """What the command line returns when this failure ended it."""
+def exit_code_of(failure: Failure, *, found: bool = False) -> int:
+    """What the command line returns when this failure ended it; `found` if a change was verified all the same."""
     match failure.handling.origin:
         case Origin.INPUT:
             return EXIT_INPUT
@@ -163,4 +163,4 @@ def exit_code_of(failure: Failure) -> int:
         case Origin.PERSON if failure.kind is not FailureKind.CANCELLED:
             return EXIT_BLOCKED
         case Origin.WORK | Origin.PERSON:
-            return EXIT_NOT_FOUND
+            return EXIT_PLATFORM if found else EXIT_NOT_FOUND

@@ -8,7 +8,7 @@ The order of work: `find_root` or `clone` â†’ `pin_base` into an `ObjectStore` â
 from codepilot.workspace.base import Base, pin_base
 from codepilot.workspace.checkout import lay_out
 from codepilot.workspace.clone import clone
-from codepilot.workspace.commit import Commit, branch_commit, write_commit
+from codepilot.workspace.commit import Commit, refuse_branch, write_commit
 from codepilot.workspace.git import git_version
 from codepilot.workspace.history import DatedLine, line_ages
 from codepilot.workspace.objects import Change, ObjectStore, TreeDiff
@@ -34,7 +34,6 @@ __all__ = [
     "WalkLimits",
     "Workspace",
     "WorkspaceDiff",
-    "branch_commit",
     "clone",
     "find_root",
     "first_commit",
@@ -45,6 +44,7 @@ __all__ = [
     "line_ages",
     "pin_base",
     "promote",
+    "refuse_branch",
     "remove_workspace",
     "resolve_commit",
     "shown",

@@ -9,8 +9,8 @@ and every configuration: interrupted anywhere, the same call completes the work,
 from __future__ import annotations
 
 import os
-import secrets
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,8 +59,17 @@ class Commit:
         return f"parent {self.parent}\nauthor {when}\ncommitter {when}\n\n{self.message}".encode()
 
 
-def write_commit(checkout: Path, objects: ObjectStore, commit: Commit, branch: str) -> str:
-    """Make the commit and the branch, or find both there; the commit's name."""
+def write_commit(
+    checkout: Path,
+    objects: ObjectStore,
+    commit: Commit,
+    branch: str,
+    before_commit: Callable[[], None] = lambda: None,
+) -> str:
+    """Make the commit and the branch, or find both there; the commit's name.
+
+    `before_commit` is called when everything else has been prepared: what it raises leaves no commit and no branch.
+    """
     changes = list(objects.changes(commit.base_tree, commit.new_tree))
     refuse_unfit(changes)
     _refuse_uncommitted(objects, commit, [path for path, _, _ in changes])
@@ -72,6 +81,8 @@ def write_commit(checkout: Path, objects: ObjectStore, commit: Commit, branch: s
         elif not _reads_like(repository, found, commit):
             raise _taken(repository, branch, found)
         tree = _write_tree(repository, objects, commit, changes)
+        if found is None:
+            before_commit()
         written = f"tree {tree}\n".encode() + commit.after_tree()
         name = _write(repository, "hash-object", "-t", "commit", "-w", "--stdin", stdin=written)
         if found is None:
@@ -81,9 +92,12 @@ def write_commit(checkout: Path, objects: ObjectStore, commit: Commit, branch: s
         return name
 
 
-def branch_commit(checkout: Path, branch: str) -> str | None:
-    """What a branch names, if there is one of this name."""
-    return _commit_at(find_repository(checkout), branch)
+def refuse_branch(checkout: Path, branch: str) -> None:
+    """Raise if no new branch can be called so there."""
+    repository = find_repository(checkout)
+    if (found := _commit_at(repository, branch)) is not None:
+        raise _taken(repository, branch, found)
+    _refuse_no_place(repository, branch)
 
 
 def _refuse_uncommitted(objects: ObjectStore, commit: Commit, touched: Sequence[str]) -> None:
@@ -99,8 +113,9 @@ def _refuse_uncommitted(objects: ObjectStore, commit: Commit, touched: Sequence[
     if mixed:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
-            f"the change builds on edits that were not committed when the run began: {', '.join(mixed[:20])}",
-            "Commit or stash them and start again, or write the change into the checkout: codepilot apply RUN",
+            f"the change builds on files that differed from their commit when the run began: {', '.join(mixed[:20])}"
+            " (edits that were not committed, or line ends and filters that git converts)",
+            "Commit or stash edits and start again, or write the change into the checkout: codepilot apply RUN",
             files=mixed,
         )
 
@@ -167,21 +182,20 @@ def _refused(message: str) -> CodePilotError:
 
 def _write_tree(repository: Repository, objects: ObjectStore, commit: Commit, changes: Changes) -> str:
     """The parent's tree with the change in it, by way of an index of our own."""
-    index = objects.path / f"tmp_index_{secrets.token_hex(8)}"
-    env = {"GIT_INDEX_FILE": str(index)}
     gone = [_row("0", "0" * len(commit.parent), path) for path, _, after in changes if after is None]
     new = [
         _row(after.mode, _write_blob(repository, objects.read_blob(after.oid)), path)
         for path, _, after in changes
         if after is not None
     ]
-    try:
+    with tempfile.TemporaryDirectory(prefix="codepilot-index-") as directory:
+        if os.geteuid() == 0:
+            owner = repository.git_dir.stat()
+            os.chown(directory, owner.st_uid, owner.st_gid)
+        env = {"GIT_INDEX_FILE": f"{directory}/index"}
         _write(repository, "read-tree", "--no-recurse-submodules", commit.parent, env=env)
         _write(repository, "update-index", "-z", "--index-info", stdin=b"".join(gone + new), env=env)
         return _write(repository, "write-tree", env=env)
-    finally:
-        index.unlink(missing_ok=True)
-        index.with_name(index.name + ".lock").unlink(missing_ok=True)
 
 
 def _row(mode: str, name: str, path: str) -> bytes:
@@ -206,7 +220,9 @@ def _make_branch(repository: Repository, branch: str, commit: str) -> str:
 
 
 def _write(repository: Repository, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> str:
-    done = run_git([*_SETTINGS, *args], repository.git_dir, work_tree=repository.root, stdin=stdin, env=env)
+    owner = repository.git_dir.stat()
+    asked = [*_SETTINGS, *args]
+    done = run_git(asked, repository.git_dir, work_tree=repository.root, stdin=stdin, env=env, like=owner)
     if done.returncode != 0:
         lines = done.stderr.decode("utf-8", "replace").splitlines()
         said = next((line for line in lines if line.startswith(("fatal: ", "error: "))), last_line(done.stderr))

@@ -54,24 +54,45 @@ def run_git(
     stdin: bytes = b"",
     env: Mapping[str, str] | None = None,
     timeout_sec: float = 300.0,
+    like: os.stat_result | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run git to its end and return what it said; the caller reads the exit code."""
+    """Run git to its end and return what it said; the caller reads the exit code.
+
+    Run by root, it acts as the owner of `like`, so that what it writes is theirs.
+    """
     return start(
         ["git", *_QUIET, *args],
         {**scrubbed_environment(git_dir, work_tree), **(env or {})},
         cwd=work_tree or git_dir,
         stdin=stdin,
         timeout_sec=timeout_sec,
+        like=like,
     )
 
 
 def start(
-    argv: Sequence[str], env: Mapping[str, str], *, cwd: Path, stdin: bytes, timeout_sec: float
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    cwd: Path,
+    stdin: bytes,
+    timeout_sec: float,
+    like: os.stat_result | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run one git command line, turning a missing or hanging git into a typed failure."""
+    another = like if like is not None and os.geteuid() == 0 else None
     try:
         return subprocess.run(
-            argv, env=dict(env), cwd=cwd, input=stdin, capture_output=True, timeout=timeout_sec, check=False
+            argv,
+            env=dict(env),
+            cwd=cwd,
+            input=stdin,
+            capture_output=True,
+            timeout=timeout_sec,
+            check=False,
+            user=another.st_uid if another else None,
+            group=another.st_gid if another else None,
+            extra_groups=[] if another else None,
         )
     except FileNotFoundError as error:
         if error.filename not in ("git", None):
