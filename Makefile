@@ -16,7 +16,7 @@ test:  ## Lint, types, import contracts, dependency hygiene, and the whole suite
 
 suite:
 	@scripts/setup
-	$(PYTHONS)/python -m pytest -n 6 --dist worksteal
+	$(PYTHONS)/python -m pytest -n 4 --dist worksteal
 
 lint:
 	@scripts/setup

@@ -8,8 +8,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from run_kit import Log
 
-from codepilot.core.commit import MOST_NAMES, branch_name, branch_problem, checked_branch, commit_message
+from codepilot.core.artifacts import ArtifactRef, ArtifactType, PatchCandidate
+from codepilot.core.commit import (
+    MOST_NAMES,
+    CommitRecorded,
+    branch_name,
+    branch_problem,
+    checked_branch,
+    commit_message,
+)
+from codepilot.core.events import EventType, PatchProposed
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Goal, TaskSpec
 
@@ -55,3 +65,21 @@ def test_a_message_names_what_the_change_was_proved_with_and_nobody_committed() 
     assert told.endswith(
         "Proved together with files that were not committed:\nFile: helper.py\nFile: tests/test_a.py\n"
     )
+
+
+def test_a_commit_is_that_of_the_change_at_hand() -> None:
+    log = Log()
+    log.started()
+    made = CommitRecorded(checkout="/x", branch="mend", commit="b" * 40, parent="a" * 40)
+    diff = ArtifactRef(type=ArtifactType.PATCH, sha256="ab" * 32, size_bytes=1)
+    patch = PatchCandidate(diff="", touched_files=("a.py",), rationale="it")
+
+    def proposed(name: str) -> PatchProposed:
+        return PatchProposed(patch=patch, diff=diff, tree=name * 64, snapshot="s-1")
+
+    log.record(EventType.PATCH_PROPOSED, proposed("1"))
+    log.record(EventType.COMMIT_RECORDED, made)
+    log.record(EventType.PATCH_PROPOSED, proposed("1"))
+    assert log.now.committed == made, "the same tree again"
+    log.record(EventType.PATCH_PROPOSED, proposed("2"))
+    assert log.now.committed is None

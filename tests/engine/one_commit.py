@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from one_life import reply
@@ -34,8 +35,10 @@ def main(run_id: str, graves: Path) -> None:
         die("before the branch")
         return make_branch(repository, branch, name)
 
-    def write_commit_and_no_more(checkout: Path, objects: ObjectStore, wanted: Commit, branch: str) -> str:
-        name = write_commit(checkout, objects, wanted, branch)
+    def write_commit_and_no_more(
+        checkout: Path, objects: ObjectStore, wanted: Commit, branch: str, before_commit: Callable[[], None]
+    ) -> str:
+        name = write_commit(checkout, objects, wanted, branch, before_commit)
         die("before the event")
         return name
 

@@ -107,9 +107,10 @@ def test_a_branch_that_is_there_costs_the_commit_alone_and_another_name_gets_it_
     made = commit_run(house, ended.run_id, "free/{run}", accept_plausible=False)
     assert made.branch == f"free/{ended.run_id}"
     assert commit_run(house, ended.run_id, "free/{run}", accept_plausible=False) == made
-    assert commit_run(house, ended.run_id, "as-well", accept_plausible=False).commit == made.commit
     events, now = house.store.events(ended.run_id), house.store.load(ended.run_id)
     assert (commits(events), now.committed, now.uncommitted) == ([made], made, None)
+    other = commit_run(house, ended.run_id, "as-well", accept_plausible=False)
+    assert (other.commit, commits(house.store.events(ended.run_id))) == (made.commit, [made, other])
     assert (checkout / "shapes.py").read_text() == CODE
     _the_first_proof_counts(house, now, events, made)
     apply_run(house, ended.run_id, accept_plausible=False)
