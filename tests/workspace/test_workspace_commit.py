@@ -157,6 +157,8 @@ def test_a_configuration_that_would_change_the_commit_or_run_something_is_not_he
     (shop.path / ".git/info/attributes").write_text("* filter=mark text eol=crlf\n")
     for key, value in {
         "core.fsmonitor": str(program),
+        "hook.my.mark.command": f"{program} hooked",
+        "hook.my.mark.event": "reference-transaction",
         "filter.mark.clean": f"{program} clean",
         "filter.mark.process": f"{program} process",
         "commit.gpgSign": "true",

@@ -32,10 +32,13 @@ def lines(house: House, run_id: str, *, follow: bool) -> Iterator[str]:
     formatted.roles.update({step.step_id: step.state for step in house.store.steps(run_id)})
     while True:
         run = house.store.load(run_id)
-        while events := house.store.events(run_id, told, limit=PAGE):
+        more = True
+        while more:
+            events = house.store.events(run_id, told, limit=PAGE)
             formatted.learn(events)
             yield from formatted.of(events).decode().split("\n")[:-1]
             told += len(events)
+            more = len(events) == PAGE
         if not follow or run.state in TERMINAL | WAITING:
             return
         time.sleep(POLL_SEC)

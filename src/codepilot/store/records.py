@@ -34,13 +34,13 @@ def read_event(row: Sequence[Any]) -> Event:
 def _read_event(row: Sequence[Any]) -> Event:
     run_id, seq, at, name, step_id, attempt, data, artifacts = row
     kind = EventType(name)
-    refs = json.loads(artifacts) if artifacts != "[]" else ()
+    refs = () if artifacts == "[]" else tuple(ArtifactRef.model_validate(ref) for ref in json.loads(artifacts))
     values = {
         "type": kind,
         "data": DATA[kind].model_validate_json(data),
         "step_id": step_id,
         "attempt": attempt,
-        "artifacts": tuple(ArtifactRef.model_validate(ref) for ref in refs),
+        "artifacts": refs,
         "event_id": event_id(run_id, seq),
         "seq": seq,
         "run_id": run_id,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache, lru_cache
 from json.encoder import encode_basestring as _quoted
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -23,7 +24,7 @@ _REDACT_MARGIN = 4_096
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _FACT_NAMES = ("tool", "skill", "exit_code", "duration_ms", "duration_sec")
 _FACT_PLACES = ("action", "observation", "result")
-_FACTS = frozenset({*_FACT_NAMES, *_FACT_PLACES})
+_FACTS = frozenset(_FACT_NAMES)
 _WARNINGS = frozenset(
     {
         EventType.GUARDRAIL_BLOCKED,
@@ -82,12 +83,11 @@ class LogLines:
 
     def _head(self, event: Event) -> str:
         """The line up to its data."""
-        step, role = event.step_id, self.roles.get(event.step_id or "")
         facts = _facts(event)
         return (
-            f'{{"ts":"{rfc3339(event.at)}","level":"{_level(event)}","runId":{_quoted(event.run_id)},'
-            f'"stepId":{_quoted(step) if step else "null"},"role":{_quoted(role) if role else "null"},'
-            f'"attempt":{event.attempt},"event":"{event.type.value}","seq":{event.seq}'
+            f'{{"ts":"{rfc3339(event.at)}","level":"{_level(event)}",'
+            f"{_whose(event.run_id, event.step_id, self.roles.get(event.step_id or ''), event.attempt)},"
+            f'"event":"{event.type._value_}","seq":{event.seq}'
             f"{',' + _JSON.encode(facts)[1:-1] if facts else ''}"
         )
 
@@ -121,6 +121,13 @@ class LogLines:
         return f"{clean[:TEXT_LIMIT]}… ({len(text)} characters)"
 
 
+@lru_cache(maxsize=64)
+def _whose(run: str, step: str | None, role: str | None, attempt: int) -> str:
+    """What the lines of one attempt at a step have in common."""
+    step_id, state = _quoted(step) if step else "null", _quoted(role) if role else "null"
+    return f'"runId":{_quoted(run)},"stepId":{step_id},"role":{state},"attempt":{attempt}'
+
+
 def _level(event: Event) -> Literal["INFO", "WARN", "ERROR"]:
     if event.type not in _NOT_MERE_INFORMATION:
         return "INFO"
@@ -134,17 +141,28 @@ def _level(event: Event) -> Literal["INFO", "WARN", "ERROR"]:
     return "WARN" if event.type in _WARNINGS else "INFO"
 
 
+@cache
+def _where(data: type[Contract]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Which facts events of this kind have at their top, and which of their fields may hold others."""
+    fields = data.model_fields
+    return tuple(filter(fields.__contains__, _FACT_NAMES)), tuple(filter(fields.__contains__, _FACT_PLACES))
+
+
 def _facts(event: Event) -> dict[str, str | int | float]:
     """Tool, exit code and duration, where the event has them: at its top, or in the action or result it carries."""
-    if _FACTS.isdisjoint(type(event.data).model_fields):
+    names, places = _where(type(event.data))
+    if not names and not places:
         return {}
     top = vars(event.data)
-    inner = [top[name] for name in _FACT_PLACES if name in top]
-    seen: dict[str, Any] = {}
-    for place in (top, *(vars(one) if isinstance(one, Contract) else one for one in inner)):
-        for name in _FACT_NAMES if isinstance(place, dict) else ():
-            if place.get(name) is not None:
-                seen.setdefault(name, place[name])
+    seen = {name: top[name] for name in names if top[name] is not None}
+    for inner in places:
+        place = vars(top[inner]) if isinstance(top[inner], Contract) else top[inner]
+        if isinstance(place, dict) and not _FACTS.isdisjoint(place):
+            for name in _FACT_NAMES:
+                if place.get(name) is not None:
+                    seen.setdefault(name, place[name])
+    if not seen:
+        return {}
     tool = seen.get("tool", seen.get("skill"))
     exit_code = seen.get("exit_code")
     duration_ms, duration_sec = seen.get("duration_ms"), seen.get("duration_sec")

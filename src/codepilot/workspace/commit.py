@@ -209,14 +209,24 @@ def _write_blob(repository: Repository, data: bytes) -> str:
 def _make_branch(repository: Repository, branch: str, commit: str) -> str:
     """Create it; what it names then, which is another commit if somebody was quicker."""
     ref, absent = f"refs/heads/{branch}", "0" * len(commit)
+    env = {**_IDENTITY, **_without_configured_hooks(repository)}
     try:
-        _write(repository, "update-ref", "--no-deref", "-m", "codepilot", ref, commit, absent, env=_IDENTITY)
+        _write(repository, "update-ref", "--no-deref", "-m", "codepilot", ref, commit, absent, env=env)
     except CodePilotError:
         found = _commit_at(repository, branch)
         if found is None:
             raise
         return found
     return commit
+
+
+def _without_configured_hooks(repository: Repository) -> dict[str, str]:
+    """From git 2.54 on a configuration can name hooks, which no setting of where hooks are keeps from running."""
+    asked = ["config", "-z", "--name-only", "--get-regexp", r"^hook\..*\.(command|event)$"]
+    found = run_git(asked, repository.git_dir, work_tree=repository.root).stdout
+    names = sorted({os.fsdecode(key).rpartition(".")[0] for key in found.split(b"\0") if key})
+    off = {f"GIT_CONFIG_KEY_{n}": f"{name}.enabled" for n, name in enumerate(names)}
+    return {**off, **{f"GIT_CONFIG_VALUE_{n}": "false" for n in range(len(names))}, "GIT_CONFIG_COUNT": str(len(names))}
 
 
 def _write(repository: Repository, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> str:
