@@ -9,11 +9,10 @@ import pytest
 from raw_sql import raw_sql
 from sample_runs import draft, new_run, succeed, take, turn
 
+from codepilot.core.approval import ApprovalDecided, ApprovalRequested
 from codepilot.core.artifacts import ArtifactRef, ArtifactType, PatchCandidate, TestResult, TestSummary
 from codepilot.core.decide import Paused, Red, decide, decide_resume
 from codepilot.core.events import (
-    ApprovalDecided,
-    ApprovalRequested,
     BasePinned,
     EventType,
     PatchProposed,

@@ -11,12 +11,11 @@ from sample_runs import draft, new_run, succeed, take, task, turn
 from sqlalchemy import Boolean, Column, Table, Text, create_engine, select, update
 from sqlalchemy.exc import IntegrityError
 
+from codepilot.core.approval import ApprovalDecided, ApprovalRequested
 from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.contract import canonical_json
 from codepilot.core.decide import Failed, Paused, decide, decide_cancel, decide_resume, start
 from codepilot.core.events import (
-    ApprovalDecided,
-    ApprovalRequested,
     BasePinned,
     EventDraft,
     EventType,

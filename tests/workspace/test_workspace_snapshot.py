@@ -15,29 +15,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from user_repo import read_state as state
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace import Entry, ObjectStore, Workspace
 from levels import lacking
-
-
-def state(root: Path) -> dict[str, tuple[object, ...]]:
-    """All that a snapshot promises to keep, read in a way of its own."""
-    found: dict[str, tuple[object, ...]] = {}
-    for directory, names, files in os.walk(root):
-        if Path(directory) == root and ".git" in names:
-            names.remove(".git")
-        for name in [*names, *files]:
-            path = Path(directory, name)
-            status = path.lstat()
-            key = str(path.relative_to(root))
-            if path.is_symlink():
-                found[key] = ("link", str(path.readlink()))
-            elif path.is_dir():
-                found[key] = ("dir", status.st_mode & 0o777)
-            else:
-                found[key] = ("file", status.st_mode & 0o777, status.st_mtime_ns, path.read_bytes())
-    return found
 
 
 def base_tree(objects: ObjectStore) -> str:

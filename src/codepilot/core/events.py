@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field, SerializeAsAny, model_validator
 
+from codepilot.core.approval import ApprovalDecided, ApprovalRequested
 from codepilot.core.artifacts import (
     ArtifactRef,
     ContextChoice,
@@ -437,23 +438,6 @@ class BudgetWarned(Contract):
     budget: str
     used: float
     limit: float
-
-
-class ApprovalRequested(Contract):
-    """A person is asked whether something may be done."""
-
-    approval_id: str = Field(min_length=1)
-    operation: str
-    details: str = ""
-    risk: Literal["low", "medium", "high"] = "medium"
-
-
-class ApprovalDecided(Contract):
-    """What they said: for this time, for the whole run, or no."""
-
-    approval_id: str = Field(min_length=1)
-    decision: Literal["once", "always", "denied"]
-    by: str = "user"
 
 
 class Requested(Contract):

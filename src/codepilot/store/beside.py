@@ -10,10 +10,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from codepilot.core.approval import ApprovalDecided, ApprovalRequested
 from codepilot.core.contract import canonical_json
 from codepilot.core.events import (
-    ApprovalDecided,
-    ApprovalRequested,
     BasePinned,
     Event,
     EventType,
