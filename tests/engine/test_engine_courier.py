@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -155,6 +156,17 @@ def test_a_receiver_that_hangs_is_not_waited_for(
     place.answers[:] = [200]
     assert deliver(quiet, run_id, os.environ) == ""
     assert len(settled(quiet, run_id)) == 1
+
+
+def test_a_resolver_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answered.wait(60))
+    try:
+        with pytest.raises(Unanswered, match=r"not within 0\.5 s"):
+            Address("http://somewhere.example/x").post("k", b"{}", 0.5)
+        assert not answered.is_set()
+    finally:
+        answered.set()
 
 
 def test_nobody_there_is_told_without_the_secret(quiet: House, place: Receiver) -> None:

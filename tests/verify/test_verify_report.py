@@ -135,6 +135,7 @@ def test_every_ending_has_its_exit_code(run: Run, code: int) -> None:
 @pytest.mark.parametrize("kind", list(FailureKind))
 def test_every_failure_has_an_exit_code(kind: FailureKind) -> None:
     assert exit_code_of(Failure(kind=kind, message="x")) in (1, 2, 3, 4)
+    assert exit_code_of(Failure(kind=kind, message="x"), found=True) in (2, 3, 4), "1 says that no change was found"
 
 
 def test_a_run_without_a_change_leaves_its_record(tmp_path: Path) -> None:

@@ -315,6 +315,7 @@ def test_a_branch_that_has_no_place_is_known_beforehand(shop: Repo) -> None:
         with pytest.raises(CodePilotError) as told:
             refuse_branch(shop.path, name)
         assert told.value.kind is FailureKind.INVALID_SPEC
+        assert "apply" not in told.value.failure.advice, "there is no run yet"
     refuse_branch(shop.path, "codepilots/{run}")
 
 

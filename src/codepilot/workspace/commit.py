@@ -95,9 +95,13 @@ def write_commit(
 def refuse_branch(checkout: Path, branch: str) -> None:
     """Raise if no new branch can be called so there."""
     repository = find_repository(checkout)
-    if (found := _commit_at(repository, branch)) is not None:
-        raise _taken(repository, branch, found)
-    _refuse_no_place(repository, branch)
+    try:
+        if (found := _commit_at(repository, branch)) is not None:
+            raise _taken(repository, branch, found)
+        _refuse_no_place(repository, branch)
+    except CodePilotError as error:
+        advice = "Choose another name, for example codepilot/{run}."
+        raise CodePilotError(error.kind, error.failure.message, advice) from error
 
 
 def _refuse_uncommitted(objects: ObjectStore, commit: Commit, touched: Sequence[str]) -> None:
@@ -173,7 +177,7 @@ def _refuse_no_place(repository: Repository, branch: str) -> None:
 
 
 def _taken(repository: Repository, branch: str, found: str) -> CodePilotError:
-    return _refused(f"{repository.root} has a branch {branch} already, at another commit ({found[:12]})")
+    return _refused(f"{repository.root} has a branch {branch} already, at {found[:12]}")
 
 
 def _refused(message: str) -> CodePilotError:
