@@ -5,6 +5,7 @@ A run has seven states when all goes well; PLAN is tried twice, so that it has e
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from pathlib import Path
@@ -26,6 +27,7 @@ class CodePilot:
     def __init__(self, role: Role, talk: Talk) -> None:
         self._role, self._talk = role, talk
         self._house = House.open({"CODEPILOT_HOME": str(Path.cwd() / "home")}, role.url)
+        gc.freeze()  # as the command does
         for state in STEPS:
             STEPS[state] = self._step
         worker = Worker(self._house, listen=self._hear)

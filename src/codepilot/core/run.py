@@ -34,6 +34,9 @@ from codepilot.core.events import (
     State,
     StepFailed,
     StepQueued,
+    StepSkipped,
+    StepStarted,
+    StepSucceeded,
     TaskSpecRecorded,
     TestsJudged,
     TurnFinished,
@@ -182,6 +185,11 @@ def _changes(run: Run, event: Event) -> dict[str, object]:
     match data:
         case StepQueued():
             return _on_queued(run, event, data)
+        case StepStarted():
+            begun = {"step_open_since": event.at, "idle_starts": run.idle_starts + 1, "asked": None}
+            return {**close_step(run, run.worked_at), **begun}
+        case StepSucceeded() | StepSkipped():
+            return close_step(run, event.at)
         case ModelAsked(estimate=estimate):
             return {"spent": _charge(run.spent, _paid(estimate)), "asked": _paid(estimate)}
         case TurnStarted(usage=usage):
@@ -226,12 +234,6 @@ def _changes(run: Run, event: Event) -> dict[str, object]:
 
 def _on_control(run: Run, event: Event) -> dict[str, object]:
     match event.type, event.data:
-        case EventType.STEP_STARTED, _:
-            carried = close_step(run, run.worked_at)
-            begun = {"step_open_since": event.at, "idle_starts": run.idle_starts + 1, "asked": None}
-            return {**carried, **begun}
-        case ((EventType.STEP_SUCCEEDED | EventType.STEP_SKIPPED), _):
-            return close_step(run, event.at)
         case EventType.BUNDLE_WRITTEN, data:
             return {"bundle": getattr(data, "path", None)}
         case _, CommitRecorded() as committed:

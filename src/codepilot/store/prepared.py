@@ -6,8 +6,9 @@ On a server they are sent without waiting for their answers; the first answer th
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Protocol
 
 from sqlalchemy import ClauseElement, Connection
@@ -22,25 +23,42 @@ WIRE = "codepilot_wire"
 """The attribute of a connection that has the stream which its transaction runs in, if it does."""
 
 
+Row = Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class _Compiled:
     sql: str
-    constants: Mapping[str, Any]
-    order: Sequence[str] | None
-    """The parameters' names in their order, where the driver takes them by place."""
+    constants: Row
+    in_order: Callable[[Row], Any]
+    """Its parameters as the driver takes them: by place, or by name as they are."""
     numbered: str
-    number_order: Sequence[str]
+    by_number: Callable[[Row], Sequence[Any]]
 
-    def parameters(self, values: Mapping[str, Any]) -> Any:
-        named = self._named(values)
-        return named if self.order is None else [named[name] for name in self.order]
+    def for_driver(self, rows: Sequence[Row]) -> tuple[str, Any]:
+        if len(rows) == 1:
+            return self.sql, self.in_order(self._named(rows[0]))
+        return several_rows(self.sql, len(rows)), [value for row in rows for value in self.in_order(self._named(row))]
 
-    def numbers(self, values: Mapping[str, Any]) -> list[Any]:
-        named = self._named(values)
-        return [named[name] for name in self.number_order]
+    def for_server(self, rows: Sequence[Row]) -> tuple[str, Sequence[Any]]:
+        if len(rows) == 1:
+            return self.numbered, self.by_number(self._named(rows[0]))
+        values = [value for row in rows for value in self.by_number(self._named(row))]
+        return several_rows(self.numbered, len(rows)), values
 
-    def _named(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _named(self, values: Row) -> Row:
         return {**self.constants, **values} if self.constants else values
+
+
+def _placed(names: Sequence[str]) -> Callable[[Row], Sequence[Any]]:
+    """Values in the order of their names."""
+    return itemgetter(*names) if len(names) > 1 else lambda values: [values[name] for name in names]
+
+
+def _few(rows: Sequence[Row]) -> Iterable[Sequence[Row]]:
+    if len(rows) <= _ROWS_AT_ONCE:
+        return (rows,)
+    return (rows[start : start + _ROWS_AT_ONCE] for start in range(0, len(rows), _ROWS_AT_ONCE))
 
 
 class Sent(Protocol):
@@ -76,35 +94,26 @@ class Prepared:
         self._compiled: dict[str, _Compiled] = {}
         self._name = f"codepilot_{next(_names)}"
 
-    def send(self, connection: Connection, *rows: Mapping[str, Any]) -> Sent:
-        """Execute it, once for each of `rows`; what comes of the last."""
+    def send(self, connection: Connection, *rows: Row) -> Sent:
+        """Execute it, an insert of several rows as one statement for a few at a time; what comes of the last."""
         compiled = self._for(connection)
         wire: Wire | None = vars(connection).get(WIRE)
-        if wire is not None:
-            if len(rows) == 1:
-                return wire.send(self._name, compiled.numbered, compiled.numbers(rows[0]))
-            return self._send_together(wire, compiled, rows)
-        cursor = connection.connection.cursor()
-        if len(rows) == 1:
-            cursor.execute(compiled.sql, compiled.parameters(rows[0]))
-        else:
-            cursor.executemany(compiled.sql, [compiled.parameters(row) for row in rows])
-        return _Done(cursor)
-
-    def _send_together(self, wire: Wire, compiled: _Compiled, rows: Sequence[Mapping[str, Any]]) -> Sent:
-        """An insert of a few rows as one statement; of many, several at a time."""
-        for start in range(0, len(rows), _ROWS_AT_ONCE):
-            few = rows[start : start + _ROWS_AT_ONCE]
-            values = [value for row in few for value in compiled.numbers(row)]
-            reply = wire.send(f"{self._name}x{len(few)}", several_rows(compiled.numbered, len(few)), values)
+        if wire is None:
+            cursor = connection.connection.cursor()
+            for few in _few(rows):
+                cursor.execute(*compiled.for_driver(few))
+            return _Done(cursor)
+        for few in _few(rows):
+            name = self._name if len(few) == 1 else f"{self._name}x{len(few)}"
+            reply = wire.send(name, *compiled.for_server(few))
         return reply
 
-    def row(self, connection: Connection, values: Mapping[str, Any]) -> Sequence[Any] | None:
+    def row(self, connection: Connection, values: Row) -> Sequence[Any] | None:
         """The first row it returns, if any."""
         found = self.rows(connection, values)
         return found[0] if found else None
 
-    def rows(self, connection: Connection, values: Mapping[str, Any]) -> list[Sequence[Any]]:
+    def rows(self, connection: Connection, values: Row) -> list[Sequence[Any]]:
         return self.send(connection, values).rows()
 
     def _for(self, connection: Connection) -> _Compiled:
@@ -113,5 +122,7 @@ class Prepared:
             compiled = self._statement.compile(dialect=connection.dialect, column_keys=self._columns)
             order = getattr(compiled, "positiontup", None)
             constants = {key: value for key, value in compiled.params.items() if value is not None}
-            self._compiled[name] = _Compiled(str(compiled), constants, order, *by_number(str(compiled)))
+            in_order = dict if order is None else _placed(order)
+            numbered, names = by_number(str(compiled))
+            self._compiled[name] = _Compiled(str(compiled), constants, in_order, numbered, _placed(names))
         return self._compiled[name]

@@ -34,7 +34,7 @@ def by_number(sql: str) -> tuple[str, list[str]]:
 
 @lru_cache(maxsize=64)
 def several_rows(insert: str, count: int) -> str:
-    """An insert of one row, with numbered parameters, as one of `count` rows."""
+    """An insert of one row, with parameters by place or by number, as one of `count` rows."""
     head, values, row = insert.partition(" VALUES ")
     width = len(_NUMBERED.findall(row))
     rows = (_NUMBERED.sub(lambda found: f"${int(found[1]) + width * at}", row) for at in range(count))  # noqa: B023
