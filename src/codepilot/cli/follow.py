@@ -29,9 +29,10 @@ def lines(house: House, run_id: str, *, follow: bool) -> Iterator[str]:
         told += 1
         yield line
     formatted = LogLines(house.redact)
-    formatted.roles.update({step.step_id: step.state for step in house.store.steps(run_id)})
+    if told:
+        formatted.roles.update({step.step_id: step.state for step in house.store.steps(run_id)})
     while True:
-        run = house.store.load(run_id)
+        ended = not follow or house.store.load(run_id).state in TERMINAL | WAITING
         more = True
         while more:
             events = house.store.events(run_id, told, limit=PAGE)
@@ -39,7 +40,7 @@ def lines(house: House, run_id: str, *, follow: bool) -> Iterator[str]:
             yield from formatted.of(events).decode().split("\n")[:-1]
             told += len(events)
             more = len(events) == PAGE
-        if not follow or run.state in TERMINAL | WAITING:
+        if ended:
             return
         time.sleep(POLL_SEC)
 

@@ -315,7 +315,8 @@ def _server_engine(url: URL, place: str, **pool: Any) -> Engine:
         "prepare_threshold": None,  # else the driver would now and then deallocate what `Wire` has prepared
     }
     try:
-        return create_engine(url, connect_args=connection, **pool)
+        # Without asking the server for a type that is never used, each time that a connection is opened.
+        return create_engine(url, connect_args=connection, use_native_hstore=False, **pool)
     except ModuleNotFoundError as error:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,

@@ -17,6 +17,8 @@ from codepilot.store.rows import ArtifactRow, RunRow, StepRow, StepStatus, Unrea
 
 Word = TypeVar("Word", bound=StrEnum)
 
+_KINDS = {str(kind): kind for kind in EventType}
+
 
 def event_id(run_id: str, seq: int) -> str:
     """An event's identity follows from its place."""
@@ -33,7 +35,7 @@ def read_event(row: Sequence[Any]) -> Event:
 
 def _read_event(row: Sequence[Any]) -> Event:
     run_id, seq, at, name, step_id, attempt, data, artifacts = row
-    kind = EventType(name)
+    kind = _KINDS.get(name) or EventType(name)
     refs = () if artifacts == "[]" else tuple(ArtifactRef.model_validate(ref) for ref in json.loads(artifacts))
     values = {
         "type": kind,

@@ -83,12 +83,11 @@ class LogLines:
 
     def _head(self, event: Event) -> str:
         """The line up to its data."""
-        facts = _facts(event)
         return (
             f'{{"ts":"{rfc3339(event.at)}","level":"{_level(event)}",'
             f"{_whose(event.run_id, event.step_id, self.roles.get(event.step_id or ''), event.attempt)},"
             f'"event":"{event.type._value_}","seq":{event.seq}'
-            f"{',' + _JSON.encode(facts)[1:-1] if facts else ''}"
+            f"{_facts(event)}"
         )
 
     def _data(self, event: Event) -> str:
@@ -148,11 +147,11 @@ def _where(data: type[Contract]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(filter(fields.__contains__, _FACT_NAMES)), tuple(filter(fields.__contains__, _FACT_PLACES))
 
 
-def _facts(event: Event) -> dict[str, str | int | float]:
+def _facts(event: Event) -> str:
     """Tool, exit code and duration, where the event has them: at its top, or in the action or result it carries."""
     names, places = _where(type(event.data))
     if not names and not places:
-        return {}
+        return ""
     top = vars(event.data)
     seen = {name: top[name] for name in names if top[name] is not None}
     for inner in places:
@@ -162,17 +161,15 @@ def _facts(event: Event) -> dict[str, str | int | float]:
                 if place.get(name) is not None:
                     seen.setdefault(name, place[name])
     if not seen:
-        return {}
+        return ""
     tool = seen.get("tool", seen.get("skill"))
     exit_code = seen.get("exit_code")
     duration_ms, duration_sec = seen.get("duration_ms"), seen.get("duration_sec")
     if isinstance(duration_sec, (int, float)) and duration_ms is None:
         duration_ms = round(duration_sec * 1000, 3)
-    facts: dict[str, str | int | float] = {}
-    if isinstance(tool, str):
-        facts["tool"] = tool
+    facts = f',"tool":{_quoted(tool)}' if isinstance(tool, str) else ""
     if isinstance(exit_code, int):
-        facts["exitCode"] = exit_code
+        facts += f',"exitCode":{_JSON.encode(exit_code)}'
     if isinstance(duration_ms, (int, float)):
-        facts["durationMs"] = float(duration_ms)
+        facts += f',"durationMs":{_JSON.encode(float(duration_ms))}'
     return facts
