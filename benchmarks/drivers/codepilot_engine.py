@@ -27,7 +27,7 @@ class CodePilot:
     def __init__(self, role: Role, talk: Talk) -> None:
         self._role, self._talk = role, talk
         self._house = House.open({"CODEPILOT_HOME": str(Path.cwd() / "home")}, role.url)
-        gc.freeze()  # as the command does
+        gc.freeze()  # as `codepilot worker` does
         for state in STEPS:
             STEPS[state] = self._step
         worker = Worker(self._house, listen=self._hear)

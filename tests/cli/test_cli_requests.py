@@ -89,10 +89,18 @@ def test_a_run_at_work_pauses_at_its_next_safe_point(codepilot: Command, repo: R
 def test_a_paused_run_is_left_alone_even_if_it_would_fail_at_once(codepilot: Command, repo: Repo) -> None:
     run_id = codepilot("submit", str(repo(EMPTY))).out.strip()
     codepilot("pause", run_id)
-    assert codepilot("worker", "--until-idle").code == 0
+    worked = codepilot("worker", "--until-idle")
+    assert (worked.code, run_id in worked.out) == (0, False), worked.out
     assert load(codepilot, run_id).state is State.PAUSED
     ended = codepilot("resume", run_id, "--json")
     assert (ended.json["status"], ended.json["run_id"]) == ("FAILED", run_id)
+
+
+def test_a_worker_tells_how_runs_ended(codepilot: Command, repo: Repo) -> None:
+    run_id = codepilot("submit", str(repo(EMPTY))).out.strip()
+    told = codepilot("worker", "--until-idle").out.splitlines()
+    assert [line.split("  ")[1:] for line in told[1:]] == [[run_id, told[1].split("  ")[2]]]
+    assert told[1].split("  ")[2].startswith("FAILED: ")
 
 
 @pytest.mark.parametrize("command", ["pause", "resume", "fork"])

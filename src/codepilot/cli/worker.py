@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import logging
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FrameType
 
+from codepilot.cli.text import plain
 from codepilot.core.contract import JsonObject
-from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.events import Event, ProofRecorded, RunBlocked, RunFinished, RunPaused, State
+from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.engine import Crew, House, Worker, open_courier, redactor
 from codepilot.store.faults import Interrupted
 from codepilot.store.limit import in_words
 from codepilot.store.queue import Lease
+from codepilot.telemetry.clock import rfc3339
 from codepilot.telemetry.endpoint import Endpoint
 from codepilot.telemetry.process_log import json_logging
 
@@ -47,7 +52,7 @@ def work(working: Working, environ: Mapping[str, str]) -> int:
         limit = house.store.queue.limit
         if working.most_running is not None:
             limit.set(working.most_running or None)
-        worker = Worker(house)
+        worker = Worker(house) if working.as_json else Worker(house, Endings(house.redact).hear)
         crew = Crew(
             house,
             worker,
@@ -84,12 +89,41 @@ def _open_house(working: Working, environ: Mapping[str, str]) -> House:
     deadline = time.monotonic() + START_SEC
     while True:
         try:
-            return House.open(environ, working.store, working.artifacts, lease)
+            house = House.open(environ, working.store, working.artifacts, lease)
         except Interrupted as error:
             if time.monotonic() > deadline:
                 raise
             _log.warning("waiting for the store: %s", error)
             time.sleep(1.0)
+        else:
+            gc.freeze()  # what is loaded by now stays
+            return house
+
+
+class Endings:
+    """Tells a person who looks at the worker how runs ended here, or why they wait: a line each."""
+
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        self._redact = redact
+        self._verdicts: dict[str, str] = {}
+
+    def hear(self, event: Event) -> None:
+        match event.data:
+            case ProofRecorded(verdict=verdict) if verdict is not None:
+                self._verdicts[event.run_id] = verdict
+            case RunFinished(state=state, failure=failure):
+                proved = self._verdicts.pop(event.run_id, "")
+                self._tell(event, state, failure, proved if state is State.DONE else "")
+            case RunBlocked(failure=failure):
+                self._tell(event, State.BLOCKED, failure)
+            case RunPaused():
+                self._tell(event, State.PAUSED)
+
+    def _tell(self, event: Event, state: State, failure: Failure | None = None, verdict: str = "") -> None:
+        why = f": {failure.kind}: {self._redact(failure.message)}" if failure else f", {verdict}" if verdict else ""
+        with contextlib.suppress(OSError):  # whoever read it is gone; the runs are not
+            sys.stdout.write(f"{rfc3339(event.at)}  {event.run_id}  {plain(f'{state}{why}')}\n")
+            sys.stdout.flush()
 
 
 def _say(working: Working, name: str, address: str, most_running: int | None) -> None:
