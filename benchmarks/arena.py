@@ -24,6 +24,8 @@ SPREAD_SEC = 1.0
 then, and one that polls is met anywhere between two of its polls."""
 _GOLDEN = 0.618
 SETTLE_SEC = 1.5
+DWELL_SEC = 0.3
+"""How long a step is at work at least before something is asked of its run."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,26 @@ class Arena:
                 return float(ground.inbox.take("started", 1, patience)[0]["at"]) - killed
             except Late:
                 return None
+
+    def requests(self, who: Contender, count: int) -> dict[str, list[float]]:
+        """Seconds from asking for so many cancels and pauses until each is on record, and until workspaces are gone."""
+        times: dict[str, list[float]] = {"cancel": [], "pause": [], "gone": []}
+        with self._open(who) as ground:
+            worker = ground.worker("--tells-starts", "--dwells")
+            worker.ask(do="work")
+            ground.said("working")
+            asker = ground.sender("--dwells")
+            for number in range(count * 2):
+                asker.ask(do="enqueue", count=1)
+                ground.said("started")
+                time.sleep(DWELL_SEC + number * _GOLDEN % 1 * SPREAD_SEC)
+                what = ("cancel", "pause")[number % 2]
+                asker.ask(do=what)
+                told = ground.said(what)
+                times[what].append(told["at"] - told["asked"])
+                if "gone" in told:
+                    times["gone"].append(told["gone"] - told["asked"])
+        return times
 
     def floor(self, store: str, clients: int, seconds: float) -> float:
         """Rows inserted and committed a second."""

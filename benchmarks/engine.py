@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.servers import PostgresServer, postgres_server
 
-from benchmarks import durable, large
+from benchmarks import durable, large, requests
 from benchmarks.arena import Arena
 from benchmarks.figures import Table, shown
 from benchmarks.machine import Quiet, described
@@ -42,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             arena = Arena(server, place, None if options.no_peers else options.peers)
             disk = [("Servers", _servers(server)), ("Disk", _disk(place))]
             found = durable.measure(_SIZES[options.size], arena, quiet, _tell)
+            _tell("cancel and pause")
+            asked = requests.measure(_SIZES[options.size], arena)
             _tell("a large store")
             stored = large.measure(_SIZES[options.size], arena)
     command = ["python -m benchmarks.engine"]
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command += ["--write docs/benchmarks-engine.md"] if options.write is not None else []
     facts = [("Command", f"`{' '.join(command)}`, {time.monotonic() - started:.0f} s")]
     facts += [*described({name: said for name, said in arena.versions.items() if name}), *disk, ("Load", str(quiet))]
-    text = _page(facts, found, stored)
+    text = _page(facts, found, asked, stored)
     print(text)
     if options.write is not None:
         options.write.write_text(text)
@@ -72,11 +74,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _page(facts: Sequence[tuple[str, str]], found: durable.Durable, stored: large.Large) -> str:
+def _page(
+    facts: Sequence[tuple[str, str]], found: durable.Durable, asked: requests.Requests, stored: large.Large
+) -> str:
     head = "".join(f"- {name}: {said}\n" for name, said in facts)
     said = "Each by the number of runs at a time that suits it best; medians of the rounds."
-    rows = [goal.row() for goal in (*found.goals(), *stored.goals())]
-    tables = [Table("Goals", said, ["", "goal", "measured", "met"], rows), *found.tables(), stored.table()]
+    rows = [goal.row() for goal in (*found.goals(), *asked.goals(), *stored.goals())]
+    tables = [Table("Goals", said, ["", "goal", "measured", "met"], rows), *found.tables()]
+    tables += [asked.table(), stored.table()]
     return "\n".join([_INTRODUCTION, head, *(table.markdown() for table in tables)])
 
 

@@ -42,6 +42,8 @@ class EngineSize:
     """How long a dead worker's step is waited for."""
     shapes: tuple[tuple[int, int], ...] = ((1, 1), (1, 8), (1, 32), (4, 1), (4, 8), (4, 32))
     """How many processes work, and on how many runs each at a time."""
+    requests: int = 20
+    """How many cancels, and how many pauses, are asked for."""
     stored_runs: int = 1_000
     events_each: int = 2_000
     questions: int = 30
@@ -49,5 +51,5 @@ class EngineSize:
 
 
 ENGINE_FULL = EngineSize(3, 480, 2.0, 60, 5, 30.0)
-ENGINE_QUICK = EngineSize(1, 40, 1.0, 8, 1, 10.0, stored_runs=100)
-ENGINE_TINY = EngineSize(1, 4, 0.1, 1, 1, 10.0, ((1, 1),), stored_runs=5, events_each=80, questions=2)
+ENGINE_QUICK = EngineSize(1, 40, 1.0, 8, 1, 10.0, requests=4, stored_runs=100)
+ENGINE_TINY = EngineSize(1, 4, 0.1, 1, 1, 10.0, ((1, 1),), requests=1, stored_runs=5, events_each=80, questions=2)

@@ -8,24 +8,35 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from benchmarks.drivers.lines import Engine, Role, Talk, serve
 from codepilot.core.decide import Failed, Outcome, Succeeded, start
 from codepilot.core.events import BundleWritten, Event, EventType, RunFinished, State
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.task import Goal, TaskSpec
-from codepilot.engine import Crew, House, Worker
+from codepilot.engine import Crew, House, Worker, cancel, pause
 from codepilot.engine.steps import STEPS
 from codepilot.engine.work import Work
+from codepilot.executor import CreateWorkspace, RunCommand
+from codepilot.sandbox import probe
 from codepilot.store import new_id
+from codepilot.workspace import ObjectStore
 
+_LOOK_SEC = 0.005
+"""How often it is looked whether what was asked for is on record."""
+_ASK = {"cancel": (cancel, State.ABORTED), "pause": (pause, State.PAUSED)}
 _AGAIN = Failed(Failure(kind=FailureKind.TOOL_FAILED, message="The first try does not count."))
 
 
 class CodePilot:
     def __init__(self, role: Role, talk: Talk) -> None:
         self._role, self._talk = role, talk
+        confined = role.dwells and any(report.available for report in probe())
+        self._level: Literal["best", "none"] = "best" if confined else "none"
         self._house = House.open({"CODEPILOT_HOME": str(Path.cwd() / "home")}, role.url)
         gc.freeze()  # as `codepilot worker` does
         for state in STEPS:
@@ -36,13 +47,21 @@ class CodePilot:
         self._working = threading.Event()
 
     def enqueue(self) -> None:
-        task = TaskSpec(task_id=new_id("t-"), goal=Goal(natural="Nothing"), repo="/nowhere", sandbox_level="none")
-        run_id = new_id("r-")
+        task = TaskSpec(task_id=new_id("t-"), goal=Goal(natural="Nothing"), repo="/nowhere", sandbox_level=self._level)
+        run_id = self._last = new_id("r-")
         self._house.store.create_run(run_id, start(task, run_id))
 
     def work(self) -> None:
         self._thread.start()
         self._working.wait()
+
+    def control(self, what: str) -> dict[str, float]:
+        ask, state = _ASK[what]
+        ask(self._house, self._last)
+        told = {"at": _when(lambda: self._house.store.load(self._last).state is state)}
+        if state is State.ABORTED:
+            told["gone"] = _when(lambda: not list(self._house.home.workspaces.glob(f"{self._last}*")))
+        return told
 
     def stop(self) -> None:
         if self._working.is_set():
@@ -54,17 +73,34 @@ class CodePilot:
         self._crew.run(self._working.set)
 
     def _step(self, work: Work) -> Outcome:
+        if self._role.dwells:
+            self._dwell(work)
         if work.run.state is State.INIT:
             self._role.started(self._talk)
         if work.run.state is State.FINALIZE:
             work.record(EventType.BUNDLE_WRITTEN, BundleWritten(path="", sha256=""))
         return _AGAIN if work.run.state is State.PLAN and work.claim.attempt == 1 else Succeeded()
 
+    def _dwell(self, work: Work) -> None:
+        """As a baseline does: wait for a command inside the sandbox, which is interrupted from the side."""
+        with ObjectStore.open(self._house.home.path / "objects", durable=False) as objects:
+            request = CreateWorkspace(workspace=work.workspace, objects=str(objects.path), tree=objects.write_tree({}))
+            work.executor.create(request)
+        self._role.started(self._talk)
+        work.executor.run_command(RunCommand(workspace=work.workspace, argv=("sleep", "3600"), timeout_sec=3600))
+        work.watch.checkpoint()
+
     def _hear(self, event: Event) -> None:
-        if isinstance(event.data, RunFinished):
+        if isinstance(event.data, RunFinished) and not self._role.dwells:
             if event.data.state is not State.DONE:
                 raise RuntimeError(f"the run ended as {event.data}")
             self._role.finished(self._talk)
+
+
+def _when(there: Callable[[], bool]) -> float:
+    while not there():
+        time.sleep(_LOOK_SEC)
+    return time.monotonic()
 
 
 def _make(role: Role, talk: Talk) -> Engine:

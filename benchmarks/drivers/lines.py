@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 STEPS = 8
 """How many steps a run has."""
@@ -35,13 +35,17 @@ class Talk:
 
 @dataclass(frozen=True)
 class Role:
-    """What this process is for. One that holds stays in the first step it starts until it is killed."""
+    """What this process is for. One that holds stays in the first step it starts until it is killed.
+
+    One that dwells stays in it until the engine itself puts an end to that.
+    """
 
     url: str
     works: bool
     concurrency: int
     tells_starts: bool
     holds: bool
+    dwells: bool
     name: str
 
     def started(self, talk: Talk) -> None:
@@ -69,6 +73,13 @@ class Engine(Protocol):
     def stop(self) -> None: ...
 
 
+@runtime_checkable
+class Controlled(Engine, Protocol):
+    def control(self, what: str) -> dict[str, float]:
+        """Ask for a cancel or a pause of the run that was enqueued last; when it was on record, and what followed."""
+        ...
+
+
 def serve(make: Callable[[Role, Talk], Engine], version: str) -> None:
     """Answer until told to stop or the pipe closes."""
     role, talk = _role(), Talk()
@@ -86,6 +97,9 @@ def serve(make: Callable[[Role, Talk], Engine], version: str) -> None:
         elif request["do"] == "work":
             engine.work()
             talk.say("working")
+        elif isinstance(engine, Controlled) and request["do"] in ("cancel", "pause"):
+            asked = time.monotonic()
+            talk.say(request["do"], asked=asked, **engine.control(request["do"]))
         else:
             break
     engine.stop()
@@ -99,5 +113,6 @@ def _role() -> Role:
     parser.add_argument("--concurrency", type=int, default=1)
     parser.add_argument("--tells-starts", action="store_true")
     parser.add_argument("--holds", action="store_true")
+    parser.add_argument("--dwells", action="store_true")
     parser.add_argument("--name", default="one")
     return Role(**vars(parser.parse_args()))

@@ -66,6 +66,8 @@ def _every_own_part_is_measured(page: str, store: str) -> None:
     middles = [number(cell.split(" / ")[0]) for cell in rows(page, "Enqueue to start")["CodePilot", store]]
     assert len(middles) == 3 and min(middles) > 0
     assert number(rows(page, "A dead worker's step")["CodePilot", store][0]) > 0
+    asked = next(row for first, row in _rows(page, "A cancel, a pause") if first == store)
+    assert len(asked) == 3 and all(number(cell.split(" / ")[0]) > 0 for cell in asked)
     answers = next(row for first, row in _rows(page, "A large store") if first == store)
     assert len(answers) == 6 and all(number(cell.split(" / ")[0]) > 0 for cell in answers)
 
@@ -87,8 +89,11 @@ def _a_peer_that_was_left_out_says_so(page: str) -> None:
 
 def _every_goal_has_its_row(page: str) -> None:
     goals = page.split("## Goals\n", 1)[1].split("\n## ", 1)[0]
+    for store in STORES:
+        for what in ("cancel", "pause"):
+            assert goals.count(f"| a {what} from another process on {store}, the longest, s | < 1 |") == 1
     assert goals.count("as a multiple of the better peer's | ≥ 3 | not measured | **no** |") == 1
-    assert len([line for line in goals.splitlines() if line.startswith("| ")][2:]) == 15
+    assert len([line for line in goals.splitlines() if line.startswith("| ")][2:]) == 19
 
 
 def _no_place_of_this_machine_is_named(page: str) -> None:
