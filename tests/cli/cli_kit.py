@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from codepilot.core.events import EventType
 from codepilot.engine import House
 
 
@@ -72,6 +74,21 @@ class Command:
         return subprocess.Popen(
             self.argv(*arguments), env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
+
+
+def kinds(codepilot: Command, run_id: str) -> list[EventType]:
+    with codepilot.house() as house:
+        house.store.check(run_id)
+        return [event.type for event in house.store.events(run_id)]
+
+
+def started(codepilot: Command, kind: EventType, *arguments: str, times: int = 1) -> tuple[subprocess.Popen[str], str]:
+    """A command that was started, and its run, which has come as far as so many events of that kind."""
+    process, deadline = codepilot.start(*arguments), time.monotonic() + 60
+    while (run_id := codepilot.newest()) is None or kinds(codepilot, run_id).count(kind) < times:
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.05)
+    return process, run_id
 
 
 @pytest.fixture

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from cli_kit import SHOP, Command, Repo, git
+import pytest
+import typer
+from cli_kit import SHOP, Command, Repo, git, started
+
+from codepilot.cli.attend import finish
+from codepilot.core.commit import COMMIT
+from codepilot.core.decide import Failed, Outcome, Paused, decide, start
+from codepilot.core.events import DependencyDegraded, EventDraft, EventType
+from codepilot.core.failures import Failure, FailureKind
+from codepilot.core.task import Goal, TaskSpec
+from codepilot.engine import Begun, House
+from codepilot.store import new_id
+from codepilot.telemetry import now_us
 
 WEAK = """import unittest
 from shop import shipping
@@ -59,3 +72,54 @@ def test_a_branch_that_cannot_be_is_refused_at_once(codepilot: Command, repo: Re
     queued = codepilot("submit", str(checkout), "--branch", "mend/{run}")
     with codepilot.house() as house:
         assert house.store.load(queued.out.strip()).task.branch == "mend/{run}"
+
+
+def test_what_was_written_is_told_although_the_branch_is_refused(codepilot: Command, shop: Path) -> None:
+    asked = ("fix", str(shop), "--apply", "--branch", "mend", "--json")
+    process, run_id = started(codepilot, EventType.WORKSPACE_CREATED, *asked)
+    git(shop, "branch", "mend")
+    out, err = process.communicate(timeout=300)
+    report = json.loads(out)
+    assert (process.returncode, report["status"], report["failure"]["kind"]) == (2, "DONE", "invalid_spec"), out + err
+    assert report["commit"] is None and "mend" in report["failure"]["message"]
+    assert report["applied"] == {"checkout": str(shop), "files": ["shop.py"]}
+    assert git(shop, "diff", "--name-only") == "shop.py\n"
+    assert codepilot("show", run_id, "--json").json["applied"] == report["applied"]
+
+
+FAILED = Failed(Failure(kind=FailureKind.PROOF_FAILED, message="The proof does not hold."))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "code"),
+    [(Paused("asked to"), "PAUSED", 130), (FAILED, "FAILED", 1)],
+    ids=["paused", "failed"],
+)
+def test_how_a_run_ended_counts_and_not_that_its_branch_was_refused(
+    codepilot: Command, capsys: pytest.CaptureFixture[str], outcome: Outcome, status: str, code: int
+) -> None:
+    with codepilot.house() as house:
+        begun = _refused_its_branch(house, outcome)
+        with pytest.raises(typer.Exit) as ended:
+            finish(house, lambda: begun, as_json=True)
+    report = json.loads(capsys.readouterr().out)
+    assert (ended.value.exit_code, report["status"]) == (code, status)
+    assert (report["failure"] and report["failure"]["kind"]) == (None if status == "PAUSED" else "proof_failed")
+
+
+def _refused_its_branch(house: House, outcome: Outcome) -> Begun:
+    """A run whose step was told that its change cannot be on its branch, and then came to this."""
+    task = TaskSpec(task_id=new_id("t-"), goal=Goal(natural="Mend it"), repo="/nowhere", branch="mend")
+    run_id, worker = new_id("r-"), new_id("w-")
+    house.store.create_run(run_id, start(task, run_id))
+    begun = house.store.start(worker, run_id)
+    assert begun is not None
+    taken = Failure(kind=FailureKind.INVALID_SPEC, message="There is a branch mend already.")
+    degraded = DependencyDegraded(dependency=COMMIT, consequence="it is not on branch mend", failure=taken)
+    step, attempt = begun.claim.step_id, begun.claim.attempt
+    refused = EventDraft(type=EventType.DEPENDENCY_DEGRADED, data=degraded, step_id=step, attempt=attempt)
+    house.store.append(begun.claim, [refused], begun.run)
+    house.store.commit(begun.claim, lambda run: decide(run, outcome, now_us()))
+    run = house.store.load(run_id)
+    assert run.uncommitted == taken
+    return Begun(run, worker, None)

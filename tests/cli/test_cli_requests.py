@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_kit import Command, Repo
+from cli_kit import Command, Repo, kinds, started
 
 from codepilot.core.events import EventType, State
 from codepilot.core.run import Run
@@ -19,24 +18,9 @@ EMPTY = {"README": "nothing to test\n"}
 SLOW = "import time, unittest\n\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        time.sleep(60)\n"
 
 
-def kinds(codepilot: Command, run_id: str) -> list[EventType]:
-    with codepilot.house() as house:
-        house.store.check(run_id)
-        return [event.type for event in house.store.events(run_id)]
-
-
 def load(codepilot: Command, run_id: str) -> Run:
     with codepilot.house() as house:
         return house.store.load(run_id)
-
-
-def started(codepilot: Command, kind: EventType, *arguments: str, times: int = 1) -> tuple[subprocess.Popen[str], str]:
-    """A command that was started, and its run, which has come as far as so many events of that kind."""
-    process, deadline = codepilot.start(*arguments), time.monotonic() + 60
-    while (run_id := codepilot.newest()) is None or kinds(codepilot, run_id).count(kind) < times:
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.05)
-    return process, run_id
 
 
 # pause and resume -----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Literal
 from codepilot.core.artifacts import RegressionTest, TestSummary
 from codepilot.core.commit import CommitRecorded
 from codepilot.core.contract import Contract, JsonObject
-from codepilot.core.events import State, Verdict
+from codepilot.core.events import PatchApplied, State, Verdict
 from codepilot.core.failures import Failure, FailureKind, Origin
 from codepilot.core.run import Run
 from codepilot.core.task import FollowUp
@@ -52,6 +52,8 @@ class Report(Contract):
     """The test that came with the change, or why none did; null where none was wished for."""
     commit: CommitRecorded | None = None
     """Where the change is a commit on a branch of the user's own repository."""
+    applied: PatchApplied | None = None
+    """The checkout that the change was written into, and its files there."""
     iterations: int
     turns: int
     tokens: int
