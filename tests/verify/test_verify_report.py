@@ -81,7 +81,11 @@ def done() -> Run:
 
 
 def test_a_document_of_an_earlier_version_can_be_read() -> None:
-    earlier = {name: value for name, value in report_json(report(done())).items() if name not in ("iterations_detail", "applied")}
+    earlier = {
+        name: value
+        for name, value in report_json(report(done())).items()
+        if name not in ("iterations_detail", "applied")
+    }
     assert Report.model_validate(earlier) == report(done())
 
 

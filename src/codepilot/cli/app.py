@@ -33,6 +33,7 @@ from codepilot.cli.base import (
     app,
     console,
     open_house,
+    say_left,
     settled_model,
     told_as_json,
 )
@@ -302,11 +303,12 @@ def gc(
     from codepilot.engine import collect
 
     with open_house() as house:
-        removed = collect(house, days)
+        done = collect(house, days)
         if as_json:
-            typer.echo(json.dumps({"schema_version": 1, "removed": removed}))
+            typer.echo(json.dumps({"schema_version": 1, "removed": done.removed, "left": done.left}))
         else:
-            typer.echo(f"{len(removed)} removed." if removed else "Nothing to remove.")
+            typer.echo(f"{len(done.removed)} removed." if done.removed else "Nothing to remove.")
+            say_left(done.left)
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,6 +63,14 @@ def console() -> Console:
     from rich.console import Console
 
     return Console()
+
+
+def say_left(left: Mapping[str, str]) -> None:
+    """Runs that were left alone, and why: nothing is guessed of what is not understood."""
+    from codepilot.cli.text import plain
+
+    for problem in left.values():
+        typer.echo(f"Left alone: {plain(problem)}")
 
 
 # What a task is made of, for every command that takes one.

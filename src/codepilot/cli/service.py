@@ -30,6 +30,7 @@ from codepilot.cli.base import (
     TestOption,
     UnsafeFlag,
     open_house,
+    say_left,
     settled_model,
 )
 from codepilot.cli.text import plain
@@ -201,6 +202,7 @@ def prune(
         else:
             verb = "would be removed" if dry_run else "removed"
             typer.echo(f"{done.removed} {verb} ({done.removed_bytes} bytes), {done.kept} kept.")
+            say_left(done.left)
 
 
 def executor(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.engine.close import remove_workspaces, worth_keeping
 from codepilot.engine.house import ARTIFACTS_VARIABLE, STORE_VARIABLE, House
 from codepilot.engine.workplace import lock_files, remove_workplaces, run_of
-from codepilot.store import Pruned
+from codepilot.store import Pruned, Unreadable
 from codepilot.store import prune as prune_artifacts
 from codepilot.telemetry import now_us
 from codepilot.workspace import remove_workspace
@@ -20,10 +21,20 @@ HALF_MADE_SEC = 3600.0
 """Nobody is still busy for so long with what takes seconds to make."""
 
 
-def collect(house: House, days: float) -> list[str]:
-    """Remove workspaces that nobody has worked in for `days`; returns their names."""
+@dataclass(frozen=True)
+class Collected:
+    removed: list[str]
+    """Names of workspaces."""
+    left: dict[str, str]
+    """Runs that were left alone because it is not known how they stand, and why."""
+
+
+def collect(house: House, days: float) -> Collected:
+    """Remove workspaces that nobody has worked in for `days`, but for those of runs that are not understood here."""
     horizon = now_us() - int(days * 86_400 * 1e6)
+    strange = house.store.not_understood()
     removed: list[str] = []
+    left: dict[str, str] = {}
 
     def remove(workspace: str) -> None:
         path = house.home.workspaces / workspace
@@ -33,10 +44,18 @@ def collect(house: House, days: float) -> list[str]:
 
     for run_id in sorted(_here(house)):
         places = list(house.home.workspaces.glob(f"{run_id}*"))
-        rested = all(path.stat().st_mtime_ns // 1000 <= horizon for path in places)
-        if rested and _unneeded(house, run_id, horizon):
+        if not all(path.stat().st_mtime_ns // 1000 <= horizon for path in places):
+            continue
+        try:
+            unneeded = run_id not in strange and _unneeded(house, run_id, horizon)
+        except Unreadable as error:
+            strange[run_id] = str(error)
+            unneeded = False
+        if unneeded:
             remove_workplaces(house.home, run_id, remove)
-    return removed
+        elif run_id in strange:
+            left[run_id] = strange[run_id]
+    return Collected(removed, left)
 
 
 def prune(house: House, older_than: timedelta, environ: Mapping[str, str], *, rehearse: bool) -> Pruned:

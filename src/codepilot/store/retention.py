@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -31,6 +31,8 @@ class Pruned:
     """How many of the removed were unfinished writes."""
     kept: int = 0
     kept_bytes: int = 0
+    left: Mapping[str, str] = field(default_factory=dict)
+    """Runs that keep all they name because it is not known how they stand, and why."""
 
 
 def prune(
@@ -59,7 +61,8 @@ def prune(
                 leftovers += one.sha256 is None
         kept += len(batch)
         kept_bytes += sum(one.size_bytes for one in batch)
-    return Pruned(rehearse, removed, removed_bytes, leftovers, kept - removed, kept_bytes - removed_bytes)
+    kept, kept_bytes, left = kept - removed, kept_bytes - removed_bytes, store.not_understood()
+    return Pruned(rehearse, removed, removed_bytes, leftovers, kept, kept_bytes, left)
 
 
 def _unneeded(store: Store, batch: list[Stored], horizon: int, grace: int) -> Iterator[Stored]:

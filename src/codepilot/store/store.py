@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, exists, func, select
 
-from codepilot.core.events import TERMINAL, Event, EventDraft
+from codepilot.core.events import TERMINAL, Event, EventDraft, State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.memory import MemoryKind
 from codepilot.core.run import Run
@@ -25,7 +25,18 @@ from codepilot.store.progress import Progress
 from codepilot.store.queue import LEASE, Lease, Queue
 from codepilot.store.rebuild import rebuild_run
 from codepilot.store.records import no_run, read_artifact_row, read_event, read_run_row, read_step_row
-from codepilot.store.rows import ApprovalRow, ArtifactRow, Claim, Lock, MemoryRow, RunRow, Start, StepRow, WorkspaceRow
+from codepilot.store.rows import (
+    ApprovalRow,
+    ArtifactRow,
+    Claim,
+    Lock,
+    MemoryRow,
+    RunRow,
+    Start,
+    StepRow,
+    Unreadable,
+    WorkspaceRow,
+)
 from codepilot.store.schema import approvals, artifacts, events, runs, steps, workspaces
 from codepilot.store.statements import SELECT_COUNTED, SELECT_DUE, SELECT_EVENTS, SELECT_SOME_EVENTS
 from codepilot.store.tale import broken
@@ -238,6 +249,14 @@ class Store:
         named = select(artifacts.c.sha256).distinct().join(runs, runs.c.run_id == artifacts.c.run_id)
         wanted = named.where(artifacts.c.sha256.in_(hashes), needing)
         return self._look(lambda connection: set(connection.scalars(wanted)))
+
+    def not_understood(self) -> dict[str, str]:
+        """Runs of which this version does not know how they stand, and why: a later one may have written them."""
+        known = [state.value for state in State]
+        wanted = select(runs.c.run_id, runs.c.state).where(runs.c.state.not_in(known)).order_by(runs.c.run_id)
+        found = self._look(lambda connection: connection.execute(wanted).all())
+        why = {row.run_id: ValueError(f"{row.state!r} is no state known here") for row in found}
+        return {run_id: str(Unreadable(run_id, "its state", unknown)) for run_id, unknown in why.items()}
 
     def artifacts(self, run_id: str) -> list[ArtifactRow]:
         """What the run's events name, in their order."""
