@@ -37,6 +37,7 @@ class Receiver:
 
     url: str
     answers: list[int] = field(default_factory=lambda: [200])
+    retry_after: str | None = None
     heard: list[Heard] = field(default_factory=list)
     most_at_once: int = 0
     over: threading.Event = field(default_factory=threading.Event)
@@ -95,6 +96,8 @@ def receiver(
                 else:
                     self.send_response(status)
                     self.send_header("Location", "/elsewhere")
+                    if found.retry_after is not None:
+                        self.send_header("Retry-After", found.retry_after)
                     self.send_header("Content-Length", "0")
                     self.end_headers()
                     return

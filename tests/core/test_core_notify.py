@@ -12,6 +12,7 @@ from codepilot.core.events import EventDraft, EventType, RunFinished, State
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.fork import fork, taken_over
 from codepilot.core.notify import (
+    LONGEST_ASKED_SEC,
     LONGEST_WAIT_SEC,
     PASSING,
     PATIENCE_SEC,
@@ -22,6 +23,7 @@ from codepilot.core.notify import (
     Taken,
     Tried,
     after_try,
+    asked_wait,
     mistake_in,
     secrets_in,
     wait_after,
@@ -32,15 +34,54 @@ ages = st.floats(-60, 10 * PATIENCE_SEC, allow_nan=False)
 chances = st.floats(0, 1, exclude_max=True)
 
 
-@given(statuses, st.integers(1, 10_000), ages, chances)
-def test_what_follows_from_a_try(status: int | None, tries: int, age: float, chance: float) -> None:
-    found = after_try(Tried(status, tries, age), chance)
+asked = st.none() | st.floats(0, 1e9)
+
+
+@given(statuses, st.integers(1, 10_000), ages, asked, chances)
+def test_what_follows_from_a_try(
+    status: int | None, tries: int, age: float, asked: float | None, chance: float
+) -> None:
+    found = after_try(Tried(status, tries, age, asked), chance)
     taken = status is not None and 200 <= status < 300
     refused = status is not None and 400 <= status < 500 and status not in PASSING
     assert isinstance(found, Taken) == taken
     assert isinstance(found, GivenUp) == (not taken and (refused or age >= PATIENCE_SEC))
     if isinstance(found, Again):
-        assert 0.5 <= found.seconds <= LONGEST_WAIT_SEC
+        own = wait_after(tries, chance)
+        assert 0.5 <= own <= LONGEST_WAIT_SEC
+        heard = min(asked or 0.0, LONGEST_ASKED_SEC) if status in (429, 503) else 0.0
+        assert found.seconds == max(own, heard)
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        (None, None),
+        ("", None),
+        ("0", 0.0),
+        (" 120 ", 120.0),
+        ("9" * 5000, 999_999_999_999.0),
+        ("Fri, 31 Dec 1999 23:59:59 GMT", 59.0),
+        ("Friday, 31-Dec-99 23:59:59 GMT", 59.0),
+        ("Fri Dec 31 23:59:59 1999", 59.0),
+        ("Sat, 01 Jan 2000 00:59:59 +0100", 59.0),
+        ("Fri, 31 Dec 1999 23:58:59 GMT", 0.0),
+        ("-5", None),
+        ("1.5", None),
+        ("٣", None),
+        ("soon", None),
+        ("Fri, 99 Dec 1999 23:59:59 GMT", None),
+        ("Fri, 31 Dec 99999999999999999999 23:59:59 GMT", None),
+    ],
+)
+def test_when_an_answer_asks_to_come_back(said: str | None, seconds: float | None) -> None:
+    assert asked_wait(said, 946_684_740.0) == seconds
+
+
+@given(st.text(max_size=60))
+def test_whatever_an_answer_says_of_it_is_judged(said: str) -> None:
+    found = asked_wait(said, 0.0)
+    assert found is None or found >= 0
 
 
 @given(st.integers(1, 10_000), chances, chances)

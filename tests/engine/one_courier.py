@@ -8,11 +8,11 @@ import sys
 
 from codepilot.engine import House
 from codepilot.engine.courier import Courier
-from codepilot.engine.receiver import Receiver
+from codepilot.engine.receiver import Answer, Receiver
 
 
 class Deadly(Receiver):
-    def post(self, key: str, body: bytes, seconds: float) -> int:
+    def post(self, key: str, body: bytes, seconds: float) -> Answer:
         super().post(key, body, seconds)
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("it is dead")

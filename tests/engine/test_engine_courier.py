@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from email.utils import formatdate
 from pathlib import Path
 from zlib import crc32
 
@@ -116,6 +117,53 @@ def test_what_does_not_work_is_tried_again_later_and_later(quiet: House, place: 
     assert len(place.heard) == 5
 
 
+def test_what_one_tried_in_vain_another_does_not_try_before_its_time(quiet: House, place: Receiver) -> None:
+    """Each has a connection of its own to the store, as workers have."""
+    place.answers[:] = [500]
+    run_id = ended(quiet)
+    opened = [House.open({"CODEPILOT_HOME": str(quiet.home.path)}) for _ in range(3)]
+    for number in range(1, 4):
+        for house in opened:
+            Courier(house, Address(place.url)).round()
+        (row,) = quiet.store.outbox.of(run_id)
+        assert len(place.heard) == row.tries == number
+        assert row.not_before is not None
+        assert 2 ** (number - 1) / 2 - 0.5 < row.not_before / 1e6 - time.time() < 2 ** (number - 1)
+        until(quiet.store.outbox.owed)
+    for house in opened:
+        house.close()
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("form", ["seconds", "date", "years"])
+def test_a_receiver_that_says_when_to_come_back_is_left_alone_until_then(
+    quiet: House, place: Receiver, status: int, form: str
+) -> None:
+    said = {"seconds": "40", "date": formatdate(time.time() + 40, usegmt=True), "years": "99999999"}[form]
+    wanted = 3600.0 if form == "years" else 40.0
+    place.answers[:], place.retry_after = [status], said
+    run_id = ended(quiet)
+    began = time.time()
+    Courier(quiet, Address(place.url)).round()
+    (row,) = quiet.store.outbox.of(run_id)
+    assert row.not_before is not None and (row.state, row.tries) == ("pending", 1)
+    assert began + wanted - 2 < row.not_before / 1e6 < time.time() + wanted + 2
+    Courier(quiet, Address(place.url)).round()
+    assert len(place.heard) == 1 and quiet.store.outbox.owed() == []
+
+
+def test_what_else_an_answer_says_of_time_is_not_heard(quiet: House, place: Receiver) -> None:
+    place.answers[:], place.retry_after = [500, 429], "40"
+    run_id = ended(quiet)
+    courier = Courier(quiet, Address(place.url))
+    courier.round()
+    until(quiet.store.outbox.owed, 20)
+    place.retry_after = "soon"
+    courier.round()
+    until(quiet.store.outbox.owed, 20)
+    assert quiet.store.outbox.of(run_id)[0].tries == 2
+
+
 def test_a_refusal_is_taken_for_an_answer(quiet: House, place: Receiver) -> None:
     place.answers[:] = [410]
     run_id = ended(quiet)
@@ -179,7 +227,7 @@ def test_nobody_there_is_told_without_the_secret(quiet: House, place: Receiver) 
 
 
 def test_a_password_in_the_url_is_a_login(place: Receiver) -> None:
-    assert Address(place.url.replace("//", "//some%20one:a:b@")).post("k", b"{}", 30.0) == 200
+    assert Address(place.url.replace("//", "//some%20one:a:b@")).post("k", b"{}", 30.0).status == 200
     assert place.heard[0].headers["Authorization"] == "Basic c29tZSBvbmU6YTpi"
 
 
@@ -195,7 +243,7 @@ def test_only_one_whose_certificate_holds_is_told(
         with pytest.raises(Unanswered, match="certificate verify failed"):
             Address(secured.url).post("k", b"{}", 30.0)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert"))
-        assert Address(secured.url).post("k", b"{}", 30.0) == 200
+        assert Address(secured.url).post("k", b"{}", 30.0).status == 200
         assert len(secured.heard) == 1
     with pytest.raises(Unanswered):
         Address(place.url.replace("http:", "https:")).post("k", b"{}", 5.0)
@@ -213,6 +261,7 @@ def test_two_couriers_do_not_say_it_at_the_same_time(quiet: House, place: Receiv
     assert len(place.heard) == 1 and quiet.store.outbox.owed(), "it left it to the first"
     place.over.set()
     first.join(60)
+    until(quiet.store.outbox.owed)
     many = [threading.Thread(target=Courier(quiet, Address(place.url)).round) for _ in range(4)]
     for one in many:
         one.start()
@@ -285,6 +334,7 @@ def test_a_command_delivers_what_its_own_run_owes(quiet: House, place: Receiver)
     second = ended(quiet)
     assert deliver(quiet, second, os.environ) == ""
     assert (len(settled(quiet, first)), len(settled(quiet, second))) == (0, 1)
+    until(quiet.store.outbox.owed)
     Courier(quiet, Address(place.url)).round()
     assert len(settled(quiet, first)) == 1
 

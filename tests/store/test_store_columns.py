@@ -35,6 +35,8 @@ NO_LOG_TELLS = {
     "leases": "who lives at this moment",
     "locks": "who holds what at this moment",
     "steps.claimed_at": "when its worker took it, by that worker's clock",
+    "notifications.tries": "how often it was tried in vain: no event says so",
+    "notifications.not_before": "when it may be tried again",
     "views.shape": "a view in another shape is another version's, and nobody reads it",
 }
 

@@ -152,6 +152,19 @@ def settling(scene: Scene, store: Store) -> tuple[Act, Act]:
     return lambda store: store.outbox.settle(owed, said), check
 
 
+def putting_off(scene: Scene, store: Store) -> tuple[Act, Act]:
+    run_id = new_id("r")
+    store.create_run(run_id, start(task().model_copy(update={"notify": True}), run_id))
+    store.control(run_id, decide_cancel)
+    (owed,) = store.outbox.of(run_id)
+
+    def check(store: Store) -> None:
+        assert [row.tries for row in store.outbox.of(run_id)] == [1]
+        assert store.outbox.owed() == []
+
+    return lambda store: store.outbox.put_off(owed, 600.0), check
+
+
 def reclaiming(scene: Scene, store: Store) -> tuple[Act, Act]:
     """The worker has died: its lock is free, its lease is not."""
     run_id = new_run(store)
@@ -274,6 +287,7 @@ OPERATIONS = {
     ending: {"INSERT events", "UPDATE runs", "UPDATE steps", "INSERT steps"},
     going_on: {"INSERT events", "UPDATE runs", "UPDATE steps", "INSERT steps"},
     settling: {"INSERT events", "UPDATE runs", "UPDATE views", "UPDATE notifications"},
+    putting_off: {"UPDATE notifications"},
     asking: {"INSERT events", "UPDATE runs", "UPDATE steps", "UPDATE views"},
     reclaiming: {"UPDATE steps", "DELETE leases"},
     granting: {"INSERT leases"},

@@ -53,9 +53,9 @@ def test_an_end_is_owed_from_the_moment_it_is_recorded_and_settled_once(store: S
     assert first.at == store.events(run_id)[-1].at
     assert (second.run_id, second.seq) == (other, cancelled.seq)
     assert store.outbox.owed([run_id]) == [second] and store.outbox.owed(limit=1) == [first]
-    assert store.outbox.is_owed(first)
+    assert store.outbox.still(first) == first
     assert store.outbox.settle(first, sent(ended))
-    assert not store.outbox.is_owed(first)
+    assert store.outbox.still(first) is None
     assert not store.outbox.settle(first, sent(ended)) and not store.outbox.settle(first, failed(ended))
     assert store.outbox.settle(second, failed(cancelled.seq))
     assert store.outbox.owed() == []
@@ -120,6 +120,43 @@ def test_of_many_who_settle_at_once_one_is_heard(open_store: Callable[[], Store]
     assert heard.count(True) == 1
     assert sum(event.type is EventType.NOTIFICATION_SENT for event in stores[0].events(run_id)) == 1
     stores[0].check(run_id)
+
+
+def test_what_was_tried_in_vain_rests_for_all_who_share_the_store(place: str, open_store: Callable[[], Store]) -> None:
+    one, other = open_store(), open_store()
+    run_id, sound = new_run(one), new_run(one)
+    first = end(one, run_id)
+    one.control(run_id, decide_resume)
+    end(one, run_id)
+    end(one, sound)
+    (owed, later, _) = one.outbox.owed()
+    one.outbox.put_off(owed, 600.0)
+    assert [row.run_id for row in other.outbox.owed()] == [sound], "an end is not told of before those before it"
+    now = other.outbox.still(owed)
+    assert now is not None and now.not_before is not None
+    assert (now.seq, now.tries) == (first, 1) and 590e6 < now.not_before - one.load(run_id).updated_at < 660e6
+    other.outbox.put_off(now, 600.0)
+    assert one.outbox.of(run_id)[0].tries == 2 and one.outbox.of(run_id)[1] == later
+    assert one.check_all() == {}, "of tries no log tells"
+    raw_sql(place, "UPDATE notifications SET not_before = 1 WHERE not_before IS NOT NULL")
+    assert len(other.outbox.owed()) == 3
+    assert one.outbox.settle(owed, sent(first))
+    one.outbox.put_off(owed, 600.0)
+    settled = one.outbox.of(run_id)[0]
+    assert (settled.state, settled.tries) == ("sent", 2), "what is settled is not put off"
+
+
+def test_what_was_owed_before_tries_were_counted_is_owed_still(place: str, open_store: Callable[[], Store]) -> None:
+    store = open_store()
+    run_id = new_run(store)
+    end(store, run_id)
+    owed = store.outbox.owed()
+    drop = "ALTER TABLE notifications DROP COLUMN {}"
+    raw_sql(place, drop.format("tries"), drop.format("not_before"))
+    raw_sql(place, "UPDATE meta SET value = '6' WHERE key = 'schema_version'")
+    opened = open_store()
+    assert opened.outbox.owed() == owed and owed[0].run_id == run_id
+    assert opened.check_all() == {}
 
 
 def test_a_fork_owes_only_its_own_ends(store: Store) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 from codepilot.core.contract import Contract
@@ -14,7 +16,12 @@ PATIENCE_SEC = 24 * 3600.0
 """How long after the end of a run its notification is tried again."""
 PASSING = frozenset({408, 409, 425, 429})
 """Refusals that ask to come back later, or whose key is being worked on; any other (4xx) will be the same tomorrow."""
+ASK_FOR_TIME = frozenset({429, 503})
+"""Answers that may say, by `Retry-After`, when to come back."""
+LONGEST_ASKED_SEC = 3600.0
+"""What a receiver may ask for at most: one that is wrong about it is asked again within the day."""
 
+_MOST_DIGITS = 12
 _SHORTEST_SECRET = 12
 
 
@@ -38,9 +45,11 @@ class Tried:
 
     status: int | None
     tries: int
-    """How many were made here, this one included."""
+    """How many were made, by whomever, this one included."""
     age_sec: float
     """Since the run's end."""
+    asked_sec: float | None = None
+    """How long the receiver asked to be left alone."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,9 @@ def after_try(tried: Tried, chance: float) -> Taken | Again | GivenUp:
         return Taken(status)
     if status is not None and 400 <= status < 500 and status not in PASSING:
         return GivenUp("it was refused")
-    return too_late(tried.age_sec) or Again(wait_after(tried.tries, chance))
+    asked = tried.asked_sec if status in ASK_FOR_TIME else None
+    wait = max(wait_after(tried.tries, chance), min(asked or 0.0, LONGEST_ASKED_SEC))
+    return too_late(tried.age_sec) or Again(wait)
 
 
 def too_late(age_sec: float) -> GivenUp | None:
@@ -77,6 +88,19 @@ def wait_after(tries: int, chance: float) -> float:
     """How long to wait after so many tries: longer each time, and never the same for two."""
     longest: float = min(FIRST_WAIT_SEC * 2 ** min(tries - 1, 30), LONGEST_WAIT_SEC)
     return longest * (0.5 + chance / 2)
+
+
+def asked_wait(retry_after: str | None, now_sec: float) -> float | None:
+    """How long an answer's `Retry-After` asks to wait: it is a number of seconds or a date. None if it is neither."""
+    said = (retry_after or "").strip()
+    if said.isascii() and said.isdigit():
+        return float(said[:_MOST_DIGITS])
+    try:
+        date = parsedate_to_datetime(said)
+        date = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
+        return max(0.0, date.timestamp() - now_sec)
+    except (ValueError, TypeError, OverflowError, LookupError):
+        return None
 
 
 def mistake_in(url: str) -> str:

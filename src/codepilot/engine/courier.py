@@ -25,6 +25,7 @@ from codepilot.core.notify import (
     Taken,
     Tried,
     after_try,
+    asked_wait,
     too_late,
     wait_after,
 )
@@ -66,9 +67,8 @@ class Courier:
         self._house = house
         self._receiver = receiver
         self._name = new_id("c-")
-        self._tries: dict[Key, int] = {}
         self._due: dict[Key, float] = {}
-        """When what did not work is tried again, by this process's clock."""
+        """When what did not work here is looked at again, by this process's clock; others may have tried it by then."""
         self._woken = threading.Event()
         self._ends_at: float | None = None
         self._thread = threading.Thread(target=self._work, name="courier", daemon=True)
@@ -98,10 +98,12 @@ class Courier:
                 if self._ends_at is not None and time.monotonic() > self._ends_at:
                     return
                 ripe.discard((owed.run_id, owed.seq))
+                if owed.run_id in rest:
+                    continue  # an end before this one is not told of yet
                 if not isinstance(self._try(owed), Taken | GivenUp):
                     rest.add(owed.run_id)
-        for settled_elsewhere in ripe:
-            self._forget(settled_elsewhere)
+        for seen_to_elsewhere in ripe:
+            self._due.pop(seen_to_elsewhere, None)
 
     def deliver(self, run_id: str) -> str:
         """One try at what the run owes; what is wrong, if anything is."""
@@ -118,9 +120,13 @@ class Courier:
     def _send_in_turn(self, owed: NotificationRow) -> tuple[Taken | Again | GivenUp | None, str]:
         """The same as `_send`, when nobody else is at it any more; one that died is at it for as long as its lease."""
         deadline = time.monotonic() + LEASE_SEC + PREPARED_SEC
-        while (found := self._send(owed))[0] is None and self._house.store.outbox.is_owed(owed):
+        while (found := self._send(owed))[0] is None:
+            now = self._house.store.outbox.still(owed)
+            if now is None:
+                return found
             if time.monotonic() > deadline:
                 return None, "Somebody else is at it."
+            owed = now
             time.sleep(TURN_SEC)
         return found
 
@@ -159,7 +165,7 @@ class Courier:
         return found
 
     def _send(self, owed: NotificationRow) -> tuple[Taken | Again | GivenUp | None, str]:
-        """What follows from one try, and what is wrong; None if somebody else is at it, or has done it."""
+        """What follows from one try, and what is wrong; None if somebody else is at it, has tried it or has done it."""
         store = self._house.store
         began = time.monotonic()
         lock = store.lock(f"notify {crc32(owed.run_id.encode()) % LANES}", self._name, LEASE_SEC)
@@ -167,8 +173,9 @@ class Courier:
             self._due[owed.run_id, owed.seq] = began + POLL_SEC
             return None, ""
         try:
-            if not store.outbox.is_owed(owed):
-                self._forget((owed.run_id, owed.seq))
+            now = store.outbox.still(owed)
+            if now is None or now.tries != owed.tries:
+                self._due.pop((owed.run_id, owed.seq), None)
                 return None, ""
             late = too_late(_age_sec(owed))
             if late is not None:
@@ -176,9 +183,8 @@ class Courier:
             body = self._body(owed)
             if time.monotonic() - began > PREPARED_SEC and store.renew(lock, LEASE_SEC) is None:
                 return None, ""
-            status, said = self._post(owed, body)
-            tries = self._tries.get((owed.run_id, owed.seq), 0) + 1
-            return self._settle(owed, after_try(Tried(status, tries, _age_sec(owed)), random.random()), said)
+            tried, said = self._post(owed, body)
+            return self._settle(owed, after_try(tried, random.random()), said)
         finally:
             store.unlock(lock)
 
@@ -187,14 +193,16 @@ class Courier:
         run = replay(self._house.store.events(owed.run_id, limit=owed.seq))
         return notice(run, self._house.redact).model_dump_json(by_alias=False).encode()
 
-    def _post(self, owed: NotificationRow, body: bytes) -> tuple[int | None, str]:
-        """The answer's status, if there was one, and what it said."""
-        place = self._receiver.place
+    def _post(self, owed: NotificationRow, body: bytes) -> tuple[Tried, str]:
+        """The try, and what there is to say of it."""
+        place, tries = self._receiver.place, owed.tries + 1
         try:
-            status = self._receiver.post(f"{owed.run_id}:{owed.seq}", body, TRY_SEC)
+            answer = self._receiver.post(f"{owed.run_id}:{owed.seq}", body, TRY_SEC)
         except Unanswered as error:
-            return None, self._house.redact(f"{place} did not answer: {error}.")
-        return status, f"{place} answered {status}."
+            said = self._house.redact(f"{place} did not answer: {error}.")
+            return Tried(None, tries, _age_sec(owed)), said
+        asked = asked_wait(answer.retry_after, now_us() / 1e6)
+        return Tried(answer.status, tries, _age_sec(owed), asked), f"{place} answered {answer.status}."
 
     def _settle(
         self, owed: NotificationRow, found: Taken | Again | GivenUp, said: str
@@ -213,7 +221,7 @@ class Courier:
     def _record(self, owed: NotificationRow, kind: EventType, data: NotificationSent | NotificationFailed) -> None:
         """In the store, and in the run's log file if that is here."""
         self._house.store.outbox.settle(owed, EventDraft(type=kind, data=data))
-        self._forget((owed.run_id, owed.seq))
+        self._due.pop((owed.run_id, owed.seq), None)
         if (self._house.home.logs / f"{owed.run_id}.jsonl").exists():
             try:
                 open_log(self._house, owed.run_id).close()
@@ -221,15 +229,13 @@ class Courier:
                 _log.warning("the log file could not be written: %s", error, extra={"run_id": owed.run_id})
 
     def _later(self, owed: NotificationRow, seconds: float | None = None) -> Again:
-        key = (owed.run_id, owed.seq)
-        tries = self._tries[key] = self._tries.get(key, 0) + 1
-        wait = wait_after(tries, random.random()) if seconds is None else seconds
-        self._due[key] = time.monotonic() + wait
+        """Nobody tries it for a while: neither those who share the store nor, if that cannot be told, this one."""
+        wait = wait_after(owed.tries + 1, random.random()) if seconds is None else seconds
+        try:
+            self._house.store.outbox.put_off(owed, wait)
+        finally:
+            self._due[owed.run_id, owed.seq] = time.monotonic() + wait
         return Again(wait)
-
-    def _forget(self, key: Key) -> None:
-        self._tries.pop(key, None)
-        self._due.pop(key, None)
 
 
 def _age_sec(owed: NotificationRow) -> float:

@@ -10,6 +10,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -21,8 +22,15 @@ class Unanswered(Exception):
     """There was no answer; the text says why, and nothing of the URL."""
 
 
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    retry_after: str | None = None
+    """As the receiver wrote it."""
+
+
 class Receiver:
-    """Redirects are not followed, proxies not asked, and what it says beside its status is not read."""
+    """Redirects are not followed, proxies not asked; of what it says only the status and `Retry-After` are read."""
 
     def __init__(self, url: str) -> None:
         """Of a URL in which there is no `mistake_in`."""
@@ -36,8 +44,8 @@ class Receiver:
         self.place = f"{parts.scheme}://{f'[{self._host}]' if ':' in self._host else self._host}{port}"
         """All of the URL that may be shown."""
 
-    def post(self, key: str, body: bytes, seconds: float) -> int:
-        """The status of its answer. Nothing is sent any more once the time is over."""
+    def post(self, key: str, body: bytes, seconds: float) -> Answer:
+        """Its answer. Nothing is sent any more once the time is over."""
         deadline = time.monotonic() + seconds
         try:
             with contextlib.closing(self._connect(deadline)) as sock, _cut(sock, deadline):
@@ -46,12 +54,13 @@ class Receiver:
             late = isinstance(error, TimeoutError) or time.monotonic() >= deadline
             raise Unanswered(f"not within {seconds:g} s" if late else _said(error)) from None
 
-    def _ask(self, sock: socket.socket, key: str, body: bytes) -> int:
+    def _ask(self, sock: socket.socket, key: str, body: bytes) -> Answer:
         connection = http.client.HTTPConnection(self._host, self._port)
         connection.sock = sock
         with contextlib.closing(connection):
             connection.request("POST", self._target, body, self._headers(key))
-            return connection.getresponse().status
+            response = connection.getresponse()
+            return Answer(response.status, response.headers.get("Retry-After"))
 
     def _headers(self, key: str) -> dict[str, str]:
         headers = {

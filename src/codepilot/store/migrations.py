@@ -217,7 +217,16 @@ SIXTH = Migration(
     ],
 )
 
-MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH)
+SEVENTH = Migration(
+    7,
+    "tries at notifications",
+    [
+        Statement("ALTER TABLE notifications ADD COLUMN tries INTEGER NOT NULL DEFAULT 0"),
+        Statement("ALTER TABLE notifications ADD COLUMN not_before BIGINT"),
+    ],
+)
+
+MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH)
 
 
 def schema_version(connection: Connection) -> int:

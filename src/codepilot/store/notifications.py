@@ -1,4 +1,5 @@
-"""Rows of the ends of runs that are to be notified. They follow from the events of tasks that ask for it, alone."""
+"""Rows of the ends of runs that are to be notified. They follow from the events of tasks that ask for it, alone;
+only how often each was tried, and when it may be again, is not worth an event."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from sqlalchemy import select
 
@@ -12,18 +12,19 @@ from codepilot.store.database import Database
 from codepilot.store.log import Log
 from codepilot.store.rows import NotificationRow
 from codepilot.store.schema import notifications
-from codepilot.store.statements import SELECT_OWED, SELECT_PENDING
+from codepilot.store.statements import PUT_OFF_NOTIFICATION, SELECT_OWED, SELECT_PENDING
 from codepilot.store.tries import Tried, twice
 
 
 class Outbox:
-    def __init__(self, database: Database, log: Log) -> None:
+    def __init__(self, database: Database, log: Log, clock: Callable[[], int]) -> None:
         self._database = database
         self._log = log
+        self._clock = clock
 
     def owed(self, but: Iterable[str] = (), limit: int = 50) -> list[NotificationRow]:
-        """Some of what nobody has sent yet, the oldest first, but for these runs."""
-        asked = {"in_but": json.dumps(dict.fromkeys(but)), "in_limit": limit}
+        """Some of what nobody has sent yet, the oldest first, but for these runs and those whose time has not come."""
+        asked = {"in_but": json.dumps(dict.fromkeys(but)), "in_now": self._clock(), "in_limit": limit}
 
         def look(_: Tried) -> list[NotificationRow]:
             with self._database.ask() as connection:
@@ -41,14 +42,26 @@ class Outbox:
 
         return twice(self._database, look)
 
-    def is_owed(self, owed: NotificationRow) -> bool:
-        """Whether it is still."""
+    def still(self, owed: NotificationRow) -> NotificationRow | None:
+        """The same as it is now, if it is still owed."""
 
-        def look(_: Tried) -> bool:
+        def look(_: Tried) -> NotificationRow | None:
             with self._database.ask() as connection:
-                return SELECT_PENDING.row(connection, {"in_run": owed.run_id, "in_seq": owed.seq}) is not None
+                row = SELECT_PENDING.row(connection, {"in_run": owed.run_id, "in_seq": owed.seq})
+                return None if row is None else NotificationRow(*row)
 
         return twice(self._database, look)
+
+    def put_off(self, owed: NotificationRow, seconds: float) -> None:
+        """It was tried in vain: nobody tries it again for so long."""
+        known = {"in_run": owed.run_id, "in_seq": owed.seq, "new_tries": owed.tries + 1}
+        until = self._clock() + int(seconds * 1e6)
+
+        def write(_: Tried) -> None:
+            with self._database.write(durable=False) as connection:
+                PUT_OFF_NOTIFICATION.send(connection, {**known, "new_not_before": until})
+
+        twice(self._database, write)
 
     def settle(self, owed: NotificationRow, settling: EventDraft) -> bool:
         """Record what became of it, unless somebody else has: then nothing is written, and the answer is no."""

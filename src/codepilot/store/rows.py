@@ -161,6 +161,10 @@ class NotificationRow:
     settled_at: int | None = None
     settled_by: str | None = None
     """The answer's status, or what went wrong."""
+    tries: int = 0
+    """Those that did not settle it, by whomever."""
+    not_before: int | None = None
+    """When it may be tried again."""
 
 
 class Unreadable(CodePilotError):

@@ -154,6 +154,8 @@ notifications = Table(
     Column("state", Text, nullable=False),
     Column("settled_at", BigInteger),
     Column("settled_by", Text),
+    Column("tries", Integer, nullable=False, server_default=text("0")),
+    Column("not_before", BigInteger),
 )
 
 locks = Table(

@@ -177,18 +177,27 @@ DECIDE_APPROVAL = Prepared(
 )
 INSERT_ARTIFACT = Prepared(insert(artifacts), [column.name for column in artifacts.columns])
 INSERT_MEMORY = Prepared(insert(memories), [column.name for column in memories.columns])
-INSERT_NOTIFICATION = Prepared(insert(notifications), [column.name for column in notifications.columns])
+INSERT_NOTIFICATION = Prepared(insert(notifications), ["run_id", "seq", "at", "state", "settled_at", "settled_by"])
 _owed = notifications.c.state == _quoted(["pending"])[0]
 _this_notification = and_(
     notifications.c.run_id == bindparam("in_run"), notifications.c.seq == bindparam("in_seq"), _owed
 )
+_resting = notifications.alias("resting")
+_rests = select(_resting.c.run_id).where(
+    _resting.c.state == _quoted(["pending"])[0], _resting.c.not_before > bindparam("in_now")
+)
 SELECT_OWED = Prepared(
     select(notifications)
-    .where(_owed, _but(notifications.c.run_id))
+    .where(_owed, _but(notifications.c.run_id), notifications.c.run_id.not_in(_rests))
     .order_by(notifications.c.at, notifications.c.run_id, notifications.c.seq)
     .limit(bindparam("in_limit"))
 )
-SELECT_PENDING = Prepared(select(notifications.c.seq).where(_this_notification))
+SELECT_PENDING = Prepared(select(notifications).where(_this_notification))
+PUT_OFF_NOTIFICATION = Prepared(
+    update(notifications)
+    .where(_this_notification)
+    .values(tries=bindparam("new_tries"), not_before=bindparam("new_not_before"))
+)
 SETTLE_NOTIFICATION = Prepared(
     update(notifications)
     .where(_this_notification)

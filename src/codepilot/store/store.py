@@ -58,7 +58,7 @@ class Store:
         self._locks = Locks(database, clock)
         self.queue = Queue(database, self._liveness, clock, lease)
         self._progress = Progress(database, self._log, self.queue)
-        self.outbox = Outbox(database, self._log)
+        self.outbox = Outbox(database, self._log, clock)
 
     @classmethod
     def open(
