@@ -74,15 +74,16 @@ def finish(
     if refused is not None:
         code = exit_code_of(refused, found=True)
     if as_json:
+        notify(house, found)  # before the document, which tells what became of it
         print_json(house, found, refused)
     else:
         fetch_bundle(found, house.store.events(found.run_id), house)
         ending(screen, found, patch_of(house, found), house.home, applied=applied is not None)
-    if applied is not None and not as_json:
-        say_applied(applied.checkout, applied.files)
-    if refused is not None and not as_json:
-        failure(screen, refused)
-    notify(house, found)
+        if applied is not None:
+            say_applied(applied.checkout, applied.files)
+        if refused is not None:
+            failure(screen, refused)
+        notify(house, found)
     raise typer.Exit(code)
 
 
@@ -99,6 +100,10 @@ def print_json(house: House, found: Run, refused: Failure | None = None) -> None
     fetch_bundle(found, events, house)
     applied = next((event.data for event in reversed(events) if isinstance(event.data, PatchApplied)), None)
     document = report_run(found, events, house.home).model_copy(update={"applied": applied})
+    if found.task.notify:
+        from codepilot.engine import notifications_of
+
+        document = document.model_copy(update={"notifications": notifications_of(house, found.run_id)})
     if refused is not None:
         document = document.model_copy(update={"failure": reported(refused)})
     typer.echo(document.model_dump_json())

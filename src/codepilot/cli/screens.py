@@ -191,12 +191,16 @@ def run_screen(
         failure(console, run.uncommitted)
 
 
+_BECAME = {"pending": "owed", "failed": "given up"}
+
+
 def _notified(row: NotificationRow) -> str:
     """Whether somebody was told that the run came to an end."""
-    ended = f"of its end at {when(row.at)}: {row.state}"
-    if row.settled_at is None:
-        return ended
-    return f"{ended} at {when(row.settled_at)} ({plain(row.settled_by or '')})"
+    ended = f"of its end at {when(row.at)}: {_BECAME.get(row.state, plain(row.state))}"
+    if row.settled_at is not None:
+        return f"{ended} at {when(row.settled_at)} ({plain(row.settled_by or '')})"
+    again = f", again from {when(row.not_before)} on" if row.not_before is not None else ""
+    return f"{ended}, tried in vain {row.tries} time(s){again}" if row.tries else ended
 
 
 def iterations_table(figures: Sequence[IterationFigures]) -> RenderableType:

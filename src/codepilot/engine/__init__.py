@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from codepilot.engine.apply import apply_run, commit_run, patch_of
     from codepilot.engine.close import fetch_bundle, recording, report_run
     from codepilot.engine.control import cancel, go_on, pause, resume
-    from codepilot.engine.courier import deliver, open_courier, receiver_place
+    from codepilot.engine.courier import deliver, notifications_of, open_courier, receiver_place
     from codepilot.engine.crew import Crew
     from codepilot.engine.fork import fork_run
     from codepilot.engine.garbage import collect, prune
@@ -44,6 +44,7 @@ _HOMES = {
     "link_to": "links",
     "load_settings": "settings",
     "make_task": "task",
+    "notifications_of": "courier",
     "open_courier": "courier",
     "open_executor": "plane",
     "parse_budget": "task",
@@ -80,6 +81,7 @@ __all__ = [
     "link_to",
     "load_settings",
     "make_task",
+    "notifications_of",
     "open_courier",
     "open_executor",
     "parse_budget",

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Mapping
 from types import TracebackType
+from typing import Literal
 from zlib import crc32
 
 from codepilot.core.events import EventDraft, EventType
@@ -35,9 +36,9 @@ from codepilot.engine.house import House
 from codepilot.engine.receiver import Receiver, Unanswered
 from codepilot.engine.settings import receiver_url
 from codepilot.store import NotificationRow, new_id
-from codepilot.store.notifications import PENDING
-from codepilot.telemetry import METRICS, now_us
-from codepilot.verify import notice
+from codepilot.store.notifications import FAILED, PENDING, SENT
+from codepilot.telemetry import METRICS, now_us, rfc3339
+from codepilot.verify import ReportedNotification, notice
 
 TRY_SEC = 10.0
 LEASE_SEC = 15.0
@@ -56,6 +57,8 @@ LAST_SEC = 5.0
 _log = logging.getLogger(__name__)
 _results = METRICS.counter("codepilot_notifications_total", "Tries to notify the end of a run.", ["result"])
 _RESULTS = {Taken: "sent", GivenUp: "failed", Again: "again"}
+
+_STATES: Mapping[str, Literal["owed", "sent", "given_up"]] = {PENDING: "owed", SENT: "sent", FAILED: "given_up"}
 
 Key = tuple[str, int]
 
@@ -253,6 +256,23 @@ def receiver_place(environ: Mapping[str, str]) -> str | None:
     """What may be shown of where ends of runs are notified."""
     url = receiver_url(environ)
     return None if url is None else Receiver(url).place
+
+
+def notifications_of(house: House, run_id: str) -> tuple[ReportedNotification, ...]:
+    """What became of telling others of the run's ends, as programs read it."""
+    return tuple(map(_reported, house.store.outbox.of(run_id)))
+
+
+def _reported(row: NotificationRow) -> ReportedNotification:
+    return ReportedNotification(
+        event=row.seq,
+        at=rfc3339(row.at),
+        state=_STATES[row.state],
+        tries=row.tries,
+        not_before=rfc3339(row.not_before) if row.state == PENDING and row.not_before is not None else None,
+        settled_at=None if row.settled_at is None else rfc3339(row.settled_at),
+        said=row.settled_by,
+    )
 
 
 def deliver(house: House, run_id: str, environ: Mapping[str, str]) -> str:

@@ -28,6 +28,7 @@ from codepilot.verify.record import write_record
 from codepilot.verify.report import (
     Report,
     ReportedFailure,
+    ReportedNotification,
     exit_code,
     exit_code_of,
     refusal,
@@ -55,6 +56,7 @@ __all__ = [
     "Provenance",
     "Report",
     "ReportedFailure",
+    "ReportedNotification",
     "SandboxUsed",
     "Scan",
     "Strength",

@@ -30,6 +30,22 @@ class ReportedFailure(Contract):
     next_action: str
 
 
+class ReportedNotification(Contract):
+    """Whether somebody was told that the run came to an end. Times are RFC 3339."""
+
+    event: int
+    """The one that ended the run."""
+    at: str
+    state: Literal["owed", "sent", "given_up"]
+    tries: int
+    """In vain, so far."""
+    not_before: str | None
+    """When what is owed may be tried again."""
+    settled_at: str | None
+    said: str | None
+    """The status of the answer that settled it, or why it was given up."""
+
+
 class Report(Contract):
     """Names and meaning are settled: programs read this. Paths are absolute; null where there is no such thing."""
 
@@ -54,6 +70,8 @@ class Report(Contract):
     """Where the change is a commit on a branch of the user's own repository."""
     applied: PatchApplied | None = None
     """The checkout that the change was written into, and its files there."""
+    notifications: tuple[ReportedNotification, ...] = ()
+    """One for each time that the run came to an end, if somebody is to be told."""
     iterations: int
     turns: int
     tokens: int
