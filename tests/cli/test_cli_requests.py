@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from cli_kit import Command, Repo, kinds, started
 
+from codepilot.core.decide import ask_cancel
 from codepilot.core.events import EventType, State
 from codepilot.core.run import Run
+from codepilot.engine import pause
 
 EMPTY = {"README": "nothing to test\n"}
 SLOW = "import time, unittest\n\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        time.sleep(60)\n"
@@ -34,7 +36,9 @@ def test_a_queued_run_pauses_at_once_and_the_first_resume_goes_on(codepilot: Com
     assert codepilot("pause", "last").out == f"{run_id} is PAUSED.\n"
     ended = codepilot("resume", run_id, "--json")
     assert (ended.code, ended.json["status"]) == (0, "DONE"), ended.out + ended.err
-    assert codepilot("pause", run_id).out == f"{run_id} is DONE.\n"
+    for command in ("pause", "cancel"):
+        too_late = codepilot(command, run_id)
+        assert (too_late.code, too_late.out) == (0, f"{run_id} is DONE already: there is nothing to {command}.\n")
     assert kinds(codepilot, run_id).count(EventType.RUN_PAUSED) == 1
 
 
@@ -68,6 +72,42 @@ def test_a_run_at_work_pauses_at_its_next_safe_point(codepilot: Command, repo: R
     out, err = process.communicate(timeout=300)
     assert process.returncode == 130, out + err
     assert codepilot("cancel", run_id).out == f"{run_id} is ABORTED.\n"
+    assert codepilot("cancel", run_id).out == f"{run_id} is ABORTED already: there is nothing to cancel.\n"
+    again = codepilot("resume", run_id, "--json")
+    assert (again.code, again.json["failure"]["kind"]) == (1, "cancelled")
+
+
+def test_what_is_asked_beside_a_worker(codepilot: Command, repo: Repo) -> None:
+    """One run is at work, another one waits for it."""
+    checkout = str(repo({"test_slow.py": SLOW}))
+    worker = codepilot.start("worker")
+    try:
+        busy, waiting = (codepilot("submit", checkout).out.strip() for _ in range(2))
+        _until(lambda: EventType.WORKSPACE_CREATED in kinds(codepilot, busy))
+        for _ in range(2):
+            assert codepilot("pause", waiting).out == f"{waiting} is PAUSED.\n"
+        detached = codepilot("resume", busy, "--detach")
+        assert (detached.code, detached.out) == (0, f"{busy}\n")
+        assert load(codepilot, busy).state is State.INIT, "it was at work, and is"
+        with codepilot.house() as house:
+            for _ in range(2):
+                house.store.control(busy, ask_cancel)
+            pause(house, busy)
+        _until(lambda: load(codepilot, busy).terminal)
+        assert codepilot("pause", busy).out == f"{busy} is ABORTED already: there is nothing to pause.\n"
+        told = kinds(codepilot, busy)
+        assert EventType.PAUSE_REQUESTED not in told and told.count(EventType.CANCEL_REQUESTED) == 1
+        assert codepilot("cancel", waiting).out == f"{waiting} is ABORTED.\n"
+    finally:
+        worker.terminate()
+        worker.communicate(timeout=90)
+
+
+def _until(seen: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 90
+    while not seen():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_paused_run_is_left_alone_even_if_it_would_fail_at_once(codepilot: Command, repo: Repo) -> None:

@@ -16,6 +16,7 @@ from codepilot.core.decide import (
     Succeeded,
     ask_cancel,
     ask_pause,
+    cancelled,
     decide,
     decide_cancel,
     decide_due,
@@ -23,7 +24,7 @@ from codepilot.core.decide import (
     decide_resume,
     decide_start,
 )
-from codepilot.core.events import TERMINAL, WAITING, EventDraft, EventType, State
+from codepilot.core.events import TERMINAL, WAITING, BundleWritten, EventDraft, EventType, State
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.run import Run, replay
 from codepilot.telemetry import figures
@@ -55,6 +56,47 @@ def test_a_step_of_a_run_that_is_to_pause_ends_before_it_begins() -> None:
     assert decide_start(log.now) == ASKED_TO_PAUSE
     log.add(decide(log.now, ASKED_TO_PAUSE, log.clock))
     assert (log.now.state, log.now.resume_state) == (State.PAUSED, State.INIT)
+
+
+def test_a_request_is_recorded_once_and_a_cancel_is_not_taken_back_by_a_pause() -> None:
+    log = Log()
+    log.started()
+    for ask in (ask_pause, ask_cancel):
+        log.add(ask(log.now))
+        assert ask(log.now) == []
+    assert log.now.pause_requested and log.now.cancel_requested
+    other = Log()
+    other.started()
+    other.add(ask_cancel(other.now))
+    assert ask_pause(other.now) == []
+
+
+@pytest.mark.parametrize("also_pause", [False, True])
+def test_a_cancel_that_a_dead_worker_left_ends_the_run_whatever_is_asked_next(also_pause: bool) -> None:
+    log = Log()
+    log.started()
+    if also_pause:
+        log.add(ask_pause(log.now))
+    log.add(ask_cancel(log.now))
+    (ended,) = decide_pause(log.now)
+    assert (ended.type, ended.data) == (decide_cancel(log.now)[0].type, decide_cancel(log.now)[0].data)
+    log.started()
+    found = decide_start(log.now)
+    assert found == Failed(cancelled()), "another one takes the step, and does nothing of it"
+    log.add(decide(log.now, found, log.clock))
+    assert log.now.state is State.ABORTED
+
+
+def test_a_run_whose_change_is_handed_over_is_not_cancelled_by_a_step_that_begins_again() -> None:
+    log = Log()
+    log.reach(State.FINALIZE)
+    log.started()
+    log.record(EventType.BUNDLE_WRITTEN, BundleWritten(path="/b", sha256="0" * 64))
+    log.add(ask_cancel(log.now))
+    log.started()
+    assert decide_start(log.now) is None
+    log.add(decide(log.now, Succeeded(), log.clock))
+    assert log.now.state is State.DONE
 
 
 DAY = 86_400

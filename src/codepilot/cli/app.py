@@ -242,11 +242,13 @@ def resume(
 def cancel(run_id: RunArg) -> None:
     """End a run and clean up its workspace."""
     from codepilot.cli.drive import notify
+    from codepilot.cli.telling import requested
     from codepilot.engine import cancel as end
 
     with open_house() as house:
-        found = end(house, house.store.find(run_id))
-        typer.echo(f"{found.run_id} is {found.state}." if found.terminal else f"{found.run_id} is being cancelled.")
+        before = house.store.load(house.store.find(run_id))
+        found = end(house, before.run_id)
+        typer.echo(requested(before, found, "cancel"))
         notify(house, found)
 
 

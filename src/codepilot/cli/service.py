@@ -132,13 +132,12 @@ def worker(
 
 def pause(run_id: RunArg) -> None:
     """Let a run stop at its next safe point; `codepilot resume` goes on."""
-    from codepilot.core.events import TERMINAL, WAITING
+    from codepilot.cli.telling import requested
     from codepilot.engine import pause as stop
 
     with open_house() as house:
-        found = stop(house, house.store.find(run_id))
-        rests = found.state in TERMINAL | WAITING
-        typer.echo(f"{found.run_id} is {found.state}." if rests else f"{found.run_id} pauses after the action in hand.")
+        before = house.store.load(house.store.find(run_id))
+        typer.echo(requested(before, stop(house, before.run_id), "pause"))
 
 
 def fork(

@@ -6,6 +6,8 @@ from codepilot.core.artifacts import PatchCandidate
 from codepilot.core.commit import CommitRecorded
 from codepilot.core.contract import JsonObject
 from codepilot.core.events import (
+    TERMINAL,
+    WAITING,
     BaselineRecorded,
     BasePinned,
     BudgetWarned,
@@ -31,6 +33,7 @@ from codepilot.core.events import (
     WorkspaceCreated,
 )
 from codepilot.core.notify import NotificationFailed, NotificationSent
+from codepilot.core.run import Run
 
 
 def describe(event: Event) -> str:
@@ -65,6 +68,15 @@ def describe(event: Event) -> str:
             return f"the budget is nearly spent: {budget} {used:g} of {limit:g}"
         case _:
             return _thinking(event)
+
+
+def requested(before: Run, now: Run, verb: str) -> str:
+    """What became of a request to pause or to cancel a run."""
+    if before.terminal:
+        return f"{now.run_id} is {now.state} already: there is nothing to {verb}."
+    if now.state in TERMINAL | WAITING:
+        return f"{now.run_id} is {now.state}."
+    return f"{now.run_id} {'is being cancelled' if now.cancel_requested else 'pauses after the action in hand'}."
 
 
 def _test_told(patch: PatchCandidate) -> str:

@@ -169,6 +169,8 @@ def _following(run: Run, outcome: Outcome, now: int) -> list[EventDraft]:
 
 def decide_start(run: Run) -> Failed | Paused | None:
     """How the step that was just started ends at once, if it may not go on."""
+    if run.cancel_requested and run.bundle is None:
+        return Failed(cancelled())
     if run.pause_requested:
         return ASKED_TO_PAUSE
     crashes = run.idle_starts - 1
@@ -180,13 +182,13 @@ def decide_start(run: Run) -> Failed | Paused | None:
 
 def ask_cancel(run: Run) -> list[EventDraft]:
     """Tell whoever holds the run to end it."""
-    return [] if run.terminal else [_draft(run, EventType.CANCEL_REQUESTED, Requested())]
+    return [] if run.terminal or run.cancel_requested else [_draft(run, EventType.CANCEL_REQUESTED, Requested())]
 
 
 def ask_pause(run: Run) -> list[EventDraft]:
-    """Tell whoever holds the run to pause it; one that waits already, and for no time, is not asked to."""
+    """Tell whoever holds the run to pause it; not one that waits already, and for no time, or is to be cancelled."""
     waits = run.state in WAITING and run.parked_until is None
-    if run.terminal or waits or run.pause_requested:
+    if run.terminal or waits or run.pause_requested or run.cancel_requested:
         return []
     return [_draft(run, EventType.PAUSE_REQUESTED, Requested())]
 
@@ -200,7 +202,9 @@ def decide_cancel(run: Run) -> list[EventDraft]:
 
 
 def decide_pause(run: Run) -> list[EventDraft]:
-    """Pause a run that no worker holds, if that is still asked for."""
+    """Pause a run that no worker holds, if that is still asked for; one that is to be cancelled ends."""
+    if run.cancel_requested:
+        return decide_cancel(run)
     return [_pause(run.step_id, run.attempt, unattended=True)] if run.pause_requested else []
 
 
