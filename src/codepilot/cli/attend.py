@@ -92,14 +92,12 @@ def say_applied(checkout: str, files: tuple[str, ...]) -> None:
 
 
 def print_json(house: House, found: Run, refused: Failure | None = None) -> None:
-    from codepilot.core.events import PatchApplied
     from codepilot.engine import fetch_bundle, report_run
     from codepilot.verify import reported
 
     events = house.store.events(found.run_id)
     fetch_bundle(found, events, house)
-    applied = next((event.data for event in reversed(events) if isinstance(event.data, PatchApplied)), None)
-    document = report_run(found, events, house.home).model_copy(update={"applied": applied})
+    document = report_run(found, events, house.home)
     if found.task.notify:
         from codepilot.engine import notifications_of
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from codepilot.core.events import BundleWritten, Event, FollowUpProposed, State
+from codepilot.core.events import BundleWritten, Event, FollowUpProposed, PatchApplied, State
 from codepilot.core.failures import CodePilotError, FailureKind, Origin
 from codepilot.core.run import Run
 from codepilot.engine.house import House
@@ -152,6 +152,7 @@ def report_run(run: Run, events: list[Event], home: Home) -> Report:
         bundle=str(directory) if directory.exists() else None,
         workspace=str(workspace) if stays else None,
         log=str(log) if log.exists() else None,
+        applied=next((event.data for event in reversed(events) if isinstance(event.data, PatchApplied)), None),
         next_steps=[event.data.follow_up for event in events if isinstance(event.data, FollowUpProposed)],
         iterations_detail=told.iterations if (told := figures(events)) else (),
     )
