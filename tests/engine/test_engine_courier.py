@@ -198,7 +198,7 @@ def test_a_receiver_that_hangs_is_not_waited_for(
     said = deliver(quiet, run_id, os.environ)
     assert 0.9 < time.monotonic() - began < 20
     assert said.endswith(
-        "did not answer: not within 1 s. A worker tries again, for example `codepilot worker --until-idle`."
+        "did not answer: not within 1 s. A worker tries again in 1 s, for example `codepilot worker --until-idle`."
     )
     assert settled(quiet, run_id) == []
     place.answers[:] = [200]

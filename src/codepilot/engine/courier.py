@@ -60,6 +60,8 @@ _RESULTS = {Taken: "sent", GivenUp: "failed", Again: "again"}
 
 _STATES: Mapping[str, Literal["owed", "sent", "given_up"]] = {PENDING: "owed", SENT: "sent", FAILED: "given_up"}
 
+_AGAIN = "A worker tries again{}, for example `codepilot worker --until-idle`."
+
 Key = tuple[str, int]
 
 
@@ -114,8 +116,10 @@ class Courier:
         for owed in self._house.store.outbox.of(run_id):
             if owed.state == PENDING:
                 match self._send_in_turn(owed):
-                    case Again() | None, said if said:
-                        problems.append(f"{said} A worker tries again, for example `codepilot worker --until-idle`.")
+                    case Again(seconds=seconds), said:
+                        problems.append(f"{said} {_AGAIN.format(f' in {math.ceil(seconds)} s')}")
+                    case None, said if said:
+                        problems.append(f"{said} {_AGAIN.format('')}")
                     case GivenUp(), said:
                         problems.append(f"{said} It is not tried again.")
         return " ".join(problems)
@@ -260,7 +264,7 @@ def receiver_place(environ: Mapping[str, str]) -> str | None:
 
 def notifications_of(house: House, run_id: str) -> tuple[ReportedNotification, ...]:
     """What became of telling others of the run's ends, as programs read it."""
-    return tuple(map(_reported, house.store.outbox.of(run_id)))
+    return tuple(_reported(row) for row in house.store.outbox.of(run_id) if row.state in _STATES)
 
 
 def _reported(row: NotificationRow) -> ReportedNotification:
