@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -218,6 +219,9 @@ class StoreMachine(RuleBasedStateMachine):
                 self.stores[worker].release_worker(worker)
             type(self).arm(self.stores[worker], None)
         self.stores[worker].close()
+        deadline = time.monotonic() + 60
+        while self.stores[other].worker_alive(worker) and time.monotonic() < deadline:
+            time.sleep(0.01)  # a busy server takes a moment to see that a session is over
         reclaimed = self.insist(other, data.draw(self.faults), lambda store: store.reclaim(wait=True))
         assert set(reclaimed) <= ({claim.step_id} if claim else set()), "nobody else's"
         assert not self.stores[other].worker_alive(worker)
