@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 from crew_kit import (
+    CODE,
     ONCE,
     SLOW,
+    TESTS,
     Site,
     WorkerProcess,
     at_work,
@@ -103,6 +105,24 @@ def test_the_important_come_first_then_the_oldest(alone: Site, tmp_path: Path) -
         began = {run_id: house.store.steps(run_id)[0].claimed_at or 0 for run_id in submitted}
     wanted = [submitted[place] for place in (1, 3, 0, 4, 2)]
     assert sorted(submitted, key=lambda run_id: began[run_id]) == wanted
+
+
+def test_the_urgent_do_not_wait_for_the_rest_of_another_run(site: Site, tmp_path: Path) -> None:
+    """All hands are busy: a less urgent run is left after the step at hand, and gone on with afterwards."""
+    slow = "import time, unittest\n\nclass Slow(unittest.TestCase):\n    def test_it(self):\n        time.sleep(5)\n"
+    files = {"shop.py": CODE, "test_shop.py": TESTS, "test_slow.py": slow}
+    repo, empty = make_repo(tmp_path / "slow", files), make_repo(tmp_path / "empty", {"README": "nothing to test\n"})
+    with site.house("one") as house:
+        patient = site.submit(repo, "one", priority=-10)
+        site.worker(home="one")
+        wait_for(lambda: house.store.queue.running() == 1)
+        urgent = site.submit(empty, "one", priority=10)
+        wait_for(lambda: house.store.load(urgent).terminal)
+        wait_for(lambda: len([step for step in house.store.steps(patient) if step.claimed_at]) > 1)
+        begun = [step.claimed_at or 0 for step in house.store.steps(patient)]
+        assert begun[0] < (house.store.steps(urgent)[0].claimed_at or 0) < begun[1]
+        cancel(house, patient)
+        ended(house, patient)
 
 
 def test_a_run_that_cannot_be_read_is_named_and_keeps_nobody_from_the_others(alone: Site, tmp_path: Path) -> None:

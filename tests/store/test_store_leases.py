@@ -93,6 +93,22 @@ def test_a_beat_and_a_lock_are_each_judged_by_the_clock_of_the_database(place: s
     late.close()
 
 
+def test_each_worker_is_judged_by_its_own_lease(place: str, home: Home) -> None:
+    """A door, or a worker that was told otherwise, does not take the step of one that said it would be silent."""
+    patient = Store.open(place, locks=home.locks, lease=LEASE)
+    strict = Store.open(place, locks=home.locks, lease=SHORT)
+    new_run(patient)
+    claim = take(patient, "w-patient")
+    time.sleep(1.0)
+    assert strict.reclaim() == []
+    patient.give_back(claim)
+    claim = take(strict, "w-strict")
+    time.sleep(1.0)
+    assert patient.reclaim() == [claim.step_id]
+    patient.close()
+    strict.close()
+
+
 def test_a_worker_at_work_without_a_lease_is_given_one_that_can_go_stale(place: str, home: Home) -> None:
     store = Store.open(place, locks=home.locks, lease=SHORT)
     new_run(store)

@@ -27,7 +27,7 @@ POLL_SEC = 2.0
 IDLE_SEC = 0.2
 SWEEP_SEC = 60.0
 COUNT_SEC = 1.0
-"""How often the steps that wait are counted: it takes longer the more there are."""
+"""How often the steps that wait are counted and the most urgent is looked at: it takes longer the more there are."""
 AWAY_SEC = 1.0
 
 _log = logging.getLogger(__name__)
@@ -157,5 +157,7 @@ class Crew:
             self._swept = time.monotonic()
             sweep(self._house)
         if time.monotonic() - self._counted >= COUNT_SEC:
-            _depth.set(self._house.store.queue.depth())
+            queue = self._house.store.queue
+            _depth.set(queue.depth())
+            self._worker.make_way(queue.most_urgent() if self.busy == self._concurrency else None)
             self._counted = time.monotonic()

@@ -67,6 +67,8 @@ class Worker:
         self._settling = threading.Event()
         self._leaving = threading.Event()
         self._in_hand: dict[int, Claim] = {}
+        self._more_urgent: list[int] = []
+        """The priority of a step that waits while all hands are busy."""
         self._watcher = Watcher(house.store, self.name)
 
     def in_hand(self) -> set[Claim]:
@@ -120,10 +122,22 @@ class Worker:
         """Take no further step once those in hand are done."""
         self._settling.set()
 
+    def make_way(self, priority: int | None) -> None:
+        """Leave one run that is less urgent after its step, so that a hand is free; it goes on in its turn."""
+        self._more_urgent = [] if priority is None else [priority]
+
     def leave(self) -> None:
         """Stop what is in hand now, and give it back for others to go on with."""
         self._settling.set()
         self._leaving.set()
+
+    def _makes_way(self, run: Run) -> bool:
+        """Whether a more urgent one waits; of several runs in hand one makes way for it."""
+        waiting = self._more_urgent
+        try:
+            return bool(waiting) and run.task.priority < waiting[0] and waiting.pop() > run.task.priority
+        except IndexError:  # another hand was quicker
+            return False
 
     def _take_in_hand(self, start: Start) -> None:
         """As soon as it is ours: whatever we hold and have not in hand is given back before long."""
@@ -145,7 +159,7 @@ class Worker:
             outcome: Outcome | None = decide_start(run)
             if outcome is None:
                 outcome, run = self._perform(run, claim, kept, log, publish)
-            if self._settling.is_set():
+            if self._settling.is_set() or self._makes_way(run):
                 events = self._store.commit(claim, lambda current: decide(current, outcome, now_us()), run)
             else:
                 events, following = self._store.commit_and_start(

@@ -226,7 +226,13 @@ SEVENTH = Migration(
     ],
 )
 
-MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH)
+EIGHTH = Migration(
+    8,
+    "how long a lease lasts",
+    [Statement("ALTER TABLE leases ADD COLUMN stale_us BIGINT NOT NULL DEFAULT 90000000")],
+)
+
+MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH)
 
 
 def schema_version(connection: Connection) -> int:

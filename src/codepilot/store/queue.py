@@ -32,6 +32,7 @@ from codepilot.store.statements import (
     END_LEASE,
     END_LEASE_SEEN,
     GRANT_LEASE,
+    MOST_URGENT,
     NEXT_STEP,
     NEXT_STEP_BUT,
     NEXT_STEP_OF_RUN,
@@ -46,7 +47,7 @@ from codepilot.store.tries import Tried, twice
 
 @dataclass(frozen=True)
 class Lease:
-    """How often a worker says that it lives, and after which silence it counts as dead."""
+    """How often a worker says that it lives, and after which silence it counts as dead: for all, by what it says."""
 
     beat_sec: float = 30.0
     stale_sec: float = 90.0
@@ -128,6 +129,17 @@ class Queue:
             if not isinstance(member(StepStatus, status), StepStatus):
                 raise Unreadable(run_id, f"step {step_id}", ValueError(f"{status!r} is no status known here"))
         return False
+
+    def most_urgent(self) -> int | None:
+        """The highest priority of a step that waits for a worker, if one does."""
+        but = {"in_but": self.passed_over()}
+
+        def look(_: Tried) -> int | None:
+            with self._database.ask() as connection:
+                row = MOST_URGENT.row(connection, but)
+            return None if row is None else int(row[0])
+
+        return twice(self._database, look)
 
     def idle(self) -> bool:
         """Whether no step waits or is at work, but for those that are passed over."""
@@ -217,13 +229,12 @@ class Queue:
 
         With `wait`, suspects are looked at again until it is certain whether they live.
         """
-        held, beats, now = twice(self._database, lambda _: self._look(run_id))
+        held, beats, stale = twice(self._database, lambda _: self._look(run_id))
         known = {*beats, *(step["in_worker"] for step in held)}
         dead, unsure = twice(self._database, lambda _: self._liveness.judge(known))
         while wait and unsure:
             time.sleep(_LOOK_AGAIN_SEC)
             dead, unsure = twice(self._database, lambda _: self._liveness.judge(known))
-        stale = {worker for worker, beat in beats.items() if beat < now - int(self.lease.stale_sec * 1e6)}
         lost = [step for step in held if step["in_worker"] in dead | stale]
         gone = {worker: beats[worker] for worker in sorted(dead | stale) if worker in beats}
         reclaimed = self._returned(lost, gone) if lost or gone else []
@@ -232,8 +243,8 @@ class Queue:
             self._liveness.bury(worker)
         return reclaimed
 
-    def _look(self, run_id: str | None) -> tuple[list[dict[str, Any]], dict[str, int], int]:
-        """The steps at work as `claim_params` has them, when their workers were last seen, and what time it is."""
+    def _look(self, run_id: str | None) -> tuple[list[dict[str, Any]], dict[str, int], set[str]]:
+        """The steps at work as `claim_params` has them, when workers were last seen, and who was not for too long."""
         columns = (
             steps.c.run_id.label("in_run"),
             steps.c.step_id.label("in_step"),
@@ -246,8 +257,10 @@ class Queue:
             at_work = at_work.where(steps.c.run_id == run_id)
         with self._database.read() as connection:
             held = [dict(row) for row in connection.execute(at_work).mappings()]
-            beats = {row.worker: row.beat_at for row in connection.execute(select(leases.c.worker, leases.c.beat_at))}
-            return held, beats, self._database.now(connection, self._clock)
+            rows = connection.execute(select(leases.c.worker, leases.c.beat_at, leases.c.stale_us)).all()
+            now = self._database.now(connection, self._clock)
+        beats = {row.worker: row.beat_at for row in rows}
+        return held, beats, {row.worker for row in rows if row.beat_at < now - row.stale_us}
 
     def _returned(self, held: Sequence[Mapping[str, Any]], gone: Mapping[str, int]) -> list[str]:
         """Those steps that were still `held`, returned; leases of workers that were seen since then stay."""
@@ -266,16 +279,20 @@ class Queue:
 
         def grant(_: Tried) -> None:
             with self._database.write(durable=False) as connection:
-                now = self._database.now(connection, self._clock)
+                lease = self._lease_now(connection)
                 for worker in sorted(workers):
-                    GRANT_LEASE.send(connection, {"worker": worker, "now": now})
+                    GRANT_LEASE.send(connection, {"worker": worker, **lease})
 
         if workers:
             twice(self._database, grant)
 
     def _beat(self, connection: Connection, worker: str) -> None:
-        now = self._database.now(connection, self._clock)
-        BEAT.send(connection, {"worker": worker, "host": _HOST, "pid": os.getpid(), "now": now})
+        me = {"worker": worker, "host": _HOST, "pid": os.getpid()}
+        BEAT.send(connection, {**me, **self._lease_now(connection)})
+
+    def _lease_now(self, connection: Connection) -> dict[str, int]:
+        """A lease from now on, as long as they are here."""
+        return {"now": self._database.now(connection, self._clock), "stale_us": int(self.lease.stale_sec * 1e6)}
 
 
 _HOST = socket.gethostname()

@@ -106,6 +106,7 @@ leases = Table(
     Column("pid", Integer, nullable=False),
     Column("started_at", BigInteger, nullable=False),
     Column("beat_at", BigInteger, nullable=False),
+    Column("stale_us", BigInteger, nullable=False, server_default=text("90000000")),
 )
 
 workspaces = Table(

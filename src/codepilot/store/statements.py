@@ -256,6 +256,13 @@ COUNT_OPEN = Prepared(_counted.where(status_is(*OPEN)))
 COUNT_OPEN_BUT = Prepared(_counted.where(status_is(*OPEN), _but(steps.c.run_id)))
 COUNT_PENDING = Prepared(_counted.where(status_is(StepStatus.PENDING)))
 """Steps of runs that are paused or blocked wait for a person, not for a worker."""
+MOST_URGENT = Prepared(
+    select(steps.c.priority)
+    .join(runs, runs.c.run_id == steps.c.run_id)
+    .where(status_is(StepStatus.PENDING), _goes_on, _but(steps.c.run_id))
+    .order_by(steps.c.priority.desc(), steps.c.queued_at)
+    .limit(literal_column("1"))
+)
 NEXT_STEP = Prepared(_next_step)
 NEXT_STEP_BUT = Prepared(_next_step.where(_but(steps.c.run_id)))
 NEXT_STEP_OF_RUN = Prepared(_next_step.where(steps.c.run_id == bindparam("in_run")))
@@ -320,13 +327,15 @@ CLOSE_STEPS = Prepared(
 SELECT_LEASE = Prepared(select(leases.c.beat_at).where(leases.c.worker == bindparam("in_worker")))
 BEAT = Prepared(
     text(
-        "INSERT INTO leases (worker, host, pid, started_at, beat_at) VALUES (:worker, :host, :pid, :now, :now) "
-        "ON CONFLICT (worker) DO UPDATE SET beat_at = excluded.beat_at"
+        "INSERT INTO leases (worker, host, pid, started_at, beat_at, stale_us) "
+        "VALUES (:worker, :host, :pid, :now, :now, :stale_us) "
+        "ON CONFLICT (worker) DO UPDATE SET beat_at = excluded.beat_at, stale_us = excluded.stale_us"
     )
 )
 GRANT_LEASE = Prepared(
     text(
-        "INSERT INTO leases (worker, host, pid, started_at, beat_at) VALUES (:worker, '', 0, :now, :now) "
+        "INSERT INTO leases (worker, host, pid, started_at, beat_at, stale_us) "
+        "VALUES (:worker, '', 0, :now, :now, :stale_us) "
         "ON CONFLICT (worker) DO NOTHING"
     )
 )
