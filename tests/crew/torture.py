@@ -117,8 +117,8 @@ class Torture:
 
     def _disturb(self, house: House, until: float) -> None:
         """Kills every second or two; one restart of the server and one long freeze somewhere on the way."""
-        length = until - time.monotonic()
-        restart, freeze = until - length * 0.7, until - length * 0.45
+        began = time.monotonic()
+        restart, freeze = began + min(8.0, (until - began) * 0.3), began + min(15.0, (until - began) * 0.55)
         frozen: tuple[int, float] | None = None
         while time.monotonic() < until and not self._all_ended(house):
             time.sleep(self.random.uniform(1.0, 2.0))
@@ -280,7 +280,9 @@ def main(seconds: float, seed: int) -> None:
                 left = until - time.monotonic()
                 torture = make_torture(root / f"round-{number}", postgres, s3, min(left, 60.0), seed + number)
                 try:
-                    sys.stdout.write(f"round {number}, seed {seed + number}: {torture.torment()}\n")
+                    told = torture.torment()
+                    sys.stdout.write(f"round {number}, seed {seed + number}: {told}\n")
+                    assert told.kills and told.restarts and told.frozen, "all ended before the worst of it"
                     sys.stdout.flush()
                 finally:
                     torture.site.close()
