@@ -20,20 +20,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from codepilot.core.artifacts import TestStatus
 from codepilot.executor import Executor, RunCommand
 from codepilot.project import Project, SuiteRun, environment
 from codepilot.repair.literals import INHERENT, Hand, named, positional, read
+from codepilot.repair.parcel import BOOT, parcel
 from codepilot.repair.related import resolve
 from codepilot.repair.source import Source, Unit, Unreadable
 from codepilot.repair.testwriting import Example, Place, Subject, Thing
-from codepilot.repair.worker import _BOOT as BOOT
 from codepilot.sandbox import Limits
 
-_INSIDE = Path(__file__).with_name("inside")
 _PARTS = ("watch", "running", "evidence", "drawing", "suites", "calls", "world", "witness")
 MAX_TESTS = 60
 MAX_ROWS = 40
@@ -164,8 +163,6 @@ def _signature(unit: Unit) -> str:
 
 def _ask(request: WitnessRequest, spec: Mapping[str, Any], seed: str, deadline: float) -> dict[str, Any]:
     """One process, one question. Whatever goes wrong in there is an answer without anything in it."""
-    names = [f"codepilot_repair_{part}" for part in _PARTS]
-    code = json.dumps([(name, (_INSIDE / f"{name}.py").read_text("utf-8")) for name in names]).encode()
     seconds = deadline - time.monotonic()
     if seconds <= 0:
         return {"reason": _TOO_LONG}
@@ -173,7 +170,7 @@ def _ask(request: WitnessRequest, spec: Mapping[str, Any], seed: str, deadline: 
         RunCommand(
             workspace=request.workspace,
             argv=(request.project.interpreter.executable, "-c", BOOT),
-            stdin=b"%08d" % len(code) + code + json.dumps(spec).encode() + b"\n",
+            stdin=parcel(_PARTS) + json.dumps(spec).encode() + b"\n",
             env={**environment(request.project), "PYTHONHASHSEED": seed},
             timeout_sec=seconds,
             limits=Limits(wall_sec=seconds, output_bytes=MAX_ANSWER),

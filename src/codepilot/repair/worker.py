@@ -9,7 +9,6 @@ import queue
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from codepilot.executor import Executor, StartProcess
@@ -29,33 +28,14 @@ from codepilot.repair.heard import (
     wholes,
 )
 from codepilot.repair.localise import TestTrace
+from codepilot.repair.parcel import BOOT, parcel
 from codepilot.repair.source import Edit, Source, Unit
 from codepilot.sandbox import Limits, Process
 
-_INSIDE = Path(__file__).with_name("inside")
 _PARTS = (
     *("watch", "running", "memory", "evidence", "drawing", "suites", "children", "steps", "forms", "bank", "holes"),
     *("compose", "ground", "swapping", "tracing", "trying", "weighing", "worker"),
 )
-_BOOT = """import os, sys
-if "" in sys.path:
-    sys.path.remove("")
-import json, types
-def take(n):
-    data = b""
-    while len(data) < n:
-        piece = os.read(0, n - len(data))
-        if not piece:
-            raise SystemExit(1)
-        data += piece
-    return data
-for name, code in json.loads(take(int(take(8)))):
-    module = sys.modules[name] = types.ModuleType(name)
-    exec(compile(code, "<" + name + ">", "exec"), module.__dict__)
-sys.path.insert(0, os.getcwd())
-module.main()
-"""
-"""Loads the worker's parts from standard input, before the project's own files can be taken for the library's."""
 _MAX_ANSWER = 256 << 20
 """Bytes that may answer one request."""
 _MAX_REACH = 8
@@ -208,14 +188,12 @@ class Worker:
         self._process: Process = self.executor.start_process(
             StartProcess(
                 workspace=self.workspace,
-                argv=(self.project.interpreter.executable, "-c", _BOOT),
+                argv=(self.project.interpreter.executable, "-c", BOOT),
                 env=environment(self.project),
                 limits=Limits(wall_sec=left + 60.0, cpus=float(self.places)),
             )
         )
         self._outflow = Outflow(self._process.stdout, self._process.kill)
-        names = [f"codepilot_repair_{part}" for part in _PARTS]
-        code = json.dumps([(name, (_INSIDE / f"{name}.py").read_text("utf-8")) for name in names]).encode()
         header = {
             "mode": self.mode,
             "runner": self.project.runner,
@@ -230,7 +208,7 @@ class Worker:
             "places": self.places,
             "learned": dict(self.learned),
         }
-        self._write(b"%08d" % len(code) + code + json.dumps(header).encode() + b"\n")
+        self._write(parcel(_PARTS) + json.dumps(header).encode() + b"\n")
         return self._told(deadline)
 
     def _told(self, deadline: float) -> bool:
