@@ -8,12 +8,15 @@ empty and standard output is an alias of standard error, so that nothing a test 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import select
 import traceback
-from typing import Any
+
+TYPE_CHECKING = False
+"""As in `typing`, which takes longer to read than all of this."""
+if TYPE_CHECKING:
+    from typing import Any
 
 MAX_ID = 2000
 MAX_MESSAGE = 4000
@@ -34,6 +37,8 @@ def short_id(name: str) -> str:
     """A test id of bearable length: very long ones keep their head and a digest of the whole."""
     if len(name) <= MAX_ID:
         return name
+    import hashlib  # hardly ever needed, and slow to read
+
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return name[: MAX_ID - 20] + "..." + digest
 

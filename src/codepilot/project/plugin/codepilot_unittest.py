@@ -1,6 +1,7 @@
 """Runs a unittest suite and reports it as frames: `python -m codepilot_unittest` from the project's root.
 
 Needs Python 3.8 or newer and the standard library alone. Test ids are those that `python -m unittest` takes.
+It is started for every run of a suite: modules that take long to read (`pathlib`, `tempfile`, `typing`) are left out.
 """
 
 from __future__ import annotations
@@ -11,15 +12,14 @@ import importlib
 import importlib.util
 import os
 import sys
-import tempfile
 import time
 import traceback
 import unittest
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from codepilot.project.plugin import codepilot_frames as frames
 else:
@@ -46,8 +46,8 @@ class Module:
             self.top, self.name = folder or ".", stem
 
     def load(self) -> Any:
-        for folder in (Path(self.path).parent, Path(self.top)):
-            absolute = str(Path.cwd() / folder)
+        for folder in (os.path.dirname(self.path), self.top):
+            absolute = os.getcwd() if folder in ("", ".") else os.path.join(os.getcwd(), folder)
             if absolute not in sys.path:
                 sys.path.insert(1, absolute)
         module = importlib.import_module(self.name)
@@ -70,20 +70,20 @@ def find_modules() -> list[Module]:
     """What `unittest discover` finds from the root, and from directories of tests that are no packages."""
     found: list[Module] = []
     for folder, names, files in os.walk("."):
-        parts = Path(folder).parts
-        names[:] = sorted(name for name in names if _enters(Path(folder, name)))
+        inner = folder[2:] + "/" if folder != "." else ""
+        names[:] = sorted(name for name in names if _enters(inner + name))
         for name in sorted(files):
             if fnmatch.fnmatch(name, "test*.py") and name[:-3].isidentifier():
-                found.append(Module("/".join([*parts, name])))
+                found.append(Module(inner + name))
     return found
 
 
-def _enters(folder: Path) -> bool:
-    name = folder.name
-    if name.startswith(".") or name in PRUNED or (folder / "pyvenv.cfg").exists():
+def _enters(folder: str) -> bool:
+    parts = folder.split("/")
+    if parts[-1].startswith(".") or parts[-1] in PRUNED or os.path.exists(folder + "/pyvenv.cfg"):
         return False
-    package = (folder / "__init__.py").exists()
-    return package or folder == Path("src") or any(part in TESTISH for part in folder.parts)
+    package = os.path.exists(folder + "/__init__.py")
+    return package or folder == "src" or any(part in TESTISH for part in parts)
 
 
 def dotted(name: str) -> str:
@@ -149,9 +149,18 @@ def _by_file(wanted: str) -> list[Module]:
     parts = wanted.split(".")
     for end in range(len(parts), 0, -1):
         path = "/".join(parts[:end]) + ".py"
-        if Path(path).is_file():
+        if os.path.isfile(path):
             return [Module(path)]
     return []
+
+
+def _nameless_file() -> int:
+    try:
+        return os.open(os.environ.get("TMPDIR", "/tmp"), os.O_RDWR | os.O_TMPFILE, 0o600)
+    except OSError:  # not every file system has such files
+        import tempfile
+
+        return os.dup(tempfile.TemporaryFile().fileno())
 
 
 class Output:
@@ -159,9 +168,9 @@ class Output:
 
     def __init__(self) -> None:
         self._log = os.dup(2)
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        os.dup2(self._file.fileno(), 1)
-        os.dup2(self._file.fileno(), 2)
+        self._file = _nameless_file()
+        os.dup2(self._file, 1)
+        os.dup2(self._file, 2)
         faulthandler.enable(file=self._log)
 
     def log(self, line: str) -> None:
@@ -169,13 +178,13 @@ class Output:
 
     def clear(self) -> None:
         self._flush()
-        os.ftruncate(self._file.fileno(), 0)
-        os.lseek(self._file.fileno(), 0, os.SEEK_SET)
+        os.ftruncate(self._file, 0)
+        os.lseek(self._file, 0, os.SEEK_SET)
 
     def tail(self, size: int = 3000) -> str:
         self._flush()
-        end = os.fstat(self._file.fileno()).st_size
-        data = os.pread(self._file.fileno(), size, max(0, end - size))
+        end = os.fstat(self._file).st_size
+        data = os.pread(self._file, size, max(0, end - size))
         return data.decode("utf-8", "replace")
 
     def release(self) -> None:
