@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from engine_kit import CODE, checkout, house
+from engine_kit import CHEAP, CODE, checkout, house
 
 from codepilot.agents import Desk
 from codepilot.agents.writing import write_file
@@ -48,7 +48,7 @@ class TwoLives:
 
 @pytest.mark.parametrize("paused", [True, False])
 def test_the_time_of_a_step_is_one_budget_for_all_its_lives(house: House, checkout: Path, paused: bool) -> None:
-    run = submit(house, make_task(Request(repo=str(checkout), budget={"step_wall_sec": 300, "wall_sec": 9000}), {}))
+    run = submit(house, make_task(Request(repo=str(checkout), budget={"step_wall_sec": 300, "wall_sec": 9000}), CHEAP))
     agent = TwoLives(lambda: pause(house, run.run_id) if paused else first.leave())
     first = Worker(house, agent_for=lambda task: agent)
     if paused:
@@ -88,7 +88,7 @@ class AlwaysWrong:
 
 
 def test_new_code_is_warned_of_its_last_iterations(house: House, checkout: Path) -> None:
-    task = make_task(Request(repo=str(checkout), tests=("test_shapes.ShapesTest.test_area",)), {})
+    task = make_task(Request(repo=str(checkout), tests=("test_shapes.ShapesTest.test_area",)), CHEAP)
     building = task.model_copy(update={"kind": TaskKind.BUILD, "budget": default_budget(TaskKind.BUILD)})
     run = submit(house, building)
     agent = AlwaysWrong()

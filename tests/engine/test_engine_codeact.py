@@ -5,17 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, code, drive, replaced, result, states
+from engine_kit import APPROVE, CHEAP, DONE, MAP, PLAN, RIGHT, code, drive, replaced, result, states
 
 from codepilot.agents import CodeActAgent
 from codepilot.core.events import EventType, State
 from codepilot.core.failures import FailureKind
+from codepilot.core.policy import Policy
 from codepilot.engine import House, Request, Worker, make_task, submit
 from codepilot.models import ScriptedModel
 
 
 def test_a_model_goes_straight_to_a_proved_change(house: House, checkout: Path) -> None:
-    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE]))
+    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE]), Policy())
     assert (run.state, run.failure) == (State.DONE, None)
     assert run.proposal is not None
     assert "+    return width * height" in run.proposal.patch.diff
@@ -24,6 +25,7 @@ def test_a_model_goes_straight_to_a_proved_change(house: House, checkout: Path) 
     assert run.review is not None
     assert run.review.verdict == "APPROVE"
     assert all(check.ok for check in run.review.policy_checks)
+    assert "generated_code" in {check.name for check in run.review.policy_checks}
     assert State.REFLECT not in states(events)
 
 
@@ -78,7 +80,7 @@ def test_a_run_whose_agent_dies_mid_turn_goes_on_from_its_last_observation(house
         except StopIteration:
             raise PowerCut from None
 
-    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
     dying = Worker(house, agent_for=lambda task: CodeActAgent(ScriptedModel(first_life)))
     with pytest.raises(PowerCut):
         dying.drive(run.run_id)

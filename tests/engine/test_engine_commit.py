@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine_kit import APPROVE, CODE, DONE, MAP, PLAN, RIGHT, drive
+from engine_kit import APPROVE, CHEAP, CODE, DONE, MAP, PLAN, RIGHT, drive
 
 from codepilot.core.commit import CommitRecorded
 from codepilot.core.events import DependencyDegraded, Event, EventType, State
@@ -55,7 +55,7 @@ def test_a_run_that_is_killed_around_its_commit_makes_one_and_records_it_once(
     house, graves = shared, tmp_path / "graves"
     graves.mkdir()
     base = git(checkout, "rev-parse", "HEAD")
-    run = submit(house, make_task(Request(repo=str(checkout), branch="mend/{run}"), {}))
+    run = submit(house, make_task(Request(repo=str(checkout), branch="mend/{run}"), CHEAP))
     command = [sys.executable, str(HERE / "one_commit.py"), run.run_id, str(graves)]
     for life in range(5):
         machine = {"PYTHONPATH": str(HERE), "CODEPILOT_HOME": str(tmp_path / f"machine-{life}")}

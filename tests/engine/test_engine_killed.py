@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from engine_kit import CHEAP
+
 from codepilot.core.events import EventType, State
 from codepilot.engine import House, Request, make_task, submit
 
@@ -19,7 +21,7 @@ def test_a_run_that_is_killed_in_every_state_finishes_as_if_nothing_had_been(
 ) -> None:
     graves = tmp_path / "graves"
     graves.mkdir()
-    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
     command = [sys.executable, str(HERE / "one_life.py"), str(tmp_path / "home"), run.run_id, str(graves)]
     environment = {**os.environ, "PYTHONPATH": str(HERE), "CODEPILOT_HOME": str(tmp_path / "home")}
     lives = 0

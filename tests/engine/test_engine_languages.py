@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from engine_kit import APPROVE, DONE, code, drive, result, states
+from engine_kit import APPROVE, CHEAP, DONE, code, drive, result, states
 
 from codepilot.core.events import Event, EventType, State, StepFailed
 from codepilot.core.failures import FailureKind
@@ -180,7 +180,7 @@ def test_what_is_no_repair_in_javascript(house: House, tmp_path: Path, wrong: st
 def test_the_embedded_agent_says_at_once_that_it_repairs_python_alone(house: House, tmp_path: Path) -> None:
     toolchain("node")
     checkout = checkout_of(tmp_path / "shapes", JAVASCRIPT)
-    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
     ended = Worker(house).drive(run.run_id)
     assert ended.state is State.FAILED
     assert ended.failure is not None

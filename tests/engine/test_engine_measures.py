@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, code, drive, replaced, result, until
+from engine_kit import APPROVE, CHEAP, DONE, MAP, PLAN, RIGHT, code, drive, replaced, result, until
 
 from codepilot.core.events import Event, GuardrailBlocked, State, TurnFinished
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -83,7 +83,7 @@ def told(events: list[Event], kind: type, labels: Callable[..., list[str]]) -> d
 
 
 def test_a_step_taken_from_a_dead_worker_is_counted(house: House, checkout: Path, counted: Counted) -> None:
-    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
     dead = Store.open(house.home.database, locks=house.home.locks)
     assert dead.start("w-dead", run.run_id) is not None
     dead.close()
@@ -98,7 +98,7 @@ def test_a_step_taken_from_a_dead_worker_is_counted(house: House, checkout: Path
 
 
 def test_a_run_that_ends_at_a_door_is_counted_there_once(house: House, checkout: Path, counted: Counted) -> None:
-    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
     assert cancel(house, run.run_id).state is State.ABORTED
     cancel(house, run.run_id)
     assert named(counted(), "codepilot_run_total") == {'{status="aborted"}': 1}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from engine_kit import (
     APPROVE,
+    CHEAP,
     DONE,
     MAP,
     PLAN,
@@ -37,6 +40,7 @@ from codepilot.core.events import (
 )
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.memory import MAX_TEXT, FailureMemory, MemoryRecalled, MemoryRecorded, MemorySettings, PatternMemory
+from codepilot.core.run import Run
 from codepilot.engine import House, Request, Worker, fork_run, make_task, submit
 from codepilot.models import ReplayModel, ScriptedModel, exchanges
 from servers import PostgresServer
@@ -44,15 +48,47 @@ from servers import PostgresServer
 __all__ = ["checkout", "house"]
 
 WELL = (MAP, PLAN, RIGHT, DONE, APPROVE)
+PROMPT = "Areas are wrong"
+
+
+@dataclass(frozen=True)
+class First:
+    """A run that succeeded where nothing was known, for all tests of what it left; each gets a copy of its home."""
+
+    home: Path
+    checkout: Path
+    run: Run
+    events: list[Event]
+    model: ScriptedModel
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> First:
+    place, model = tmp_path_factory.mktemp("first"), until(*WELL)
+    checkout = make_checkout(place / "shapes")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
+        with House.open({"CODEPILOT_HOME": str(place / "home")}) as house:
+            run, events = drive(house, checkout, model, prompt=PROMPT)
+    assert run.state is State.DONE
+    return First(place / "home", checkout, run, events, model)
+
+
+@pytest.fixture
+def later(first: First, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    """A house in which the first run is over."""
+    monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
+    shutil.copytree(first.home, tmp_path / "later")
+    with House.open({"CODEPILOT_HOME": str(tmp_path / "later")}) as opened:
+        yield opened
 
 
 def learnt(events: list[Event]) -> list[MemoryRecorded]:
     return [event.data for event in events if isinstance(event.data, MemoryRecorded)]
 
 
-def test_a_run_that_succeeded_leaves_its_failure_and_its_pattern(house: House, checkout: Path) -> None:
-    run, events = drive(house, checkout, until(*WELL), prompt="Areas are wrong")
-    assert run.state is State.DONE
+def test_a_run_that_succeeded_leaves_its_failure_and_its_pattern(first: First, later: House) -> None:
+    run, events = first.run, first.events
     failure, pattern = (one.memory for one in learnt(events))
     assert isinstance(failure, FailureMemory)
     assert (failure.error_type, failure.message) == ("AssertionError", "7 != 12")
@@ -61,9 +97,9 @@ def test_a_run_that_succeeded_leaves_its_failure_and_its_pattern(house: House, c
     assert failure.solution == "multiply width and height"
     assert failure.changed == "2 lines in shapes.py"
     assert isinstance(pattern, PatternMemory)
-    assert (pattern.task, pattern.touched) == ("Areas are wrong", ("shapes.py",))
+    assert (pattern.task, pattern.touched) == (PROMPT, ("shapes.py",))
     assert pattern.tests == ("test_shapes.ShapesTest.test_area",)
-    (row,) = house.store.memories("failure", repo=run.base.lineage if run.base else "", language="python")
+    (row,) = later.store.memories("failure", repo=run.base.lineage if run.base else "", language="python")
     assert (row.run_id, row.memory) == (run.run_id, failure)
 
 
@@ -89,8 +125,9 @@ def test_it_is_learnt_once_in_a_run_whatever_becomes_of_the_step(
             raise RuntimeError("something broke")
 
     asked = Request(repo=str(checkout), tests=("test_shapes.ShapesTest.test_area",))
-    run = submit(house, make_task(asked, {}))
-    ended = Worker(house, listen).drive(run.run_id)
+    run = submit(house, make_task(asked, CHEAP))
+    agent = CodeActAgent(until(*WELL))
+    ended = Worker(house, listen, agent_for=lambda task: agent).drive(run.run_id)
     assert (ended.state, ended.attempt) == (State.DONE, 2)
     events = house.store.events(run.run_id)
     assert [one.memory.kind for one in learnt(events)] == ["failure", "pattern"]
@@ -100,12 +137,11 @@ def test_it_is_learnt_once_in_a_run_whatever_becomes_of_the_step(
     house.store.check(run.run_id)
 
 
-def test_a_fork_learns_by_itself(house: House, checkout: Path) -> None:
-    run, events = drive(house, checkout, until(*WELL))
-    forked = fork_run(house, run.run_id, None)
-    assert learnt(house.store.events(forked.run_id)) == []
-    assert Worker(house).drive(forked.run_id).state is State.DONE
-    assert len(learnt(house.store.events(forked.run_id))) == len(learnt(events)) == 2
+def test_a_fork_learns_by_itself(first: First, later: House) -> None:
+    forked = fork_run(later, first.run.run_id, None)
+    assert learnt(later.store.events(forked.run_id)) == []
+    assert Worker(later).drive(forked.run_id).state is State.DONE
+    assert len(learnt(later.store.events(forked.run_id))) == len(learnt(first.events)) == 2
 
 
 def test_what_is_kept_is_short_and_without_secrets(
@@ -141,34 +177,40 @@ def told(model: ScriptedModel, role: str) -> str:
     return next(one[1].content for one in model.requests if f"You are the {role}." in one[0].content)
 
 
-def test_a_planner_is_shown_what_was_done_for_a_similar_task(house: House, checkout: Path) -> None:
-    first_model = until(*WELL)
-    first, events = drive(house, checkout, first_model)
-    assert SHOWN not in told(first_model, "Planner")
-    assert recalled(events) == []
-    model = until(*WELL)
-    run, events = drive(house, checkout, model)
-    assert run.state is State.DONE
+def shown(house: House, checkout: Path, memory: MemorySettings | None = None) -> str:
+    """What the Planner of a run is told; the run ends there."""
+    model = until(MAP)
+    task = make_task(Request(repo=str(checkout), prompt=PROMPT), CHEAP)
+    run = submit(house, task.model_copy(update={"memory": memory or task.memory}))
+    ended = Worker(house, agent_for=lambda task: CodeActAgent(model)).drive(run.run_id)
+    assert ended.failure is not None
+    assert ended.failure.kind is FailureKind.MODEL_REFUSED
+    return told(model, "Planner")
+
+
+def test_a_planner_is_shown_what_was_done_for_a_similar_task(first: First, later: House) -> None:
+    assert SHOWN not in told(first.model, "Planner")
+    assert recalled(first.events) == []
+    model = until(MAP, PLAN)
+    _, events = drive(later, first.checkout, model, prompt=PROMPT)
     (one,) = recalled(events)
-    assert (one.kind, [found.run_id for found in one.found]) == ("pattern", [first.run_id])
-    shown = told(model, "Planner")
-    assert SHOWN in shown
-    assert '"solution": "multiply width and height"' in shown
+    assert (one.kind, [found.run_id for found in one.found]) == ("pattern", [first.run.run_id])
+    planner = told(model, "Planner")
+    assert SHOWN in planner
+    assert '"solution": "multiply width and height"' in planner
     assert "Similar" not in told(model, "Implementer")
 
 
-def test_a_reflector_is_shown_similar_failures_and_says_which(house: House, checkout: Path) -> None:
-    first, _ = drive(house, checkout, until(*WELL))
-    model = until(MAP, PLAN, WRONG, DONE, THINK, RIGHT, DONE, APPROVE)
-    run, events = drive(house, checkout, model, prompt="Something else entirely")
-    assert run.state is State.DONE
+def test_a_reflector_is_shown_similar_failures_and_says_which(first: First, later: House) -> None:
+    model = until(MAP, PLAN, WRONG, DONE, THINK)
+    run, events = drive(later, first.checkout, model, prompt="Something else entirely")
     (one,) = recalled(events)
     assert one.kind == "failure"
     assert "# Similar failures before" in told(model, "Reflector")
     assert '"message": "7 != 12"' in told(model, "Reflector")
     assert run.reflection is not None
     assert run.reflection.similar_failures == (
-        {"run_id": first.run_id, "seq": one.found[0].seq, "similarity": one.found[0].similarity},
+        {"run_id": first.run.run_id, "seq": one.found[0].seq, "similarity": one.found[0].similarity},
     )
 
 
@@ -191,7 +233,7 @@ def test_a_conversation_that_goes_on_reads_as_it_did_whatever_others_have_record
             raise CodePilotError(FailureKind.MODEL_REFUSED, "enough was seen")
 
         agent = CodeActAgent(ScriptedModel(reply))
-        run = submit(house, make_task(Request(repo=str(checkout)), {}))
+        run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
         with pytest.raises(SystemExit):
             Worker(house, agent_for=lambda task, agent=agent: agent).drive(run.run_id)  # type: ignore[misc]
         drive(house, checkout, until(*WELL))
@@ -203,14 +245,15 @@ def test_a_conversation_that_goes_on_reads_as_it_did_whatever_others_have_record
 
 
 def test_a_replay_is_shown_what_the_recording_was(house: House, checkout: Path) -> None:
-    blank, first = drive(house, checkout, until(*WELL))
-    reminded, second = drive(house, checkout, until(*WELL))
-    assert (len(recalled(first)), len(recalled(second))) == (0, 1)
-    for recording in (first, second):
+    recordings = [drive(house, checkout, until(MAP, PLAN))]
+    drive(house, checkout, until(*WELL))
+    recordings.append(drive(house, checkout, until(MAP, PLAN)))
+    assert [len(recalled(events)) for _, events in recordings] == [0, 1]
+    for old, recording in recordings:
         run, events = drive(house, checkout, ReplayModel(exchanges(recording)))
-        assert run.state is State.DONE, run.failure
+        assert run.plan == old.plan is not None
+        assert run.failure == old.failure, "it was told what the recorded run was, up to its end"
         assert recalled(events) == recalled(recording)
-    assert blank.state is reminded.state is State.DONE
 
 
 # Doing without --------------------------------------------------------------------------------------
@@ -240,7 +283,7 @@ def worked(house: House, checkout: Path, memory: MemorySettings | None = None) -
     """A run that goes well whatever becomes of the memory."""
     model = until(*WELL)
     agent = CodeActAgent(model)
-    task = make_task(Request(repo=str(checkout)), {})
+    task = make_task(Request(repo=str(checkout), prompt=PROMPT), CHEAP)
     run = submit(house, task.model_copy(update={"memory": memory or task.memory}))
     ended = Worker(house, agent_for=lambda task: agent).drive(run.run_id)
     assert ended.state is State.DONE, ended.failure
@@ -254,7 +297,6 @@ def degraded(events: list[Event]) -> list[DependencyDegraded]:
 
 def test_a_run_goes_on_without_a_memory_that_is_gone(either: tuple[House, str], checkout: Path) -> None:
     house, place = either
-    worked(house, checkout)
     sql(place, "ALTER TABLE memories RENAME TO lost")
     model, events = worked(house, checkout)
     assert [one.dependency for one in degraded(events)] == ["memory", "memory"]
@@ -266,10 +308,10 @@ def test_a_run_goes_on_without_a_memory_that_is_gone(either: tuple[House, str], 
     assert learnt(events) == []
     sql(place, "ALTER TABLE lost RENAME TO memories")
     assert house.store.check_all() == {}
-    model, events = worked(house, checkout)
-    assert SHOWN in told(model, "Planner")
+    _, events = worked(house, checkout)
     assert degraded(events) == []
     assert len(learnt(events)) == 2
+    assert SHOWN in shown(house, checkout)
 
 
 def test_a_memory_that_somebody_has_locked_is_waited_for_for_seconds_only(
@@ -278,7 +320,6 @@ def test_a_memory_that_somebody_has_locked_is_waited_for_for_seconds_only(
     monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
     place = postgres.database()
     with House.open({"CODEPILOT_HOME": str(tmp_path / "home")}, store=place) as house:
-        worked(house, checkout)
         engine = create_engine(place, poolclass=NullPool)
         with engine.begin() as other:
             other.exec_driver_sql("LOCK TABLE memories IN ACCESS EXCLUSIVE MODE")
@@ -291,29 +332,24 @@ def test_a_memory_that_somebody_has_locked_is_waited_for_for_seconds_only(
                 waited = event.at - events[event.seq - 2].at
                 assert 4_500_000 < waited < 25_000_000, "the lock alone would have been waited for for a minute"
         assert house.store.check_all() == {}
-        model, events = worked(house, checkout)
-        assert SHOWN in told(model, "Planner")
+        _, events = worked(house, checkout)
         assert len(learnt(events)) == 2
+        assert SHOWN in shown(house, checkout)
 
 
-def test_memory_can_be_turned_off(house: House, checkout: Path) -> None:
-    worked(house, checkout)
-    model, events = worked(house, checkout, MemorySettings(enabled=False))
+def test_memory_can_be_turned_off(first: First, later: House) -> None:
+    assert SHOWN in shown(later, first.checkout)
+    model, events = worked(later, first.checkout, MemorySettings(enabled=False))
     assert learnt(events) == []
     assert SHOWN not in told(model, "Planner")
-    assert len(house.store.memories("pattern")) == 1
+    assert len(later.store.memories("pattern")) == 1
 
 
-def test_other_repositories_are_recalled_only_where_that_is_wanted(
-    house: House, checkout: Path, tmp_path: Path
-) -> None:
-    worked(house, checkout)
+def test_other_repositories_are_recalled_only_where_that_is_wanted(later: House, tmp_path: Path) -> None:
     other = make_checkout(tmp_path / "elsewhere", first="another first")
-    model, _ = worked(house, other)
-    assert SHOWN not in told(model, "Planner")
+    assert SHOWN not in shown(later, other)
     another = make_checkout(tmp_path / "nowhere", first="yet another first")
-    model, _ = worked(house, another, MemorySettings(across_repositories=True))
-    assert SHOWN in told(model, "Planner")
+    assert SHOWN in shown(later, another, MemorySettings(across_repositories=True))
 
 
 def test_a_repository_is_known_by_its_history_wherever_it_lies(house: House, checkout: Path, tmp_path: Path) -> None:
@@ -321,11 +357,9 @@ def test_a_repository_is_known_by_its_history_wherever_it_lies(house: House, che
     worked(house, checkout)
     moved = checkout.rename(tmp_path / "moved")
     make_checkout(checkout, first="another first")
-    model, _ = worked(house, checkout)
-    assert SHOWN not in told(model, "Planner")
+    assert SHOWN not in shown(house, checkout)
     commit(moved, "second")
-    model, _ = worked(house, moved)
-    assert SHOWN in told(model, "Planner")
+    assert SHOWN in shown(house, moved)
 
 
 def test_of_a_shallow_clone_only_its_own_checkout_is_remembered(house: House, checkout: Path, tmp_path: Path) -> None:
@@ -335,7 +369,5 @@ def test_of_a_shallow_clone_only_its_own_checkout_is_remembered(house: House, ch
         subprocess.run(["git", "clone", "-q", "--depth", "1", origin, str(tmp_path / name)], check=True)
     _, events = worked(house, tmp_path / "one")
     assert {one.repo.partition("@")[2] for one in learnt(events)} == {socket.gethostname()}
-    model, _ = worked(house, tmp_path / "two")
-    assert SHOWN not in told(model, "Planner")
-    model, _ = worked(house, tmp_path / "one")
-    assert SHOWN in told(model, "Planner")
+    assert SHOWN not in shown(house, tmp_path / "two")
+    assert SHOWN in shown(house, tmp_path / "one")

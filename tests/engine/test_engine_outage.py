@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, checkout, until
+from engine_kit import APPROVE, CHEAP, DONE, MAP, PLAN, RIGHT, checkout, until
 
 from codepilot.agents import CodeActAgent
 from codepilot.core.events import Event, EventType, RunBlocked, State, StepStarted
@@ -67,7 +67,7 @@ def test_an_outage_of_the_artifacts_parks_the_run_and_loses_nothing(
 
     agent = CodeActAgent(until(MAP, PLAN, RIGHT, DONE, APPROVE))
     with house:
-        run = submit(house, make_task(Request(repo=str(checkout)), {}))
+        run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
         crew = Crew(house, Worker(house, listen, agent_for=lambda task: agent), concurrency=1)
         working = threading.Thread(target=crew.run)
         working.start()
@@ -121,7 +121,7 @@ def test_a_command_waits_for_the_artifacts_unless_it_is_asked_to_pause(
     )
     agent = CodeActAgent(until(MAP, PLAN, RIGHT, DONE, APPROVE))
     with house, ThreadPoolExecutor(1) as command:
-        run = submit(house, make_task(Request(repo=str(checkout)), {}))
+        run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
         s3.stop()
         try:
             driven = command.submit(Worker(house, listen, agent_for=lambda task: agent).drive, run.run_id, told=0)

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, checkout, house
+from engine_kit import APPROVE, CHEAP, DONE, MAP, PLAN, RIGHT, checkout, house
 
 from codepilot.agents import CodeActAgent
 from codepilot.core.events import EventType, State
@@ -37,7 +37,7 @@ def quota_before(number: int, seconds: float | None) -> tuple[ScriptedModel, lis
 def test_a_worker_goes_on_when_the_quota_is_whole_again(house: House, checkout: Path) -> None:
     model, resets = quota_before(3, 1.5)
     agent = CodeActAgent(model)
-    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
     crew = Crew(house, Worker(house, agent_for=lambda task: agent), concurrency=1)
     working = threading.Thread(target=crew.run)
     working.start()
@@ -66,7 +66,7 @@ def test_a_person_need_not_wait(house: House, checkout: Path, seconds: float | N
     model, resets = quota_before(1, seconds)
     agent = CodeActAgent(model)
     worker = Worker(house, agent_for=lambda task: agent)
-    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
     waiting = worker.drive(run.run_id)
     assert waiting.state is State.BLOCKED
     assert waiting.failure is not None

@@ -101,7 +101,7 @@ def test_a_grave_finding_in_generated_code_goes_to_reflection(house: House, chec
         " + '\\n\\ndef ls(name):\\n    import subprocess\\n    subprocess.call(name, shell=True)\\n')"
     )
     script = [MAP, PLAN, grave, DONE, THOUGHT, RIGHT, DONE, APPROVE]
-    run, events = drive(house, checkout, ScriptedModel(script))
+    run, events = drive(house, checkout, ScriptedModel(script), Policy())
     assert run.state is State.DONE
     assert run.proposal is not None
     assert "shell" not in run.proposal.patch.diff

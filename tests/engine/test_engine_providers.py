@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_kit import APPROVE, DONE, MAP, PLAN, result, states
+from engine_kit import APPROVE, CHEAP, DONE, MAP, PLAN, result, states
 
 from codepilot.core.events import Event, EventType, State
 from codepilot.core.failures import FailureKind
@@ -63,7 +63,7 @@ class Place:
         for name, value in server.environ.items():
             self._monkeypatch.setenv(name, value)
         wanted = Wanted(repo=str(self.checkout), agent="codeact", model=model, **asked)
-        return submit(self.house, make_task(wanted, server.environ))
+        return submit(self.house, make_task(wanted, {**server.environ, **CHEAP}))
 
     def work(self, run_id: str) -> tuple[Run, list[Event]]:
         ended = Worker(self.house, hear=self.heard.append).drive(run_id)

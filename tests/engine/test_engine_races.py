@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, checkout, drive, house, states, until
+from engine_kit import APPROVE, CHEAP, DONE, MAP, PLAN, RIGHT, checkout, drive, house, states, until
 
 from codepilot.agents import CodeActAgent
 from codepilot.core.events import Event, EventType, State, StepStarted
@@ -46,7 +46,7 @@ def test_a_listener_that_is_slow_costs_no_step(house: House, checkout: Path) -> 
             time.sleep(1.6)
 
     agent = CodeActAgent(until(MAP, PLAN, RIGHT, DONE, APPROVE))
-    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
     ended = Worker(house, listen, agent_for=lambda task: agent).drive(run.run_id)
     assert ended.state is State.DONE
     events = house.store.events(run.run_id)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_kit import TESTS
+from engine_kit import CHEAP, TESTS
 
 from codepilot.agents import RepairAgent
 from codepilot.agents.protocol import Desk
@@ -32,7 +32,7 @@ NAME = "test_shapes.ShapesTest.test_area_regression"
 def repaired(
     house: House, checkout: Path, agent: RepairAgent | None = None, policy: Policy | None = None
 ) -> tuple[Run, list[Event]]:
-    task = make_task(Request(repo=str(checkout)), {})
+    task = make_task(Request(repo=str(checkout)), CHEAP)
     run = submit(house, task.model_copy(update={"policy": policy or task.policy}))
     ended = Worker(house, agent_for=lambda task: agent or RepairAgent()).drive(run.run_id)
     house.store.check(run.run_id)
@@ -51,7 +51,7 @@ def diff(run: Run) -> str:
 
 
 def test_the_test_is_part_of_what_is_judged_proved_and_handed_over(house: House, checkout: Path) -> None:
-    run, events = repaired(house, checkout)
+    run, events = repaired(house, checkout, policy=Policy())
     assert told(run) == RegressionTest(test=NAME, path="test_shapes.py")
     assert run.verdict == "confirmed"
     assert run.proposal is not None
@@ -224,7 +224,7 @@ def test_a_guess_is_handed_over_without_its_test_and_proved_once(
 def test_a_worker_that_dies_anywhere_neither_loses_nor_doubles_it(house: House, checkout: Path, tmp_path: Path) -> None:
     graves = tmp_path / "graves"
     graves.mkdir()
-    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
     command = [sys.executable, str(HERE / "one_repair.py"), str(tmp_path / "home"), run.run_id, str(graves)]
     lives = 0
     while True:

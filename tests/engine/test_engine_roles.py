@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, code, make_checkout, replaced, result, until
+from engine_kit import APPROVE, CHEAP, DONE, MAP, PLAN, RIGHT, code, make_checkout, replaced, result, until
 
 from codepilot.agents import CodeActAgent, Desk, RoleArtifact
 from codepilot.core.artifacts import PatchCandidate
@@ -36,7 +36,7 @@ def drive(
     **asked: object,
 ) -> tuple[Run, list[Event]]:
     agent = CodeActAgent(model, fallback=fallback)
-    task = make_task(Request(repo=str(checkout), **asked), {})  # type: ignore[arg-type]
+    task = make_task(Request(repo=str(checkout), **asked), CHEAP)  # type: ignore[arg-type]
     run = submit(house, task.model_copy(update={"policy": policy or task.policy}))
     ended = Worker(house, agent_for=lambda task: agent).drive(run.run_id)
     house.store.check(run.run_id)
@@ -80,7 +80,7 @@ class Careless:
 
 
 def test_the_engine_holds_every_agents_change_to_its_plan(house: House, checkout: Path) -> None:
-    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
     ended = Worker(house, agent_for=lambda task: Careless()).drive(run.run_id)
     assert ended.state is State.FAILED
     events = house.store.events(run.run_id)
@@ -129,7 +129,7 @@ def test_a_call_whose_reply_is_not_on_record_is_charged_its_estimate(house: Hous
     def dies(messages: Sequence[Message]) -> str:
         raise PowerCut
 
-    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
     with pytest.raises(PowerCut):
         Worker(house, agent_for=lambda task: CodeActAgent(ScriptedModel(dies))).drive(run.run_id)
     asked = of(house.store.events(run.run_id), EventType.MODEL_ASKED)[0].data
@@ -189,7 +189,7 @@ def test_a_switch_of_models_survives_a_crash_and_happens_once(house: House, chec
         raise PowerCut
 
     first = ScriptedModel([MAP, PLAN, "hm", "hm", "hm"], name="first")
-    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
     agent = CodeActAgent(first, fallback=ScriptedModel(dies, name="second"))
     with pytest.raises(PowerCut):
         Worker(house, agent_for=lambda task: agent).drive(run.run_id)
@@ -250,7 +250,7 @@ def test_cancelling_does_not_wait_for_the_models_reply(house: House, checkout: P
             heard.append(True)
             raise CodePilotError(FailureKind.CANCELLED, "stopped")
 
-    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
     ended = Worker(house, agent_for=lambda task: CodeActAgent(Slow([]))).drive(run.run_id)
     assert heard == [True]
     assert ended.state is State.ABORTED

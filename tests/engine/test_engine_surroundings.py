@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from engine_kit import DONE, MAP, PLAN, RIGHT, code, drive, states, until
+from engine_kit import CHEAP, DONE, MAP, PLAN, RIGHT, code, drive, states, until
 from pydantic import ValidationError
 
 from codepilot.agents import CodeActAgent
@@ -51,7 +51,7 @@ def fails_once(kind: FailureKind, *replies: str, times: int = 1) -> ScriptedMode
 def test_a_task_that_says_nothing_is_refused_before_anything_is_done(house: House, checkout: Path) -> None:
     with pytest.raises(ValidationError, match="the goal is empty"):
         TaskSpec(task_id="t-1", goal=Goal(natural=" \n"), repo=str(checkout))
-    task = make_task(Request(repo=str(checkout)), {})
+    task = make_task(Request(repo=str(checkout)), CHEAP)
     impossible = task.model_copy(update={"evaluation": Evaluation(success=("lint_clean",))})
     run = submit(house, impossible)
     ended = go_on(house, run.run_id)
@@ -87,7 +87,7 @@ def test_a_provider_that_is_away_is_asked_again_and_then_the_run_can_be_resumed(
 def test_a_second_model_stands_in_and_the_run_says_so(house: House, checkout: Path) -> None:
     busy = fails_once(FailureKind.MODEL_OVERLOADED, PLAN)
     agent = CodeActAgent(FallbackModel(busy, ScriptedModel([MAP], name="second")))
-    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
     ended = Worker(house, agent_for=lambda task: agent).drive(run.run_id)
     assert (ended.repo_map is not None, ended.plan is not None) == (True, True)
     told = [event.data for event in house.store.events(run.run_id) if isinstance(event.data, DependencyDegraded)]
@@ -111,7 +111,7 @@ with House.open({"CODEPILOT_HOME": sys.argv[1]}) as house:
 
 
 def test_a_worker_killed_in_mid_action_is_followed_by_one_that_finds_clean_files(house: House, checkout: Path) -> None:
-    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
     environ = {**os.environ, "PYTHONPATH": str(HERE)}
     doomed = subprocess.Popen([sys.executable, "-c", _DOOMED, str(house.home.path), run.run_id], env=environ)
     deadline = time.monotonic() + 60
@@ -208,7 +208,7 @@ with House.open({"CODEPILOT_HOME": home}) as house:
                 pass
         except OSError:
             pass
-    run = submit(house, make_task(Request(repo=checkout), {}))
+    run = submit(house, make_task(Request(repo=checkout), CHEAP))
     drive(run.run_id)
     fill.unlink()
     resume(house, run.run_id)
@@ -252,7 +252,7 @@ def test_a_store_that_goes_away_stops_the_worker_and_loses_nothing(
     team: House, checkout: Path, postgres: PostgresServer
 ) -> None:
     model = until(MAP, PLAN, RIGHT, DONE, before={3: postgres.stop})
-    run = submit(team, make_task(Request(repo=str(checkout)), {}))
+    run = submit(team, make_task(Request(repo=str(checkout)), CHEAP))
     try:
         with pytest.raises(CodePilotError) as away:
             Worker(team, agent_for=lambda task: CodeActAgent(model)).drive(run.run_id)
