@@ -16,6 +16,7 @@ import pytest
 
 from codepilot.core.events import EventType
 from codepilot.engine import House
+from ready import run
 
 
 @dataclass(frozen=True)
@@ -40,23 +41,16 @@ class Command:
     @property
     def environ(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-        # unittest starts in a third of pytest's time; writing a regression test is a third of a repair.
-        cheap = {"CODEPILOT_PROJECT_RUNNER": "unittest", "CODEPILOT_POLICY_REGRESSION_TEST": "false"}
-        return {**kept, **cheap, "CODEPILOT_HOME": str(self.home), "COLUMNS": "200"}
+        # unittest starts in a third of pytest's time; a regression test is a third of a repair, the scanner a tenth.
+        cheap = {"PROJECT_RUNNER": "unittest", "POLICY_REGRESSION_TEST": "false", "POLICY_GENERATED_CODE": "off"}
+        mine = {f"CODEPILOT_{name}": value for name, value in cheap.items()}
+        return {**kept, **mine, "CODEPILOT_HOME": str(self.home), "COLUMNS": "200"}
 
     def argv(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "codepilot", *arguments]
 
     def __call__(self, *arguments: str, cwd: Path | None = None, **environ: str) -> Ended:
-        done = subprocess.run(
-            self.argv(*arguments),
-            cwd=cwd,
-            env={**self.environ, **environ},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        done = run(arguments, {**self.environ, **environ}, cwd, 300)
         return Ended(done.returncode, done.stdout, done.stderr)
 
     def house(self) -> House:
