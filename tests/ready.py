@@ -14,38 +14,108 @@ import json
 import os
 import pkgutil
 import select
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import IO
 
 MAX_REQUEST = 1 << 17
 
 
-def run(
-    arguments: Sequence[str], environ: Mapping[str, str], cwd: Path | None, seconds: float
-) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, as `subprocess.run` with captured output would."""
-    told, tell = os.pipe()
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, os.fdopen(told, "rb") as ended:
-        request = json.dumps([list(arguments), dict(environ), str(cwd or Path.cwd())]).encode()
-        try:
-            socket.send_fds(_started(), [request], [out.fileno(), err.fileno(), tell])
-        finally:
-            os.close(tell)
-        if not select.select([ended], [], [], seconds)[0]:
-            raise subprocess.TimeoutExpired(arguments, seconds)
-        code = int(ended.read())
-        texts = [(file.seek(0), file.read().decode())[1] for file in (out, err)]
-    return subprocess.CompletedProcess(list(arguments), code, *texts)
+class Started:
+    """A command that was started, with as much of `subprocess.Popen` as tests use. Its streams are text."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        environ: Mapping[str, str],
+        cwd: Path | None = None,
+        stdout: IO[bytes] | None = None,
+        stderr: IO[bytes] | None = None,
+        start_new_session: bool = False,
+    ) -> None:
+        """Streams for which no file is given are pipes."""
+        self.args, self.returncode = list(arguments), None
+        request = [self.args, dict(environ), str(cwd or Path.cwd()), start_new_session]
+        with contextlib.ExitStack() as theirs:
+            self.stdout, out = (None, stdout.fileno()) if stdout else _pipe(theirs)
+            self.stderr, err = (None, stderr.fileno()) if stderr else _pipe(theirs)
+            told, tell = _pipe(theirs)
+            socket.send_fds(_ready(), [json.dumps(request).encode()], [out, err, tell])
+        self._told = told
+        self.pid = int(told.readline())
+
+    def poll(self) -> int | None:
+        if self.returncode is None and select.select([self._told], [], [], 0)[0]:
+            self._ended()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._told], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+            self._ended()
+        assert self.returncode is not None
+        return self.returncode
+
+    def _ended(self) -> None:
+        self.returncode: int | None = int(self._told.readline())
+        self._told.close()
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        deadline, texts = time.monotonic() + (timeout or 600.0), {}
+
+        def take(stream: IO[str]) -> None:
+            with stream:
+                texts[stream] = stream.read()
+
+        streams = [self.stdout, self.stderr]
+        readers = [threading.Thread(target=take, args=[stream], daemon=True) for stream in streams if stream]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join(max(0.0, deadline - time.monotonic()))
+            if reader.is_alive():
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        self.wait(max(0.0, deadline - time.monotonic()))
+        out, err = (texts[stream] if stream else "" for stream in streams)
+        return out, err
+
+
+def run(arguments: Sequence[str], environ: Mapping[str, str], cwd: Path | None, seconds: float) -> tuple[int, str, str]:
+    """The exit code of a command, and what it printed."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        code = Started(arguments, environ, cwd, out, err).wait(seconds)
+        for file in (out, err):
+            file.seek(0)
+        return code, out.read().decode(), err.read().decode()
+
+
+def _pipe(theirs: contextlib.ExitStack) -> tuple[IO[str], int]:
+    ours, end = os.pipe()
+    theirs.callback(os.close, end)
+    return os.fdopen(ours, encoding="utf-8"), end
 
 
 @cache
-def _started() -> socket.socket:
+def _ready() -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     command = [sys.executable, __file__, str(theirs.fileno())]
@@ -60,18 +130,24 @@ def _started() -> socket.socket:
     return ours
 
 
+# The process itself ---------------------------------------------------------------------------------
+
+
 def _serve(asked: socket.socket) -> None:
-    """Returns in the process of a command alone."""
+    """Returns in the process of a command alone; another one waits for it and tells how it ended."""
     while True:
         request, files, _, _ = socket.recv_fds(asked, MAX_REQUEST, 3)
         if not request:
             sys.exit()
         if os.fork() == 0:
+            asked.close()
             if (command := os.fork()) == 0:
-                asked.close()
                 return _become(*json.loads(request), files)
+            os.write(files[2], b"%d\n" % command)
+            for file in files[:2]:
+                os.close(file)
             code = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
-            os.write(files[2], str(code).encode())
+            os.write(files[2], b"%d\n" % code)
             os._exit(0)
         for file in files:
             os.close(file)
@@ -80,12 +156,14 @@ def _serve(asked: socket.socket) -> None:
                 pass
 
 
-def _become(arguments: list[str], environ: dict[str, str], cwd: str, files: list[int]) -> None:
+def _become(arguments: list[str], environ: dict[str, str], cwd: str, own_session: bool, files: list[int]) -> None:
     out, err, tell = files
     os.dup2(out, 1)
     os.dup2(err, 2)
     for file in (out, err, tell):
         os.close(file)
+    if own_session:
+        os.setsid()
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environ)

@@ -9,7 +9,6 @@ import re
 import select
 import signal
 import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -23,6 +22,7 @@ from codepilot.core.events import Event, EventType
 from codepilot.core.run import Run
 from codepilot.engine import Crew, House, Request, Worker, make_task, submit
 from codepilot.store import StepStatus
+from ready import Started
 
 ONCE = (
     EventType.BASELINE_RECORDED,
@@ -79,7 +79,7 @@ class WorkerProcess:
     """`codepilot worker`, started."""
 
     home: Path
-    process: subprocess.Popen[str]
+    process: Started
     log: Path
     name: str = ""
     listen: str = ""
@@ -127,7 +127,7 @@ class WorkerProcess:
 class CommandProcess:
     """`codepilot` with any other command, started."""
 
-    process: subprocess.Popen[str]
+    process: Started
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
@@ -160,6 +160,7 @@ class Site:
     def environ(self, home: str) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
         cheap = {"CODEPILOT_PROJECT_RUNNER": "unittest", "CODEPILOT_POLICY_REGRESSION_TEST": "false"}
+        cheap["CODEPILOT_POLICY_GENERATED_CODE"] = "off"
         mine = {**cheap, "CODEPILOT_HOME": str(self.root / home), "COLUMNS": "200"}
         return {**kept, **mine, **self.environ_more}
 
@@ -170,21 +171,16 @@ class Site:
 
     def start(self, *arguments: str, home: str = "home") -> CommandProcess:
         """Any other command, started."""
-        command = [sys.executable, "-m", "codepilot", *arguments]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        process = subprocess.Popen(command, env=self.environ(home), text=True, bufsize=1, **pipes)  # type: ignore[call-overload]
-        started = CommandProcess(process)
+        started = CommandProcess(Started(arguments, self.environ(home)))
         self.commands.append(started)
         return started
 
     def worker(self, *arguments: str, home: str = "home", ready: bool = True) -> WorkerProcess:
         self.root.mkdir(parents=True, exist_ok=True)
         log = self.root / f"{home}.worker-{len(self.workers)}.log"
-        command = [sys.executable, "-m", "codepilot", "worker", "--json", *arguments]
+        command = ["worker", "--json", *arguments]
         with log.open("wb") as err:
-            process = subprocess.Popen(
-                command, env=self.environ(home), stdout=subprocess.PIPE, stderr=err, text=True, start_new_session=True
-            )
+            process = Started(command, self.environ(home), stderr=err, start_new_session=True)
         started = WorkerProcess(self.root / home, process, log)
         self.workers.append(started)
         if ready:
