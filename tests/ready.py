@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import pkgutil
+import runpy
 import select
 import signal
 import socket
@@ -40,9 +41,10 @@ class Started:
         stdout: IO[bytes] | None = None,
         stderr: IO[bytes] | None = None,
         start_new_session: bool = False,
+        script: Path | None = None,
     ) -> None:
-        """Streams for which no file is given are pipes."""
-        self.args, self.returncode = list(arguments), None
+        """Streams for which no file is given are pipes. A script of the tests may take the command's place."""
+        self.args, self.returncode = [str(script or "codepilot"), *arguments], None
         request = [self.args, dict(environ), str(cwd or Path.cwd()), start_new_session]
         with contextlib.ExitStack() as theirs:
             self.stdout, out = (None, stdout.fileno()) if stdout else _pipe(theirs)
@@ -99,10 +101,16 @@ class Started:
         return out, err
 
 
-def run(arguments: Sequence[str], environ: Mapping[str, str], cwd: Path | None, seconds: float) -> tuple[int, str, str]:
+def run(
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    cwd: Path | None = None,
+    seconds: float = 300.0,
+    script: Path | None = None,
+) -> tuple[int, str, str]:
     """The exit code of a command, and what it printed."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        code = Started(arguments, environ, cwd, out, err).wait(seconds)
+        code = Started(arguments, environ, cwd, out, err, script=script).wait(seconds)
         for file in (out, err):
             file.seek(0)
         return code, out.read().decode(), err.read().decode()
@@ -167,7 +175,7 @@ def _become(arguments: list[str], environ: dict[str, str], cwd: str, own_session
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environ)
-    sys.argv = ["codepilot", *arguments]
+    sys.argv = arguments
 
 
 def _main(asked: socket.socket) -> None:
@@ -182,7 +190,11 @@ def _main(asked: socket.socket) -> None:
     gc.collect()
     gc.freeze()
     _serve(asked)
-    codepilot.cli.main()
+    if sys.argv[0] == "codepilot":
+        codepilot.cli.main()
+    else:
+        sys.path.insert(0, str(Path(sys.argv[0]).parent))
+        runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 if __name__ == "__main__":

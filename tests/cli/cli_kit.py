@@ -50,7 +50,7 @@ class Command:
         return [sys.executable, "-m", "codepilot", *arguments]
 
     def __call__(self, *arguments: str, cwd: Path | None = None, **environ: str) -> Ended:
-        return Ended(*run(arguments, {**self.environ, **environ}, cwd, 300))
+        return Ended(*run(arguments, {**self.environ, **environ}, cwd))
 
     def house(self) -> House:
         """The same home, opened here: quicker than a command where only reading is meant."""

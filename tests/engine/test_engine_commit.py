@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from engine_kit import APPROVE, CHEAP, CODE, DONE, MAP, PLAN, RIGHT, drive
 
+import ready
 from codepilot.core.commit import CommitRecorded
 from codepilot.core.events import DependencyDegraded, Event, EventType, State
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -56,13 +56,11 @@ def test_a_run_that_is_killed_around_its_commit_makes_one_and_records_it_once(
     graves.mkdir()
     base = git(checkout, "rev-parse", "HEAD")
     run = submit(house, make_task(Request(repo=str(checkout), branch="mend/{run}"), CHEAP))
-    command = [sys.executable, str(HERE / "one_commit.py"), run.run_id, str(graves)]
     for life in range(5):
-        machine = {"PYTHONPATH": str(HERE), "CODEPILOT_HOME": str(tmp_path / f"machine-{life}")}
-        environ = {**os.environ, **machine}
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=90)
-        assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    assert (done.returncode, done.stdout.strip()) == (0, State.DONE), done.stderr
+        environ = {**os.environ, "CODEPILOT_HOME": str(tmp_path / f"machine-{life}")}
+        code, out, err = ready.run([run.run_id, str(graves)], environ, script=HERE / "one_commit.py")
+        assert code in (0, -signal.SIGKILL), err
+    assert (code, out.strip()) == (0, State.DONE), err
     assert len(list(graves.iterdir())) == 4
     house.store.check(run.run_id)
     ended, events = house.store.load(run.run_id), house.store.events(run.run_id)

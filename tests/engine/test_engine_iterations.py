@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 from engine_kit import DONE, MAP, PLAN, RIGHT, drive, replaced, result, until
@@ -13,12 +11,14 @@ from engine_kit import DONE, MAP, PLAN, RIGHT, drive, replaced, result, until
 from codepilot.core.events import Usage
 from codepilot.engine import House
 from codepilot.models import Reply
+from ready import run as run_command
 
 
 def show(house: House, *arguments: str) -> str:
     environ = {**os.environ, "CODEPILOT_HOME": str(house.home.path), "COLUMNS": "160"}
-    command = [sys.executable, "-m", "codepilot", "show", *arguments]
-    return subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout
+    code, out, err = run_command(["show", *arguments], environ)
+    assert code == 0, err
+    return out
 
 
 def test_show_tells_each_iteration(house: House, checkout: Path) -> None:

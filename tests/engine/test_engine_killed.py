@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 from engine_kit import CHEAP
 
+import ready
 from codepilot.core.events import EventType, State
 from codepilot.engine import House, Request, make_task, submit
 
@@ -22,15 +21,15 @@ def test_a_run_that_is_killed_in_every_state_finishes_as_if_nothing_had_been(
     graves = tmp_path / "graves"
     graves.mkdir()
     run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
-    command = [sys.executable, str(HERE / "one_life.py"), str(tmp_path / "home"), run.run_id, str(graves)]
-    environment = {**os.environ, "PYTHONPATH": str(HERE), "CODEPILOT_HOME": str(tmp_path / "home")}
+    command = [str(tmp_path / "home"), run.run_id, str(graves)]
+    environment = {**os.environ, "CODEPILOT_HOME": str(tmp_path / "home")}
     lives = 0
     while True:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+        code, _, err = ready.run(command, environment, script=HERE / "one_life.py")
         lives += 1
-        if done.returncode != -signal.SIGKILL:
+        if code != -signal.SIGKILL:
             break
-    assert done.returncode == 0, done.stderr
+    assert code == 0, err
     ended = house.store.load(run.run_id)
     house.store.check(run.run_id)
     assert (ended.state, ended.failure) == (State.DONE, None)

@@ -6,14 +6,13 @@ import base64
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from engine_kit import CHEAP, TESTS
 
+import ready
 from codepilot.agents import RepairAgent
 from codepilot.agents.protocol import Desk
 from codepilot.core.artifacts import PatchCandidate, RegressionTest
@@ -225,14 +224,14 @@ def test_a_worker_that_dies_anywhere_neither_loses_nor_doubles_it(house: House, 
     graves = tmp_path / "graves"
     graves.mkdir()
     run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
-    command = [sys.executable, str(HERE / "one_repair.py"), str(tmp_path / "home"), run.run_id, str(graves)]
+    command = [str(tmp_path / "home"), run.run_id, str(graves)]
     lives = 0
     while True:
-        done = subprocess.run(command, env=os.environ, capture_output=True, text=True, check=False, timeout=300)
+        code, _, err = ready.run(command, os.environ, script=HERE / "one_repair.py")
         lives += 1
-        if done.returncode != -signal.SIGKILL:
+        if code != -signal.SIGKILL:
             break
-    assert done.returncode == 0, done.stderr
+    assert code == 0, err
     ended = house.store.load(run.run_id)
     house.store.check(run.run_id)
     assert (ended.state, ended.failure, lives) == (State.DONE, None, 6)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from codepilot.engine.plane import least_elsewhere
 from codepilot.models import ScriptedModel
 from codepilot.sandbox import Least, Wanted
 from codepilot.store import Home
+from ready import Started
 
 TOKEN = "a-token-for-tests-0123456789"
 
@@ -32,18 +32,18 @@ TOKEN = "a-token-for-tests-0123456789"
 class Service:
     url: str
     home: Path
-    process: subprocess.Popen[bytes]
+    process: Started
 
 
 @pytest.fixture(params=["bubblewrap", "landlock"])
 def service(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     home = tmp_path / "executor"
     shown = {sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), str(Path(__file__).parents[2] / "src")}
-    command = [sys.executable, "-m", "codepilot", "executor", "--listen", "127.0.0.1:0", "--home", str(home), "--json"]
+    command = ["executor", "--listen", "127.0.0.1:0", "--home", str(home), "--json"]
     command += ["--level", request.param, *(word for path in sorted(shown) for word in ("--allow-mount", path))]
     monkeypatch.setenv("CODEPILOT_EXECUTOR_TOKEN", TOKEN)
     with (tmp_path / "executor.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=dict(os.environ))
+        process = Started(command, os.environ, stderr=log)
     assert process.stdout is not None
     url = json.loads(process.stdout.readline())["url"]
     monkeypatch.setenv("CODEPILOT_EXECUTOR_URL", url)

@@ -25,6 +25,7 @@ from codepilot.engine import House, Request, Worker, make_task, resume, submit
 from codepilot.models import FallbackModel, ScriptedModel
 from codepilot.verify import exit_code
 from levels import lacking
+from ready import Started
 from servers import PostgresServer, S3Server, free_ports
 
 RIGHT_DIFF = "+    return width * height"
@@ -136,7 +137,7 @@ def test_a_worker_killed_in_mid_action_is_followed_by_one_that_finds_clean_files
     house.store.check(run.run_id)
 
 
-Service = Callable[[], "subprocess.Popen[bytes]"]
+Service = Callable[[], Started]
 
 
 @pytest.fixture
@@ -144,15 +145,15 @@ def start_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S
     """Starts an executor's service, always at the same address."""
     port, started = free_ports(1)[0], []
     shown = {sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), str(HERE.parents[1] / "src")}
-    command = [sys.executable, "-m", "codepilot", "executor", "--listen", f"127.0.0.1:{port}", "--json"]
+    command = ["executor", "--listen", f"127.0.0.1:{port}", "--json"]
     command += ["--home", str(tmp_path / "executor")]
     command += [word for path in sorted(shown) for word in ("--allow-mount", path)]
     monkeypatch.setenv("CODEPILOT_EXECUTOR_TOKEN", "a-token-for-tests-0123456789")
     monkeypatch.setenv("CODEPILOT_EXECUTOR_URL", f"http://127.0.0.1:{port}")
 
-    def start() -> subprocess.Popen[bytes]:
+    def start() -> Started:
         with (tmp_path / "executor.log").open("ab") as log:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=dict(os.environ))
+            process = Started(command, os.environ, stderr=log)
         started.append(process)
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["url"]
@@ -195,7 +196,7 @@ from pathlib import Path
 from codepilot.agents import CodeActAgent
 from codepilot.engine import House, Request, Worker, make_task, resume, submit
 from codepilot.models import ScriptedModel
-from engine_kit import MAP
+from engine_kit import CHEAP, MAP
 home, checkout = sys.argv[1:]
 fill = Path(home, "workspaces", "fill")
 with House.open({"CODEPILOT_HOME": home}) as house:
