@@ -16,6 +16,7 @@ test:  ## Lint, types, import contracts, dependency hygiene, and the whole suite
 
 suite:
 	@scripts/setup
+	@$(PYTHONS)/python -m compileall -q src  # what runs in sandboxes cannot leave its compiled files for the next one
 	$(PYTHONS)/python -m pytest -n 4 --dist worksteal
 
 lint:

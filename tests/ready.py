@@ -116,6 +116,14 @@ def run(
         return code, out.read().decode(), err.read().decode()
 
 
+def without_plugins(config: Path) -> Path:
+    """A user's configuration in which pytest leaves the plugins alone that its interpreter has: ours has many."""
+    (config / "codepilot").mkdir(parents=True, exist_ok=True)
+    settings = '[project.env]\nPYTEST_DISABLE_PLUGIN_AUTOLOAD = "1"\n'
+    (config / "codepilot" / "codepilot.toml").write_text(settings, encoding="utf-8")
+    return config
+
+
 def _pipe(theirs: contextlib.ExitStack) -> tuple[IO[str], int]:
     ours, end = os.pipe()
     theirs.callback(os.close, end)

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 from bench_kit import HOPELESS, LARGEST, TWICE, write_quixbugs, write_tasks
 
+import ready
 from codepilot.bench.results import Results, engine_version
+from ready import without_plugins
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -25,9 +27,10 @@ def _command(out: Path, data: Path, *more: str, kind: str = "humanevalfix") -> l
 
 
 def _bench(out: Path, data: Path, *more: str, kind: str = "humanevalfix") -> dict[str, Any]:
-    done = subprocess.run(_command(out, data, "--json", *more, kind=kind), capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stdout + done.stderr
-    document = json.loads(done.stdout)
+    environ = {**os.environ, "XDG_CONFIG_HOME": str(without_plugins(out.parent / "config"))}
+    code, said, err = ready.run(_command(out, data, "--json", *more, kind=kind)[3:], environ)
+    assert code == 0, said + err
+    document = json.loads(said)
     assert isinstance(document, dict)
     return document
 
@@ -109,5 +112,5 @@ def test_mistakes_are_usage_errors_with_a_next_step(tmp_path: Path) -> None:
         (_command(tmp_path / "o", tmp_path / "none"), "does not exist"),
         (_command(tmp_path / "o", data, kind="other"), "no set called 'other'"),
     ):
-        done = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 2 and said in " ".join(done.stderr.split())
+        code, _, err = ready.run(arguments[3:], os.environ)
+        assert code == 2 and said in " ".join(err.split())

@@ -14,6 +14,7 @@ import pytest
 from cli_kit import SHOP, SHOP_TESTS, Command, Repo, git
 
 from codepilot.verify import Report
+from ready import without_plugins
 
 
 def digest(directory: Path) -> dict[str, str]:
@@ -167,9 +168,10 @@ def test_without_a_sandbox_only_on_demand_and_the_bundle_says_so(codepilot: Comm
     assert provenance["sandbox"] == {"level": "none", "unsandboxed": True}
 
 
-def test_the_demo_repairs_its_example(codepilot: Command) -> None:
+def test_the_demo_repairs_its_example(codepilot: Command, tmp_path: Path) -> None:
     cheap = ("CODEPILOT_PROJECT_RUNNER", "CODEPILOT_POLICY_REGRESSION_TEST", "CODEPILOT_POLICY_GENERATED_CODE")
     typed = {name: value for name, value in codepilot.environ.items() if name not in cheap}
+    typed["XDG_CONFIG_HOME"] = str(without_plugins(tmp_path / "config"))
     ended = subprocess.run(codepilot.argv("demo"), env=typed, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     for text in (

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, code, drive, result
+from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, code, drive, result, until
 
 from codepilot.core.events import (
     EventType,
@@ -76,7 +76,7 @@ def test_a_caught_refusal_counts_all_the_same_and_the_third_ends_the_run(house: 
 
 
 def test_skill_calls_are_on_record(house: House, checkout: Path) -> None:
-    _, events = drive(house, checkout, ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE]))
+    _, events = drive(house, checkout, until(MAP, PLAN, RIGHT))
     calls = [call for event in events if isinstance(event.data, TurnFinished) for call in event.data.calls]
     assert [(call.skill, call.status) for call in calls] == [
         ("read_file", "success"),
@@ -146,8 +146,7 @@ def ask_for(port: int) -> str:
 def test_only_hosts_that_were_opened_are_reached(house: House, checkout: Path, greeting: int, opened: bool) -> None:
     ask = ask_for(greeting)
     hosts = (f"localhost:{greeting}",) if opened else ()
-    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, ask, RIGHT, DONE, APPROVE]), hosts=hosts)
-    assert run.state is State.DONE
+    _, events = drive(house, checkout, until(MAP, PLAN, ask), hosts=hosts)
     said = " ".join(str(event.data.observation) for event in events if isinstance(event.data, TurnFinished))
     assert ("good day" in said) is opened
     allowed = [event.data for event in events if isinstance(event.data, NetworkAllowed)]
@@ -157,8 +156,8 @@ def test_only_hosts_that_were_opened_are_reached(house: House, checkout: Path, g
 def test_a_host_that_was_refused_is_told_once(house: House, checkout: Path, greeting: int) -> None:
     ask = ask_for(greeting)
     hosts = ("localhost:1",)
-    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, ask, ask, RIGHT, DONE, APPROVE]), hosts=hosts)
-    assert run.state is State.DONE
+    run, events = drive(house, checkout, until(MAP, PLAN, ask, ask, RIGHT, DONE, APPROVE), hosts=hosts)
+    assert run.state is State.DONE, "to be refused is no violation"
     refused = [event.data for event in events if isinstance(event.data, NetworkRefused)]
     assert [one.host for one in refused] == [f"localhost:{greeting}"]
     assert refused[0].why
@@ -174,7 +173,7 @@ def test_hosts_opened_for_the_tests_are_reached_by_their_command_alone(
         f"        self.assertEqual(urllib.request.urlopen('{url}', timeout=5).read(), b'good day')\n"
     )
     hosts = (f"localhost:{greeting}",) if opened else ()
-    script = ScriptedModel([MAP, PLAN, ask_for(greeting), RIGHT, DONE, APPROVE])
+    script = until(MAP, PLAN, ask_for(greeting))
     run, events = drive(house, checkout, script, test_hosts=hosts, tests=("test_shapes.py::ShapesTest::test_area",))
     said = " ".join(str(event.data.observation) for event in events if isinstance(event.data, TurnFinished))
     assert "good day" not in said, "actions of the agent do not reach it"

@@ -40,7 +40,7 @@ def fuzz(python: Path, url: str, directory: Path, examples: int, *options: str) 
 
 def test_nothing_is_found_by_a_stranger(schemathesis, service, tmp_path):
     """Names are made up, so that most of what is asked for is not there."""
-    fuzz(schemathesis, service.url, tmp_path, 10, "--phases", "examples,coverage,fuzzing")
+    fuzz(schemathesis, service.url, tmp_path, 5, "--phases", "examples,coverage,fuzzing")
 
 
 def test_nothing_is_found_in_a_workspace(schemathesis, service, tmp_path, request_for, base):
