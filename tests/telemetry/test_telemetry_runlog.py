@@ -27,6 +27,7 @@ from codepilot.core.events import (
     GuardrailBlocked,
     Requested,
     RunFinished,
+    SkillCall,
     State,
     StepFailed,
     StepQueued,
@@ -104,6 +105,29 @@ def test_a_tool_is_named_by_the_action_too(path: Path) -> None:
     log.close()
     assert [line["tool"] for line in lines(path)] == ["read_file", "run_command"]
     assert "exitCode" not in lines(path)[0]
+
+
+@pytest.mark.parametrize(
+    ("ended", "exit_code"),
+    [
+        ({"status": "success"}, 0),
+        ({"status": "success", "exit": "-9"}, -9),
+        ({"status": "error", "exit": "FileNotFoundError"}, None),
+        ({"status": "timeout", "exit": "timeout"}, None),
+        ({"status": "policy_violation"}, None),
+        ({"status": "error", "exit": "\u0663"}, None),
+    ],
+)
+def test_a_turn_is_told_by_its_last_call(path: Path, ended: dict[str, str], exit_code: int | None) -> None:
+    calls = (
+        SkillCall(skill="read_file", status="success", duration_ms=1.0),
+        SkillCall.model_validate({"skill": "run_command", "duration_ms": 312.5, **ended}),
+    )
+    log = RunLog(path)
+    log.write([event(1, EventType.TURN_FINISHED, TurnFinished(turn=1, observation={"status": "ok"}, calls=calls))])
+    log.close()
+    (line,) = lines(path)
+    assert (line["tool"], line.get("exitCode"), line["durationMs"]) == ("run_command", exit_code, 312.5)
 
 
 @pytest.mark.parametrize(
@@ -307,6 +331,9 @@ def test_secrets_do_not_reach_the_log(path: Path) -> None:
     log = RunLog(path, Redactor({"MY_SERVICE_TOKEN": mine, "HOME": "/home/me", "SHORT_KEY": "abc"}))
     key = "sk-ant-" + "a1B2" * 10
     log.write([turn(1, stdout=f"abc {mine} {key}", **{f"key {mine}": "/home/me"}), turn(2, s="x" * 1_990 + " " + key)])
+    told = (SkillCall(skill=mine, status="success"), SkillCall(skill=key, status="success"))
+    for calls in (told, told[:1]):
+        log.write([event(log.last_seq + 1, EventType.TURN_FINISHED, TurnFinished(turn=3, observation={}, calls=calls))])
     log.close()
     text = path.read_text()
     assert mine not in text

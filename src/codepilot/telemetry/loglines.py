@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from codepilot.core.contract import Contract, JsonObject
-from codepilot.core.events import Event, EventType, RunFinished, State, StepFailed, StepQueued
+from codepilot.core.events import Event, EventType, RunFinished, SkillCall, State, StepFailed, StepQueued
 from codepilot.core.failures import Origin
 from codepilot.telemetry.clock import rfc3339
 from codepilot.telemetry.redact import redact
@@ -73,21 +73,22 @@ class LogLines:
         harmless = self._harmless("\n".join(plain))
         lines = []
         for event, text in zip(events, plain, strict=True):
-            data = text if len(text) <= TEXT_LIMIT and (harmless or self._harmless(text)) else self._data(event)
-            lines.append(f'{self._head(event)},"data":{data}}}\n')
+            as_it_is = len(text) <= TEXT_LIMIT and (harmless or self._harmless(text))
+            data = text if as_it_is else self._data(event)
+            lines.append(f'{self._head(event, str if as_it_is else self._clip)},"data":{data}}}\n')
         return "".join(lines).encode()
 
     def _harmless(self, text: str) -> bool:
         """What needs escapes could hide a secret in them."""
         return "\\" not in text and self._redact(text) == text
 
-    def _head(self, event: Event) -> str:
-        """The line up to its data."""
+    def _head(self, event: Event, clean: Callable[[str], str]) -> str:
+        """The line up to its data. The name of a tool is what code in the sandbox said, as the data is."""
         return (
             f'{{"ts":"{rfc3339(event.at)}","level":"{_level(event)}",'
             f"{_whose(event.run_id, event.step_id, self.roles.get(event.step_id or ''), event.attempt)},"
             f'"event":"{event.type._value_}","seq":{event.seq}'
-            f"{_facts(event)}"
+            f"{_facts(event, clean)}"
         )
 
     def _data(self, event: Event) -> str:
@@ -141,18 +142,21 @@ def _level(event: Event) -> Literal["INFO", "WARN", "ERROR"]:
 
 
 @cache
-def _where(data: type[Contract]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Which facts events of this kind have at their top, and which of their fields may hold others."""
+def _where(data: type[Contract]) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+    """Which facts events of this kind have at their top, which of their fields may hold others, and if calls do."""
     fields = data.model_fields
-    return tuple(filter(fields.__contains__, _FACT_NAMES)), tuple(filter(fields.__contains__, _FACT_PLACES))
+    names, places = (tuple(filter(fields.__contains__, known)) for known in (_FACT_NAMES, _FACT_PLACES))
+    return names, places, "calls" in fields
 
 
-def _facts(event: Event) -> str:
-    """Tool, exit code and duration, where the event has them: at its top, or in the action or result it carries."""
-    names, places = _where(type(event.data))
+def _facts(event: Event, clean: Callable[[str], str]) -> str:
+    """Tool, exit code and duration, where the event has them: of its last call, at its top, or in what it carries."""
+    names, places, has_calls = _where(type(event.data))
     if not names and not places:
         return ""
     top = vars(event.data)
+    if has_calls and (calls := top["calls"]):
+        return _of_call(calls[-1], clean)
     seen = {name: top[name] for name in names if top[name] is not None}
     for inner in places:
         place = vars(top[inner]) if isinstance(top[inner], Contract) else top[inner]
@@ -167,9 +171,22 @@ def _facts(event: Event) -> str:
     duration_ms, duration_sec = seen.get("duration_ms"), seen.get("duration_sec")
     if isinstance(duration_sec, (int, float)) and duration_ms is None:
         duration_ms = round(duration_sec * 1000, 3)
-    facts = f',"tool":{_quoted(tool)}' if isinstance(tool, str) else ""
+    facts = f',"tool":{_quoted(clean(tool))}' if isinstance(tool, str) else ""
     if isinstance(exit_code, int):
         facts += f',"exitCode":{_JSON.encode(exit_code)}'
     if isinstance(duration_ms, (int, float)):
         facts += f',"durationMs":{_JSON.encode(float(duration_ms))}'
     return facts
+
+
+def _of_call(call: SkillCall, clean: Callable[[str], str]) -> str:
+    """The same of one call."""
+    return f'{_ended(clean(call.skill), call.status, call.exit)},"durationMs":{call.duration_ms!r}'
+
+
+@lru_cache(maxsize=256)
+def _ended(skill: str, status: str, exit_: str) -> str:
+    """Which skill, and its exit code: what went well ended with 0, and an exception has none."""
+    code = exit_ or ("0" if status == "success" else "")
+    exit_code = f',"exitCode":{int(code)}' if code.isascii() and code.removeprefix("-").isdigit() else ""
+    return f',"tool":{_quoted(skill)}{exit_code}'
