@@ -8,6 +8,7 @@ from codepilot.core.events import EventType, ModelAsked, NodeChanged, PlanCreate
 from codepilot.core.plan import NodeStatus, Plan, PlanNode, ready_nodes
 from codepilot.core.spending import unaffordable
 from codepilot.core.task import Budget
+from codepilot.telemetry.figures import COUNTED, figures
 
 
 def asked(tokens: int, cost: float = 0.0) -> ModelAsked:
@@ -44,6 +45,28 @@ def test_a_turn_without_a_model_pays_for_itself_alone() -> None:
     log.started()
     log.record(EventType.TURN_STARTED, replied(0))
     assert (log.now.spent.tokens, log.now.spent.cost_usd) == (1000, 0.5)
+
+
+def test_iterations_come_to_what_the_run_has_spent() -> None:
+    """Calls that a crash cut off, that were refused and that were answered, each where it was made."""
+    log = Log()
+    log.started()
+    log.record(EventType.MODEL_ASKED, asked(1000, 0.1))
+    log.reach(State.IMPLEMENT)
+    for _ in range(2):
+        log.started()
+        log.record(EventType.MODEL_ASKED, asked(500, 0.7))
+    log.record(EventType.MODEL_ASKED, asked(50, 0.2))
+    log.record(EventType.TURN_STARTED, replied(30, 0.1))
+    log.record(EventType.TURN_STARTED, replied(1, 0.1))
+    told = figures(log.events)
+    assert told is not None
+    before, first = told.iterations
+    assert (before.tokens, before.cost_usd, before.turns) == (1000, 0.1, 0)
+    assert (first.tokens, first.cost_usd, first.turns) == (1031, 1.6, 2)
+    spent = log.now.spent
+    assert (told.tokens, told.cost_usd, told.turns) == (spent.tokens, spent.cost_usd, spent.turns)
+    assert told == figures(event for event in log.events if event.type in COUNTED)
 
 
 def test_to_ask_a_model_is_no_progress() -> None:

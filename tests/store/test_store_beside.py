@@ -15,10 +15,12 @@ from codepilot.core.decide import Paused, Red, decide, decide_resume
 from codepilot.core.events import (
     BasePinned,
     EventType,
+    ModelAsked,
     PatchProposed,
     SnapshotTaken,
     State,
     TestsJudged,
+    Usage,
     WorkspaceCreated,
 )
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -262,6 +264,8 @@ def test_the_figures_need_not_every_event(place: str, home: Home) -> None:
     store.append(claim, turn(claim, 1))
     for one in turn(claim, 2):
         store.append(claim, [one])
+    unanswered = ModelAsked(model="m", estimate=Usage(turns=1, tokens=700, cost_usd=0.7))
+    store.append(claim, [draft(claim, EventType.MODEL_ASKED, unanswered)])
     store.release_worker("w-one")
     store.reclaim(wait=True)
     claim = take(store, "w-two")
@@ -275,4 +279,6 @@ def test_the_figures_need_not_every_event(place: str, home: Home) -> None:
     told = store.iterations(run_id)
     assert told == figures(store.events(run_id))
     assert told.turns == 4 and told.duration_sec > 5
+    spent = store.load(run_id).spent
+    assert (told.tokens, told.cost_usd) == (spent.tokens, spent.cost_usd) == (740, 0.704)
     store.close()

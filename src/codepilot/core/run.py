@@ -191,9 +191,9 @@ def _changes(run: Run, event: Event) -> dict[str, object]:
         case StepSucceeded() | StepSkipped():
             return close_step(run, event.at)
         case ModelAsked(estimate=estimate):
-            return {"spent": _charge(run.spent, _paid(estimate)), "asked": _paid(estimate)}
+            return {"spent": charge(run.spent, paid(estimate)), "asked": paid(estimate)}
         case TurnStarted(usage=usage):
-            spent = _charge(run.spent, usage, run.asked)
+            spent = charge(run.spent, usage, run.asked)
             return {"spent": spent.model_copy(update={"step_turns": spent.step_turns + 1}), "asked": None}
         case NodeChanged() if run.plan is not None:
             plan = with_status(run.plan, _NODE_STATUS[event.type], data.node)
@@ -308,7 +308,7 @@ def _wait(run: Run, state: State) -> dict[str, object]:
     return {"state": state, "resume_state": run.resume_state if run.state in WAITING else run.state}
 
 
-def _charge(spent: Spent, usage: Usage, instead_of: Usage | None = None) -> Spent:
+def charge(spent: Spent, usage: Usage, instead_of: Usage | None = None) -> Spent:
     """What a reply used takes the place of what its call was charged."""
     before = instead_of or Usage()
     return spent.model_copy(
@@ -320,7 +320,7 @@ def _charge(spent: Spent, usage: Usage, instead_of: Usage | None = None) -> Spen
     )
 
 
-def _paid(estimate: Usage) -> Usage:
+def paid(estimate: Usage) -> Usage:
     """A call is no turn before its reply is there."""
     return Usage(tokens=estimate.tokens, cost_usd=estimate.cost_usd)
 

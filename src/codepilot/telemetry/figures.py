@@ -9,6 +9,7 @@ from codepilot.core.contract import Contract
 from codepilot.core.events import (
     Event,
     EventType,
+    ModelAsked,
     PatchProposed,
     ProofRecorded,
     RunBlocked,
@@ -17,11 +18,13 @@ from codepilot.core.events import (
     State,
     StepFailed,
     StepQueued,
+    StepStarted,
     TestsJudged,
     TurnStarted,
+    Usage,
     Verdict,
 )
-from codepilot.core.run import ASKED
+from codepilot.core.run import ASKED, Spent, charge, paid
 
 
 class StateFigures(Contract):
@@ -83,9 +86,7 @@ class _Stay:
 class _Iteration:
     number: int
     stays: list[_Stay] = field(default_factory=list)
-    turns: int = 0
-    tokens: int = 0
-    cost_usd: float = 0.0
+    spent: Spent = field(default_factory=Spent)
     files: dict[str, None] = field(default_factory=dict)
     passed: int | None = None
     failed: int | None = None
@@ -101,6 +102,8 @@ class _Reading:
     verdict: Verdict | None = None
     iterations: list[_Iteration] = field(default_factory=lambda: [_Iteration(0)])
     judged: list[bool] = field(default_factory=list)
+    asked: Usage | None = None
+    """As of a run: what the last call of a model was charged, until its reply tells what it used."""
 
 
 _RESTS = frozenset({EventType.STEP_SUCCEEDED, EventType.STEP_FAILED, EventType.STEP_SKIPPED, EventType.RUN_FINISHED})
@@ -110,7 +113,8 @@ COUNTED = (
     _RESTS
     | _WAITS
     | BREAKS
-    | {EventType.TURN_STARTED, EventType.PATCH_PROPOSED, EventType.TESTS_JUDGED, EventType.PROOF_RECORDED}
+    | {EventType.MODEL_ASKED, EventType.TURN_STARTED}
+    | {EventType.PATCH_PROPOSED, EventType.TESTS_JUDGED, EventType.PROOF_RECORDED}
 )
 """Events that figures are made of. Of the others only the time counts, and only of a run's last and of those right
 before one of BREAKS: until then the step before was at work."""
@@ -133,7 +137,7 @@ def figures(events: Iterable[Event]) -> Figures | None:
         duration_sec=round(sum(one.duration_sec for one in told), 3),
         turns=sum(one.turns for one in told),
         tokens=sum(one.tokens for one in told),
-        cost_usd=sum(one.cost_usd for one in told),
+        cost_usd=round(sum(one.cost_usd for one in told), 9),
         success_rate=sum(reading.judged) / len(reading.judged) if reading.judged else None,
         iterations=told,
     )
@@ -149,10 +153,14 @@ def _read(reading: _Reading, event: Event) -> None:
         return
     iteration = reading.iterations[-1]
     match event.data:
+        case StepStarted():
+            reading.asked = None
+        case ModelAsked(estimate=estimate):
+            reading.asked = paid(estimate)
+            iteration.spent = charge(iteration.spent, reading.asked)
         case TurnStarted(usage=usage):
-            iteration.turns += usage.turns
-            iteration.tokens += usage.tokens
-            iteration.cost_usd += usage.cost_usd
+            iteration.spent = charge(iteration.spent, usage, reading.asked)
+            reading.asked = None
         case PatchProposed(patch=patch):
             iteration.files.update(dict.fromkeys(patch.touched_files))
         case TestsJudged(result=result):
@@ -200,9 +208,9 @@ def _told(iteration: _Iteration) -> IterationFigures:
         number=iteration.number,
         states=stays,
         duration_sec=round(sum(stay.duration_sec for stay in stays), 3),
-        turns=iteration.turns,
-        tokens=iteration.tokens,
-        cost_usd=iteration.cost_usd,
+        turns=iteration.spent.turns,
+        tokens=iteration.spent.tokens,
+        cost_usd=iteration.spent.cost_usd,
         files=tuple(iteration.files),
         tests_passed=iteration.passed,
         tests_failed=iteration.failed,
