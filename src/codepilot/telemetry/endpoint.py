@@ -24,20 +24,25 @@ class Endpoint:
             timeout = 10
 
             def do_GET(self) -> None:
-                if self.path == "/metrics":
+                path = self.path.partition("?")[0]
+                if path == "/metrics":
                     self._answer(200, CONTENT_TYPE, METRICS.render().encode())
-                elif self.path == "/healthz":
+                elif path == "/healthz":
                     well, facts = health()
                     self._answer(200 if well else 503, "application/json", json.dumps(facts).encode())
                 else:
                     self._answer(404, "text/plain; charset=utf-8", b"There are /metrics and /healthz.\n")
+
+            def do_HEAD(self) -> None:
+                self.do_GET()
 
             def _answer(self, status: int, kind: str, body: bytes) -> None:
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                if self.command != "HEAD":
+                    self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
                 """Probes come every few seconds and are not worth a line."""
