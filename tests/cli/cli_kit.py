@@ -37,6 +37,7 @@ class Command:
     """`codepilot` with its own home."""
 
     home: Path
+    python: str = sys.executable
 
     @property
     def environ(self) -> dict[str, str]:
@@ -47,7 +48,7 @@ class Command:
         return {**kept, **mine, "CODEPILOT_HOME": str(self.home), "COLUMNS": "200"}
 
     def argv(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "codepilot", *arguments]
+        return [self.python, "-m", "codepilot", *arguments]
 
     def __call__(self, *arguments: str, cwd: Path | None = None, **environ: str) -> Ended:
         return Ended(*run(arguments, {**self.environ, **environ}, cwd))

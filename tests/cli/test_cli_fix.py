@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,12 @@ def test_the_whole_round(codepilot: Command, shop: Path) -> None:
     assert green.returncode == 0
     again = codepilot("apply", "last", "--accept-plausible")
     assert (again.code, "already" in again.out) == (0, True)
+
+
+def test_the_interpreter_may_be_named_by_a_relative_path(codepilot: Command, shop: Path, tmp_path: Path) -> None:
+    relative = replace(codepilot, python=os.path.relpath(sys.executable, tmp_path))
+    ended = relative("fix", str(shop), "--test", "test_shop.ShopTest.test_bill", "--json", cwd=tmp_path)
+    assert ended.json["failure"]["kind"] == "test_already_passes", ended.out
 
 
 def _tells_what_was_done(report: dict[str, Any]) -> None:

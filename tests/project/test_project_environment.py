@@ -39,6 +39,12 @@ def test_an_environment_outside_brings_its_packages(tmp_path: Path) -> None:
     assert statuses(run(root, project=project)) == {f"{T}::test_a": "passed"}
 
 
+def test_an_environment_that_was_activated_by_a_relative_path_is_shown_by_its_own(tmp_path: Path) -> None:
+    home, root = make_venv(tmp_path / "env"), write(tmp_path / "repo", PLAIN)
+    dotted = f"{tmp_path}/repo/../env"
+    assert find(root, environ={**ENVIRON, "VIRTUAL_ENV": dotted}).interpreter.prefix == str(home)
+
+
 def test_an_editable_install_of_the_project_tests_the_changed_tree(tmp_path: Path) -> None:
     root = write(
         tmp_path / "check out",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox import Mount, Sandbox, View
+from codepilot.sandbox.own import base_prefixes, base_python
 
 _INSIDE = Path("/run/codepilot/packages")
 _PATHS = "CODEPILOT_PACKAGES"
@@ -29,12 +29,10 @@ def with_own_python(
         Mount(folder, _INSIDE / str(number) if sandbox.remaps else folder)
         for number, folder in enumerate(dict.fromkeys(map(_holding, packages)))
     ]
-    base = Path(getattr(sys, "_base_executable", "") or sys.executable)
-    prefixes = dict.fromkeys((Path(sys.base_prefix), Path(sys.base_prefix).resolve(), base.resolve().parent.parent))
-    needed = [Mount(prefix, prefix) for prefix in prefixes if not prefix.is_relative_to("/usr")]
+    needed = [Mount(prefix, prefix) for prefix in base_prefixes()]
     mounts = {mount.target: mount for mount in (*view.mounts, *needed, *shown)}
     paths = os.pathsep.join(os.fspath(mount.target) for mount in shown)
-    argv = [os.fspath(base), "-I", "-S", "-X", "utf8", "-c", _START, *source]
+    argv = [os.fspath(base_python()), "-I", "-S", "-X", "utf8", "-c", _START, *source]
     return argv, replace(view, mounts=tuple(mounts.values()), env={**view.env, _PATHS: paths})
 
 

@@ -17,6 +17,7 @@ from codepilot.project.boundary import Boundary, is_within, points_into
 from codepilot.project.probe import Answer, probe
 from codepilot.project.suite import Interpreter
 from codepilot.project.visible import environment_mounts, prune, site_targets
+from codepilot.sandbox.own import own_python
 
 _VENV_NAMES = (".venv", "venv")
 
@@ -35,14 +36,14 @@ def find_interpreter(
             return _describe(_named(named, boundary.root, environ, origin), origin, boundary)
     for origin, home in _environments(boundary, environ):
         return _describe(_venv_python(home, origin), origin, boundary)
-    return _describe(Path(sys.executable), OWN, boundary)
+    return _describe(own_python(), OWN, boundary)
 
 
 def _environments(boundary: Boundary, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     """Environments that exist, none of a clone's. CodePilot's own being active says nothing about the project."""
     active = environ.get("VIRTUAL_ENV", "")
     if active and Path(active).is_dir() and Path(active).resolve() != Path(sys.prefix).resolve():
-        home = Path(active).absolute()
+        home = Path(os.path.normpath(Path(active).absolute()))
         if not (boundary.is_clone and points_into(home, boundary.root)):
             yield "$VIRTUAL_ENV", home
     for name in () if boundary.is_clone else _VENV_NAMES:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.sandbox.own import base_prefixes, base_python
 from codepilot.sandbox.spec import Level, Mount, View
 
 PORT = 3128
@@ -28,14 +28,10 @@ def bridged(argv: Sequence[str], view: View) -> tuple[Sequence[str], View]:
         raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, "a proxy is no limit where the host's network is given")
     if not view.proxy.exists() or not stat.S_ISSOCK(view.proxy.stat().st_mode):
         raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, "the proxy of this sandbox is not there any more")
-    python = Path(getattr(sys, "_base_executable", "") or sys.executable)
-    mounts = [Mount(_SOURCE, _INSIDE), Mount(view.proxy, SOCKET)]
-    for prefix in dict.fromkeys((Path(sys.base_prefix), python.resolve().parent.parent)):
-        if not prefix.is_relative_to("/usr"):
-            mounts.append(Mount(prefix, prefix))
+    mounts = [Mount(_SOURCE, _INSIDE), Mount(view.proxy, SOCKET), *(Mount(one, one) for one in base_prefixes())]
     known = {mount.target for mount in view.mounts}
     shown = replace(view, mounts=(*view.mounts, *(mount for mount in mounts if mount.target not in known)))
-    command = [os.fspath(python), "-I", "-S", os.fspath(_INSIDE), str(PORT), os.fspath(SOCKET)]
+    command = [os.fspath(base_python()), "-I", "-S", os.fspath(_INSIDE), str(PORT), os.fspath(SOCKET)]
     return [*command, *map(os.fspath, argv)], shown
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import sys
 import tempfile
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from codepilot.sandbox import private, system
 from codepilot.sandbox.bridged import no_proxy
 from codepilot.sandbox.cgroup import Group
 from codepilot.sandbox.launched import Launched
+from codepilot.sandbox.own import base_python
 from codepilot.sandbox.spec import Level, Limits, View
 from codepilot.sandbox.tree import THREADS, Launch, resource_limits
 
@@ -66,9 +66,8 @@ class Guarded(Launched):
             file.write(json.dumps(spec).encode())
             file.seek(0)
             spec_fd = os.dup(file.fileno())
-        python = getattr(sys, "_base_executable", "") or sys.executable
         return Launch(
-            [python, "-I", "-S", os.fspath(_GUARDIAN), str(spec_fd)],
+            [os.fspath(base_python()), "-I", "-S", os.fspath(_GUARDIAN), str(spec_fd)],
             pass_fds=(status_end, spec_fd),
             status=status,
             guarded=True,

@@ -6,12 +6,12 @@ import contextlib
 import os
 import secrets
 import signal
-import sys
 import threading
 from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox.janitor import DIRECTORY, GROUP
+from codepilot.sandbox.own import base_python
 
 __all__ = ["DIRECTORY", "GROUP", "closed", "mark", "opened"]
 
@@ -45,7 +45,7 @@ class _Janitor:
                 self._start()
 
     def _start(self) -> None:
-        python = getattr(sys, "_base_executable", "") or sys.executable
+        python = os.fspath(base_python())
         read, write = os.pipe()
         null = os.open(os.devnull, os.O_WRONLY)
         try:

@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import select
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from typing import Any, Literal
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox.asking import Answer, Asks
+from codepilot.sandbox.own import base_prefixes, base_python
 from codepilot.sandbox.printed import Printed
 from codepilot.sandbox.replies import ActionError, ActionResult, Lost, longest_line, parse_line, result_of
 from codepilot.sandbox.spec import Limits, Mount, Process, Sandbox, View
@@ -305,8 +305,5 @@ def _command(sandbox: Sandbox, python: str | None) -> tuple[list[str], Sequence[
     mounts = [Mount(_SOURCE, inside)]
     if python is not None:
         return [python, "-X", "utf8", os.fspath(inside)], mounts
-    base = Path(getattr(sys, "_base_executable", "") or sys.executable)
-    for prefix in dict.fromkeys((Path(sys.base_prefix), Path(sys.base_prefix).resolve(), base.resolve().parent.parent)):
-        if not prefix.is_relative_to("/usr"):
-            mounts.append(Mount(prefix, prefix))
-    return [os.fspath(base), "-I", "-S", "-X", "utf8", os.fspath(inside)], mounts
+    mounts += [Mount(prefix, prefix) for prefix in base_prefixes()]
+    return [os.fspath(base_python()), "-I", "-S", "-X", "utf8", os.fspath(inside)], mounts
