@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -55,6 +56,8 @@ def test_the_whole_round(codepilot: Command, shop: Path) -> None:
     assert green.returncode == 0
     again = codepilot("apply", "last", "--accept-plausible")
     assert (again.code, "already" in again.out) == (0, True)
+    shutil.rmtree(report["bundle"])
+    assert f"no longer at {report['bundle']}" in codepilot("show", "last").out
 
 
 def test_the_interpreter_may_be_named_by_a_relative_path(codepilot: Command, shop: Path, tmp_path: Path) -> None:

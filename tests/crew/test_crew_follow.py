@@ -93,6 +93,20 @@ def test_a_run_that_is_at_work_is_followed_by_who_resumes_it(site: Site, shop: P
         assert {"patch.diff", "report.json", "transcript.jsonl"} <= {path.name for path in bundle.iterdir()}
         assert (run.state, len(set(starters(events)))) == (State.DONE, 1)
         assert EventType.RUN_RESUMED not in {event.type for event in events}, "nothing was asked of it"
+    if site.elsewhere == "two":
+        _shows_a_bundle_only_where_it_is(site, run_id)
+
+
+def _shows_a_bundle_only_where_it_is(site: Site, run_id: str) -> None:
+    """The machine that worked is away, and a third one asks."""
+    (site.root / "two").rename(site.root / "away")
+    brings = f"codepilot show {run_id} --json"
+    shown = site.run("show", run_id, home="three")
+    assert brings in shown and str(site.root / "two") not in shown
+    brought = json.loads(site.run("show", run_id, "--json", home="three"))["bundle"]
+    assert Path(brought) == site.root / "three" / "bundles" / run_id and Path(brought).is_dir()
+    shown = site.run("show", run_id, home="three")
+    assert f"bundle   {brought}" in shown and brings not in shown
 
 
 def test_a_failure_is_told_and_recorded_alike_however_often(site: Site, tmp_path: Path) -> None:

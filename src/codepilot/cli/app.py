@@ -140,7 +140,7 @@ def show(run_id: RunArg, as_json: JsonFlag = False) -> None:
             several = found.spent.iterations > 1
             figures = house.store.iterations(found.run_id).iterations if several else ()
             notified = house.store.outbox.of(found.run_id) if found.task.notify else ()
-            run_screen(console(), found, patch_of(house, found), house.home, figures, notified)
+            run_screen(console(), found, patch_of(house, found), house, figures, notified)
 
 
 @app.command()

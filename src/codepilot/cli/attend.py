@@ -78,7 +78,7 @@ def finish(
         print_json(house, found, refused)
     else:
         fetch_bundle(found, house.store.events(found.run_id), house)
-        ending(screen, found, patch_of(house, found), house.home, applied=applied is not None)
+        ending(screen, found, patch_of(house, found), house, applied=applied is not None)
         if applied is not None:
             say_applied(applied.checkout, applied.files)
         if refused is not None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 from rich.markup import escape
@@ -24,6 +26,9 @@ from codepilot.core.run import Run
 from codepilot.core.task import TaskSpec
 from codepilot.store import Home, NotificationRow, RunRow
 from codepilot.telemetry import IterationFigures
+
+if TYPE_CHECKING:
+    from codepilot.engine import House
 
 COLOURS: Mapping[str, str] = {
     State.DONE: "green",
@@ -63,7 +68,7 @@ def opening(task: TaskSpec, run_id: str, home: Home, level: str, executor: str |
     return Panel(table, title=f"codepilot · {run_id}", title_align="left", border_style="cyan")
 
 
-def ending(console: Console, run: Run, patch: bytes, home: Home, *, applied: bool) -> None:
+def ending(console: Console, run: Run, patch: bytes, house: House, *, applied: bool) -> None:
     """The diff, before and after, the verdict, the bundle, and what to do next."""
     if run.state is State.DONE:
         from rich.syntax import Syntax
@@ -73,8 +78,7 @@ def ending(console: Console, run: Run, patch: bytes, home: Home, *, applied: boo
         console.print(_verdict(run))
         if told := _regression_test(run):
             console.print(told, soft_wrap=True)
-        here = home.bundles / run.run_id
-        console.print(Text.assemble(("bundle   ", "dim"), str(here if here.exists() else run.bundle)), soft_wrap=True)
+        console.print(Text.assemble(("bundle   ", "dim"), _bundle(run, house)), soft_wrap=True)
         if run.committed is not None:
             console.print(_commit(run.committed), soft_wrap=True)
         if not applied:
@@ -89,6 +93,16 @@ def ending(console: Console, run: Run, patch: bytes, home: Home, *, applied: boo
         when = datetime.fromtimestamp(run.parked_until / 1e6).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
         parked = f"[yellow]Parked until {when}.[/] A worker goes on then (`codepilot worker`), or resume it yourself."
         console.print(parked, soft_wrap=True)
+
+
+def _bundle(run: Run, house: House) -> str:
+    """Where it lies, if it is on this machine."""
+    for place in (str(house.home.bundles / run.run_id), run.bundle):
+        if place and os.access(place, os.R_OK):
+            return place
+    if house.shared:
+        return f"on the machine that worked last; `codepilot show {run.run_id} --json` brings it here"
+    return f"no longer at {run.bundle}"
 
 
 def failure(console: Console, problem: Failure, run_id: str | None = None) -> None:
@@ -155,7 +169,7 @@ def run_screen(
     console: Console,
     run: Run,
     patch: bytes,
-    home: Home,
+    house: House,
     figures: Sequence[IterationFigures] = (),
     notified: Sequence[NotificationRow] = (),
 ) -> None:
@@ -186,7 +200,7 @@ def run_screen(
     console.print(Panel(table, title=run.run_id, title_align="left"))
     if figures:
         console.print(iterations_table(figures))
-    ending(console, run, patch, home, applied=False)
+    ending(console, run, patch, house, applied=False)
     if run.uncommitted is not None:
         failure(console, run.uncommitted)
 
