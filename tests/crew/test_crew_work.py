@@ -33,6 +33,7 @@ from codepilot.core.decide import decide_resume
 from codepilot.core.events import EventType, State
 from codepilot.engine import House, cancel, pause
 from codepilot.store import StepStatus
+from servers import PostgresServer
 
 ENDLESS = {"test_slow.py": SLOW.format(seconds=60)}
 
@@ -162,6 +163,19 @@ def test_no_more_are_at_work_than_may_be_though_not_all_were_told(
         wait_for(lambda: all(house.store.load(run_id).state is State.ABORTED for run_id in runs))
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
+
+
+def test_artifacts_that_only_one_home_would_have_are_spoken_of(tmp_path: Path, postgres: PostgresServer) -> None:
+    repo = make_repo(tmp_path / "empty", {"README": "nothing to test\n"})
+    store = {"CODEPILOT_STORE": postgres.database()}
+    for name, environ, times in (("own", {}, 1), ("named", {"CODEPILOT_ARTIFACTS": str(tmp_path / "shared")}, 0)):
+        with contextlib.closing(Site(tmp_path / name, {**store, **environ})) as site:
+            code, out, err = site.start("submit", str(repo)).end()
+            assert (code, out.startswith("r-"), len(out.split())) == (0, True, 1)
+            assert (len(err.splitlines()), err.count("s3://BUCKET")) == (times, times), err
+            worker = site.worker("--until-idle")
+            assert worker.wait(90) == 0
+            assert worker.said().count("s3://BUCKET") == times
 
 
 def test_a_worker_says_which_limit_holds(alone: Site) -> None:

@@ -98,6 +98,8 @@ def submit(
     with House.open(os.environ, store, artifacts) as house:
         found = enqueue(house, make_task(request, os.environ), run_id)
         typer.echo(json.dumps({"schema_version": 1, "run_id": found.run_id}) if as_json else found.run_id)
+        if house.apart:
+            typer.echo(house.apart, err=True)
 
 
 def worker(

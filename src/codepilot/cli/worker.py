@@ -49,6 +49,8 @@ def work(working: Working, environ: Mapping[str, str]) -> int:
     host, port = _address(working.listen)
     json_logging(logging.INFO, redactor(environ))
     with _open_house(working, environ) as house:
+        if house.apart:
+            _log.warning("%s", house.apart)
         limit = house.store.queue.limit
         if working.most_running is not None:
             limit.set(working.most_running or None)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
 
 from codepilot.engine.settings import redactor
@@ -37,6 +38,17 @@ class House:
     def shared(self) -> bool:
         """Whether workers on other machines may go on with what is begun here."""
         return self.store.shared
+
+    @property
+    def apart(self) -> str:
+        """What to say where machines share the store, and each would keep artifacts in a home of its own."""
+        if not self.shared or not Path(self.artifacts.place).resolve().is_relative_to(self.home.path.resolve()):
+            return ""
+        return (
+            f"The store is a server, but artifacts are kept in this home ({self.artifacts.place}): a worker with "
+            "another home cannot read them, and ends such runs with artifact_store_unavailable. Name one place for "
+            f"all: --artifacts or {ARTIFACTS_VARIABLE}, s3://BUCKET or a directory that all machines share."
+        )
 
     @cached_property
     def redact(self) -> Redactor:
