@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from engine_kit import APPROVE, CHEAP, DONE, MAP, PLAN, RIGHT, code, drive, replaced, result, until
 
-from codepilot.core.events import Event, GuardrailBlocked, State, TurnFinished
+from codepilot.core.events import Event, EventType, GuardrailBlocked, RunFinished, State, TurnFinished
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.engine import House, Request, cancel, make_task, submit
 from codepilot.engine.heart import Heart
+from codepilot.engine.measures import count
 from codepilot.store import Store
 from codepilot.telemetry import METRICS
 
@@ -95,6 +96,23 @@ def test_a_step_taken_from_a_dead_worker_is_counted(house: House, checkout: Path
     assert named(counted(), "codepilot_step_heartbeat_reclaim_total") == {"": 1}, "once, however often it looks"
     started = house.store.start("w-alive", run.run_id)
     assert started is not None and started.claim.fence == 3
+
+
+def test_the_share_of_first_changes_that_held_is_that_of_runs_that_came_to_something(
+    house: House, checkout: Path
+) -> None:
+    run = submit(house, make_task(Request(repo=str(checkout)), {}))
+
+    def ends(state: State) -> float:
+        data = RunFinished(state=state)
+        event = Event(type=EventType.RUN_FINISHED, data=data, event_id="e", seq=2, run_id=run.run_id, at=run.created_at)
+        count(run, [event])
+        return samples()["codepilot_pass_at_1_ratio"]
+
+    held = ends(State.DONE)
+    assert held > 0
+    assert ends(State.ABORTED) == held, "a run that was cancelled says nothing of its agent"
+    assert ends(State.FAILED) < held
 
 
 def test_a_run_that_ends_at_a_door_is_counted_there_once(house: House, checkout: Path, counted: Counted) -> None:

@@ -24,7 +24,9 @@ from codepilot.telemetry import METRICS
 LONG = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 
 _runs = METRICS.counter("codepilot_run_total", "Runs that ended.", ["status"])
-_first_time = METRICS.gauge("codepilot_pass_at_1_ratio", "Of the runs that ended here, those whose first change held.")
+_first_time = METRICS.gauge(
+    "codepilot_pass_at_1_ratio", "Of the runs done or failed here, those whose first change held."
+)
 _run_seconds = METRICS.histogram("codepilot_run_duration_seconds", "From submission to the end.", buckets=LONG)
 _step_seconds = METRICS.histogram(
     "codepilot_step_duration_seconds", "From its start to its end.", ["role", "status"], LONG
@@ -68,7 +70,8 @@ def count(run: Run, events: Sequence[Event]) -> None:
                 _violations.inc(violation_type=rule)
             case RunFinished(state=state):
                 _runs.inc(status=_STATUS[state])
-                _tell_first_time(state is State.DONE and run.spent.iterations <= 1)
+                if state in (State.DONE, State.FAILED):
+                    _tell_first_time(state is State.DONE and run.spent.iterations <= 1)
                 _run_seconds.observe((event.at - run.created_at) / 1e6)
 
 
