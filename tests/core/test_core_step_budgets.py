@@ -11,7 +11,7 @@ from codepilot.core.decide import Failed, Paused, Succeeded, decide, decide_resu
 from codepilot.core.events import EventType, GuardrailBlocked, State, TurnStarted, Usage
 from codepilot.core.failures import FailureKind
 from codepilot.core.policy import Policy
-from codepilot.core.spending import forbidden_too_often, must_stop, no_turn_left, tighter_clock
+from codepilot.core.spending import forbidden_too_often, must_stop, no_turn_left, share_spent, tighter_clock
 from codepilot.core.task import Budget
 
 LIFE = st.tuples(st.floats(0, 100), st.floats(0, 5000), st.booleans())
@@ -41,6 +41,26 @@ def test_the_clock_of_a_step_goes_on_in_its_next_life(lives: list[tuple[float, f
     assert (refusal is None) == (worked < 300e6)
     assert refusal is None or (isinstance(refusal, Failed) and refusal.failure.details["budget"] == "step_wall_sec")
     assert tighter_clock(log.now, log.clock).left == pytest.approx(max(0.0, 300 - worked / 1e6), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("wall", "step", "grants", "left", "told"),
+    [
+        (1000, 90, 1, 60, ("step_wall_sec", 30, 90)),
+        (80, 90, 1, 60, ("wall_sec", 20, 80)),
+        (80, 90, 2, 60, ("step_wall_sec", 30, 90)),
+        (80, 90, 1, 81, ("wall_sec", 0, 80)),
+    ],
+)
+def test_a_share_that_is_spent_is_told_by_the_tighter_clock(
+    wall: float, step: float, grants: int, left: float, told: tuple[str, float, float]
+) -> None:
+    log = Log(budget=Budget(wall_sec=wall, step_wall_sec=step))
+    failure = share_spent(log.now.model_copy(update={"grants": grants}), left, "42 tried", "Go on.")
+    name, used, limit = told
+    assert (failure.kind, failure.advice) == (FailureKind.BUDGET_EXCEEDED, "Go on.")
+    assert failure.details == {"budget": name, "used": used, "limit": limit}
+    assert failure.message.startswith(f"42 tried; {used} s of the budget {name}={limit} are used")
 
 
 def test_a_step_that_had_used_nearly_all_of_its_time_has_the_rest_of_it_after_a_takeover() -> None:

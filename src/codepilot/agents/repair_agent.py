@@ -26,7 +26,7 @@ from codepilot.core.events import (
     Usage,
 )
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.spending import tighter_clock
+from codepilot.core.spending import share_spent
 from codepilot.core.task import Capability
 from codepilot.repair import Candidate, Progress, SearchRequest, SearchResult, search
 from codepilot.skills import PatchError, patch_tree
@@ -201,15 +201,9 @@ def _changed_lines(diff: str) -> tuple[str, ...]:
 
 
 def _out_of_time(desk: Desk, result: SearchResult) -> CodePilotError:
-    """Whichever clock leaves less is spent: a search keeps a part of it back for what follows."""
-    name, _, limit = tighter_clock(desk.run)
-    used = limit - desk.seconds_left()
-    message = (
-        f"No repair found in the {result.seconds:.0f} s that the search had: {result.tried} candidates tried; "
-        f"{used:.0f} s of the budget {name}={limit:g} are used, the rest is kept for the proof."
-    )
+    done = f"No repair found in the {result.seconds:.0f} s that the search had: {result.tried} candidates tried"
     advice = f"Run `codepilot resume` to grant another budget: the search goes on after {result.tried} candidates."
-    return CodePilotError(FailureKind.BUDGET_EXCEEDED, message, advice, budget=name, used=used, limit=limit)
+    return CodePilotError.of(share_spent(desk.run, desk.seconds_left(), done, advice))
 
 
 def _nothing_found(result: SearchResult, refused: int) -> CodePilotError:

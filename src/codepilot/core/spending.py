@@ -87,6 +87,18 @@ def unaffordable(run: Run, estimate: Usage) -> Failure | None:
     return None
 
 
+def share_spent(run: Run, left: float, done: str, next_action: str) -> Failure:
+    """Of the clock that is tighter, work had what it may have; `left` seconds of it are for what follows."""
+    name, _, limit = tighter_clock(run)
+    used = max(0.0, limit - left)
+    return Failure(
+        kind=FailureKind.BUDGET_EXCEEDED,
+        message=f"{done}; {used:.0f} s of the budget {name}={limit:g} are used, the rest is kept for the proof.",
+        next_action=next_action,
+        details={"budget": name, "used": used, "limit": limit},
+    )
+
+
 def over_budget(name: str, used: float, limit: float) -> Failure:
     """The failure that says which budget is spent."""
     return Failure(
