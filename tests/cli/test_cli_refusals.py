@@ -46,6 +46,12 @@ def test_no_test_runner(codepilot: Command, repo: Repo) -> None:
     refused(codepilot, str(repo({"a.py": "x = 1\n"})), saying="test", CODEPILOT_PROJECT_RUNNER="auto")
 
 
+def test_a_language_whose_tests_cannot_be_run_is_named(codepilot: Command, repo: Repo) -> None:
+    files = {"Cargo.toml": '[package]\nname = "sums"\n', "src/lib.rs": "pub fn one() -> i32 { 1 }\n"}
+    saying = "This is a Rust project (Cargo.toml)"
+    refused(codepilot, str(repo(files)), saying=saying, CODEPILOT_PROJECT_RUNNER="auto")
+
+
 def test_no_such_test(codepilot: Command, shop: Path) -> None:
     refused(codepilot, str(shop), "--test", "test_shop.py::ShopTest::test_shiping", saying="test_shipping")
 
@@ -54,9 +60,11 @@ def test_the_named_test_passes(codepilot: Command, shop: Path) -> None:
     refused(codepilot, str(shop), "--test", "test_shop.py::ShopTest::test_bill", saying="passes")
 
 
-def test_nothing_fails(codepilot: Command, repo: Repo) -> None:
+@pytest.mark.parametrize("more", [(), ("--prompt", "make something cool")])
+def test_nothing_fails(codepilot: Command, repo: Repo, more: tuple[str, ...]) -> None:
+    """However it is asked for: words that no failing test bears out are too vague to act on."""
     checkout = repo({"shop.py": SHOP.replace("> limit", ">= limit"), "test_shop.py": SHOP_TESTS})
-    refused(codepilot, str(checkout), saying="Nothing fails")
+    refused(codepilot, str(checkout), *more, saying="Nothing fails")
 
 
 FLAKY = """import pathlib
@@ -89,12 +97,22 @@ def test_a_missing_module_is_named(codepilot: Command, repo: Repo) -> None:
         (("--budget", "wall_sec=-1"), "wall_sec"),
         (("--agent", "nobody"), "nobody"),
         (("--python", "/nowhere/python"), "/nowhere/python"),
+        (("--prompt", ""), "--prompt says nothing"),
+        (("--prompt", " \t\n"), "--prompt says nothing"),
         (("--capability", "everything"), "no capability"),
         (("--capability", "read_only"), "can do nothing with"),
     ],
 )
 def test_bad_options(codepilot: Command, shop: Path, arguments: tuple[str, ...], saying: str) -> None:
     refused(codepilot, str(shop), *arguments, saying=saying)
+
+
+def test_a_task_that_says_nothing_is_not_queued(codepilot: Command, shop: Path) -> None:
+    ended = codepilot("submit", str(shop), "--prompt", "   ")
+    assert ended.code == 2, ended.out + ended.err
+    assert "--prompt says nothing" in ended.err
+    assert "→ Say what should be true afterwards" in ended.err
+    assert codepilot.newest() is None
 
 
 def test_a_mistake_in_the_configuration_names_the_file(codepilot: Command, shop: Path) -> None:

@@ -72,7 +72,7 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 def fix(
     repo: RepoArg = ".",
     test: TestOption = None,
-    prompt: PromptOption = "",
+    prompt: PromptOption = None,
     ref: RefOption = None,
     python: PythonOption = None,
     agent: AgentOption = "repair",

@@ -78,7 +78,7 @@ RepoArg = Annotated[str, typer.Argument(metavar="REPO", help="A checkout or a gi
 TestOption = Annotated[
     list[str] | None, typer.Option(metavar="TEST_ID", help="A failing test, as its runner names it.")
 ]
-PromptOption = Annotated[str, typer.Option(metavar="TEXT", help="What should be true afterwards.")]
+PromptOption = Annotated[str | None, typer.Option(metavar="TEXT", help="What should be true afterwards.")]
 RefOption = Annotated[str | None, typer.Option(metavar="REF", help="Work on this commit only, not the checkout.")]
 PythonOption = Annotated[str | None, typer.Option(metavar="PATH", help="The project's interpreter.")]
 AgentOption = Annotated[str, typer.Option(metavar="NAME", help="Who works on it: repair, or codeact with a model.")]

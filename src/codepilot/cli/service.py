@@ -51,7 +51,7 @@ def register(app: typer.Typer) -> None:
 def submit(
     repo: RepoArg = ".",
     test: TestOption = None,
-    prompt: PromptOption = "",
+    prompt: PromptOption = None,
     ref: RefOption = None,
     python: PythonOption = None,
     agent: AgentOption = "repair",

@@ -34,7 +34,8 @@ class Request:
 
     repo: str = "."
     tests: tuple[str, ...] = ()
-    prompt: str = ""
+    prompt: str | None = None
+    """What is asked in words; the tests may say it all."""
     ref: str | None = None
     python: str | None = None
     agent: str = "repair"
@@ -111,7 +112,7 @@ def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
     return TaskSpec(
         task_id=new_id("t-"),
         kind=TaskKind.BUGFIX,
-        goal=Goal(natural=request.prompt.strip() or default_goal(request.tests)),
+        goal=_goal(request),
         repo=request.repo if root is None else os.fspath(root),
         ref=request.ref,
         tests=request.tests,
@@ -130,6 +131,19 @@ def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
         branch=_branch(request, root),
         notify=_notified(request, settings),
     )
+
+
+def _goal(request: Request) -> Goal:
+    """Words that were meant to be there and are not are a mistake, for instance an empty variable of a script."""
+    if request.prompt is None:
+        return Goal(natural=default_goal(request.tests))
+    if not request.prompt.strip():
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            "--prompt says nothing.",
+            next_action="Say what should be true afterwards, or leave --prompt out: the failing test says it then.",
+        )
+    return Goal(natural=request.prompt.strip())
 
 
 def _branch(request: Request, root: Path | None) -> str | None:

@@ -25,6 +25,17 @@ BUILDS: tuple[Build, ...] = (Maven(), Gradle(), Npm())
 PYTHON_PROJECT = ("pyproject.toml", "setup.py", "setup.cfg", "pytest.ini", "tox.ini", "requirements.txt")
 """A checkout that has one of these at its top is a Python project, whatever else it builds."""
 
+FOREIGN = {
+    "Cargo.toml": "Rust",
+    "go.mod": "Go",
+    "Gemfile": "Ruby",
+    "composer.json": "PHP",
+    "mix.exs": "Elixir",
+    "Package.swift": "Swift",
+    "CMakeLists.txt": "C or C++",
+}
+"""What tells of a language whose tests cannot be run."""
+
 MAX_FILES = 100_000
 MAX_READ = 400
 MAX_BYTES = 1 << 18
@@ -71,11 +82,7 @@ def detect(
         return _built(build, Checkout(root, inside, environ), python, settings)
     tests = survey(root)
     if not tests.any and settings.runner == "auto":
-        raise CodePilotError(
-            FailureKind.NO_TEST_RUNNER,
-            f"No pytest or unittest suite was found in {root}, nor a project of Maven, Gradle or npm with tests.",
-            next_action="Add a test (tests/test_*.py), or set [project] runner in codepilot.toml.",
-        )
+        raise _no_suite(root)
     interpreter = find_interpreter(root, python=python, configured=settings.python, environ=environ)
     return Project(
         runner=_choose(tests, interpreter, settings),
@@ -84,6 +91,19 @@ def detect(
         mounts=_mounts(interpreter),
         env={**_environment(interpreter, root, inside), **settings.env},
     )
+
+
+def _no_suite(root: Path) -> CodePilotError:
+    missing = f"No pytest or unittest suite was found in {root}, nor a project of Maven, Gradle or npm with tests."
+    for name, language in FOREIGN.items():
+        if (root / name).is_file():
+            return CodePilotError(
+                FailureKind.NO_TEST_RUNNER,
+                f"This is a {language} project ({name}), whose tests cannot be run. {missing}",
+                next_action="Name a repository whose tests pytest, unittest, Maven, Gradle or npm runs.",
+            )
+    advice = "Add a test (tests/test_*.py), or set [project] runner in codepilot.toml."
+    return CodePilotError(FailureKind.NO_TEST_RUNNER, missing, next_action=advice)
 
 
 def _build(root: Path, wanted: str) -> Build | None:
