@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, code, drive, replaced, result, states, until
+from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, TESTS, code, drive, replaced, result, states, until
 
 from codepilot.agents import CodeActAgent
 from codepilot.core.breaker import SAME_CALL_LIMIT
@@ -18,6 +18,7 @@ from codepilot.core.plan import NodeStatus
 from codepilot.engine import House, Worker, resume
 
 THOUGHT = result(root_cause="it does not multiply", fix_hypothesis="multiply")
+NAMED = "test_shapes.ShapesTest.test_area"
 STALE = (
     "--- a/shapes.py\n+++ b/shapes.py\n@@ -1,2 +1,2 @@\n def area(width, height):\n"
     "-    return width / height\n+    return width * height\n"
@@ -90,10 +91,9 @@ def test_a_suite_that_takes_too_long_is_narrowed_to_what_can_be_run(house: House
     )
     (checkout / "test_zzz.py").write_text(slow, encoding="utf-8")
     model = until(MAP, PLAN, RIGHT, DONE, APPROVE)
-    named = "test_shapes.ShapesTest.test_area"
-    run, events = drive(house, checkout, model, tests=(named,), budget={"command_sec": 4})
+    run, events = drive(house, checkout, model, tests=(NAMED,), budget={"command_sec": 4})
     assert run.baseline is not None
-    assert (run.baseline.suite, run.baseline.targets) == ("partial", (named,))
+    assert (run.baseline.suite, run.baseline.targets) == ("partial", (NAMED,))
     assert run.test_result is not None
     assert run.test_result.passed
     assert run.test_result.summary.passed == 2, "the named test and the one that had ended by then"
@@ -108,6 +108,54 @@ def test_a_suite_that_takes_too_long_is_narrowed_to_what_can_be_run(house: House
     assert (run.state, run.verdict) == (State.DONE, "plausible")
     assert run.proof is not None
     assert (run.test_result.suite, run.proof.suite) == ("partial", "partial")
+
+
+MANY_TESTS = TESTS + "".join(
+    f"\n    def test_perimeter_{number}(self):\n        self.assertEqual(perimeter(1, {number}), {2 + 2 * number})\n"
+    for number in range(9)
+)
+
+
+def slow(seconds: float, area: str = "width + height") -> str:
+    """The shapes, with a perimeter that takes its time."""
+    waits = f"    __import__('time').sleep({seconds})\n"
+    return f"def area(width, height):\n    return {area}\n\n\ndef perimeter(width, height):\n{waits}" + (
+        "    return 2 * (width + height)\n"
+    )
+
+
+def mended(seconds: float) -> str:
+    return code(f"write_file('shapes.py', {slow(seconds, 'width * height')!r})")
+
+
+def test_a_suite_that_a_change_brings_over_its_time_is_narrowed_from_there_on(house: House, checkout: Path) -> None:
+    """It took most of its time before: the change broke no test, there is only no time for all of them any more."""
+    (checkout / "test_shapes.py").write_text(MANY_TESTS, encoding="utf-8")
+    (checkout / "shapes.py").write_text(slow(0.45), encoding="utf-8")
+    model = until(MAP, PLAN, mended(0.9), DONE, APPROVE)
+    run, events = drive(house, checkout, model, tests=(NAMED,), budget={"command_sec": 8})
+    assert run.baseline is not None
+    assert (run.baseline.suite, run.baseline.targets) == ("full", (NAMED,))
+    assert states(events)[4:] == [State.TEST, State.REVIEW, State.FINALIZE]
+    queued = [event.data.narrowed for event in events if isinstance(event.data, StepQueued)]
+    assert queued == [False] * 5 + [True] * 2, "decided once, when it was seen"
+    (said,) = [event.data for event in events if isinstance(event.data, DependencyDegraded)]
+    assert (said.dependency, said.failure.kind) == ("suite", FailureKind.SUITE_TIMEOUT)
+    assert "with the change" in said.failure.message
+    assert (run.state, run.verdict) == (State.DONE, "plausible"), "nobody can say that nothing broke"
+    assert run.test_result is not None
+    assert run.proof is not None
+    assert (run.test_result.suite, run.proof.suite) == ("partial", "partial")
+
+
+def test_a_change_that_lets_another_test_hang_is_red_and_reflected_on(house: House, checkout: Path) -> None:
+    model = until(MAP, PLAN, mended(100), DONE, THOUGHT)
+    run, events = drive(house, checkout, model, tests=(NAMED,), budget={"command_sec": 4})
+    assert states(events)[3:7] == [State.IMPLEMENT, State.TEST, State.REFLECT, State.IMPLEMENT]
+    assert run.test_result is not None
+    assert run.test_result.regressions == ("test_shapes.ShapesTest.test_perimeter",)
+    assert "the run was stopped before this test had ended" in model.requests[4][1].content
+    assert not run.narrowed, "the change is to blame, not the suite"
 
 
 def test_a_tool_of_the_map_that_is_missing_has_the_repository_mapped_again(house: House, checkout: Path) -> None:

@@ -225,6 +225,23 @@ def test_a_refusal_ends_the_run_with_what_the_model_said(place: Place) -> None:
     assert "I will not do that" in ended.failure.message
 
 
+def test_a_provider_for_whom_the_conversation_is_too_long_ends_it_and_a_new_one_is_granted(place: Place) -> None:
+    said = "prompt is too long: 250000 tokens > 200000 maximum"
+    long = HttpError(400, {"type": "error", "error": {"type": "invalid_request_error", "message": said}})
+    with ModelServer([MAP, PLAN, LOOK, TRY, long, RIGHT, DONE, APPROVE]) as server:
+        ended, _ = place.drive(server)
+        assert len(server.requests) == 5, "the same words would be too long again"
+        assert ended.failure is not None
+        assert (ended.state, ended.failure.kind) == (State.ABORTED, FailureKind.BUDGET_EXCEEDED)
+        assert ended.failure.details["budget"] == "context_tokens"
+        assert said in ended.failure.message
+        resume(place.house, ended.run_id)
+        again, _ = place.work(ended.run_id)
+        before, anew = (len(server.requests[number].body["messages"]) for number in (4, 5))
+    assert (again.state, again.verdict) == (State.DONE, "confirmed")
+    assert anew < before, "the conversation begins anew"
+
+
 def test_a_quota_parks_the_run_and_a_worker_goes_on_by_itself(place: Place) -> None:
     resets: list[float] = []
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from engine_kit import CHEAP, DONE, MAP, PLAN, RIGHT, code, drive, states, until
+from engine_kit import CHEAP, CODE, DONE, MAP, PLAN, RIGHT, code, drive, states, until
 from pydantic import ValidationError
 
 from codepilot.agents import CodeActAgent
@@ -50,6 +50,9 @@ def fails_once(kind: FailureKind, *replies: str, times: int = 1) -> ScriptedMode
 
 
 def test_a_task_that_says_nothing_is_refused_before_anything_is_done(house: House, checkout: Path) -> None:
+    with pytest.raises(CodePilotError, match="says nothing") as refused:
+        make_task(Request(repo=str(checkout), prompt=" \n"), {})
+    assert refused.value.kind is FailureKind.INVALID_SPEC
     with pytest.raises(ValidationError, match="the goal is empty"):
         TaskSpec(task_id="t-1", goal=Goal(natural=" \n"), repo=str(checkout))
     task = make_task(Request(repo=str(checkout)), CHEAP)
@@ -59,6 +62,16 @@ def test_a_task_that_says_nothing_is_refused_before_anything_is_done(house: Hous
     assert (ended.state, ended.failure and ended.failure.kind) == (State.FAILED, FailureKind.INVALID_SPEC)
     assert exit_code(ended) == 2
     assert not any(event.type is EventType.BASE_PINNED for event in house.store.events(run.run_id))
+
+
+def test_words_that_no_failing_test_bears_out_are_refused_before_a_model_is_asked(house: House, checkout: Path) -> None:
+    (checkout / "shapes.py").write_text(CODE.replace("width + height", "width * height", 1), encoding="utf-8")
+    model = until()
+    run, _ = drive(house, checkout, model, prompt="make something cool")
+    assert run.failure is not None
+    assert (run.failure.kind, exit_code(run)) == (FailureKind.TEST_ALREADY_PASSES, 2)
+    assert "Write a test that shows the bug" in run.failure.next_action
+    assert model.requests == []
 
 
 @pytest.mark.parametrize("kind", [FailureKind.MODEL_AUTH, FailureKind.MODEL_QUOTA])
