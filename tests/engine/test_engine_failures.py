@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, TESTS, code, drive, replaced, result, states, until
+from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, code, drive, replaced, result, states, until
 
 from codepilot.agents import CodeActAgent
 from codepilot.core.breaker import SAME_CALL_LIMIT
@@ -110,29 +110,17 @@ def test_a_suite_that_takes_too_long_is_narrowed_to_what_can_be_run(house: House
     assert (run.test_result.suite, run.proof.suite) == ("partial", "partial")
 
 
-MANY_TESTS = TESTS + "".join(
-    f"\n    def test_perimeter_{number}(self):\n        self.assertEqual(perimeter(1, {number}), {2 + 2 * number})\n"
-    for number in range(9)
+PACED_TESTS = "import time, unittest\nfrom pace import PACE\nclass PacedTest(unittest.TestCase):\n" + "".join(
+    f"    def test_{number}(self):\n        time.sleep(PACE)\n" for number in range(10)
 )
-
-
-def slow(seconds: float, area: str = "width + height") -> str:
-    """The shapes, with a perimeter that takes its time."""
-    waits = f"    __import__('time').sleep({seconds})\n"
-    return f"def area(width, height):\n    return {area}\n\n\ndef perimeter(width, height):\n{waits}" + (
-        "    return 2 * (width + height)\n"
-    )
-
-
-def mended(seconds: float) -> str:
-    return code(f"write_file('shapes.py', {slow(seconds, 'width * height')!r})")
 
 
 def test_a_suite_that_a_change_brings_over_its_time_is_narrowed_from_there_on(house: House, checkout: Path) -> None:
     """It took most of its time before: the change broke no test, there is only no time for all of them any more."""
-    (checkout / "test_shapes.py").write_text(MANY_TESTS, encoding="utf-8")
-    (checkout / "shapes.py").write_text(slow(0.45), encoding="utf-8")
-    model = until(MAP, PLAN, mended(0.9), DONE, APPROVE)
+    (checkout / "pace.py").write_text("PACE = 0.45\n", encoding="utf-8")
+    (checkout / "test_zzz.py").write_text(PACED_TESTS, encoding="utf-8")
+    slower = code("write_file('pace.py', 'PACE = 0.9\\n')")
+    model = until(MAP, PLAN, RIGHT, slower, DONE, APPROVE)
     run, events = drive(house, checkout, model, tests=(NAMED,), budget={"command_sec": 8})
     assert run.baseline is not None
     assert (run.baseline.suite, run.baseline.targets) == ("full", (NAMED,))
@@ -149,12 +137,13 @@ def test_a_suite_that_a_change_brings_over_its_time_is_narrowed_from_there_on(ho
 
 
 def test_a_change_that_lets_another_test_hang_is_red_and_reflected_on(house: House, checkout: Path) -> None:
-    model = until(MAP, PLAN, mended(100), DONE, THOUGHT)
+    hangs = replaced("    return 2 *", "    while True: pass\n    return 2 *")
+    model = until(MAP, PLAN, RIGHT, hangs, DONE, THOUGHT)
     run, events = drive(house, checkout, model, tests=(NAMED,), budget={"command_sec": 4})
     assert states(events)[3:7] == [State.IMPLEMENT, State.TEST, State.REFLECT, State.IMPLEMENT]
     assert run.test_result is not None
     assert run.test_result.regressions == ("test_shapes.ShapesTest.test_perimeter",)
-    assert "the run was stopped before this test had ended" in model.requests[4][1].content
+    assert "the run was stopped before this test had ended" in model.requests[5][1].content
     assert not run.narrowed, "the change is to blame, not the suite"
 
 
