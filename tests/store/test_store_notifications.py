@@ -151,8 +151,8 @@ def test_what_was_owed_before_tries_were_counted_is_owed_still(place: str, open_
     run_id = new_run(store)
     end(store, run_id)
     owed = store.outbox.owed()
-    drop = "ALTER TABLE notifications DROP COLUMN {}"
-    raw_sql(place, drop.format("tries"), drop.format("not_before"))
+    added = {"notifications": ("tries", "not_before"), "leases": ("stale_us",)}
+    raw_sql(place, *(f"ALTER TABLE {table} DROP COLUMN {name}" for table, names in added.items() for name in names))
     raw_sql(place, "UPDATE meta SET value = '6' WHERE key = 'schema_version'")
     opened = open_store()
     assert opened.outbox.owed() == owed and owed[0].run_id == run_id
