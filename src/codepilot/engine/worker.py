@@ -67,8 +67,9 @@ class Worker:
         self._settling = threading.Event()
         self._leaving = threading.Event()
         self._in_hand: dict[int, Claim] = {}
-        self._more_urgent: list[int] = []
+        self._more_urgent: int | None = None
         """The priority of a step that waits while all hands are busy."""
+        self._making_way = threading.Lock()
         self._watcher = Watcher(house.store, self.name)
 
     def in_hand(self) -> set[Claim]:
@@ -124,7 +125,7 @@ class Worker:
 
     def make_way(self, priority: int | None) -> None:
         """Leave one run that is less urgent after its step, so that a hand is free; it goes on in its turn."""
-        self._more_urgent = [] if priority is None else [priority]
+        self._more_urgent = priority
 
     def leave(self) -> None:
         """Stop what is in hand now, and give it back for others to go on with."""
@@ -133,11 +134,11 @@ class Worker:
 
     def _makes_way(self, run: Run) -> bool:
         """Whether a more urgent one waits; of several runs in hand one makes way for it."""
-        waiting = self._more_urgent
-        try:
-            return bool(waiting) and run.task.priority < waiting[0] and waiting.pop() > run.task.priority
-        except IndexError:  # another hand was quicker
-            return False
+        with self._making_way:
+            outranked = self._more_urgent is not None and run.task.priority < self._more_urgent
+            if outranked:
+                self._more_urgent = None
+        return outranked
 
     def _take_in_hand(self, start: Start) -> None:
         """As soon as it is ours: whatever we hold and have not in hand is given back before long."""

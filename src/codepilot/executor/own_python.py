@@ -10,8 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.sandbox import Mount, Sandbox, View
-from codepilot.sandbox.own import base_prefixes, base_python
+from codepilot.sandbox import Mount, Sandbox, View, base_prefixes, base_python
 
 _INSIDE = Path("/run/codepilot/packages")
 _PATHS = "CODEPILOT_PACKAGES"

@@ -17,7 +17,7 @@ from codepilot.project.boundary import Boundary, is_within, points_into
 from codepilot.project.probe import Answer, probe
 from codepilot.project.suite import Interpreter
 from codepilot.project.visible import environment_mounts, prune, site_targets
-from codepilot.sandbox.own import own_python
+from codepilot.sandbox import own_python
 
 _VENV_NAMES = (".venv", "venv")
 

@@ -7,6 +7,7 @@ from codepilot.sandbox.cgroup import Enforcement, enforcement
 from codepilot.sandbox.credentials import Credential
 from codepilot.sandbox.held import Held
 from codepilot.sandbox.kernel_client import Kernel
+from codepilot.sandbox.own import base_prefixes, base_python, own_python
 from codepilot.sandbox.probe import Least, LevelReport, Wanted, choose, probe, weaker
 from codepilot.sandbox.proxy import Bounds, Proxy, Seen
 from codepilot.sandbox.replies import ActionError, ActionResult
@@ -34,9 +35,12 @@ __all__ = [
     "Seen",
     "View",
     "Wanted",
+    "base_prefixes",
+    "base_python",
     "choose",
     "enforcement",
     "no_proxy",
+    "own_python",
     "probe",
     "weaker",
 ]
