@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from raw_sql import raw_sql
+from raw_sql import on_postgres, raw_sql
 from sample_runs import succeed, take, task
 
 from codepilot.core.decide import Failed, decide, decide_cancel, decide_resume, start
@@ -14,7 +14,8 @@ from codepilot.core.events import EventDraft, EventType, RunBlocked, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.fork import fork, taken_over
 from codepilot.core.notify import NotificationFailed, NotificationSent
-from codepilot.store import Store, new_id
+from codepilot.store import Home, Store, new_id
+from codepilot.telemetry import now_us
 
 SPENT = Failure(kind=FailureKind.BUDGET_EXCEEDED, message="spent", details={"budget": "wall_sec"})
 NO_KEY = Failure(kind=FailureKind.MODEL_AUTH, message="there is no key")
@@ -144,6 +145,21 @@ def test_what_was_tried_in_vain_rests_for_all_who_share_the_store(place: str, op
     one.outbox.put_off(owed, 600.0)
     settled = one.outbox.of(run_id)[0]
     assert (settled.state, settled.tries) == ("sent", 2), "what is settled is not put off"
+
+
+def test_when_it_is_tried_again_is_told_by_the_clock_that_all_share(place: str, home: Home) -> None:
+    """One machine's clock is ten minutes ahead; without a server they are all on one machine."""
+    ahead = Store.open(place, locks=home.locks, clock=lambda: now_us() + 600_000_000)
+    right = ahead if not on_postgres(place) else Store.open(place, locks=home.locks)
+    run_id = new_run(right)
+    end(right, run_id)
+    (owed,) = right.outbox.owed()
+    ahead.outbox.put_off(owed, 60.0)
+    assert ahead.outbox.owed() == right.outbox.owed() == []
+    raw_sql(place, "UPDATE notifications SET not_before = not_before - 61000000")
+    assert len(right.outbox.owed()) == len(ahead.outbox.owed()) == 1
+    ahead.close()
+    right.close()
 
 
 def test_what_was_owed_before_tries_were_counted_is_owed_still(place: str, open_store: Callable[[], Store]) -> None:

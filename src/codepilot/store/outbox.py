@@ -24,11 +24,12 @@ class Outbox:
 
     def owed(self, but: Iterable[str] = (), limit: int = 50) -> list[NotificationRow]:
         """Some of what nobody has sent yet, the oldest first, but for these runs and those whose time has not come."""
-        asked = {"in_but": json.dumps(dict.fromkeys(but)), "in_now": self._clock(), "in_limit": limit}
+        asked = {"in_but": json.dumps(dict.fromkeys(but)), "in_limit": limit}
 
         def look(_: Tried) -> list[NotificationRow]:
             with self._database.ask() as connection:
-                return [NotificationRow(*row) for row in SELECT_OWED.rows(connection, asked)]
+                now = self._database.now(connection, self._clock)
+                return [NotificationRow(*row) for row in SELECT_OWED.rows(connection, {**asked, "in_now": now})]
 
         return twice(self._database, look)
 
@@ -55,10 +56,10 @@ class Outbox:
     def put_off(self, owed: NotificationRow, seconds: float) -> None:
         """It was tried in vain: nobody tries it again for so long."""
         known = {"in_run": owed.run_id, "in_seq": owed.seq, "new_tries": owed.tries + 1}
-        until = self._clock() + int(seconds * 1e6)
 
         def write(_: Tried) -> None:
             with self._database.write(durable=False) as connection:
+                until = self._database.now(connection, self._clock) + int(seconds * 1e6)
                 PUT_OFF_NOTIFICATION.send(connection, {**known, "new_not_before": until})
 
         twice(self._database, write)
