@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from cutting_proxy import CuttingProxy, Moment
 from faulty_disk import Fuse, fail_by
 from raw_sql import raw_sql
 from sample_runs import new_run, paused_run, succeed, take, task, turn
@@ -17,7 +19,8 @@ from codepilot.core.decide import decide_cancel, decide_resume, start
 from codepilot.core.events import EventDraft, EventType
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.notify import NotificationSent
-from codepilot.store import LostLease, StepStatus, Store, new_id
+from codepilot.store import LostLease, StepStatus, Store, new_id, sessions, tries
+from servers import PostgresServer
 
 Act = Callable[[Store], object]
 
@@ -26,20 +29,24 @@ Act = Callable[[Store], object]
 class Scene:
     """A database with a worker that lives, one that can die, and the store that is told to fail."""
 
-    file: Path
-    fuse: Fuse
+    place: str
+    open_faulty: Callable[[], Store]
     opened: list[Store] = field(default_factory=list)
 
     def open(self, *, faulty: bool = False) -> Store:
-        store = Store.open(self.file)
-        if faulty:
-            fail_by(store, self.fuse)
-        self.opened.append(store)
-        return store
+        self.opened.append(self.open_faulty() if faulty else Store.open(self.place))
+        return self.opened[-1]
 
-    @property
-    def place(self) -> str:
-        return f"sqlite:///{self.file}"
+    def close(self) -> None:
+        for one in self.opened:
+            one.close()
+
+    def dead(self, store: Store, worker: str) -> bool:
+        """A busy server takes a moment to see that a session is over."""
+        deadline = time.monotonic() + 60
+        while store.worker_alive(worker) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return not store.worker_alive(worker)
 
     def leases(self) -> set[str]:
         return {row[0] for row in raw_sql(self.place, "SELECT worker FROM leases")}
@@ -171,6 +178,7 @@ def reclaiming(scene: Scene, store: Store) -> tuple[Act, Act]:
     dead = scene.open()
     claim = take(dead, "w-dead", run_id)
     dead.close()
+    assert scene.dead(store, "w-dead")
 
     def check(store: Store) -> None:
         (step,) = store.steps(run_id)
@@ -179,7 +187,7 @@ def reclaiming(scene: Scene, store: Store) -> tuple[Act, Act]:
         with pytest.raises(LostLease):
             store.append(claim, turn(claim, 1))
 
-    return lambda store: store.reclaim(), check
+    return lambda store: store.reclaim(wait=True), check
 
 
 def granting(scene: Scene, store: Store) -> tuple[Act, Act]:
@@ -229,7 +237,7 @@ def releasing(scene: Scene, store: Store) -> tuple[Act, Act]:
     store.register_worker(worker)
 
     def check(store: Store) -> None:
-        assert not store.worker_alive(worker) and worker not in scene.leases()
+        assert scene.dead(store, worker) and worker not in scene.leases()
 
     return lambda store: store.release_worker(worker), check
 
@@ -311,35 +319,67 @@ OPERATIONS = {
 """What each of them writes."""
 
 
+Operation = Callable[[Scene, Store], tuple[Act, Act]]
+
+
+def fails(scene: Scene, operation: Operation, arm: Callable[[], None], disarm: Callable[[], None]) -> bool:
+    """Whether the operation failed. It is done again then, and all of it was done once."""
+    scene.open().register_worker("w-one")
+    store = scene.open(faulty=True)
+    store.register_worker("w-two")
+    act, check = operation(scene, store)
+    arm()
+    try:
+        act(store)
+        failed = False
+    except CodePilotError as error:
+        assert error.kind is FailureKind.STORE_UNAVAILABLE, error
+        failed = True
+    disarm()
+    if failed:
+        with suppress(LostLease):  # it was lost because it was done
+            act(store)
+    check(store)
+    assert store.check_all() == {}
+    scene.close()
+    return failed
+
+
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_failure_at_any_write_leaves_all_or_nothing(
-    tmp_path: Path, operation: Callable[[Scene, Store], tuple[Act, Act]]
-) -> None:
+def test_a_failure_at_any_write_leaves_all_or_nothing(tmp_path: Path, operation: Operation) -> None:
     fuse = Fuse()
     for point in itertools.count():
-        scene = Scene(tmp_path / f"{point}" / "codepilot.db", fuse)
-        scene.open().register_worker("w-one")
-        store = scene.open(faulty=True)
-        store.register_worker("w-two")
-        act, check = operation(scene, store)
-        fuse.left = point
-        try:
-            act(store)
-            failed = False
-        except CodePilotError as error:
-            assert error.kind is FailureKind.STORE_UNAVAILABLE, error
-            failed = True
-        fuse.left = None
-        if failed:
-            with suppress(LostLease):  # it was lost because it was done
-                act(store)
-        check(store)
-        assert store.check_all() == {}
-        for one in scene.opened:
-            one.close()
-        if not failed:
+        file = tmp_path / f"{point}" / "codepilot.db"
+
+        def open_faulty(file: Path = file) -> Store:
+            store = Store.open(file)
+            fail_by(store, fuse)
+            return store
+
+        scene = Scene(f"sqlite:///{file}", open_faulty)
+        if not fails(scene, operation, lambda: setattr(fuse, "left", point), lambda: setattr(fuse, "left", None)):  # noqa: B023
             break
     assert fuse.written <= fuse.guarded, "a write got past the fuse"
     assert fuse.written >= OPERATIONS[operation]
     assert fuse.hit >= OPERATIONS[operation], "each of its writes was made to fail"
     assert fuse.blown == point >= len(OPERATIONS[operation]) + 3, "and its begin, and its commit from both sides"
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_wire_that_is_cut_at_any_word_leaves_all_or_nothing(
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: Operation
+) -> None:
+    """Cut there, and again when it is tried once more; and where the server has done it, but could not say so."""
+    for room, name in ((tries, "PAUSE_SEC"), (sessions, "GRACE_SEC"), (sessions, "START_GRACE_SEC")):
+        monkeypatch.setattr(room, name, 0.02)
+    proxy = CuttingProxy(tmp_path, postgres.directory)
+    moments: Iterator[Moment] = itertools.chain(["after"], itertools.count())
+    for moment in moments:
+        place = postgres.database()
+        cuts = proxy.cuts
+        scene = Scene(place, lambda: Store.open(place.replace(str(postgres.directory), str(tmp_path))))  # noqa: B023
+        fails(scene, operation, lambda: proxy.cut(moment, 0), proxy.cut)  # noqa: B023
+        if moment != "after" and proxy.cuts == cuts:
+            break
+    proxy.close()
+    assert proxy.cuts >= 4, "from both sides, each twice"
