@@ -9,13 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from codepilot.core.decide import Succeeded, decide, start
-from codepilot.core.events import EventType
+from codepilot.core.decide import Outcome, Succeeded, decide, start
+from codepilot.core.events import EventType, State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Budget, Goal, TaskSpec
+from codepilot.engine import Crew, House, Worker, cancel, steps
+from codepilot.engine import watch as watching
 from codepilot.engine.watch import Watch, Watcher
+from codepilot.engine.work import Work
 from codepilot.store import Claim, Requests, Start, Store, new_id
 from codepilot.store.faults import Interrupted
+from no_room import no_room_for
 
 
 @pytest.fixture
@@ -124,3 +128,90 @@ def test_a_step_that_was_interrupted_for_a_pause_stops_even_if_nobody_asks_for_i
     watch.look({started.claim: Requests(pause=False, cancel=False)})
     assert interrupted.wait(10)
     assert watch.stopped
+
+
+def test_a_watcher_that_could_not_be_started_is_started_for_the_next_step(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_room_for("watch-", monkeypatch)
+    watcher, interrupted = Watcher(store, "w-one"), threading.Event()
+    with pytest.raises(RuntimeError, match="thread"), watcher.over(watch_of(store, begun(store), interrupted)):
+        pytest.fail("nobody watches it")
+    with watcher.over(watch_of(store, begun(store, step_wall_sec=1, wall_sec=60), interrupted)):
+        assert interrupted.wait(10)
+
+
+def test_what_cannot_be_interrupted_from_a_thread_of_its_own_is_interrupted_all_the_same(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused, interrupted = no_room_for("interrupt", monkeypatch), threading.Event()
+    with Watcher(store, "w-one").over(watch_of(store, begun(store, step_wall_sec=1, wall_sec=60), interrupted)):
+        assert interrupted.wait(10)
+    assert refused
+
+
+def at_work(house: House) -> Iterator[Crew]:
+    crew = Crew(house, Worker(house), concurrency=2)
+    thread = threading.Thread(target=crew.run)
+    thread.start()
+    yield crew
+    crew.stop(hurry=True)
+    thread.join()
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with House.open({"CODEPILOT_HOME": str(tmp_path / "home")}) as opened:
+        yield opened
+
+
+@pytest.fixture
+def crew(house: House) -> Iterator[Crew]:
+    yield from at_work(house)
+
+
+def submitted(house: House) -> str:
+    run_id = new_id("r-")
+    task = TaskSpec(task_id=new_id("t-"), goal=Goal(natural="x"), repo="/somewhere", sandbox_level="none")
+    house.store.create_run(run_id, start(task, run_id))
+    return run_id
+
+
+def ended(house: House, run_id: str) -> State:
+    deadline = time.monotonic() + 60
+    while not house.store.load(run_id).terminal and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return house.store.load(run_id).state
+
+
+def test_a_step_that_is_stuck_is_not_waited_for(house: House, crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it hangs in; what it does afterwards has no effect."""
+    at_it, go_on = threading.Event(), threading.Event()
+
+    def hang(work: Work) -> Outcome:
+        at_it.set()
+        go_on.wait(100)
+        return Succeeded()
+
+    monkeypatch.setattr(watching, "MOST_UNHEEDED", 2)
+    monkeypatch.setitem(steps.STEPS, State.INIT, hang)
+    run_id = submitted(house)
+    try:
+        assert at_it.wait(60)
+        cancel(house, run_id)
+        assert ended(house, run_id) is State.ABORTED
+        told = house.store.events(run_id)
+    finally:
+        go_on.set()
+    while crew.busy:
+        time.sleep(0.02)
+    assert house.store.events(run_id) == told
+    house.store.check(run_id)
+
+
+def test_a_run_for_which_there_was_no_hand_is_taken_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = no_room_for("hand-", monkeypatch)
+    run_id = submitted(house)
+    for _ in at_work(house):
+        assert ended(house, run_id) is State.FAILED, "there is no such repository"
+    assert refused

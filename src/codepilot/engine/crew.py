@@ -109,7 +109,12 @@ class Crew:
             return
         hand = threading.Thread(target=self._work, args=(start, bell), name=f"hand-{start.run.run_id}", daemon=True)
         self._hands.add(hand)
-        hand.start()
+        try:
+            hand.start()
+        except RuntimeError as error:  # there is no room for another thread
+            self._hands.discard(hand)
+            _log.error("left to others: %s", error, extra={"run_id": start.run.run_id})
+            self._stopping.wait(AWAY_SEC)
 
     def _take(self) -> Start | None:
         return self._house.store.start(self._worker.name)

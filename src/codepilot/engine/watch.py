@@ -16,6 +16,8 @@ from codepilot.telemetry import now_us
 POLL_SEC = 0.25
 IDLE_ROUNDS = 20
 """How often the watcher looks in vain for something to watch before its thread ends."""
+MOST_UNHEEDED = 120
+"""How often a step that must stop at once is looked at (for half a minute) before it is believed to be stuck."""
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +62,8 @@ class Watch:
         self.spent: Failure | None = None
         self.troubled = False
         """Whether what is done beside the step failed the last time."""
+        self.unheeded = 0
+        """How often it was seen to go on although it must stop at once."""
 
     @property
     def leaving(self) -> bool:
@@ -102,8 +106,13 @@ class Watch:
         """Interrupt what is in flight where it must not be waited for; others are not held up by that."""
         busy = self._interrupting is not None and self._interrupting.is_alive()
         if not busy and (self.urgent or (self.paused and self._pause_interrupts)):
-            self._interrupting = threading.Thread(target=self._interrupt, name="interrupt", daemon=True)
-            self._interrupting.start()
+            beside = threading.Thread(target=self._interrupt, name="interrupt", daemon=True)
+            try:
+                beside.start()
+            except RuntimeError:  # there is no room for another thread: rather hold the others up than let it go on
+                self._interrupt()
+            else:
+                self._interrupting = beside
 
     def settle(self) -> None:
         """Wait for an interruption that is under way: what comes after the step is not meant by it."""
@@ -125,16 +134,22 @@ class Watcher:
     def over(self, watch: Watch, meanwhile: Callable[[], None] = lambda: None) -> Iterator[None]:
         """While this lasts the step is watched, and `meanwhile` is called every now and then."""
         with self._guard:
-            self._watches[watch] = meanwhile
             if self._thread is None:
-                self._thread = threading.Thread(target=self._poll, name=f"watch-{self._worker}", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._poll, name=f"watch-{self._worker}", daemon=True)
+                thread.start()
+                self._thread = thread
+            self._watches[watch] = meanwhile
         try:
             yield
         finally:
             with self._guard:
                 del self._watches[watch]
             watch.settle()
+
+    def stuck(self) -> set[Claim]:
+        """Steps that must stop and do not, for whatever reason: nobody should wait for them any longer."""
+        with self._guard:
+            return {watch.claim for watch in self._watches if watch.unheeded >= MOST_UNHEEDED}
 
     def _poll(self) -> None:
         idle = 0
@@ -169,6 +184,7 @@ class Watcher:
                 if watch in self._watches:
                     watch.look(standing)
                     watch.stop_if_told()
+                    watch.unheeded += watch.urgent
 
 
 def _standing(store: Store, worker: str) -> Mapping[Claim, Requests] | None:

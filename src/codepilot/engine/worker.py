@@ -73,8 +73,8 @@ class Worker:
         self._watcher = Watcher(house.store, self.name)
 
     def in_hand(self) -> set[Claim]:
-        """What is worked on here at this moment."""
-        return set(self._in_hand.copy().values())
+        """What is worked on here at this moment, and heeds us: whoever does not has lost his step to others."""
+        return set(self._in_hand.copy().values()) - self._watcher.stuck()
 
     def drive(self, run_id: str, told: int | None = None) -> Run:
         """See to one run until it ends or waits, then leave it in order.

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import BinaryIO, cast
 
-from codepilot.core.failures import CodePilotError
+from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox.spec import Limits
 from codepilot.sandbox.supervisor import TICK, Capture, Watchdog
 from codepilot.sandbox.tree import Launch, Tree
@@ -36,7 +36,13 @@ class SupervisedProcess:
         self._ended = threading.Event()
         self._wake_read, self._wake_write = os.pipe()
         self._wake_lock = threading.Lock()
-        threading.Thread(target=self._watch, name="codepilot-watch", daemon=True).start()
+        try:
+            threading.Thread(target=self._watch, name="codepilot-watch", daemon=True).start()
+        except RuntimeError as error:  # there is no room for another thread
+            self._wake()
+            self._watch()
+            self.kill()
+            raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, f"the sandbox cannot be watched: {error}") from error
 
     @property
     def running(self) -> bool:

@@ -51,7 +51,7 @@ def spawn(
                     pass_fds=tuple(pass_fds),
                     start_new_session=True,
                 )
-        except OSError:
+        except BaseException:
             if started is not None:
                 started.kill()
                 started.communicate()
@@ -68,16 +68,21 @@ def _spawner() -> SimpleQueue[_Job]:
     global _queue, _owner
     with _lock:
         if _queue is None or _owner != os.getpid():
-            _queue, _owner = SimpleQueue(), os.getpid()
-            threading.Thread(target=_serve, args=(_queue,), name="codepilot-spawn", daemon=True).start()
+            served: SimpleQueue[_Job] = SimpleQueue()
+            threading.Thread(target=_serve, args=(served,), name="codepilot-spawn", daemon=True).start()
+            _queue, _owner = served, os.getpid()
         return _queue
 
 
 def _serve(queue: SimpleQueue[_Job]) -> None:
-    devices.protect()
+    """Whatever goes wrong is told to whoever waits for it, and the next is served: all would wait for ever."""
+    protected = False
     while True:
         start, future = queue.get()
         try:
+            if not protected:
+                devices.protect()
+                protected = True
             future.set_result(start())
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
+        except BaseException as error:  # noqa: BLE001
             future.set_exception(error)

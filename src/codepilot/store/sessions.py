@@ -70,13 +70,14 @@ class ServerLocks:
         with self._guard:
             if worker in self._held:
                 return
+            if self._keeper is None:
+                keeper = threading.Thread(target=self._keep, name="store-locks", daemon=True)
+                keeper.start()
+                self._keeper = keeper
             if not self._in_session(lambda session: _lock(session, worker)):
                 raise name_taken(worker)
             self._held.add(worker)
             self._locked.add(worker)
-            if self._keeper is None:
-                self._keeper = threading.Thread(target=self._keep, name="store-locks", daemon=True)
-                self._keeper.start()
 
     def holds(self, worker: str) -> bool:
         return worker in self._held
