@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -51,6 +52,28 @@ def test_an_interrupt_before_the_work_begins_says_what_is(recorded: bool, capsys
     told = capsys.readouterr().err
     assert ("codepilot resume r-x" in told) is recorded
     assert ("Nothing was begun" in told) is not recorded
+
+
+IGNORING = """
+import os, signal, subprocess
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    signal.signal(number, signal.SIG_IGN)
+from codepilot.cli import app
+
+def command():
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        os.kill(os.getpid(), number)
+    subprocess.run(["grep", "SigIgn", "/proc/self/status"], check=True)
+
+app.app = command
+app.run()
+"""
+
+
+def test_what_a_background_shell_has_us_ignore_is_not_ignored_by_what_we_start() -> None:
+    done = subprocess.run([sys.executable, "-c", IGNORING], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, "nor are we ended by it"
+    assert int(done.stdout.split()[1], 16) & 0b111 == 0
 
 
 def test_a_run_killed_again_and_again_is_resumed_to_the_same_end(codepilot: Command, shop: Path) -> None:

@@ -38,6 +38,7 @@ from codepilot.cli.base import (
     told_as_json,
 )
 from codepilot.cli.bench import bench
+from codepilot.cli.signals import ignore_for_ourselves_only
 
 if TYPE_CHECKING:
     from codepilot.core.failures import Failure
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 def run() -> None:
     """Run the command; a failure becomes two lines and an exit code."""
+    ignore_for_ourselves_only()
     try:
         app()
     except Exception as error:

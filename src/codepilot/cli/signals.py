@@ -1,11 +1,21 @@
-"""Ctrl+C before a run is at work: what is said of it then is still true."""
+"""Signals at the door: what is ignored for us, and Ctrl+C before a run is at work."""
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+
+def ignore_for_ourselves_only() -> None:
+    """What nohup or a shell's background had us ignore is ignored on, by us: what a handler catches is as usual again
+    in a process that we start, and can be interrupted there.
+    """
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Python's own, which it does so for
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: None)
 
 
 @contextmanager
