@@ -14,8 +14,8 @@ from typing import Any
 
 _NUMBERS = frozenset({20, 21, 23})
 _TRUTH = 16
-_SENT_AT_ONCE = 12
-"""The server begins with so many statements, about what two steps write, while others are still put into words."""
+_SENT_AT_ONCE = 6
+"""The server begins with so many statements, about what a step writes, while others are still put into words."""
 _NUMBERED = re.compile(r"\$(\d+)")
 _NAMED = re.compile(r"%\((\w+)\)s|%%")
 
