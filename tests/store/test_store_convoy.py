@@ -29,7 +29,6 @@ AWAY = Interrupted(FailureKind.STORE_UNAVAILABLE, "The server is away.")
 class Road:
     """A database whose transactions are lists; the first one stays open until the others have queued up."""
 
-    lanes: int = 1
     convoy: Convoy = field(init=False)
     committed: list[list[str]] = field(default_factory=list)
     rang: list[bool] = field(default_factory=list)
@@ -95,17 +94,6 @@ def test_those_who_come_meanwhile_go_together_in_order(pool: ThreadPoolExecutor)
     assert road.committed == [["first"], ["bell", "c", "d"]]
     assert road.rang == [False, True]
     assert road.say("later") == "LATER"
-
-
-def test_as_many_are_under_way_as_there_are_lanes(pool: ThreadPoolExecutor) -> None:
-    road = Road(lanes=2)
-    sent = [pool.submit(road.say, "slow")]
-    assert road.opened.wait(10)
-    road.opened.clear()
-    sent += road.send(pool, "other", "waits")
-    assert [one.result(10) for one in sent] == ["SLOW", "OTHER", "WAITS"]
-    assert sorted(road.committed) == [["other"], ["slow"], ["waits"]]
-    assert road.say("later") == "LATER" and not road.convoy._under_way
 
 
 def test_one_that_fails_fails_alone(pool: ThreadPoolExecutor) -> None:

@@ -1,4 +1,4 @@
-"""Transactions of several threads as one: whoever comes while all lanes are taken goes with the next.
+"""Transactions of several threads as one: whoever comes while one is under way goes with the next.
 
 What a commit costs is the disk's promise and the exchange with the server, hardly what it says. A convoy is all or
 nothing like any transaction; where it comes to nothing each goes alone, in its own thread: nobody suffers for another.
@@ -22,11 +22,6 @@ Answer = TypeVar("Answer")
 
 class Road(Protocol):
     """The database, as far as a convoy has to do with it."""
-
-    @property
-    def lanes(self) -> int:
-        """How many transactions of this process may be under way."""
-        ...
 
     def turn(self) -> AbstractContextManager[None]:
         """Our turn to write, where only one may at a time."""
@@ -60,7 +55,7 @@ class Convoy:
     def __init__(self, road: Road) -> None:
         self._road = road
         self._guard = threading.Lock()
-        self._under_way = 0
+        self._under_way = False
         self._waiting: list[_Passenger[Any]] = []
 
     def go(
@@ -72,10 +67,9 @@ class Convoy:
         """
         mine = _Passenger(order, work, durable, rings)
         with self._guard:
-            mine.drives = self._under_way < self._road.lanes
-            if mine.drives:
-                self._under_way += 1
-            else:
+            mine.drives = not self._under_way
+            self._under_way = True
+            if not mine.drives:
                 self._waiting.append(mine)
         if not mine.drives:
             self._await(mine)
@@ -140,9 +134,8 @@ class Convoy:
         """One of those who came since drives."""
         with self._guard:
             following = self._waiting.pop(0) if self._waiting else None
-            if following is None:
-                self._under_way -= 1
-            else:
+            self._under_way = following is not None
+            if following is not None:
                 following.drives = True
         if following is not None:
             following.called.release()

@@ -102,13 +102,6 @@ class Database:
         """Whether it is a server that other machines may use as well."""
         return self._locks is None
 
-    @property
-    def lanes(self) -> int:
-        """How many transactions a process should have under way: on a server one can be written while another waits
-        for its answers; more of them would each carry less. On SQLite only one can be.
-        """
-        return 2 if self._locks is None else 1
-
     def liveness(self) -> Liveness:
         return ServerLocks(self._sessions, self.place) if self._locks is None else FileLocks(self._locks)
 

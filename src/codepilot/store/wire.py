@@ -14,8 +14,6 @@ from typing import Any
 
 _NUMBERS = frozenset({20, 21, 23})
 _TRUTH = 16
-_SENT_AT_ONCE = 6
-"""The server begins with so many statements, about what a step writes, while others are still put into words."""
 _NUMBERED = re.compile(r"\$(\d+)")
 _NAMED = re.compile(r"%\((\w+)\)s|%%")
 
@@ -84,7 +82,6 @@ class Wire:
         self._known = known
         self._waiting: deque[Callable[[Any], None]] = deque()
         self._failure: Exception | None = None
-        self._unsent = 0
 
     def begin(self, whole: bool = True) -> None:
         """With `whole`, nothing of it is done before `end`."""
@@ -105,9 +102,6 @@ class Wire:
         ]
         self._pgconn.send_query_prepared(name.encode(), written)
         self._waiting.append(reply.arrive)
-        self._unsent += 1
-        if self._unsent == _SENT_AT_ONCE:
-            self._sync(_ignore)
         return reply
 
     def end(self, whole: bool = True) -> None:
@@ -126,8 +120,10 @@ class Wire:
             del self._known[name]
 
     def read_until(self, reply: Reply) -> None:
+        """With a sync, not a mere flush: only then does the server notice if nothing more comes for too long."""
         if reply.result is None:
-            self._sync(_ignore)
+            self._pgconn.pipeline_sync()
+            self._waiting.append(_ignore)
         while reply.result is None:
             if self._failure is not None:
                 raise self._failure
@@ -135,21 +131,14 @@ class Wire:
 
     def _finish(self, quietly: bool = False) -> None:
         """Bring the stream to its end: after this, statements may be run in other ways again."""
+        self._pgconn.pipeline_sync()
         synced: list[Any] = []
-        self._sync(synced.append)
+        self._waiting.append(synced.append)
         while not synced:
             self._read()
         self._pgconn.exit_pipeline_mode()
         if self._failure is not None and not quietly:
             raise self._failure
-
-    def _sync(self, take: Callable[[Any], None]) -> None:
-        """Send what is unsent. A mere flush would do, but then the server would not notice if nothing more came for
-        too long, and keep what is locked.
-        """
-        self._pgconn.pipeline_sync()
-        self._waiting.append(take)
-        self._unsent = 0
 
     def _read(self) -> None:
         """Take in what has come. The first refusal is kept; the statements after it were passed over."""
