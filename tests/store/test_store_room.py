@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 
 import pytest
-from no_room import no_room_for
 
 from codepilot.store import Store
+from no_room import no_room_for
 from servers import PostgresServer
 
 
