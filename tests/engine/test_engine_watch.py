@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -150,24 +151,22 @@ def test_what_cannot_be_interrupted_from_a_thread_of_its_own_is_interrupted_all_
     assert refused
 
 
+@contextmanager
 def at_work(house: House) -> Iterator[Crew]:
     crew = Crew(house, Worker(house), concurrency=2)
     thread = threading.Thread(target=crew.run)
     thread.start()
-    yield crew
-    crew.stop(hurry=True)
-    thread.join()
+    try:
+        yield crew
+    finally:
+        crew.stop(hurry=True)
+        thread.join()
 
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
     with House.open({"CODEPILOT_HOME": str(tmp_path / "home")}) as opened:
         yield opened
-
-
-@pytest.fixture
-def crew(house: House) -> Iterator[Crew]:
-    yield from at_work(house)
 
 
 def submitted(house: House) -> str:
@@ -184,7 +183,7 @@ def ended(house: House, run_id: str) -> State:
     return house.store.load(run_id).state
 
 
-def test_a_step_that_is_stuck_is_not_waited_for(house: House, crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_is_stuck_is_not_waited_for(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it hangs in; what it does afterwards has no effect."""
     at_it, go_on = threading.Event(), threading.Event()
 
@@ -196,15 +195,14 @@ def test_a_step_that_is_stuck_is_not_waited_for(house: House, crew: Crew, monkey
     monkeypatch.setattr(watching, "MOST_UNHEEDED", 2)
     monkeypatch.setitem(steps.STEPS, State.INIT, hang)
     run_id = submitted(house)
-    try:
-        assert at_it.wait(60)
-        cancel(house, run_id)
-        assert ended(house, run_id) is State.ABORTED
-        told = house.store.events(run_id)
-    finally:
-        go_on.set()
-    while crew.busy:
-        time.sleep(0.02)
+    with at_work(house):
+        try:
+            assert at_it.wait(60)
+            cancel(house, run_id)
+            assert ended(house, run_id) is State.ABORTED
+            told = house.store.events(run_id)
+        finally:
+            go_on.set()
     assert house.store.events(run_id) == told
     house.store.check(run_id)
 
@@ -212,6 +210,6 @@ def test_a_step_that_is_stuck_is_not_waited_for(house: House, crew: Crew, monkey
 def test_a_run_for_which_there_was_no_hand_is_taken_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = no_room_for("hand-", monkeypatch)
     run_id = submitted(house)
-    for _ in at_work(house):
+    with at_work(house):
         assert ended(house, run_id) is State.FAILED, "there is no such repository"
     assert refused

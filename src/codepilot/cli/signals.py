@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 
 def ignore_for_ourselves_only() -> None:
-    """What nohup or a shell's background had us ignore is ignored on, by us: what a handler catches is as usual again
-    in a process that we start, and can be interrupted there.
+    """Go on ignoring what nohup or a shell's background had us ignore, but by a handler: what we start then does not
+    inherit it, and can be interrupted.
     """
-    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Python's own, which it does so for
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Python restores these for what it starts
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda number, frame: None)
 
