@@ -26,10 +26,11 @@ from codepilot.core.events import (
 )
 from codepilot.core.memory import MemoryKind
 from codepilot.core.policy import Policy
+from codepilot.core.project_settings import ProjectSettings
 from codepilot.core.run import Run, evolve
 from codepilot.core.task import Budget, Goal, TaskSpec
 from codepilot.executor import CreateWorkspace, LocalExecutor, MountSpec
-from codepilot.project import Project, ProjectSettings, SuiteRun, detect, run_tests
+from codepilot.project import Project, SuiteRun, detect, run_tests
 from codepilot.sandbox import choose
 from codepilot.store import MemoryRow
 from codepilot.workspace import ObjectStore, pin_base

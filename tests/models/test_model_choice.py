@@ -9,7 +9,8 @@ import pytest
 
 from codepilot.core.events import Event, EventType, TurnStarted
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.models import Message, ModelSettings, Retry, fingerprint, make_model, settled, usual_model
+from codepilot.core.model_settings import ModelSettings
+from codepilot.models import Message, Retry, fingerprint, make_model, settled, usual_model
 from codepilot.models.choose import configured_models
 from codepilot.models.prices import Prices
 from model_server import KEY, ModelServer

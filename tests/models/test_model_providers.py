@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.models import KnownModel, Message, Model, ModelSettings, Reply, Retry, Tool, ToolCall, make_model
+from codepilot.core.model_settings import KnownModel, ModelSettings
+from codepilot.models import Message, Model, Reply, Retry, Tool, ToolCall, make_model
 from model_server import KEY, Call, Garbage, HttpError, ModelServer, Request, Said, StreamError, Tokens
 
 PYTHON = Tool(

@@ -9,8 +9,9 @@ from pathlib import Path
 from textwrap import dedent
 from typing import cast
 
+from codepilot.core.project_settings import ProjectSettings
 from codepilot.executor import CommandResult, Executor, RunCommand
-from codepilot.project import Project, ProjectSettings, SuiteRun, detect, run_tests
+from codepilot.project import Project, SuiteRun, detect, run_tests
 from codepilot.sandbox import Limits, Mount, Sandbox, View
 from levels import level
 

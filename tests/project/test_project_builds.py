@@ -14,8 +14,9 @@ import pytest
 from project_kit import CommandRunner, sandbox, statuses, write
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.project_settings import ProjectSettings
 from codepilot.executor import Executor
-from codepilot.project import Project, ProjectSettings, SuiteRun, check_level, detect, run_tests
+from codepilot.project import Project, SuiteRun, check_level, detect, run_tests
 
 BASKET = "src/main/java/shop/Basket.java"
 REPORT = """<?xml version="1.0" encoding="UTF-8"?>

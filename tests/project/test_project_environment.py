@@ -10,7 +10,8 @@ import pytest
 from project_kit import ENVIRON, find, make_venv, run, site_of, statuses, write
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.project import PLUGIN_DIR, ProjectSettings, check_level, detect
+from codepilot.core.project_settings import ProjectSettings
+from codepilot.project import PLUGIN_DIR, check_level, detect
 
 T = "tests/test_a.py"
 PLAIN = {T: "def test_a(): pass\n"}

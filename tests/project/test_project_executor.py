@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from project_kit import BARE_PYTEST, ENVIRON, make_venv, site_of, statuses, write
 
+from codepilot.core.project_settings import ProjectSettings
 from codepilot.executor import CreateWorkspace, LocalExecutor, MountSpec
-from codepilot.project import Project, ProjectSettings, check_level, detect, run_tests
+from codepilot.project import Project, check_level, detect, run_tests
 from codepilot.sandbox import Sandbox
 from codepilot.workspace import ObjectStore, pin_base
 from levels import level

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from codepilot.core.contract import JsonObject
+from codepilot.core.project_settings import ProjectSettings
 from codepilot.executor import CreateWorkspace, LocalExecutor, MountSpec
-from codepilot.project import Project, ProjectSettings, SuiteRun, detect, run_tests
+from codepilot.project import Project, SuiteRun, detect, run_tests
 from codepilot.repair import Progress, SearchRequest, SearchResult, search
 from codepilot.repair.heap import Proposal
 from codepilot.repair.rank import Plausible

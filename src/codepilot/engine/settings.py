@@ -19,11 +19,11 @@ from pydantic import ConfigDict, SecretStr, ValidationError, field_validator
 from codepilot.core.contract import Contract
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.memory import MemorySettings
+from codepilot.core.model_settings import ModelSettings
 from codepilot.core.notify import mistake_in, secrets_in
 from codepilot.core.policy import Host, Policy, tightened
+from codepilot.core.project_settings import ProjectSettings
 from codepilot.core.task import Budget, TaskKind, default_budget
-from codepilot.models.settings import ModelSettings
-from codepilot.project import ProjectSettings
 from codepilot.telemetry import Redactor
 
 FILE_NAME = "codepilot.toml"

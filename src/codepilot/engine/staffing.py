@@ -10,9 +10,10 @@ from functools import lru_cache
 from codepilot.agents import ROLES, Agent, Limits, make_agent
 from codepilot.agents.roles.discovery import all_parts
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.model_settings import ModelSettings
 from codepilot.core.task import TaskSpec
 from codepilot.engine.settings import own_settings
-from codepilot.models import Model, ModelSettings, ReplayModel, make_model, settled, usual_model
+from codepilot.models import Model, ReplayModel, make_model, settled, usual_model
 
 THINKERS = frozenset({"codeact"})
 """Agents that need a chat model."""

@@ -19,21 +19,17 @@ from codepilot.models.protocol import (
 from codepilot.models.replay import Exchange, ReplayModel, exchanges
 from codepilot.models.retry import Retry
 from codepilot.models.scripted import ScriptedModel
-from codepilot.models.settings import KnownModel, ModelSettings, RoleSettings
 
 __all__ = [
     "KEYS",
     "Exchange",
     "FallbackModel",
     "Hear",
-    "KnownModel",
     "Message",
     "Model",
-    "ModelSettings",
     "ReplayModel",
     "Reply",
     "Retry",
-    "RoleSettings",
     "ScriptedModel",
     "Stopped",
     "Tool",

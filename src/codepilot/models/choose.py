@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.model_settings import KnownModel, ModelSettings
 from codepilot.models.connection import Connection
 from codepilot.models.failing import sdk_missing
 from codepilot.models.fallback import FallbackModel
@@ -22,7 +23,6 @@ from codepilot.models.files import replayed, scripted
 from codepilot.models.prices import Prices
 from codepilot.models.protocol import Model
 from codepilot.models.retry import Retry
-from codepilot.models.settings import KnownModel, ModelSettings
 from codepilot.telemetry.redact import Redactor, redact
 
 if TYPE_CHECKING:

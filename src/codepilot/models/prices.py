@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from codepilot.core.events import Usage
-from codepilot.models.settings import KnownModel
+from codepilot.core.model_settings import KnownModel
 
 PER = 1_000_000
 _UNKNOWN = KnownModel()

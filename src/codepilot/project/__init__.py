@@ -5,7 +5,6 @@ from codepilot.project.detect import check_level, detect
 from codepilot.project.interpreter import find_interpreter
 from codepilot.project.repo_map import map_repo
 from codepilot.project.run import command, environment, run_tests
-from codepilot.project.settings import ProjectSettings
 from codepilot.project.suite import Interpreter, Project, SuiteRun, SuiteStatus, TestCase
 from codepilot.project.summary import suite_from_json, suite_to_json, summarise
 
@@ -13,7 +12,6 @@ __all__ = [
     "PLUGIN_DIR",
     "Interpreter",
     "Project",
-    "ProjectSettings",
     "SuiteRun",
     "SuiteStatus",
     "TestCase",

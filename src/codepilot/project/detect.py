@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.project_settings import ProjectSettings
 from codepilot.project.boundary import is_within
 from codepilot.project.build import PLUGIN_DIR, Build, Checkout
 from codepilot.project.gradle import Gradle
 from codepilot.project.interpreter import OWN, find_interpreter
 from codepilot.project.maven import Maven
 from codepilot.project.npm import Npm
-from codepilot.project.settings import ProjectSettings
 from codepilot.project.suite import Interpreter, Project, RunnerName
 
 BUILDS: tuple[Build, ...] = (Maven(), Gradle(), Npm())
