@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from codepilot.engine.apply import apply_run, commit_run, patch_of
+    from codepilot.engine.apply import apply_run, commit_run
+    from codepilot.engine.change import patch_of
     from codepilot.engine.close import fetch_bundle, recording, report_run
     from codepilot.engine.control import cancel, go_on, pause, resume
     from codepilot.engine.courier import deliver, notifications_of, open_courier, receiver_place
@@ -48,7 +49,7 @@ _HOMES = {
     "open_courier": "courier",
     "open_executor": "plane",
     "parse_budget": "task",
-    "patch_of": "apply",
+    "patch_of": "change",
     "pause": "control",
     "prune": "garbage",
     "receiver_place": "courier",

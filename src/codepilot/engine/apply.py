@@ -6,36 +6,14 @@ from contextlib import closing
 from pathlib import Path
 
 from codepilot.core.commit import CommitRecorded
-from codepilot.core.events import BasePinned, BundleWritten, EventDraft, EventType, PatchApplied, State
+from codepilot.core.events import EventDraft, EventType, PatchApplied, State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
-from codepilot.engine.base import fetch_base, open_objects
+from codepilot.engine.change import changed_objects
 from codepilot.engine.close import open_log
 from codepilot.engine.commit import commit_change
 from codepilot.engine.house import House
-from codepilot.workspace import ObjectStore, is_url, promote
-
-
-def patch_of(house: House, run: Run) -> bytes:
-    """The change of a run as any git can apply it; nothing if it has none."""
-    if run.base is None or run.proposal is None or run.proposal.refused_by:
-        return b""
-    if run.state is not State.DONE:
-        return house.artifacts.get(run.proposal.diff)
-    with closing(_objects(house, run, run.base)) as objects:
-        return objects.patch_for_sha1(run.base.tree, run.proposal.tree)
-
-
-def _objects(house: House, run: Run, base: BasePinned) -> ObjectStore:
-    """The repository's objects with the changed tree, fetched if the run was finished on another machine."""
-    objects = open_objects(house.home, base.repo_id)
-    if run.proposal is not None and not objects.has_tree(run.proposal.tree):
-        fetch_base(house, base, objects)
-        for event in reversed(house.store.events(run.run_id)):
-            if isinstance(event.data, BundleWritten) and event.data.tree is not None:
-                objects.receive(house.artifacts.stream(event.data.tree))
-                break
-    return objects
+from codepilot.workspace import is_url, promote
 
 
 def apply_run(house: House, run_id: str, *, accept_plausible: bool) -> PatchApplied:
@@ -57,7 +35,7 @@ def apply_run(house: House, run_id: str, *, accept_plausible: bool) -> PatchAppl
         )
     try:
         journal = house.home.bundles / f"{run_id}.apply.json"
-        with closing(_objects(house, run, run.base)) as objects:
+        with closing(changed_objects(house, run, run.base)) as objects:
             files = promote(Path(run.base.checkout), objects, run.base.tree, run.proposal.tree, journal)
     except CodePilotError as error:
         if error.kind is not FailureKind.PATCH_CONFLICT:
@@ -81,7 +59,7 @@ def commit_run(house: House, run_id: str, branch: str, *, accept_plausible: bool
     run = house.store.load(run_id)
     if run.state is not State.DONE or run.proposal is None or run.base is None:
         raise _nothing(run)
-    with closing(_objects(house, run, run.base)) as objects:
+    with closing(changed_objects(house, run, run.base)) as objects:
         events = house.store.events(run_id)
         committed = commit_change(run, events, objects, branch, accept_plausible=accept_plausible)
 
