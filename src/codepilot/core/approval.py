@@ -1,7 +1,5 @@
 """A person is asked, and answers: what is on record of both."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """What steps hand to one another: maps, patches, test results, reviews, reflections."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Literal
 

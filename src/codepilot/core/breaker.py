@@ -3,8 +3,6 @@
 It halts the part of the plan that makes it, and that only; where there is no other part it ends the run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from codepilot.core.contract import Contract

@@ -1,7 +1,5 @@
 """A change as a commit: what its branch may be called, and what its message says. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

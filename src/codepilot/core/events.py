@@ -1,9 +1,7 @@
 """Events: what happened, immutable, in order. Every view of a run is a projection of these."""
 
-from __future__ import annotations
-
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, SerializeAsAny, model_validator
 
@@ -557,14 +555,14 @@ class EventDraft(Contract):
         return values
 
     @staticmethod
-    def of(kind: EventType, data: Contract, step_id: str | None, attempt: int) -> EventDraft:
+    def of(kind: EventType, data: Contract, step_id: str | None, attempt: int) -> "EventDraft":
         """One of a step, several times quicker than by its name: its data was checked when it was made."""
         given = {"type": kind, "data": data, "step_id": step_id, "attempt": attempt}
         _check_fit(kind, data)
         return EventDraft.of_checked({**given, "artifacts": ()}, set(given))
 
     @model_validator(mode="after")
-    def _data_fits(self) -> EventDraft:
+    def _data_fits(self) -> Self:
         _check_fit(self.type, self.data)
         return self
 
@@ -583,7 +581,7 @@ class Event(EventDraft):
     at: int
 
     @classmethod
-    def placed(cls, draft: EventDraft, *, event_id: str, seq: int, run_id: str, at: int) -> Event:
+    def placed(cls, draft: EventDraft, *, event_id: str, seq: int, run_id: str, at: int) -> Self:
         """The draft in its place in a run's log."""
         place = {"event_id": event_id, "seq": seq, "run_id": run_id, "at": at}
         return cls.of_checked({**draft.__dict__, **place}, {*draft.model_fields_set, *place})

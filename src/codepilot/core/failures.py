@@ -1,7 +1,5 @@
 """The closed set of failures. Each says who can mend it, whether trying again helps, and what to do next."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -158,7 +156,7 @@ class CodePilotError(Exception):
         )
 
     @staticmethod
-    def of(failure: Failure) -> CodePilotError:
+    def of(failure: Failure) -> "CodePilotError":
         """A failure that is known already, as an error."""
         error = CodePilotError(failure.kind, failure.message)
         error.failure = failure

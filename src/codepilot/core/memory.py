@@ -1,8 +1,6 @@
 """What a run leaves for those after it: a failure and what mended it, a task and what was done for it. All bounded."""
 
-from __future__ import annotations
-
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field
 
@@ -54,7 +52,7 @@ class MemorySettings(Contract):
     across_repositories: bool = False
     """Whether what was recorded for other repositories is shown too."""
 
-    def tightened(self, wish: MemorySettings) -> MemorySettings:
+    def tightened(self, wish: Self) -> "MemorySettings":
         """What a repository may have of its wish: less than its reader allows, never more."""
         return MemorySettings(
             enabled=self.enabled and wish.enabled,

@@ -1,7 +1,5 @@
 """What a reader may configure about models: `[models]`. Keys are not among it; they come from the environment."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated
 

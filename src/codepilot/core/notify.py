@@ -1,7 +1,5 @@
 """The end of a run is notified: where to, what is on record of it, and what to do after each try. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime

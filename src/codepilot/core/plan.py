@@ -1,9 +1,7 @@
 """A plan is a graph of nodes. Succeeded nodes never change; only ready nodes are walked."""
 
-from __future__ import annotations
-
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import model_validator
 
@@ -58,7 +56,7 @@ class Plan(Contract):
     contracts: tuple[str, ...] = ()
 
     @model_validator(mode="after")
-    def _is_a_dag(self) -> Plan:
+    def _is_a_dag(self) -> Self:
         ids = [node.id for node in self.nodes]
         if len(set(ids)) != len(ids):
             raise ValueError("node ids repeat")

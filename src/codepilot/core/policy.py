@@ -1,7 +1,5 @@
 """What a run may do beyond its capability: one value, compiled into sandbox, skills and validation."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, field_validator

@@ -1,7 +1,5 @@
 """What a user may say about the project in `[project]`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

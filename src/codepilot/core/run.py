@@ -1,7 +1,5 @@
 """A run as its events tell it: `evolve` applies what was decided, and nothing else changes a run. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from codepilot.core.artifacts import PatchCandidate, Reflection, RepoMap, Review, TestResult

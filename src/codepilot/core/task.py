@@ -1,9 +1,7 @@
 """The task contract: what is asked, under which budget and risk, and how success is judged."""
 
-from __future__ import annotations
-
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import AliasChoices, Field, PositiveInt, field_validator, model_validator
 
@@ -28,7 +26,7 @@ class Capability(StrEnum):
     WRITE_AND_RUN_TESTS = "write_and_run_tests"
     FULL_SHELL = "full_shell"
 
-    def allows(self, needed: Capability) -> bool:
+    def allows(self, needed: Self) -> bool:
         ladder = list(Capability)
         return ladder.index(self) >= ladder.index(needed)
 
@@ -157,7 +155,7 @@ class TaskSpec(Contract):
         return name
 
     @model_validator(mode="after")
-    def _says_something(self) -> TaskSpec:
+    def _says_something(self) -> Self:
         if not self.goal.natural.strip():
             raise ValueError("the goal is empty: say what should be done")
         return self

@@ -4,8 +4,6 @@ A repository may tighten what protects its reader, never loosen it: no weaker le
 executor elsewhere, no more money, no memory that its reader does not want. `level = "none"` counts only as a flag.
 """
 
-from __future__ import annotations
-
 import difflib
 import tomllib
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Only an executor touches a workspace path or starts code that an agent wrote. It
 calls back into the engine. Every method may be called again with the same arguments after a crash.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, Protocol, dataclass_transform
 

@@ -1,7 +1,5 @@
 """What each iteration of a run took and gave. An iteration begins where IMPLEMENT is entered; number 0 leads to it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

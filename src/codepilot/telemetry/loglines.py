@@ -1,7 +1,5 @@
 """An event as a line of its run's log: one JSON object with the fields that every line must have to be found again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache

@@ -1,7 +1,5 @@
 """The timeline of a run: which step took how long, and what came of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """What is said to others of a run that has ended: the body of its notification."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

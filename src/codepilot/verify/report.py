@@ -1,7 +1,5 @@
 """The one document that tells how a run ended: what `--json` prints and `report.json` keeps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

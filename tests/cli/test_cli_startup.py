@@ -1,0 +1,32 @@
+"""Whoever only reads the store waits for the store, not for the whole house."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from cli_kit import Command
+
+from codepilot.core.decide import start
+from codepilot.core.task import Goal, TaskSpec
+
+RUN = "r-01"
+_THEN_TELL_ROOMS = (
+    "import atexit, sys; from codepilot.cli import main; "
+    "atexit.register(lambda: print(*{name.split('.')[1] for name in sys.modules if name.startswith('codepilot.')},"
+    " file=sys.stderr)); main()"
+)
+
+
+@pytest.mark.parametrize("asked", [("history",), ("show", RUN), ("logs", RUN), ("history", "--json")])
+def test_what_reads_the_store_loads_nothing_that_runs_code(codepilot: Command, asked: tuple[str, ...]) -> None:
+    with codepilot.house() as house:
+        task = TaskSpec(task_id="t-01", goal=Goal(natural="Mend it"), repo="/nowhere")
+        house.store.create_run(RUN, start(task, RUN))
+    argv = [sys.executable, "-c", _THEN_TELL_ROOMS, *asked]
+    ended = subprocess.run(argv, env=codepilot.environ, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0 and RUN in ended.stdout, ended.stderr
+    loaded = set(ended.stderr.split())
+    assert {"cli", "core", "engine", "store", "telemetry"} <= loaded
+    assert loaded <= {"cli", "core", "engine", "store", "telemetry", "workspace"}
