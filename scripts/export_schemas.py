@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from codepilot.core.schemas import schemas
-from codepilot.verify import Notice, Report
+from codepilot.telemetry import Report
+from codepilot.verify import Notice
 
 DIRECTORY = Path(__file__).parent.parent / "docs" / "schemas"
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from cli_kit import SHOP, SHOP_TESTS, Command, Repo, git
 
-from codepilot.verify import Report
+from codepilot.telemetry import Report
 from ready import without_plugins
 
 

@@ -19,7 +19,9 @@ _THEN_TELL_ROOMS = (
 )
 
 
-@pytest.mark.parametrize("asked", [("history",), ("show", RUN), ("logs", RUN), ("history", "--json")])
+@pytest.mark.parametrize(
+    "asked", [("history",), ("show", RUN), ("logs", RUN), ("history", "--json"), ("show", RUN, "--json")]
+)
 def test_what_reads_the_store_loads_nothing_that_runs_code(codepilot: Command, asked: tuple[str, ...]) -> None:
     with codepilot.house() as house:
         task = TaskSpec(task_id="t-01", goal=Goal(natural="Mend it"), repo="/nowhere")
@@ -30,3 +32,10 @@ def test_what_reads_the_store_loads_nothing_that_runs_code(codepilot: Command, a
     loaded = set(ended.stderr.split())
     assert {"cli", "core", "engine", "store", "telemetry"} <= loaded
     assert loaded <= {"cli", "core", "engine", "store", "telemetry", "workspace"}
+
+
+def test_a_mistake_is_told_without_them_either(codepilot: Command) -> None:
+    argv = [sys.executable, "-c", _THEN_TELL_ROOMS, "show", "nonsense"]
+    ended = subprocess.run(argv, env=codepilot.environ, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 2 and "nonsense" in ended.stderr
+    assert set(ended.stderr.splitlines()[-1].split()) <= {"cli", "core", "engine", "store", "telemetry"}

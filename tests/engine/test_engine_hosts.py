@@ -19,7 +19,7 @@ from codepilot.core.events import EventType, State
 from codepilot.core.failures import FailureKind
 from codepilot.engine import House, Request, Worker, make_task, resume, submit
 from codepilot.sandbox import choose
-from codepilot.verify import exit_code
+from codepilot.telemetry import exit_code
 
 HERE = Path(__file__).parent
 

@@ -23,7 +23,7 @@ from codepilot.core.run import Run
 from codepilot.core.task import Evaluation, Goal, TaskSpec
 from codepilot.engine import House, Request, Worker, make_task, resume, submit
 from codepilot.models import FallbackModel, ScriptedModel
-from codepilot.verify import exit_code
+from codepilot.telemetry import exit_code
 from levels import lacking
 from ready import Started
 from servers import PostgresServer, S3Server, free_ports

@@ -326,7 +326,7 @@ def doctor(as_json: JsonFlag = False) -> None:
 def _fail(problem: Failure) -> int:
     """Show a failure that ended the command itself; returns the exit code."""
     from codepilot.cli.screens import failure
-    from codepilot.verify import exit_code_of, refusal
+    from codepilot.telemetry import exit_code_of, refusal
 
     if told_as_json[-1]:
         typer.echo(refusal(problem).model_dump_json())

@@ -55,7 +55,7 @@ def finish(
     from codepilot.cli.screens import ending, failure
     from codepilot.core.failures import CodePilotError
     from codepilot.engine import apply_run, commit_run, fetch_bundle, patch_of
-    from codepilot.verify import exit_code, exit_code_of
+    from codepilot.telemetry import exit_code, exit_code_of
 
     screen = console()
     found = drive(house, ask(), screen, quiet=as_json)
@@ -92,11 +92,14 @@ def say_applied(checkout: str, files: tuple[str, ...]) -> None:
 
 
 def print_json(house: House, found: Run, refused: Failure | None = None) -> None:
-    from codepilot.engine import fetch_bundle, report_run
-    from codepilot.verify import reported
+    from codepilot.engine import report_run
+    from codepilot.telemetry import reported
 
     events = house.store.events(found.run_id)
-    fetch_bundle(found, events, house)
+    if found.bundle is not None:
+        from codepilot.engine import fetch_bundle
+
+        fetch_bundle(found, events, house)
     document = report_run(found, events, house.home)
     if found.task.notify:
         from codepilot.engine import notifications_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from codepilot.engine.apply import apply_run, commit_run
     from codepilot.engine.change import patch_of
-    from codepilot.engine.close import fetch_bundle, recording, report_run
+    from codepilot.engine.close import fetch_bundle, recording
     from codepilot.engine.control import cancel, go_on, pause, resume
     from codepilot.engine.courier import deliver, notifications_of, open_courier, receiver_place
     from codepilot.engine.crew import Crew
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from codepilot.engine.house import House
     from codepilot.engine.links import link_to
     from codepilot.engine.plane import executor_url, level_of, open_executor
+    from codepilot.engine.report import report_run
     from codepilot.engine.reprove import Checking, verify_again
     from codepilot.engine.settings import load_settings, redactor
     from codepilot.engine.task import Begun, Request, begin, make_task, parse_budget, submit
@@ -55,7 +56,7 @@ _HOMES = {
     "receiver_place": "courier",
     "recording": "close",
     "redactor": "settings",
-    "report_run": "close",
+    "report_run": "report",
     "resume": "control",
     "submit": "task",
     "verify_again": "reprove",

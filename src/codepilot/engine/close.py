@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from codepilot.core.events import BundleWritten, Event, FollowUpProposed, PatchApplied, State
-from codepilot.core.failures import CodePilotError, FailureKind, Origin
+from codepilot.core.events import BundleWritten, Event
+from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
 from codepilot.engine.house import House
 from codepilot.engine.plane import executor_url, remover
+from codepilot.engine.report import report_run, worth_keeping
 from codepilot.engine.workplace import remove_workplaces
 from codepilot.store import Home
-from codepilot.telemetry import RunLog, figures
-from codepilot.verify import Report, report, write_directory, write_record
+from codepilot.telemetry import RunLog
+from codepilot.verify import write_directory, write_record
 from codepilot.workspace import remove_workspace
 
 PATIENCE_SEC = 10.0
@@ -139,26 +140,3 @@ def recording(house: House, name: str) -> Path:
             next_action="Let it end, or name the transcript.jsonl of its bundle.",
         )
     return path
-
-
-def report_run(run: Run, events: list[Event], home: Home) -> Report:
-    """The `--json` document of a run, with the paths it has in this home."""
-    directory, workspace = home.bundles / run.run_id, home.workspaces / run.run_id
-    log, patch = home.logs / f"{run.run_id}.jsonl", directory / "patch.diff"
-    stays = workspace.exists() and (worth_keeping(run) or not run.terminal)
-    return report(
-        run,
-        patch=str(patch) if patch.exists() else None,
-        bundle=str(directory) if directory.exists() else None,
-        workspace=str(workspace) if stays else None,
-        log=str(log) if log.exists() else None,
-        applied=next((event.data for event in reversed(events) if isinstance(event.data, PatchApplied)), None),
-        next_steps=[event.data.follow_up for event in events if isinstance(event.data, FollowUpProposed)],
-        iterations_detail=told.iterations if (told := figures(events)) else (),
-    )
-
-
-def worth_keeping(run: Run) -> bool:
-    if run.state is State.DONE or run.failure is None:
-        return False
-    return run.failure.kind is not FailureKind.CANCELLED and run.failure.handling.origin is not Origin.INPUT

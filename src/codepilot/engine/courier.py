@@ -37,8 +37,8 @@ from codepilot.engine.receiver import Receiver, Unanswered
 from codepilot.engine.settings import receiver_url
 from codepilot.store import NotificationRow, new_id
 from codepilot.store.notifications import FAILED, PENDING, SENT
-from codepilot.telemetry import METRICS, now_us, rfc3339
-from codepilot.verify import ReportedNotification, notice
+from codepilot.telemetry import METRICS, ReportedNotification, now_us, rfc3339
+from codepilot.verify import notice
 
 TRY_SEC = 10.0
 LEASE_SEC = 15.0

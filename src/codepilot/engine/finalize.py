@@ -28,7 +28,7 @@ from codepilot.engine.proposing import without_test
 from codepilot.engine.site import Site
 from codepilot.engine.work import Work
 from codepilot.repair import Strength, measure_strength
-from codepilot.telemetry import rfc3339, timeline, transcript
+from codepilot.telemetry import report, report_json, rfc3339, timeline, transcript
 from codepilot.verify import (
     REGRESSION_TEST,
     VALIDATED,
@@ -38,8 +38,6 @@ from codepilot.verify import (
     Versions,
     judged_tree,
     prove,
-    report,
-    report_json,
     sandbox_used,
     write_bundle,
 )

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.engine.close import remove_workspaces, worth_keeping
+from codepilot.engine.close import remove_workspaces
 from codepilot.engine.house import ARTIFACTS_VARIABLE, STORE_VARIABLE, House
+from codepilot.engine.report import worth_keeping
 from codepilot.engine.workplace import lock_files, remove_workplaces, run_of
 from codepilot.store import Pruned, Unreadable
 from codepilot.store import prune as prune_artifacts

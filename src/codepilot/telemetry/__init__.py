@@ -5,6 +5,17 @@ from codepilot.telemetry.figures import Figures, IterationFigures, figures
 from codepilot.telemetry.loglines import LogLines
 from codepilot.telemetry.metrics import METRICS, Metrics
 from codepilot.telemetry.redact import Redactor, redact
+from codepilot.telemetry.report import (
+    Report,
+    ReportedFailure,
+    ReportedNotification,
+    exit_code,
+    exit_code_of,
+    refusal,
+    report,
+    report_json,
+    reported,
+)
 from codepilot.telemetry.runlog import RunLog
 from codepilot.telemetry.timeline import timeline
 from codepilot.telemetry.transcript import transcript
@@ -16,10 +27,19 @@ __all__ = [
     "LogLines",
     "Metrics",
     "Redactor",
+    "Report",
+    "ReportedFailure",
+    "ReportedNotification",
     "RunLog",
+    "exit_code",
+    "exit_code_of",
     "figures",
     "now_us",
     "redact",
+    "refusal",
+    "report",
+    "report_json",
+    "reported",
     "rfc3339",
     "timeline",
     "transcript",

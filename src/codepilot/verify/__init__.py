@@ -25,17 +25,6 @@ from codepilot.verify.guarded import configures_runner, is_test
 from codepilot.verify.notice import Notice, notice
 from codepilot.verify.proof import ENVIRONMENTAL, VALIDATED, Create, Measure, Strength, Worth, judged_tree, prove, worth
 from codepilot.verify.record import write_record
-from codepilot.verify.report import (
-    Report,
-    ReportedFailure,
-    ReportedNotification,
-    exit_code,
-    exit_code_of,
-    refusal,
-    report,
-    report_json,
-    reported,
-)
 from codepilot.verify.reprove import rebuild_base, verify_bundle
 from codepilot.verify.verdict import Comparison, Failing, baseline_verdict, compare, judge, passes, selects, settle
 
@@ -54,9 +43,6 @@ __all__ = [
     "Measure",
     "Notice",
     "Provenance",
-    "Report",
-    "ReportedFailure",
-    "ReportedNotification",
     "SandboxUsed",
     "Scan",
     "Strength",
@@ -66,8 +52,6 @@ __all__ = [
     "check_bundle",
     "compare",
     "configures_runner",
-    "exit_code",
-    "exit_code_of",
     "fails",
     "flagged",
     "is_test",
@@ -78,10 +62,6 @@ __all__ = [
     "prove",
     "read_payload",
     "rebuild_base",
-    "refusal",
-    "report",
-    "report_json",
-    "reported",
     "review",
     "run_baseline",
     "run_gate",

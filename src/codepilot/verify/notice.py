@@ -7,7 +7,7 @@ from codepilot.core.contract import Contract
 from codepilot.core.events import State, Verdict
 from codepilot.core.run import Run
 from codepilot.telemetry import rfc3339
-from codepilot.verify.report import SCHEMA_VERSION, ReportedFailure, report
+from codepilot.telemetry.report import SCHEMA_VERSION, ReportedFailure, report
 
 
 class Notice(Contract):

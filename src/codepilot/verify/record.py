@@ -7,9 +7,8 @@ from pathlib import Path
 
 from codepilot.core.events import Event
 from codepilot.core.run import Run
-from codepilot.telemetry import timeline, transcript
+from codepilot.telemetry import Report, report, report_json, timeline, transcript
 from codepilot.verify.bundle import REPORT, TIMELINE, TRANSCRIPT, pretty, write_directory
-from codepilot.verify.report import Report, report, report_json
 
 
 def write_record(directory: Path, run: Run, events: Sequence[Event], document: Report | None = None) -> None:

@@ -10,7 +10,7 @@ from codepilot.core.events import PatchApplied, State, Verdict
 from codepilot.core.failures import Failure, FailureKind, Origin
 from codepilot.core.run import Run
 from codepilot.core.task import FollowUp
-from codepilot.telemetry import IterationFigures
+from codepilot.telemetry.figures import IterationFigures
 
 SCHEMA_VERSION: Literal[1] = 1
 

@@ -21,7 +21,8 @@ from codepilot.core.events import (
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.run import Run, Spent
 from codepilot.core.task import FollowUp, Goal, TaskOrigin, TaskSpec
-from codepilot.verify import Report, exit_code, exit_code_of, report, report_json, write_record
+from codepilot.telemetry import Report, exit_code, exit_code_of, report, report_json
+from codepilot.verify import write_record
 
 KEYS = [
     "schema_version",
