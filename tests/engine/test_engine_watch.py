@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from codepilot.core.decide import Outcome, Succeeded, decide, start
+from codepilot.core.decide import Failed, Outcome, Succeeded, decide, start
 from codepilot.core.events import EventType, State
-from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.task import Budget, Goal, TaskSpec
 from codepilot.engine import Crew, House, Worker, cancel, steps
 from codepilot.engine import watch as watching
@@ -152,8 +152,8 @@ def test_what_cannot_be_interrupted_from_a_thread_of_its_own_is_interrupted_all_
 
 
 @contextmanager
-def at_work(house: House) -> Iterator[Crew]:
-    crew = Crew(house, Worker(house), concurrency=2)
+def at_work(house: House, concurrency: int = 2) -> Iterator[Crew]:
+    crew = Crew(house, Worker(house), concurrency=concurrency)
     thread = threading.Thread(target=crew.run)
     thread.start()
     try:
@@ -205,6 +205,32 @@ def test_a_step_that_is_stuck_is_not_waited_for(house: House, monkeypatch: pytes
             go_on.set()
     assert house.store.events(run_id) == told
     house.store.check(run_id)
+
+
+def test_a_hand_that_is_stuck_is_in_nobodys_way(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker has another in its place, and ends without it."""
+    at_it, go_on = threading.Event(), threading.Event()
+
+    def hang(work: Work) -> Outcome:
+        if work.run.run_id == stuck:
+            at_it.set()
+            go_on.wait(100)
+        return Failed(Failure(kind=FailureKind.REPO_UNREACHABLE, message="there is no such repository"))
+
+    monkeypatch.setattr(watching, "MOST_UNHEEDED", 2)
+    monkeypatch.setitem(steps.STEPS, State.INIT, hang)
+    stuck = submitted(house)
+    try:
+        with at_work(house, concurrency=1):
+            assert at_it.wait(60)
+            cancel(house, stuck)
+            assert ended(house, submitted(house)) is State.FAILED
+        assert house.store.load(stuck).state is State.ABORTED
+    finally:
+        go_on.set()
+        for hand in threading.enumerate():
+            if hand.name == f"hand-{stuck}":
+                hand.join(60)
 
 
 def test_a_run_for_which_there_was_no_hand_is_taken_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ own. It ends as it is told: first it takes nothing new and finishes its steps, t
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +30,8 @@ SWEEP_SEC = 60.0
 COUNT_SEC = 1.0
 """How often the steps that wait are counted and the most urgent is looked at: it takes longer the more there are."""
 AWAY_SEC = 1.0
+LOOK_SEC = 0.5
+"""How often it is looked whether a hand that is waited for has become stuck."""
 
 _log = logging.getLogger(__name__)
 _depth = METRICS.gauge("codepilot_step_queue_depth", "Steps that wait for a worker.")
@@ -85,7 +88,12 @@ class Crew:
 
     @property
     def busy(self) -> int:
-        return len(self._hands)
+        return len(self._heeding())
+
+    def _heeding(self) -> list[threading.Thread]:
+        """The hands at work, but for those that are stuck: others have their steps, and nobody waits for them."""
+        stuck = self._worker.stuck()
+        return [hand for hand in list(self._hands) if hand.ident not in stuck]
 
     @property
     def stopping(self) -> bool:
@@ -121,7 +129,7 @@ class Crew:
 
     def _rest(self, bell: Bell) -> None:
         self._tidy()
-        if self._until_idle and not self._hands and self._house.store.queue.idle():
+        if self._until_idle and not self.busy and self._house.store.queue.idle():
             self._stopping.set()
         else:
             bell.wait(POLL_SEC if not self._until_idle else IDLE_SEC)
@@ -153,9 +161,9 @@ class Crew:
             self._courier.poke()
 
     def _wait(self, seconds: float | None) -> None:
-        deadline = None if seconds is None else time.monotonic() + seconds
-        for hand in list(self._hands):
-            hand.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        deadline = time.monotonic() + (math.inf if seconds is None else seconds)
+        while (left := deadline - time.monotonic()) > 0 and (hands := self._heeding()):
+            hands[0].join(min(left, LOOK_SEC))
 
     def _tidy(self) -> None:
         if time.monotonic() - self._swept >= SWEEP_SEC:

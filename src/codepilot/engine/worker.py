@@ -76,6 +76,11 @@ class Worker:
         """What is worked on here at this moment, and heeds us: whoever does not has lost his step to others."""
         return set(self._in_hand.copy().values()) - self._watcher.stuck()
 
+    def stuck(self) -> set[int]:
+        """The threads that do not heed us."""
+        unheeding = self._watcher.stuck()
+        return {hand for hand, claim in self._in_hand.copy().items() if claim in unheeding}
+
     def drive(self, run_id: str, told: int | None = None) -> Run:
         """See to one run until it ends or waits, then leave it in order.
 
