@@ -171,7 +171,7 @@ def old(codepilot: Command, shop: Path) -> Callable[[], list[Path]]:
     assert codepilot("fix", str(shop)).code == 0
 
     def lying() -> list[Path]:
-        return [path for path in (codepilot.home / "artifacts").rglob("*") if path.is_file()]
+        return [path for path in (codepilot.home / "artifacts" / "sha256").rglob("*") if path.is_file()]
 
     for path in lying():
         os.utime(path, (time.time() - 3 * 86_400,) * 2)
@@ -203,6 +203,31 @@ def test_artifacts_whose_store_is_not_named_are_not_pruned(
     assert len(old()) == before
     named = other("prune", CODEPILOT_ARTIFACTS=team, CODEPILOT_STORE=str(codepilot.home / "codepilot.db"))
     assert (named.code, named.out) == (0, f"0 removed (0 bytes), {before} kept.\n")
+
+
+def test_nor_are_those_of_a_home_by_another_store(codepilot: Command, old: Callable[[], list[Path]]) -> None:
+    before, elsewhere = len(old()), str(codepilot.home / "elsewhere.db")
+    refused = codepilot("prune", "--json", CODEPILOT_STORE=elsewhere)
+    assert (refused.code, refused.json["failure"]["kind"]) == (2, "invalid_spec")
+    assert str(codepilot.home / "codepilot.db") in refused.json["failure"]["message"]
+    [name] = (codepilot.home / "artifacts" / "stores").iterdir()
+    name.unlink()  # as an earlier version has left it
+    refused = codepilot("prune", "--json", CODEPILOT_STORE=elsewhere)
+    assert refused.code == 2 and "CODEPILOT_ARTIFACTS" in refused.json["failure"]["next_action"]
+    assert len(old()) == before
+    assert codepilot("prune", "--dry-run").code == 0
+
+
+def test_nor_does_a_home_take_what_runs_of_another_store_have_left_in_it(codepilot: Command, shop: Path) -> None:
+    elsewhere = {"CODEPILOT_STORE": str(codepilot.home / "elsewhere.db")}
+    run_id = codepilot("submit", str(shop), "--test", "tests/test_none.py::T::test_none", **elsewhere).out.strip()
+    assert codepilot("worker", "--until-idle", **elsewhere).code == 0
+    (codepilot.home / "workspaces" / run_id / "tree").mkdir(parents=True)
+    assert codepilot("prune").code == 2
+    left = codepilot("gc", "--days", "0", "--json").json
+    assert left["removed"] == [] and elsewhere["CODEPILOT_STORE"] in left["left"][run_id]
+    assert (codepilot.home / "workspaces" / run_id).is_dir()
+    assert codepilot("gc", "--days", "0", "--json", **elsewhere).json["removed"] == [run_id]
 
 
 def test_a_time_to_come_is_not_pruned(codepilot: Command) -> None:

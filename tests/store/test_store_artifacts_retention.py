@@ -21,6 +21,7 @@ from codepilot.core.decide import decide_cancel
 from codepilot.core.events import ArtifactStored, EventDraft, EventType
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.store import ArtifactMissing, FileArtifacts, Pruned, Store, new_id, prune
+from codepilot.store.artifacts import Stored
 from codepilot.store.retention import GRACE
 from codepilot.telemetry import now_us
 from servers import S3Server
@@ -190,3 +191,39 @@ def test_the_time_to_come_is_no_age(tmp_path: Path, store: Store) -> None:
         prune(store, FileArtifacts(tmp_path), timedelta(days=-1), rehearse=True)
     assert refused.value.kind is FailureKind.INVALID_SPEC
     assert prune(store, FileArtifacts(tmp_path / "none"), MONTH, rehearse=False) == Pruned(False)
+
+
+def test_what_is_named_again_while_others_are_removed_stays(tmp_path: Path, store: Store) -> None:
+    """As by a fork of the old run, which does not put it again."""
+    refs = {ref.sha256: ref for ref in (text(kept_files(tmp_path / "kept"), data) for data in (b"a", b"b"))}
+    for ref in refs.values():
+        name(store, ref)
+
+    class NamedAgain(FileArtifacts):
+        def remove(self, one: Stored, unless_after: int) -> bool:
+            for sha256, ref in refs.items():
+                if sha256 != one.sha256:
+                    name(store, ref, ended=False)
+            return super().remove(one, unless_after)
+
+    done = prune(store, NamedAgain(tmp_path / "kept"), MONTH, rehearse=False, clock=later(timedelta(days=100)))
+    assert (done.removed, done.kept) == (1, 1)
+
+
+def test_stores_that_keep_artifacts_in_a_place_are_known_there(kept: Kept, store: Store, tmp_path: Path) -> None:
+    assert kept.artifacts.names() == {}
+    for _ in range(2):
+        kept.artifacts.leave_name(store.store_id, store.place)
+    other = Store.open(tmp_path / "other.db")
+    kept.artifacts.leave_name(other.store_id, other.place)
+    assert kept.artifacts.names() == {store.store_id: store.place, other.store_id: other.place}
+    assert list(kept.artifacts.stored()) == []
+    other.close()
+
+
+def test_a_store_keeps_its_name(open_store: Callable[[], Store]) -> None:
+    """Whoever asks first, and from wherever."""
+    stores = [open_store() for _ in range(4)]
+    with ThreadPoolExecutor() as pool:
+        [name] = set(pool.map(lambda one: one.store_id, stores))
+    assert open_store().store_id == name

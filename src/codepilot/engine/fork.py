@@ -73,6 +73,7 @@ def _keep(house: House, past: Run, snapshots: set[str]) -> dict[str, EventDraft]
             for snapshot in sorted(snapshots - kept.keys()):
                 chunks = read_snapshot(house.home.workspaces / name, objects, snapshot)
                 if chunks is not None:
+                    house.leave_name()
                     ref = house.artifacts.put_stream(chunks, ArtifactType.SNAPSHOT)
                     data = SnapshotKept(snapshot=snapshot, kept=ref)
                     kept[snapshot] = EventDraft(type=EventType.SNAPSHOT_KEPT, data=data, artifacts=(ref,))

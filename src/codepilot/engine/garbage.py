@@ -15,6 +15,7 @@ from codepilot.engine.report import worth_keeping
 from codepilot.engine.workplace import lock_files, remove_workplaces, run_of
 from codepilot.store import Pruned, Unreadable
 from codepilot.store import prune as prune_artifacts
+from codepilot.store.owners import NAMES
 from codepilot.telemetry import now_us
 from codepilot.workspace import remove_workspace
 
@@ -48,7 +49,7 @@ def collect(house: House, days: float) -> Collected:
         if not all(path.stat().st_mtime_ns // 1000 <= horizon for path in places):
             continue
         try:
-            unneeded = run_id not in strange and _unneeded(house, run_id, horizon)
+            unneeded = run_id not in strange and _unneeded(house, run_id, horizon, strange)
         except Unreadable as error:
             strange[run_id] = str(error)
             unneeded = False
@@ -60,16 +61,31 @@ def collect(house: House, days: float) -> Collected:
 
 
 def prune(house: House, older_than: timedelta, environ: Mapping[str, str], *, rehearse: bool) -> Pruned:
-    """Remove artifacts that only old, ended runs name; not from a place that other stores may use as well."""
-    if environ.get(ARTIFACTS_VARIABLE) and not environ.get(STORE_VARIABLE):
+    """Remove artifacts that only old, ended runs name; not from a place that other stores use as well."""
+    _refuse_others(house, environ)
+    return prune_artifacts(house.store, house.artifacts, older_than, rehearse=rehearse)
+
+
+def _refuse_others(house: House, environ: Mapping[str, str]) -> None:
+    """Where no store has left its name, which earlier versions did not, it must be said whose artifacts they are."""
+    names = house.artifacts.names()
+    others = sorted(f"{place} ({name})" for name, place in names.items() if name != house.store.store_id)
+    if others:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
-            f"{ARTIFACTS_VARIABLE} names {house.artifacts.place}, but no store is named: whatever the runs of this home"
-            " do not name would be removed, a whole team's artifacts perhaps.",
-            next_action=f"Set {STORE_VARIABLE} to the store whose artifacts they are ({house.home.database} if they are"
-            " this home's alone).",
+            f"Artifacts of other stores are in {house.artifacts.place} too, and would be removed: {', '.join(others)}.",
+            next_action=f"Set {STORE_VARIABLE} to the store whose artifacts they are. If there is no such store any"
+            f" more, remove its name from {NAMES}/ there.",
         )
-    return prune_artifacts(house.store, house.artifacts, older_than, rehearse=rehearse)
+    store = environ.get(STORE_VARIABLE)
+    said = store if environ.get(ARTIFACTS_VARIABLE) else store in (None, "", str(house.home.database))
+    if not names and not said:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"It is not known whose artifacts lie in {house.artifacts.place}: whatever the runs of {house.store.place}"
+            " do not name would be removed, a whole team's artifacts perhaps.",
+            next_action=f"Set both {STORE_VARIABLE} and {ARTIFACTS_VARIABLE}: the store, and where its artifacts are.",
+        )
 
 
 def sweep(house: House) -> None:
@@ -92,12 +108,19 @@ def _here(house: House) -> set[str]:
     return {run_of(path.name) for path in house.home.workspaces.iterdir()} | set(map(run_of, lock_files(house.home)))
 
 
-def _unneeded(house: House, run_id: str, horizon: int) -> bool:
+def _unneeded(house: House, run_id: str, horizon: int, strange: dict[str, str]) -> bool:
+    """Whether nobody needs the run's workspaces; of one that this store does not have, only if no other store may."""
     try:
         run = house.store.load(run_id)
     except CodePilotError as error:
-        if error.kind is FailureKind.INVALID_SPEC:
+        if error.kind is not FailureKind.INVALID_SPEC:
+            raise
+        names = house.home.names()
+        if names.keys() == {house.store.store_id}:
             return True
-        raise
+        others = [place for name, place in names.items() if name != house.store.store_id]
+        where = f"perhaps in {' or '.join(sorted(others))}" if others else "nor is it known which stores have runs here"
+        strange[run_id] = f"Run {run_id} is not in {house.store.place}, {where}."
+        return False
     house.store.reclaim(run_id)
     return run.updated_at <= horizon and not house.store.queue.at_work(run_id)

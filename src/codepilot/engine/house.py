@@ -55,6 +55,18 @@ class House:
         """Takes the secrets of this process out of what is written where people look."""
         return redactor(os.environ)
 
+    def leave_name(self) -> None:
+        """Say in the home and with the artifacts whose things lie there, before any do: garbage collection and
+        retention remove nothing of other stores.
+        """
+        _ = self._left_name
+
+    @cached_property
+    def _left_name(self) -> bool:
+        for place in (self.home, self.artifacts):
+            place.leave_name(self.store.store_id, self.store.place)
+        return True
+
     def close(self) -> None:
         self.store.close()
 

@@ -196,6 +196,7 @@ class Worker:
         watch = Watch(self._store, run, claim, kept.interrupt, self._leaving, pause_interrupts=interrupting)
         with self._watcher.over(watch, log.flush):
             try:
+                self._house.leave_name()
                 kept.settle(run)
                 agent = self._agent_for(run.task)
                 outcome = STEPS[run.state](Work(run, claim, self._house, agent, watch, kept, publish, self._hear))

@@ -30,7 +30,7 @@ class Stored:
 
 
 class Artifacts(Protocol):
-    """One store serves one database: retention removes what that database does not name."""
+    """One place serves one store: retention removes what that store does not name."""
 
     @property
     def place(self) -> str:
@@ -65,6 +65,14 @@ class Artifacts(Protocol):
 
     def remove(self, one: Stored, unless_after: int) -> bool:
         """Remove it, unless it is gone or was put again after that time (microseconds)."""
+        ...
+
+    def leave_name(self, store_id: str, place: str) -> None:
+        """Say that the store of that name, which is at `place`, keeps artifacts here."""
+        ...
+
+    def names(self) -> dict[str, str]:
+        """The stores that keep artifacts here, and where each was when it said so."""
         ...
 
 

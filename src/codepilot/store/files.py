@@ -24,6 +24,7 @@ from codepilot.store.artifacts import (
     too_large,
 )
 from codepilot.store.faults import disk_faults
+from codepilot.store.owners import leave_name, names_in
 
 _UNAVAILABLE = FailureKind.ARTIFACT_STORE_UNAVAILABLE
 _PIECE = 1 << 20
@@ -120,6 +121,14 @@ class FileArtifacts:
                 path.unlink()
                 return True
         return False
+
+    def leave_name(self, store_id: str, place: str) -> None:
+        with disk_faults(_UNAVAILABLE, f"Writing to {self.place}"):
+            leave_name(self._root.parent, store_id, place)
+
+    def names(self) -> dict[str, str]:
+        with disk_faults(_UNAVAILABLE, f"Reading {self.place}"):
+            return names_in(self._root.parent)
 
     def path(self, ref: ArtifactRef) -> Path:
         """Where the bytes lie, or would."""

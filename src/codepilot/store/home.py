@@ -9,6 +9,7 @@ from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.store.faults import disk_is_full
+from codepilot.store.owners import leave_name, names_in
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,20 @@ class Home:
             if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
                 raise self._refusal(PermissionError(13, "Permission denied", str(directory)))
         return self
+
+    def leave_name(self, store_id: str, place: str) -> None:
+        """Say that runs of that store, which is at `place`, are worked on here."""
+        try:
+            leave_name(self.path, store_id, place)
+        except OSError as error:
+            raise self._refusal(error) from error
+
+    def names(self) -> dict[str, str]:
+        """The stores whose runs were worked on here, and where each was then."""
+        try:
+            return names_in(self.path)
+        except OSError as error:
+            raise self._refusal(error) from error
 
     def _refusal(self, error: OSError) -> CodePilotError:
         where = error.filename or self.path

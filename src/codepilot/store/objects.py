@@ -24,6 +24,7 @@ from codepilot.store.artifacts import (
 )
 from codepilot.store.bucket import PART_BYTES, Bucket, Found
 from codepilot.store.faults import disk_faults
+from codepilot.store.owners import NAMES
 from codepilot.store.uploads import Upload
 from codepilot.telemetry import now_us
 
@@ -121,6 +122,13 @@ class ObjectArtifacts:
             return False
         self._bucket.delete(one.name)
         return True
+
+    def leave_name(self, store_id: str, place: str) -> None:
+        self._bucket.create(f"{NAMES}/{store_id}", place.encode())
+
+    def names(self) -> dict[str, str]:
+        found = {Path(one.key).name: self._bucket.read(one.key, 0, one.size) for one in self._bucket.listed(NAMES)}
+        return {name: got[0].decode("utf-8", "replace") for name, got in found.items() if got is not None}
 
     def _put_small(self, ref: ArtifactRef, data: bytes) -> None:
         key = _key(ref.sha256)

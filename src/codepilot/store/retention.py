@@ -55,7 +55,7 @@ def prune(
     found = artifacts.stored()
     while batch := list(islice(found, _BATCH)):
         for one in _unneeded(store, batch, horizon, grace):
-            if rehearse or artifacts.remove(one, grace):
+            if rehearse or (not _is_needed(store, one, horizon) and artifacts.remove(one, grace)):
                 removed += 1
                 removed_bytes += one.size_bytes
                 leftovers += one.sha256 is None
@@ -69,6 +69,11 @@ def _unneeded(store: Store, batch: list[Stored], horizon: int, grace: int) -> It
     old = [one for one in batch if one.modified <= grace]
     needed = store.named_artifacts([one.sha256 for one in old if one.sha256], horizon)
     return (one for one in old if one.sha256 not in needed)
+
+
+def _is_needed(store: Store, one: Stored, horizon: int) -> bool:
+    """Asked again before each is removed: by the end of a batch an old run may have been forked or gone on with."""
+    return one.sha256 is not None and bool(store.named_artifacts([one.sha256], horizon))
 
 
 def _us(span: timedelta) -> int:

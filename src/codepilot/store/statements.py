@@ -69,6 +69,7 @@ SELECT_META = Prepared(select(meta.c.value).where(meta.c.key == bindparam("in_ke
 SET_META = Prepared(
     text("INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = excluded.value")
 )
+KEEP_META = Prepared(text("INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO NOTHING"))
 
 # a run ----------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from codepilot.core.run import Run
 from codepilot.store.bell import Bell
 from codepilot.store.check import check_run, some_runs
 from codepilot.store.database import Database
+from codepilot.store.identity import identity
 from codepilot.store.locks import LOCK_SEC, Locks
 from codepilot.store.log import Log
 from codepilot.store.memories import NEWEST, PATIENCE_SEC, newest_memories
@@ -81,6 +82,16 @@ class Store:
     def shared(self) -> bool:
         """Whether workers on other machines may work on its runs."""
         return self._database.shared
+
+    @property
+    def place(self) -> str:
+        """The file or the server, as messages name it."""
+        return self._database.place
+
+    @cached_property
+    def store_id(self) -> str:
+        """What tells it from all other stores, wherever it is reached."""
+        return identity(self._database)
 
     def bell(self) -> Bell:
         """A bell to wait at for steps; one for each who waits, to be closed by them."""
