@@ -46,7 +46,7 @@ def test_every_artifact_is_told_with_its_step_and_its_file(codepilot: Command, s
         "sha256": sha256,
         "size_bytes": len(data),
         "uri": f"hash://snapshot/{sha256}",
-        "seq": 4,
+        "seq": 5,
         "event": "snapshot_kept",
         "step_id": f"s-{run_id.removeprefix('r-')}-0001",
         "state": "INIT",

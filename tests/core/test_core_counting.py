@@ -11,6 +11,8 @@ from run_kit import OUTCOMES, Log, failed, red
 
 from codepilot.core.decide import (
     BUILD_WARNING_ITERATION,
+    CRASH_LIMIT,
+    LEFT,
     MAX_ATTEMPTS,
     RED_CYCLES_BEFORE_REPLAN,
     SAME_FAILURE_LIMIT,
@@ -19,14 +21,17 @@ from codepilot.core.decide import (
     Paused,
     Refused,
     Succeeded,
+    ask_cancel,
+    ask_pause,
     decide,
+    decide_cancel,
     decide_resume,
     decide_start,
 )
-from codepilot.core.events import TERMINAL, WAITING, BudgetWarned, EventType, State, StepQueued
+from codepilot.core.events import TERMINAL, WAITING, BudgetWarned, BundleWritten, EventType, State, StepQueued
 from codepilot.core.failures import HANDLING, Failure, FailureKind
 from codepilot.core.run import replay
-from codepilot.core.spending import over_budget
+from codepilot.core.spending import must_stop, no_turn_left, over_budget
 from codepilot.core.task import Budget, TaskKind
 
 RETRIED = sorted(kind for kind, handling in HANDLING.items() if handling.retryable)
@@ -115,23 +120,18 @@ def test_only_new_code_is_warned_and_once_before_its_twelfth_iteration(kind: Tas
         assert replay(log.events[: event.seq + 1]).spent.iterations == BUILD_WARNING_ITERATION
 
 
-def spent_turns(log: Log) -> None:
-    for _ in range(4):
-        log.spend()
-
-
 STOPS: dict[str, tuple[dict[str, Any], Any]] = {
     "wall_sec": ({"wall_sec": 50.0}, lambda log: log.started(60)),
-    "turns": ({"turns": 4}, spent_turns),
     "tokens": ({"tokens": 1000}, lambda log: log.spend(tokens=1000)),
     "cost_usd": ({"cost_usd": 0.5}, lambda log: log.spend(cost_usd=0.6)),
 }
-OUTCOMES_THAT_GO_ON: dict[str, Outcome] = {
-    "succeeded": Succeeded(),
-    "red": red(),
-    "refused": refused("no"),
-    "failed": failed(FailureKind.EXECUTOR_LOST),
+OUTCOMES_THAT_GO_ON: dict[str, tuple[Outcome, State]] = {
+    "succeeded": (Succeeded(), State.REVIEW),
+    "red": (red(), State.REFLECT),
+    "refused": (refused("no"), State.IMPLEMENT),
+    "failed": (failed(FailureKind.EXECUTOR_LOST), State.TEST),
 }
+"""How TEST ends, and what would follow."""
 
 
 @pytest.mark.parametrize("name", STOPS)
@@ -141,15 +141,62 @@ def test_a_spent_budget_stops_whatever_would_follow_and_resume_grants_it_again(n
     log = Log(budget=Budget(**budget))
     log.reach(State.TEST)
     spend(log)
-    log.add(decide(log.now, OUTCOMES_THAT_GO_ON[outcome], log.clock))
+    ended, following = OUTCOMES_THAT_GO_ON[outcome]
+    log.add(decide(log.now, ended, log.clock))
     assert log.now.state is State.ABORTED
     assert log.now.failure is not None
     assert (log.now.failure.kind, log.now.failure.details["budget"]) == (FailureKind.BUDGET_EXCEEDED, name)
     log.add(decide_resume(log.now))
-    assert (log.now.state, log.now.grants, log.now.failure) == (State.TEST, 2, None)
+    assert (log.now.state, log.now.grants, log.now.failure) == (following, 2, None), "what was whole is not done again"
+    assert log.now.spent.iterations == (2 if following is State.IMPLEMENT else 1)
     assert decide_start(log.now) is None
+
+
+def test_the_last_turn_is_taken_to_its_end_and_what_needs_none_goes_on() -> None:
+    log = Log(budget=Budget(turns=2))
+    log.reach(State.IMPLEMENT)
+    for _ in range(2):
+        assert no_turn_left(log.now) is None
+        log.spend()
+    assert must_stop(log.now, log.clock) is None
+    stopped = no_turn_left(log.now)
+    assert stopped is not None and stopped.details == {"budget": "turns", "used": 2, "limit": 2}
     log.ends(Succeeded())
-    assert log.now.state is State.REVIEW
+    assert log.now.state is State.TEST
+    log.ends(red())
+    log.ends(Succeeded())
+    assert log.now.state is State.ABORTED and log.now.failure is not None, "to implement takes a turn"
+    assert (log.now.failure.details["budget"], log.now.spent.iterations) == ("turns", 1)
+    log.add(decide_resume(log.now))
+    assert (log.now.state, log.now.spent.iterations) == (State.IMPLEMENT, 2)
+    assert no_turn_left(log.now) is None
+
+
+def test_a_worker_that_stops_in_order_is_no_crash_and_its_time_is_charged() -> None:
+    log = Log()
+    for _ in range(2 * CRASH_LIMIT):
+        log.started(10)
+        assert decide_start(log.now) is None
+        log.add(decide(log.now, LEFT, log.clock))
+    assert (log.now.state, log.now.attempt) == (State.INIT, 1)
+    assert log.now.spent.wall_us >= 2 * CRASH_LIMIT * 10_000_000
+
+
+@pytest.mark.parametrize(("asked", "state"), [("pause", State.PAUSED), ("cancel", State.ABORTED)])
+def test_what_was_asked_of_a_run_is_done_when_its_worker_stops(asked: str, state: State) -> None:
+    log = Log()
+    log.started(10)
+    log.add(ask_pause(log.now) if asked == "pause" else ask_cancel(log.now))
+    log.add(decide(log.now, LEFT, log.clock))
+    assert log.now.state is state
+
+
+def test_a_run_whose_bundle_is_written_is_done_whoever_cancels_it() -> None:
+    log = Log()
+    log.reach(State.FINALIZE)
+    log.record(EventType.BUNDLE_WRITTEN, BundleWritten(path="/somewhere", sha256="0" * 64))
+    log.add(decide_cancel(log.now))
+    assert (log.now.state, log.now.failure) == (State.DONE, None)
 
 
 @pytest.mark.parametrize("name", ["step_wall_sec", "turns_per_step", "context_tokens"])

@@ -137,3 +137,15 @@ def _a_fork_has_a_commit_of_its_own(house: House, checkout: Path, of: CommitReco
 def test_a_task_on_a_url_cannot_have_a_branch(checkout: Path) -> None:
     with pytest.raises(CodePilotError, match="needs a checkout"):
         make_task(Request(repo=f"file://{checkout}", branch="x"), {})
+
+
+def test_what_is_worked_on_is_what_was_submitted(house: House, checkout: Path) -> None:
+    """Whatever the checkout has become by the time that a worker comes; on any store."""
+    head = git(checkout, "rev-parse", "HEAD")
+    run_id = submit(house, make_task(Request(repo=str(checkout)), CHEAP)).run_id
+    (checkout / "other.py").write_text("", encoding="utf-8")
+    git(checkout, "add", "other.py")
+    git(checkout, "-c", "user.name=x", "-c", "user.email=x@x", "commit", "-qm", "Something else")
+    run = Worker(house).drive(run_id)
+    assert run.base is not None and run.base.commit == head
+    assert run.state is State.DONE

@@ -7,7 +7,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -313,3 +313,23 @@ def test_no_more_than_the_most_are_at_work(open_store: Callable[[], Store]) -> N
     assert stores[0].queue.running() == 5
     assert stores[0].queue.depth() == 7
     stores[0].control(given[0].run_id, lambda _: [draft(given[0], EventType.PAUSE_REQUESTED, Requested())])
+
+
+def test_a_suspect_that_others_have_buried_is_not_waited_for(
+    open_store: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits beside a heart cannot make certain of it: the heart does not know that worker any more."""
+    store, other = open_store(), open_store()
+    other.register_worker("w-dying")
+    looks: list[set[str]] = []
+
+    def judge(workers: Iterable[str]) -> tuple[set[str], set[str]]:
+        looks.append(set(workers))
+        assert len(looks) < 20, "it is waited for"
+        if len(looks) == 2:
+            other.release_worker("w-dying")
+        return set(), looks[-1]
+
+    monkeypatch.setattr(store.queue._liveness, "judge", judge)
+    assert store.reclaim(wait=True) == []
+    assert looks == [{"w-dying"}, {"w-dying"}, set()]

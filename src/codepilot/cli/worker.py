@@ -15,6 +15,7 @@ from types import FrameType
 
 from codepilot.cli.text import plain
 from codepilot.core.contract import JsonObject
+from codepilot.core.decide import LEFT
 from codepilot.core.events import Event, ProofRecorded, RunBlocked, RunFinished, RunPaused, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.engine import Crew, House, Worker, open_courier, redactor
@@ -118,7 +119,7 @@ class Endings:
                 self._tell(event, state, failure, proved if state is State.DONE else "")
             case RunBlocked(failure=failure):
                 self._tell(event, State.BLOCKED, failure)
-            case RunPaused():
+            case RunPaused(reason=reason) if reason != LEFT.reason:
                 self._tell(event, State.PAUSED)
 
     def _tell(self, event: Event, state: State, failure: Failure | None = None, verdict: str = "") -> None:

@@ -61,6 +61,9 @@ NEXT: dict[State, State] = {
     State.REVIEW: State.FINALIZE,
     State.FINALIZE: State.DONE,
 }
+ENTERING = "entering"
+"""The detail of a spent budget that names the state which could not be entered: the step before was whole, and is not
+paid for twice."""
 
 
 # What a step reports --------------------------------------------------------------------------------
@@ -111,6 +114,8 @@ class Paused:
 
 
 ASKED_TO_PAUSE = Paused("asked to pause", requested=True)
+LEFT = Paused("its worker stopped", requested=True)
+"""The run goes on elsewhere, unless it was asked to pause: an orderly stop is no crash, and its time is charged."""
 
 
 Outcome = Succeeded | Skipped | Red | Refused | Failed | Paused
@@ -194,10 +199,13 @@ def ask_pause(run: Run) -> list[EventDraft]:
 
 
 def decide_cancel(run: Run) -> list[EventDraft]:
-    """Cancel a run that no worker holds."""
+    """Cancel a run that no worker holds; one whose bundle is written is done, as it would be with a worker."""
     if run.terminal:
         return []
-    ended = RunFinished(state=State.ABORTED, failure=cancelled(), unattended=True)
+    aborted = run.bundle is None
+    ended = RunFinished(
+        state=State.ABORTED if aborted else State.DONE, failure=cancelled() if aborted else None, unattended=True
+    )
     return [_draft(run, EventType.RUN_FINISHED, ended)]
 
 
@@ -217,8 +225,8 @@ def decide_resume(run: Run) -> list[EventDraft]:
     if run.failure.kind is FailureKind.BUDGET_EXCEEDED:
         resumed = _draft(run, EventType.RUN_RESUMED, RunResumed(granted=True))
         reason = "another budget was granted"
-        if run.failure.details.get("budget") == "iterations":  # the step before was whole, and is not paid for twice
-            return [resumed, _queue(run, State.IMPLEMENT, reason)]
+        if ENTERING in run.failure.details:
+            return [resumed, _queue(run, State(str(run.failure.details[ENTERING])), reason)]
         return [resumed, _queue(run, run.resume_state, reason, again=True)]
     if run.failure.kind in RESUMABLE:
         resumed = _draft(run, EventType.RUN_RESUMED, RunResumed())
@@ -373,7 +381,8 @@ def _enter(run: Run, state: State, reason: str) -> list[EventDraft]:
     if spent is None and state is State.IMPLEMENT:
         spent = no_iteration_left(run)
     if spent is not None:
-        return _finish(run, State.ABORTED, spent)
+        kept = {**spent.details, ENTERING: state.value}
+        return _finish(run, State.ABORTED, spent.model_copy(update={"details": kept}))
     queued = _queue(run, state, reason)
     upcoming = run.spent.iterations + 1
     if state is State.IMPLEMENT and run.task.kind is TaskKind.BUILD and upcoming == BUILD_WARNING_ITERATION:

@@ -38,14 +38,13 @@ def must_stop(run: Run, now: int | None = None) -> Failure | None:
 def exhausted(run: Run, now: int | None = None) -> Failure | None:
     """The first budget of the run that is spent, if any. `now` also counts the step that is open."""
     budget, spent = run.task.budget, run.spent
-    limits: Iterable[tuple[str, float, float | None]] = (
+    limits: Iterable[tuple[str, float, float]] = (
         _run_clock(run, now),
-        ("turns", spent.turns, None if budget.turns is None else budget.turns * run.grants),
         ("tokens", spent.tokens, budget.tokens * run.grants),
         ("cost_usd", spent.cost_usd, budget.cost_usd * run.grants),
     )
     for name, used, limit in limits:
-        if limit is not None and (used > limit or used == limit > 0):
+        if used > limit or used == limit > 0:
             return over_budget(name, used, limit)
     return None
 
@@ -53,13 +52,13 @@ def exhausted(run: Run, now: int | None = None) -> Failure | None:
 def no_turn_left(run: Run) -> Failure | None:
     """Why the step may not take another turn, if it may not; the one that it is taking is not meant."""
     used, limit = run.spent.step_turns, run.task.budget.turns_per_step
-    return over_budget("turns_per_step", used, limit) if used >= limit else None
+    return over_budget("turns_per_step", used, limit) if used >= limit else _no_turn_left(run)
 
 
 def no_iteration_left(run: Run) -> Failure | None:
-    """Why the run may not enter IMPLEMENT again, if it may not."""
+    """Why the run may not enter IMPLEMENT again, if it may not: each time takes a turn."""
     used, limit = run.spent.iterations, run.task.budget.iterations * run.grants
-    return over_budget("iterations", used, limit) if used >= limit else None
+    return over_budget("iterations", used, limit) if used >= limit else _no_turn_left(run)
 
 
 def forbidden_too_often(run: Run, last: str = "") -> Failure | None:
@@ -106,6 +105,11 @@ def over_budget(name: str, used: float, limit: float) -> Failure:
         message=f"The run's budget {name}={limit:g} is spent ({used:g} used).",
         details={"budget": name, "used": used, "limit": limit},
     )
+
+
+def _no_turn_left(run: Run) -> Failure | None:
+    limit = None if run.task.budget.turns is None else run.task.budget.turns * run.grants
+    return over_budget("turns", run.spent.turns, limit) if limit is not None and run.spent.turns >= limit else None
 
 
 def _run_clock(run: Run, now: int | None) -> Clock:

@@ -52,6 +52,7 @@ def carry_base(house: House, base: BasePinned) -> BasePinned:
     """Put the base's trees where every worker finds them."""
     if not house.shared:
         return base
+    house.leave_name()
     with closing(open_objects(house.home, base.repo_id)) as objects:
         whole = house.artifacts.put_stream(objects.export(base.tree), ArtifactType.SNAPSHOT)
         if not base.dirty:

@@ -172,5 +172,6 @@ class Crew:
         if time.monotonic() - self._counted >= COUNT_SEC:
             queue = self._house.store.queue
             _depth.set(queue.depth())
-            self._worker.make_way(queue.most_urgent() if self.busy == self._concurrency else None)
+            full = self.busy >= self._concurrency or queue.full()
+            self._worker.make_way(queue.most_urgent() if full else None)
             self._counted = time.monotonic()

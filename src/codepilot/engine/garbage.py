@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -18,6 +19,8 @@ from codepilot.store import prune as prune_artifacts
 from codepilot.store.owners import NAMES
 from codepilot.telemetry import now_us
 from codepilot.workspace import remove_workspace
+
+_log = logging.getLogger(__name__)
 
 HALF_MADE_SEC = 3600.0
 """Nobody is still busy for so long with what takes seconds to make."""
@@ -92,15 +95,26 @@ def sweep(house: House) -> None:
     """Remove the workspaces here of runs that ended elsewhere, or while another process had one in use; and what
     processes that were killed left half made."""
     for run_id in _here(house):
-        with contextlib.suppress(CodePilotError):
+        with contextlib.suppress(CodePilotError), _told(run_id):
             run = house.store.load(run_id)
             if run.terminal and not worth_keeping(run):
                 remove_workspaces(run, house.home)
     for pattern in ("*.git/tmp_index_*", "*.tmp"):
         for path in house.home.repos.glob(pattern):
-            with contextlib.suppress(FileNotFoundError):
+            with _told(path.name):
                 if time.time() - path.lstat().st_mtime > HALF_MADE_SEC:
                     remove_workspace(path)
+
+
+@contextlib.contextmanager
+def _told(what: str) -> Iterator[None]:
+    """What cannot be removed, another's or in use, is left there and told of: nobody's work depends on it."""
+    try:
+        yield
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        _log.warning("what is left of %s cannot be removed: %s", what, error)
 
 
 def _here(house: House) -> set[str]:

@@ -70,18 +70,19 @@ def submit(house: House, task: TaskSpec, run_id: str | None = None) -> Run:
     Returns the run as it was recorded: a worker may have taken it since then.
     """
     run_id = run_id or new_id("r-")
-    return replay(house.store.create_run(run_id, _first_events(house, task, run_id)))
+    return replay(house.store.create_run(run_id, _first_events(house, task, run_id, pinned=True)))
 
 
 def begin(house: House, task: TaskSpec, run_id: str | None = None) -> Begun:
     """The same for one that this process works on: its first step is ours, however many workers look for one."""
     run_id, worker = run_id or new_id("r-"), new_id("w-")
-    events, start = house.store.create_and_start(run_id, _first_events(house, task, run_id), worker)
+    first = _first_events(house, task, run_id, pinned=house.shared)
+    events, start = house.store.create_and_start(run_id, first, worker)
     return Begun(replay(events), worker, start)
 
 
-def _first_events(house: House, task: TaskSpec, run_id: str) -> list[EventDraft]:
-    """Where workers on other machines may take the run, a checkout of this one is pinned now: only we can see it."""
+def _first_events(house: House, task: TaskSpec, run_id: str, *, pinned: bool) -> list[EventDraft]:
+    """A checkout is `pinned` now where it may be another by the time that a worker comes, or cannot be seen by it."""
     if not re.fullmatch(r"r-[a-z0-9][a-z0-9-]{0,60}", run_id) or run_id.endswith(("-base", "-proof")):
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
@@ -89,7 +90,7 @@ def _first_events(house: House, task: TaskSpec, run_id: str) -> list[EventDraft]
             next_action="Use r- and small letters, digits and hyphens, for example r-ci-4711.",
         )
     drafts = start(task, run_id)
-    if house.shared and not is_url(task.repo):
+    if pinned and not is_url(task.repo):
         base = carry_base(house, pin(task, house.home))
         drafts.insert(1, EventDraft(type=EventType.BASE_PINNED, data=base, artifacts=base.carried))
     return drafts

@@ -26,10 +26,6 @@ class StopRequested(Exception):
     """The step was asked to stop at a safe point."""
 
 
-class Leaving(Exception):
-    """The worker goes away; the step is for another to go on with."""
-
-
 class Watch:
     """What is known of one open step: whether it must stop, and why.
 

@@ -16,7 +16,7 @@ from contextlib import closing
 from functools import reduce
 
 from codepilot.agents import Agent
-from codepilot.core.decide import ASKED_TO_PAUSE, Failed, Outcome, cancelled, decide, decide_start
+from codepilot.core.decide import ASKED_TO_PAUSE, LEFT, Failed, Outcome, cancelled, decide, decide_start
 from codepilot.core.events import TERMINAL, WAITING, Event, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Run, evolve
@@ -32,9 +32,10 @@ from codepilot.engine.staffing import agent_of
 from codepilot.engine.steps import STEPS
 from codepilot.engine.task import Begun
 from codepilot.engine.teller import Teller
-from codepilot.engine.watch import Leaving, StopRequested, Watch, Watcher
+from codepilot.engine.watch import StopRequested, Watch, Watcher
 from codepilot.engine.work import Work
 from codepilot.store import Claim, LostLease, Start, new_id
+from codepilot.store.faults import disk_is_full
 from codepilot.telemetry import now_us
 
 _log = logging.getLogger(__name__)
@@ -165,7 +166,7 @@ class Worker:
             outcome: Outcome | None = decide_start(run)
             if outcome is None:
                 outcome, run = self._perform(run, claim, kept, log, publish)
-            if self._settling.is_set() or self._makes_way(run):
+            if self._settling.is_set() or self._makes_way(run) or self._store.queue.crowded():
                 events = self._store.commit(claim, lambda current: decide(current, outcome, now_us()), run)
             else:
                 events, following = self._store.commit_and_start(
@@ -183,9 +184,6 @@ class Worker:
             _log.warning("%s", lost, extra=_fields(claim))
             log.drop()
             return None
-        except Leaving:
-            log.flush()
-            self._store.give_back(claim)
         return following
 
     def _perform(
@@ -224,9 +222,7 @@ def _stopped(watch: Watch) -> Outcome:
         return Failed(cancelled())
     if watch.spent is not None:
         return Failed(watch.spent)
-    if watch.leaving:
-        raise Leaving
-    return ASKED_TO_PAUSE
+    return LEFT if watch.leaving else ASKED_TO_PAUSE
 
 
 def _defect(error: Exception) -> Failure:
@@ -234,4 +230,6 @@ def _defect(error: Exception) -> Failure:
     clean = redactor(os.environ)
     trace = clean("".join(traceback.format_exception(error)))[-4000:]
     message = clean(f"{type(error).__name__}: {error}")
+    if isinstance(error, OSError) and disk_is_full(error):
+        return Failure(kind=FailureKind.DISK_FULL, message=message)
     return Failure(kind=FailureKind.INTERNAL, message=message, details={"traceback": trace})

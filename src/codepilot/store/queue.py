@@ -171,6 +171,16 @@ class Queue:
         """How many steps are at work."""
         return self._count(COUNT_RUNNING)
 
+    def full(self) -> bool:
+        """Whether as many steps are at work as the store's limit allows, if it has one."""
+        limit = self.limit.most_running()
+        return limit is not None and self.running() >= limit
+
+    def crowded(self) -> bool:
+        """Whether more are, since it was lowered."""
+        limit = self.limit.most_running()
+        return limit is not None and self.running() > limit
+
     def _next(self, connection: Connection, run_id: str | None) -> Sequence[Any] | None:
         if run_id is not None:
             return NEXT_STEP_OF_RUN.row(connection, {"in_run": run_id})
@@ -229,12 +239,13 @@ class Queue:
 
         With `wait`, suspects are looked at again until it is certain whether they live.
         """
-        held, beats, stale = twice(self._database, lambda _: self._look(run_id))
-        known = {*beats, *(step["in_worker"] for step in held)}
-        dead, unsure = twice(self._database, lambda _: self._liveness.judge(known))
-        while wait and unsure:
+        while True:
+            held, beats, stale = twice(self._database, lambda _: self._look(run_id))
+            known = {*beats, *(step["in_worker"] for step in held)}
+            dead, unsure = twice(self._database, lambda _: self._liveness.judge(known))  # noqa: B023
+            if not (wait and unsure):
+                break
             time.sleep(_LOOK_AGAIN_SEC)
-            dead, unsure = twice(self._database, lambda _: self._liveness.judge(known))
         lost = [step for step in held if step["in_worker"] in dead | stale]
         gone = {worker: beats[worker] for worker in sorted(dead | stale) if worker in beats}
         reclaimed = self._returned(lost, gone) if lost or gone else []

@@ -1,0 +1,170 @@
+"""The hands of a worker: who makes way, how many are at work, and what they meet on their machine."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from codepilot.core.decide import Outcome, Succeeded, start
+from codepilot.core.events import BundleWritten, EventType, State
+from codepilot.core.failures import FailureKind
+from codepilot.core.task import Goal, TaskSpec
+from codepilot.engine import Crew, House, Worker, crew, garbage, heart, steps
+from codepilot.engine.heart import Heart
+from codepilot.engine.work import Work
+from codepilot.store import limit, new_id
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with House.open({"CODEPILOT_HOME": str(tmp_path / "home")}) as opened:
+        yield opened
+
+
+def submitted(house: House, priority: int = 0) -> str:
+    run_id = new_id("r-")
+    goal = Goal(natural="x")
+    task = TaskSpec(task_id=new_id("t-"), goal=goal, repo="/somewhere", sandbox_level="none", priority=priority)
+    house.store.create_run(run_id, start(task, run_id))
+    return run_id
+
+
+def do_in_steps(monkeypatch: pytest.MonkeyPatch, do: Callable[[Work], None]) -> None:
+    def step(work: Work) -> Outcome:
+        do(work)
+        if work.run.state is State.FINALIZE:
+            work.record(EventType.BUNDLE_WRITTEN, BundleWritten(path="", sha256=""))
+        return Succeeded()
+
+    for state in steps.STEPS:
+        monkeypatch.setitem(steps.STEPS, state, step)
+
+
+@contextmanager
+def at_work(house: House, worker: Worker) -> Iterator[None]:
+    hands = Crew(house, worker, concurrency=2)
+    thread = threading.Thread(target=hands.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        hands.stop(hurry=True)
+        thread.join()
+
+
+def ended(house: House, *run_ids: str) -> None:
+    deadline = time.monotonic() + 120
+    while not all(house.store.load(run_id).terminal for run_id in run_ids):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_the_urgent_do_not_wait_though_the_store_allows_fewer_than_the_worker_has_hands(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crew, "COUNT_SEC", 0.02)
+    house.store.queue.limit.set(1)
+    worker, told, order = Worker(house), threading.Event(), []
+    make_way = worker.make_way
+
+    def tell(priority: int | None) -> None:
+        make_way(priority)
+        if priority is not None:
+            told.set()
+
+    monkeypatch.setattr(worker, "make_way", tell)
+
+    def step(work: Work) -> None:
+        order.append((work.run.task.priority, work.run.state))
+        if order == [(-10, State.INIT)]:
+            urgent.append(submitted(house, priority=10))
+            told.wait(20)
+
+    do_in_steps(monkeypatch, step)
+    urgent: list[str] = []
+    other = submitted(house, priority=-10)
+    with at_work(house, worker):
+        ended(house, other, *urgent)
+    assert order.index((10, State.FINALIZE)) < order.index((-10, State.FINALIZE))
+
+
+def test_a_limit_that_is_lowered_holds_for_the_runs_in_hand(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limit, "FRESH_SEC", 0.0)
+    both, guard, at_once, most = threading.Barrier(2), threading.Lock(), Counter[str](), []
+
+    def step(work: Work) -> None:
+        if work.run.state is State.INIT:
+            both.wait(60)
+            house.store.queue.limit.set(1)
+            both.wait(60)
+            return
+        with guard:
+            at_once["now"] += 1
+            most.append(at_once["now"])
+        time.sleep(0.02)
+        with guard:
+            at_once["now"] -= 1
+
+    do_in_steps(monkeypatch, step)
+    runs = submitted(house), submitted(house)
+    with at_work(house, Worker(house)):
+        ended(house, *runs)
+    assert max(most[1:]) == 1, "but for the one that had asked before"
+
+
+def test_a_full_disk_is_told_as_one(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(work: Work) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    do_in_steps(monkeypatch, step)
+    run_id = submitted(house)
+    with at_work(house, Worker(house)):
+        ended(house, run_id)
+    failure = house.store.load(run_id).failure
+    assert failure is not None and failure.kind is FailureKind.DISK_FULL
+
+
+def test_what_cannot_be_removed_is_told_of_and_ends_no_worker(
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_id = submitted(house)
+    do_in_steps(monkeypatch, lambda work: None)
+    with at_work(house, Worker(house)):
+        ended(house, run_id)
+    (house.home.workspaces / run_id).mkdir()
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(garbage, "remove_workspaces", refuse)
+    with caplog.at_level(logging.WARNING):
+        garbage.sweep(house)
+    assert f"what is left of {run_id} cannot be removed" in caplog.text
+
+
+def test_a_worker_that_wakes_up_beats_before_it_judges(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a machine sleeps beats grow old by the clock of the store, and its own waits do not."""
+    slept, woken = threading.Event(), threading.Event()
+    done: list[str] = []
+    monkeypatch.setattr(heart, "_awake_or_asleep", lambda: time.monotonic() + (3600 if slept.is_set() else 0))
+
+    def judge() -> list[str]:
+        if slept.is_set():
+            done.append("judged")
+            woken.set()
+        slept.set()
+        return []
+
+    monkeypatch.setattr(house.store, "beat", lambda worker: done.append("beat"))
+    monkeypatch.setattr(house.store, "reclaim", judge)
+    with Heart(house.store, "w-sleeper", set):
+        assert woken.wait(60)
+    assert done[:2] == ["beat", "judged"]
