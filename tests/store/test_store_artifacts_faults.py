@@ -16,7 +16,9 @@ from faulty_proxy import Fault, FaultyProxy
 from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.store import new_id, open_artifacts
+from codepilot.store.artifacts import Stored
 from codepilot.store.bucket import PATIENCE, Bucket, Patience
+from codepilot.store.objects import ObjectArtifacts
 from servers import S3Server, s3_server
 
 HASTY = Patience(connect_sec=1.0, request_sec=1.0, bulk_sec=20.0)
@@ -181,6 +183,90 @@ def test_what_a_bucket_needs_is_asked_for_before_anything_is_sent() -> None:
     assert open_artifacts("s3://bucket/x", {**plain, "AWS_ALLOW_HTTP": "true"}).place == (
         "s3://bucket/x at http://storage.example"
     )
+
+
+KEYED = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "hidden", "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("s3://b ad", "s3://b<d/x", "s3://[x", "s3://bäd", "s3://b%20d", "s3://..", "s3://b/a//b", "s3://b/..//x"),
+        *("s3://b/a/../b", "s3://b/./a", "s3://b/%00", "s3://b/a%0ab", "s3://b/%ff", "file:///x%00", "file://[x"),
+    ],
+)
+def test_a_place_that_no_request_can_name_is_bad_input(url: str) -> None:
+    with pytest.raises(CodePilotError) as refused:
+        open_artifacts(url, KEYED)
+    assert refused.value.kind is FailureKind.INVALID_SPEC
+    assert "s3://BUCKET" in refused.value.failure.next_action
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        *(("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}") for port in ("99999", "abc", "0", "-1", "1:2", "1 ")),
+        *(("AWS_ENDPOINT_URL", f"http://{rest}") for rest in ("", "[", "[::g]", "[::1]x", "/x", "a b", "ä", "u@")),
+        *(("AWS_ENDPOINT_URL", f"https://user:hidden@localhost{rest}") for rest in (":abc", "?x=1", "#x", "/a b")),
+        ("AWS_ENDPOINT_URL_S3", "https://localhost:99999"),
+        ("AWS_REGION", "us east"),
+        ("AWS_REGION", "us-east-1\n"),
+        ("AWS_ACCESS_KEY_ID", "hidden\n"),
+        ("AWS_SECRET_ACCESS_KEY", "hidden\n"),
+        ("AWS_SESSION_TOKEN", "hidden\n"),
+        ("AWS_COPY_IF_NOT_EXISTS", "garbage"),
+    ],
+)
+def test_a_setting_that_makes_no_request_is_bad_input(variable: str, value: str) -> None:
+    with pytest.raises(CodePilotError) as refused:
+        open_artifacts("s3://bucket/x", {**KEYED, variable: value, "AWS_ALLOW_HTTP": "true"})
+    assert refused.value.kind is FailureKind.INVALID_SPEC
+    told = f"{refused.value} {refused.value.failure.next_action}"
+    assert (variable in told or value in told) and "hidden" not in told
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "shown"),
+    [
+        ("http://LOCALHOST", "http://LOCALHOST"),
+        ("http://localhost:", "http://localhost:"),
+        ("http://[::1]:9000/", "http://[::1]:9000"),
+        ("https://user:p%40ss@s3.example.org:65535/a/b%20c/", "https://s3.example.org:65535"),
+        ("https://min_io", "https://min_io"),
+    ],
+)
+def test_a_server_may_be_named_in_many_ways(endpoint: str, shown: str) -> None:
+    place = open_artifacts("s3://My_bucket.1-x/a b/%C3%A4%2B/", {**KEYED, "AWS_ENDPOINT_URL": endpoint}).place
+    assert place == f"s3://My_bucket.1-x/a b/ä+ at {shown}"
+
+
+def test_a_client_that_panics_is_a_failure_like_others() -> None:
+    """What it raises then is no `Exception`, and would end the thread."""
+    from obstore.store import S3Store
+
+    broken = S3Store(
+        "b ad",
+        endpoint="http://127.0.0.1:1",
+        access_key_id="k",
+        secret_access_key="hidden",
+        region="us-east-1",
+        client_options={"allow_http": True},
+    )
+    artifacts = ObjectArtifacts(Bucket(broken, broken, "s3://broken", "", None))
+    ref = ArtifactRef(type=ArtifactType.LOG, sha256="1" * 64, size_bytes=1)
+    for call in (
+        lambda: artifacts.put(b"x", ArtifactType.LOG),
+        lambda: artifacts.put(LARGE, ArtifactType.LOG),
+        lambda: artifacts.put_stream([LARGE], ArtifactType.LOG),
+        lambda: artifacts.get(ref),
+        lambda: artifacts.has(ref),
+        lambda: list(artifacts.stored()),
+        lambda: artifacts.remove(Stored("tmp/x", None, 1, 1), 2),
+    ):
+        with pytest.raises(CodePilotError, match="s3://broken failed: the client library broke down") as told:
+            call()
+        assert told.value.kind is FailureKind.ARTIFACT_STORE_UNAVAILABLE
+        assert told.value.failure.details["passing"] is False
 
 
 def test_a_server_killed_in_the_middle_of_an_upload(tmp_path: Path) -> None:

@@ -115,17 +115,26 @@ def open_artifacts(url_or_path: str | Path, environ: Mapping[str, str] = os.envi
     text = str(url_or_path)
     if isinstance(url_or_path, Path) or "://" not in text:
         return FileArtifacts(Path(text).expanduser().absolute())
-    url = urlsplit(text)
-    plain = not (url.username or url.password or url.query or url.fragment)
-    if plain and url.scheme == "file" and url.netloc in ("", "localhost") and url.path.startswith("/"):
-        return FileArtifacts(Path(unquote(url.path)))
+    try:
+        url = urlsplit(text)
+        path = unquote(url.path, errors="strict")
+    except ValueError as error:
+        raise _no_place(text) from error
+    plain = not (url.username or url.password or url.query or url.fragment or "\0" in path)
+    if plain and url.scheme == "file" and url.netloc in ("", "localhost") and path.startswith("/"):
+        return FileArtifacts(Path(path))
     if plain and url.scheme == "s3" and url.netloc and ":" not in url.netloc:
         from codepilot.store.bucket import Bucket
         from codepilot.store.objects import ObjectArtifacts
 
-        return ObjectArtifacts(Bucket.open(url.netloc, unquote(url.path).strip("/"), environ))
-    raise CodePilotError(
+        return ObjectArtifacts(Bucket.open(url.netloc, path.strip("/"), environ))
+    raise _no_place(text)
+
+
+def _no_place(url: str) -> CodePilotError:
+    """Says no more of the URL than its scheme: the rest may hold a password."""
+    return CodePilotError(
         FailureKind.INVALID_SPEC,
-        f"A {url.scheme!r} URL like this does not name an artifact store.",
+        f"A {url.partition('://')[0]!r} URL like this does not name an artifact store.",
         next_action="Give a directory or s3://BUCKET/PREFIX; credentials belong into the environment (AWS_*).",
     )

@@ -6,13 +6,14 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
-from urllib.parse import urlsplit
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.store.address import Address
 from codepilot.store.uploads import Upload, Uploads, uploads_of
 
 if TYPE_CHECKING:
@@ -23,17 +24,9 @@ PART_BYTES = 8 << 20
 _PARALLEL_PARTS = 4
 _BACKOFF_SEC = 0.1
 _LINK_SEC = 7 * 24 * 3600
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _STATUS = re.compile(r"(?:status code:|HTTP Error) (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
 _AGAIN = frozenset({408, 429})
-_CREDENTIALS = (
-    "AWS_ACCESS_KEY_ID",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    "AWS_SKIP_SIGNATURE",
-)
 _SETTINGS = {
     "AWS_ACCESS_KEY_ID": "access_key_id",
     "AWS_SECRET_ACCESS_KEY": "secret_access_key",
@@ -78,30 +71,28 @@ class Bucket:
     @classmethod
     def open(cls, bucket: str, prefix: str, environ: Mapping[str, str], patience: Patience = PATIENCE) -> Bucket:
         """Look at the settings; nothing is sent."""
-        endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or ""
-        place = f"s3://{bucket}/{prefix}".rstrip("/") + (f" at {_shown(endpoint)}" if endpoint else "")
-        _check(endpoint, environ, place)
+        address = Address.read(bucket, prefix, environ)
         try:
+            from obstore.exceptions import BaseError
             from obstore.store import S3Store
         except ModuleNotFoundError as error:
             raise CodePilotError(
                 FailureKind.INVALID_SPEC,
-                f"The artifact store {place} needs a library that is not installed: {error.name}.",
+                f"The artifact store {address.place} needs a library that is not installed: {error.name}.",
                 next_action="Install it into the same environment: pip install obstore",
             ) from error
 
-        settings: dict[str, Any] = {"copy_if_not_exists": "multipart"}
+        settings: dict[str, Any] = {"copy_if_not_exists": "multipart", "region": address.region}
         settings |= {name: environ[key] for key, name in _SETTINGS.items() if environ.get(key)}
-        settings["region"] = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-        if endpoint:
-            settings["endpoint"] = endpoint
+        if address.endpoint:
+            settings["endpoint"] = address.endpoint
 
         def made(seconds: float, retries: int) -> S3Store:
             return S3Store(
                 bucket,
                 prefix=prefix or None,
                 client_options={
-                    "allow_http": endpoint.startswith("http://"),
+                    "allow_http": address.endpoint.startswith("http://"),
                     "connect_timeout": timedelta(seconds=patience.connect_sec),
                     "timeout": timedelta(seconds=seconds),
                 },
@@ -113,8 +104,17 @@ class Bucket:
                 **settings,
             )
 
-        uploads = uploads_of(bucket, endpoint, settings["region"], environ)
-        return cls(made(patience.request_sec, 0), made(patience.bulk_sec, TRIES - 1), place, prefix, uploads)
+        uploads = uploads_of(bucket, address.endpoint, address.region, environ)
+        try:
+            with _no_panics():
+                single, bulk = made(patience.request_sec, 0), made(patience.bulk_sec, TRIES - 1)
+        except (BaseError, ValueError, _Panicked) as error:
+            raise CodePilotError(
+                FailureKind.INVALID_SPEC,
+                f"The settings of the artifact store {address.place} are not understood: {_first_line(error)}",
+                next_action="Correct or unset the AWS_* variable that has this value.",
+            ) from error
+        return cls(single, bulk, address.place, prefix, uploads)
 
     def create(self, key: str, data: bytes) -> bool:
         """Put an object that is not there yet; false if it is. Of many who try at once, one succeeds."""
@@ -203,7 +203,7 @@ class Bucket:
     def listed(self, prefix: str) -> Iterator[Found]:
         import obstore
 
-        pages = iter(obstore.list(self._bulk, prefix, chunk_size=1000))
+        pages = self._tried("Listing", lambda: iter(obstore.list(self._bulk, prefix, chunk_size=1000)), tries=1)
         while (page := self._tried("Listing", lambda: next(pages, None), tries=1)) is not None:
             yield from map(_found, page)
 
@@ -235,10 +235,11 @@ class Bucket:
 
         for number in range(1, tries + 1):
             try:
-                return call()
+                with _no_panics():
+                    return call()
             except (AlreadyExistsError, FileNotFoundError):
                 raise
-            except (BaseError, OSError, ValueError, HTTPException) as error:
+            except (BaseError, OSError, ValueError, HTTPException, _Panicked) as error:
                 reason, passing = _reason(error)
             if not passing or number == tries:
                 break
@@ -257,28 +258,23 @@ class Bucket:
         )
 
 
-def _check(endpoint: str, environ: Mapping[str, str], place: str) -> None:
-    if endpoint and not endpoint.startswith(("http://", "https://")):
-        raise CodePilotError(FailureKind.INVALID_SPEC, "AWS_ENDPOINT_URL must begin with https:// or http://.")
-    if not any(environ.get(name) for name in _CREDENTIALS):
-        raise CodePilotError(
-            FailureKind.INVALID_SPEC,
-            f"There are no credentials for the artifact store {place} in the environment.",
-            next_action="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
-        )
-    allowed = environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true", "yes")
-    if endpoint.startswith("http://") and not allowed and urlsplit(endpoint).hostname not in _LOOPBACK:
-        raise CodePilotError(
-            FailureKind.INVALID_SPEC,
-            f"The artifact store {place} would be spoken to without encryption.",
-            next_action="Use an https:// endpoint, or set AWS_ALLOW_HTTP=true.",
-        )
+class _Panicked(Exception):
+    """The client library broke down over what it was given, and would again."""
 
 
-def _shown(endpoint: str) -> str:
-    """An endpoint without the user and password that someone may have written into it."""
-    url = urlsplit(endpoint)
-    return f"{url.scheme}://{url.netloc.rpartition('@')[2]}"
+@contextmanager
+def _no_panics() -> Iterator[None]:
+    """The library's panics are no `Exception`s, and their class cannot be imported: they would end a whole thread."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise _Panicked(str(error)) from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".") + "."
 
 
 def _found(meta: Any) -> Found:
@@ -289,6 +285,8 @@ def _found(meta: Any) -> Found:
 
 def _reason(error: Exception) -> tuple[str, bool]:
     """What a client error says, in words that hold no key or signature, and whether it may pass by itself."""
+    if isinstance(error, _Panicked):
+        return "the client library broke down", False
     text = str(error)
     status, code = _STATUS.search(text), _CODE.search(text)
     if status:
