@@ -20,9 +20,10 @@ from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.decide import decide_cancel
 from codepilot.core.events import ArtifactStored, EventDraft, EventType
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.store import ArtifactMissing, FileArtifacts, Pruned, Store, new_id, prune
+from codepilot.store import ArtifactMissing, FileArtifacts, Pruned, Store, new_id, open_artifacts, prune
 from codepilot.store.artifacts import Stored
 from codepilot.store.retention import GRACE
+from codepilot.store.uploads import uploads_of
 from codepilot.telemetry import now_us
 from servers import S3Server
 
@@ -119,7 +120,7 @@ artifacts.put(b"x" * (9 << 20), ArtifactType.LOG)
 import obstore
 writer = obstore.open_writer(artifacts._bucket._bulk, "tmp/begun", buffer_size=5 << 20)
 writer.write(b"x" * (12 << 20))
-while not artifacts._bucket.unfinished():
+while not artifacts._bucket.unfinished("tmp"):
     pass
 print("begun", flush=True)
 sys.stdin.read()
@@ -137,6 +138,26 @@ sys.stdin.read()
     assert list(other.artifacts.stored()) == []
     assert prune(store, kept.artifacts, MONTH, rehearse=False, clock=later(timedelta(days=2))).leftovers == 1
     assert list(kept.artifacts.stored()) == []
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("below", ["", "ours/"])
+def test_uploads_of_other_programs_in_the_bucket_go_on(s3: S3Server, store: Store, below: str) -> None:
+    bucket = f"shared-{new_id('b')}"
+    artifacts = open_artifacts(f"s3://{bucket}/{below}", s3.environ)
+    artifacts.put(b"makes the bucket", ArtifactType.LOG)
+    uploads = uploads_of(bucket, s3.endpoint, "us-east-1", s3.environ)
+    assert uploads is not None
+    ours = [f"{below}tmp/{'0' * 32}", f"{below}sha256/ab/{'ab' * 32}"]
+    others = [f"{below}{name}" for name in ("backups/database.tar", "tmp.tar", "sha256.tar", "sha256/README")]
+    others += ["backups/tmp/database.tar", "tmpelsewhere/x"]
+    for key in (*ours, *others):
+        uploads._ask("POST", key, {"uploads": ""})
+    assert {one.key for one in uploads.begun("")} == {*ours, *others}
+    assert prune(store, artifacts, MONTH, rehearse=False).leftovers == 0
+    done = prune(store, artifacts, MONTH, rehearse=False, clock=later(timedelta(days=2)))
+    assert done.leftovers == len(ours)
+    assert {one.key for one in uploads.begun("")} == set(others)
 
 
 def test_nothing_is_removed_that_was_put_in_the_meantime(kept: Kept) -> None:

@@ -207,17 +207,26 @@ class Bucket:
         while (page := self._tried("Listing", lambda: next(pages, None), tries=1)) is not None:
             yield from map(_found, page)
 
-    def unfinished(self) -> list[Upload]:
-        """Uploads in parts that were begun and never finished, as far as the server tells."""
+    def unfinished(self, prefix: str) -> list[Upload]:
+        """Uploads in parts to keys below `prefix/` that were begun and never finished, as far as the server tells.
+
+        Whoever else keeps things in the bucket has uploads there too, and which of them are dead only they know.
+        """
         if self._uploads is None:
             return []
-        uploads, prefix = self._uploads, f"{self._prefix}/" if self._prefix else ""
-        return self._tried("Listing", lambda: list(uploads.begun(prefix)))
+        uploads, ours = self._uploads, self._whole("")
+        begun = self._tried("Listing", lambda: list(uploads.begun(f"{ours}{prefix}/")))
+        below = (one for one in begun if one.key.startswith(f"{ours}{prefix}/"))
+        return [Upload(one.key.removeprefix(ours), one.id, one.begun) for one in below]
 
     def abort(self, upload: Upload) -> None:
         if self._uploads is not None:
             uploads = self._uploads
-            self._tried("Removing from", lambda: uploads.abort(upload.key, upload.id))
+            self._tried("Removing from", lambda: uploads.abort(self._whole(upload.key), upload.id))
+
+    def _whole(self, key: str) -> str:
+        """A key as the server knows it."""
+        return f"{self._prefix}/{key}" if self._prefix else key
 
     def link(self, key: str, seconds: int) -> str:
         import obstore

@@ -109,7 +109,8 @@ class ObjectArtifacts:
                 yield Stored(found.key, named[2], found.size, found.modified)
         for found in self._bucket.listed(_TEMPORARY):
             yield Stored(found.key, None, found.size, found.modified)
-        for upload in self._bucket.unfinished():
+        final = (upload for upload in self._bucket.unfinished(_FINAL) if _KEY.fullmatch(upload.key))
+        for upload in (*final, *self._bucket.unfinished(_TEMPORARY)):
             yield Stored(f"{upload.key}{_UPLOAD}{upload.id}", None, 0, upload.begun)
 
     def remove(self, one: Stored, unless_after: int) -> bool:
