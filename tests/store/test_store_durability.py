@@ -17,6 +17,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
 from codepilot.store import Home, Store
 from codepilot.store.database import Database
+from servers import free_ports
 
 
 def test_a_decision_that_raises_leaves_no_trace(store: Store) -> None:
@@ -206,8 +207,61 @@ def test_what_is_not_a_database_is_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(CodePilotError, match="does not name a store") as unknown:
             Store.open(other)
         assert "postgresql://" in unknown.value.failure.next_action
-    with pytest.raises(CodePilotError, match="in memory"):
-        Store.open("sqlite://")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite+pysqlite:///:memory:",
+        "sqlite:///file:x.db",
+        "sqlite:///file:x.db?mode=memory&uri=true",
+        "sqlite:///x.db?mode=ro",
+        "sqlite://host/x.db",
+        "sqlite:///x\0.db",
+        ":memory:",
+        "file:x.db",
+        "",
+    ],
+)
+def test_a_store_is_a_file_and_nothing_that_sqlite_makes_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CodePilotError, match="in memory") as refused:
+        Store.open(name)
+    assert refused.value.kind is FailureKind.INVALID_SPEC and refused.value.failure.next_action
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "localhost:abc/db",
+        "[::1/db",
+        "localhost:99999/db",
+        "localhost:0/db",
+        "localhost/db?port=abc",
+        "localhost/db?plugin=none",
+        "u:hun@ter2:9@localhost/db",
+        "u:hun@ter2@localhost/db",
+    ],
+)
+def test_a_server_that_no_url_names_is_bad_input(rest: str) -> None:
+    with pytest.raises(CodePilotError, match="does not name a store") as refused:
+        Store.open(f"postgresql://{rest}")
+    assert refused.value.kind is FailureKind.INVALID_SPEC and "postgresql://" in refused.value.failure.next_action
+    assert "ter2" not in f"{refused.value} {refused.value.__cause__}"
+
+
+@pytest.mark.parametrize("option", ["password", "sslpassword", "oauth_client_secret", "scram_client_key"])
+def test_a_password_among_the_options_of_a_url_is_not_shown(option: str) -> None:
+    port = free_ports(1)[0]
+    with pytest.raises(CodePilotError) as away:
+        Store.open(f"postgresql://me:hunter1@127.0.0.1:{port}/db?{option}=hunter2")
+    told = f"{away.value} {away.value.failure} {away.value.__cause__}"
+    assert f"me:***@127.0.0.1:{port}/db" in told and "hunter" not in told
 
 
 def test_a_path_and_a_url_name_the_same_store(home: Home) -> None:

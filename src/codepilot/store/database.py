@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool
 
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -21,6 +21,7 @@ from codepilot.store.migrations import MIGRATIONS, migrate, refuse_newer, schema
 from codepilot.store.prepared import WIRE
 from codepilot.store.sessions import ServerLocks
 from codepilot.store.statements import EXCLUDE, NOT_DURABLE, RING, SERVER_NOW
+from codepilot.store.url import no_store, shown, store_url
 from codepilot.store.wire import Wire
 
 _BUSY_MS = 30_000
@@ -28,7 +29,6 @@ _CONNECTIONS = 8
 _MORE_CONNECTIONS = 56
 _CONNECT_SEC = 10
 _KNOWN = "codepilot_known"
-_ADVICE = "Name a file, or a server as postgresql://USER@HOST/DATABASE."
 _SERVER_OPTIONS = (
     "-c lock_timeout=30s -c idle_in_transaction_session_timeout=10s -c timezone=UTC "
     "-c tcp_keepalives_idle=30 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3"
@@ -67,12 +67,12 @@ class Database:
     @classmethod
     def open(cls, url_or_path: str | Path, locks: Path | None = None) -> Database:
         """Connect and bring the schema up to date."""
-        url = _url(url_or_path)
+        url = store_url(url_or_path)
         if url.get_backend_name() == "sqlite":
             path = Path(url.database or "")
             database = cls._sqlite(path, locks or path.parent / "locks")
         else:
-            place = url.render_as_string(hide_password=True)
+            place = shown(url)
             sessions = _server_engine(url, place, poolclass=NullPool)
             sizes = {"pool_size": _CONNECTIONS, "max_overflow": _MORE_CONNECTIONS, "pool_use_lifo": True}
             database = cls(_server_engine(url, place, **sizes), place, None, None, sessions)
@@ -283,30 +283,6 @@ class Database:
             raise database_failure(error, self.place) from error
 
 
-def _url(url_or_path: str | Path) -> URL:
-    if isinstance(url_or_path, Path) or "://" not in url_or_path:
-        return URL.create("sqlite", database=str(Path(url_or_path).absolute()))
-    try:
-        url = make_url(url_or_path)
-        if url.drivername == "postgresql":
-            url = url.set(drivername="postgresql+psycopg")
-        url.get_dialect()
-        if url.get_backend_name() not in ("sqlite", "postgresql"):
-            raise ArgumentError("only SQLite and PostgreSQL are known")
-    except (ArgumentError, NoSuchModuleError) as error:
-        scheme = url_or_path.partition("://")[0]
-        raise CodePilotError(
-            FailureKind.INVALID_SPEC, f"A {scheme!r} URL does not name a store: {error}", next_action=_ADVICE
-        ) from error
-    if url.get_backend_name() == "sqlite" and not url.database:
-        raise CodePilotError(
-            FailureKind.INVALID_SPEC,
-            "A store needs a file: a database in memory loses everything.",
-            next_action=_ADVICE,
-        )
-    return url
-
-
 def _server_engine(url: URL, place: str, **pool: Any) -> Engine:
     connection = {
         "options": f"{_SERVER_OPTIONS} {url.query.get('options', '')}",
@@ -323,6 +299,8 @@ def _server_engine(url: URL, place: str, **pool: Any) -> Engine:
             f"The store {place} needs a driver that is not installed: {error.name}.",
             next_action="Install it into the same environment: pip install 'psycopg[binary]'",
         ) from error
+    except ArgumentError as error:
+        raise no_store(url.drivername, str(error)) from error
 
 
 @contextmanager
