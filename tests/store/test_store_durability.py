@@ -209,6 +209,22 @@ def test_what_is_not_a_database_is_refused_by_name(tmp_path: Path) -> None:
         assert "postgresql://" in unknown.value.failure.next_action
 
 
+@pytest.mark.parametrize("locks", [None, "locks of another place"])
+def test_what_is_refused_stays_as_it_was_and_nothing_is_made_beside_it(tmp_path: Path, locks: str | None) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    letter, short = inner / "letter.txt", inner / "short.txt"
+    letter.write_bytes(b"dear all, " * 200)
+    short.write_bytes(b"dear")
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in (letter, short)}
+    for refused in (letter, short, inner):
+        with pytest.raises(CodePilotError) as told:
+            Store.open(refused, locks=tmp_path / locks if locks else None)
+        assert told.value.kind is FailureKind.STORE_UNAVAILABLE
+    assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in inner.iterdir()} == before
+    assert list(tmp_path.iterdir()) == [inner]
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -86,9 +86,9 @@ class Database:
     @classmethod
     def _sqlite(cls, path: Path, locks: Path) -> Database:
         with disk_faults(FailureKind.STORE_UNAVAILABLE, f"Opening the database {path}"):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            locks.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.touch(mode=0o600, exist_ok=True)
+            if not path.exists():
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                path.touch(mode=0o600, exist_ok=True)
         engine = create_engine(
             URL.create("sqlite", database=str(path)),
             connect_args={"timeout": _BUSY_MS / 1000, "cached_statements": 256},
@@ -247,9 +247,13 @@ class Database:
             writer.close()
 
     def _migrate(self) -> None:
+        """A file that proves to be no database, or a newer one, has been left alone, and nothing was made beside it."""
         with self.read() as connection:
             version = schema_version(connection)
         refuse_newer(version, self.place)
+        if self._locks is not None:
+            with disk_faults(FailureKind.STORE_UNAVAILABLE, f"Opening the database {self.place}"):
+                self._locks.mkdir(mode=0o700, parents=True, exist_ok=True)
         if version < MIGRATIONS[-1].version:
             with self.overhaul() as connection:
                 migrate(connection, self.place)
