@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -17,7 +18,7 @@ from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.run import Run
 from codepilot.core.task import Goal, TaskSpec
 from codepilot.engine import House, fetch_bundle, report_run
-from codepilot.engine.close import close_run, leave_record
+from codepilot.engine.close import close_run, leave_record, recording
 from codepilot.store import Claim, new_id
 from codepilot.verify import write_directory
 
@@ -114,3 +115,11 @@ def test_who_was_stopped_before_it_wrote_a_record_writes_no_old_one(house: House
         write_directory(directory, BUNDLE)
     late.join()
     assert held(directory) == BUNDLE
+
+
+def test_the_record_of_a_run_that_failed_elsewhere_is_made_from_its_log(house: House, aborted: Run) -> None:
+    """The machine that it ended on may be gone for good."""
+    left = held(house.home.bundles / aborted.run_id)
+    shutil.rmtree(house.home.bundles / aborted.run_id)
+    assert recording(house, aborted.run_id).read_bytes() == left["transcript.jsonl"]
+    assert held(house.home.bundles / aborted.run_id) == left

@@ -106,9 +106,13 @@ def remove_workspaces(run: Run, home: Home) -> None:
 
 
 def fetch_bundle(run: Run, events: list[Event], house: House) -> None:
-    """Lay the bundle of a run that was finished on another machine down here, in place of what an earlier end left."""
+    """Lay the bundle of a run that was finished on another machine down here, in place of what an earlier end left; the
+    record of one that ended without is made from its log.
+    """
     directory = house.home.bundles / run.run_id
     written = next((event.data for event in reversed(events) if isinstance(event.data, BundleWritten)), None)
+    if written is None and run.terminal and not directory.is_dir():
+        close_run(run, house)
     if written is None or not written.files:
         return
     named = {Path(name).name: ref for name, ref in written.files.items()}
@@ -136,7 +140,7 @@ def recording(house: House, name: str) -> Path:
     if not path.is_file():
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
-            f"Run {run_id} has not ended, or ended on another machine: there is no transcript of it here.",
-            next_action="Let it end, or name the transcript.jsonl of its bundle.",
+            f"Run {run_id} has not ended: there is no transcript of it yet.",
+            next_action="Let it end; `codepilot logs --follow` shows how it goes.",
         )
     return path
