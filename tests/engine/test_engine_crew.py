@@ -7,34 +7,18 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
+from hands_kit import at_work, ended, submitted
 
-from codepilot.core.decide import Outcome, Succeeded, start
+from codepilot.core.decide import Outcome, Succeeded
 from codepilot.core.events import BundleWritten, EventType, State
 from codepilot.core.failures import FailureKind
-from codepilot.core.task import Goal, TaskSpec
-from codepilot.engine import Crew, House, Worker, crew, garbage, heart, steps
+from codepilot.engine import House, Worker, crew, garbage, heart, steps
 from codepilot.engine.heart import Heart
 from codepilot.engine.work import Work
-from codepilot.store import limit, new_id
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with House.open({"CODEPILOT_HOME": str(tmp_path / "home")}) as opened:
-        yield opened
-
-
-def submitted(house: House, priority: int = 0) -> str:
-    run_id = new_id("r-")
-    goal = Goal(natural="x")
-    task = TaskSpec(task_id=new_id("t-"), goal=goal, repo="/somewhere", sandbox_level="none", priority=priority)
-    house.store.create_run(run_id, start(task, run_id))
-    return run_id
+from codepilot.store import limit
 
 
 def do_in_steps(monkeypatch: pytest.MonkeyPatch, do: Callable[[Work], None]) -> None:
@@ -46,25 +30,6 @@ def do_in_steps(monkeypatch: pytest.MonkeyPatch, do: Callable[[Work], None]) -> 
 
     for state in steps.STEPS:
         monkeypatch.setitem(steps.STEPS, state, step)
-
-
-@contextmanager
-def at_work(house: House, worker: Worker) -> Iterator[None]:
-    hands = Crew(house, worker, concurrency=2)
-    thread = threading.Thread(target=hands.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        hands.stop(hurry=True)
-        thread.join()
-
-
-def ended(house: House, *run_ids: str) -> None:
-    deadline = time.monotonic() + 120
-    while not all(house.store.load(run_id).terminal for run_id in run_ids):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_the_urgent_do_not_wait_though_the_store_allows_fewer_than_the_worker_has_hands(
@@ -92,7 +57,7 @@ def test_the_urgent_do_not_wait_though_the_store_allows_fewer_than_the_worker_ha
     urgent: list[str] = []
     other = submitted(house, priority=-10)
     with at_work(house, worker):
-        ended(house, other, *urgent)
+        ended(house, other)
     assert order.index((10, State.FINALIZE)) < order.index((-10, State.FINALIZE))
 
 
@@ -115,8 +80,9 @@ def test_a_limit_that_is_lowered_holds_for_the_runs_in_hand(house: House, monkey
 
     do_in_steps(monkeypatch, step)
     runs = submitted(house), submitted(house)
-    with at_work(house, Worker(house)):
-        ended(house, *runs)
+    with at_work(house):
+        for run_id in runs:
+            ended(house, run_id)
     assert max(most[1:]) == 1, "but for the one that had asked before"
 
 
@@ -126,9 +92,8 @@ def test_a_full_disk_is_told_as_one(house: House, monkeypatch: pytest.MonkeyPatc
 
     do_in_steps(monkeypatch, step)
     run_id = submitted(house)
-    with at_work(house, Worker(house)):
-        ended(house, run_id)
-    failure = house.store.load(run_id).failure
+    with at_work(house):
+        failure = ended(house, run_id).failure
     assert failure is not None and failure.kind is FailureKind.DISK_FULL
 
 
@@ -137,7 +102,7 @@ def test_what_cannot_be_removed_is_told_of_and_ends_no_worker(
 ) -> None:
     run_id = submitted(house)
     do_in_steps(monkeypatch, lambda work: None)
-    with at_work(house, Worker(house)):
+    with at_work(house):
         ended(house, run_id)
     (house.home.workspaces / run_id).mkdir()
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hands_kit import at_work, ended, submitted
 
 from codepilot.core.decide import Failed, Outcome, Succeeded, decide, start
 from codepilot.core.events import EventType, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.task import Budget, Goal, TaskSpec
-from codepilot.engine import Crew, House, Worker, cancel, steps
+from codepilot.engine import House, cancel, steps
 from codepilot.engine import watch as watching
 from codepilot.engine.watch import Watch, Watcher
 from codepilot.engine.work import Work
@@ -151,38 +151,6 @@ def test_what_cannot_be_interrupted_from_a_thread_of_its_own_is_interrupted_all_
     assert refused
 
 
-@contextmanager
-def at_work(house: House, concurrency: int = 2) -> Iterator[Crew]:
-    crew = Crew(house, Worker(house), concurrency=concurrency)
-    thread = threading.Thread(target=crew.run)
-    thread.start()
-    try:
-        yield crew
-    finally:
-        crew.stop(hurry=True)
-        thread.join()
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with House.open({"CODEPILOT_HOME": str(tmp_path / "home")}) as opened:
-        yield opened
-
-
-def submitted(house: House) -> str:
-    run_id = new_id("r-")
-    task = TaskSpec(task_id=new_id("t-"), goal=Goal(natural="x"), repo="/somewhere", sandbox_level="none")
-    house.store.create_run(run_id, start(task, run_id))
-    return run_id
-
-
-def ended(house: House, run_id: str) -> State:
-    deadline = time.monotonic() + 60
-    while not house.store.load(run_id).terminal and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return house.store.load(run_id).state
-
-
 def test_a_step_that_is_stuck_is_not_waited_for(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it hangs in; what it does afterwards has no effect."""
     at_it, go_on = threading.Event(), threading.Event()
@@ -199,7 +167,7 @@ def test_a_step_that_is_stuck_is_not_waited_for(house: House, monkeypatch: pytes
         try:
             assert at_it.wait(60)
             cancel(house, run_id)
-            assert ended(house, run_id) is State.ABORTED
+            assert ended(house, run_id).state is State.ABORTED
             told = house.store.events(run_id)
         finally:
             go_on.set()
@@ -224,7 +192,7 @@ def test_a_hand_that_is_stuck_is_in_nobodys_way(house: House, monkeypatch: pytes
         with at_work(house, concurrency=1):
             assert at_it.wait(60)
             cancel(house, stuck)
-            assert ended(house, submitted(house)) is State.FAILED
+            assert ended(house, submitted(house)).state is State.FAILED
         assert house.store.load(stuck).state is State.ABORTED
     finally:
         go_on.set()
@@ -237,5 +205,5 @@ def test_a_run_for_which_there_was_no_hand_is_taken_again(house: House, monkeypa
     refused = no_room_for("hand-", monkeypatch)
     run_id = submitted(house)
     with at_work(house):
-        assert ended(house, run_id) is State.FAILED, "there is no such repository"
+        assert ended(house, run_id).state is State.FAILED, "there is no such repository"
     assert refused
