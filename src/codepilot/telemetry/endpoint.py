@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +14,8 @@ from types import TracebackType
 from codepilot.core.contract import JsonObject
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.telemetry.metrics import CONTENT_TYPE, METRICS
+
+_log = logging.getLogger(__name__)
 
 Health = Callable[[], tuple[bool, JsonObject]]
 
@@ -24,7 +28,7 @@ class Endpoint:
             timeout = 10
 
             def do_GET(self) -> None:
-                path = self.path.partition("?")[0]
+                path = _path(self.path)
                 if path == "/metrics":
                     self._answer(200, CONTENT_TYPE, METRICS.render().encode())
                 elif path == "/healthz":
@@ -51,6 +55,12 @@ class Endpoint:
             address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
             daemon_threads = True
 
+            def handle_error(self, request: object, client_address: object) -> None:
+                """A client that went away is nobody's business; the rest is said as everything else is."""
+                error = sys.exception()
+                if not isinstance(error, OSError):
+                    _log.error("a request of %s was not answered", client_address, exc_info=error)
+
         try:
             self._server = Server((host, port), Handler)
         except OSError as error:
@@ -75,3 +85,10 @@ class Endpoint:
     ) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+def _path(target: str) -> str:
+    """What is asked for, without the query; whoever asks through a proxy names the whole URL."""
+    path = target.partition("?")[0]
+    scheme, proxied, rest = path.partition("://")
+    return f"/{rest.partition('/')[2]}" if proxied and scheme.lower() in ("http", "https") else path
