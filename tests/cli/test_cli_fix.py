@@ -163,6 +163,26 @@ def test_a_bug_that_no_template_mends_is_given_up_honestly(codepilot: Command, r
     assert (Path(report["bundle"]) / "transcript.jsonl").exists()
 
 
+@pytest.mark.parametrize("test", ["test_nope", "test_shipping_is_free_at_the_limit"])
+def test_what_is_kept_of_a_run_has_no_secret_that_was_typed(codepilot: Command, shop: Path, test: str) -> None:
+    token = "ghp_" + "a1" * 18
+    asked = (
+        "--test",
+        f"test_shop.py::ShopTest::{test}",
+        "--prompt",
+        f'{{"token": "{token}"}} -----BEGIN PRIVATE KEY-----',
+    )
+    ended = codepilot("fix", str(shop), *asked, "--json")
+    assert ended.code == (2 if test == "test_nope" else 0), ended.out + ended.err
+    kept = [*Path(ended.json["bundle"]).iterdir(), Path(ended.json["log"])]
+    for path in kept:
+        assert token not in path.read_text(encoding="utf-8"), path.name
+    transcript = Path(ended.json["bundle"], "transcript.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(transcript[-1])["seq"] == len(transcript) > 3
+    if ended.code == 0:
+        assert codepilot("verify", ended.json["bundle"]).code == 0
+
+
 def test_where_namespaces_are_missing_landlock_confines_the_same_repair(codepilot: Command, shop: Path) -> None:
     ended = codepilot("fix", str(shop), "--json", CODEPILOT_SANDBOX_LEVEL="landlock")
     assert ended.code == 0, ended.out + ended.err

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codepilot.telemetry import Redactor, redact
+from codepilot.core.contract import JsonObject
+from codepilot.telemetry import Redactor, redact, redact_json
 
 MASK = "[redacted]"
 ASSIGNED = importlib.import_module("codepilot.telemetry.redact")._ASSIGNED
@@ -115,3 +117,56 @@ def test_hostile_text_does_not_take_for_ever(unit: str) -> None:
 def test_what_is_assigned_goes_whatever_letters_its_name_has(parts: list[str]) -> None:
     text = "".join(parts)
     assert (MASK in redact(text)) == bool(ASSIGNED.search(text))
+
+
+# JSON -----------------------------------------------------------------------------------------------
+
+HEADER = "-----BEGIN PRIVATE KEY-----"
+
+
+def test_every_string_of_a_document_is_redacted_by_itself() -> None:
+    document: JsonObject = {
+        "quoted": [f"it said {HEADER}\nMIIE", {"deep": f"x {SECRETS[2]} y"}, 7, None, True],
+        SECRETS[2]: "a name",
+        "after": "this stays",
+    }
+    assert redact_json(document) == {
+        "quoted": [f"it said {MASK}", {"deep": f"x {MASK} y"}, 7, None, True],
+        MASK: "a name",
+        "after": "this stays",
+    }
+
+
+def test_a_secret_that_json_escapes_is_found() -> None:
+    value = 'pa"ss\\word1'
+    clean = redact_json({"said": f"with {value} in it"}, Redactor({"OPENAI_API_KEY": value}))
+    assert clean == {"said": f"with {MASK} in it"}
+
+
+def test_the_name_of_a_string_tells_that_it_is_secret() -> None:
+    assert redact_json({"client_secret": "abcdefgh12345678ijkl", "Authorization": "Basic abcdefgh12345678"}) == {
+        "client_secret": MASK,
+        "Authorization": f"Basic {MASK}",
+    }
+
+
+def test_names_that_become_the_same_lose_no_value() -> None:
+    document: JsonObject = {SECRETS[2]: 1, SECRETS[4]: 2, f"{MASK} 1": 3}
+    clean = redact_json(document)
+    assert sorted(clean.values(), key=str) == [1, 2, 3] and len(clean) == 3
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from([*SECRETS, HEADER]),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(SECRETS), inner),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), json_values))
+def test_what_is_redacted_is_the_same_shape_and_has_no_secret(document: JsonObject) -> None:
+    clean = redact_json(document)
+    told = json.dumps(clean, ensure_ascii=False)
+    assert json.loads(told) == clean and len(clean) == len(document)
+    assert not any(secret.splitlines()[0] in told for secret in SECRETS)
+    assert redact_json(clean) == clean

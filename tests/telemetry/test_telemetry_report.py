@@ -21,7 +21,7 @@ from codepilot.core.events import (
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.run import Run, Spent
 from codepilot.core.task import FollowUp, Goal, TaskOrigin, TaskSpec
-from codepilot.telemetry import Report, exit_code, exit_code_of, report, report_json
+from codepilot.telemetry import Redactor, Report, exit_code, exit_code_of, report, report_json
 from codepilot.verify import write_record
 
 KEYS = [
@@ -163,3 +163,22 @@ def test_a_run_without_a_change_leaves_its_record(tmp_path: Path) -> None:
         "transcript.jsonl",
     ]
     assert json.loads((tmp_path / "r-1" / "report.json").read_text())["failure"]["kind"] == "stuck"
+
+
+def test_neither_record_nor_report_has_secrets_and_paths_stay(tmp_path: Path) -> None:
+    token = "ghp_" + "a1" * 18
+    task = TASK.model_copy(update={"goal": Goal(natural=f"log in by {token}")})
+    event = Event(
+        type=EventType.TASK_SPEC_RECORDED, data=TaskSpecRecorded(task=task), event_id="e-1", seq=1, run_id="r-1", at=1
+    )
+    failure = Failure(kind=FailureKind.STUCK, message=f"{token} was refused", next_action=f"Revoke {token}.")
+    run = ended(State.FAILED, FailureKind.STUCK).model_copy(update={"task": task, "failure": failure})
+    document = report(run, bundle=str(tmp_path / "r-1"))
+    write_record(tmp_path / "r-1", run, [event], document, Redactor({"KEY_DIRECTORY": str(tmp_path)}))
+    for path in (tmp_path / "r-1").iterdir():
+        assert token not in path.read_text() and "[redacted]" in path.read_text(), path.name
+    told = json.loads((tmp_path / "r-1" / "report.json").read_text())
+    assert told["failure"]["message"] == "[redacted] was refused"
+    assert told["failure"]["next_action"] == "Revoke [redacted]."
+    assert told["bundle"] == str(tmp_path / "r-1")
+    assert list(told) == list(document.model_dump())

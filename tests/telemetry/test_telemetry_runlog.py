@@ -343,6 +343,15 @@ def test_secrets_do_not_reach_the_log(path: Path) -> None:
     assert "abc" in text
 
 
+def test_the_name_of_a_field_tells_that_it_is_secret(path: Path) -> None:
+    log = RunLog(path)
+    log.write(
+        [turn(1, client_secret="abcdefgh12345678ijkl", inner={"api_key": "abcdefgh12345678ijkl", "other": "kept"})]
+    )
+    log.close()
+    assert "abcdefgh12345678" not in path.read_text() and "kept" in path.read_text()
+
+
 def test_a_full_disk_is_said_and_leaves_whole_lines(path: Path) -> None:
     log = RunLog(path)
     log.write(a_run(3))

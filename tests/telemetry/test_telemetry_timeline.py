@@ -15,13 +15,14 @@ from codepilot.core.events import (
     ReviewRecorded,
     State,
     StepStarted,
+    TaskSpecRecorded,
     TestsJudged,
     TurnStarted,
     Usage,
 )
 from codepilot.core.run import Run, replay
 from codepilot.core.task import Goal, TaskSpec
-from codepilot.telemetry import timeline, transcript
+from codepilot.telemetry import Redactor, timeline, transcript
 
 SECOND = 1_000_000
 
@@ -134,3 +135,34 @@ def test_the_transcript_is_every_event_whole() -> None:
     lines = transcript(told.events).splitlines()
     assert [Event.model_validate_json(line) for line in lines] == told.events
     assert transcript([]) == b""
+
+
+TOKEN = "ghp_" + "a1" * 18
+PEM = "-----BEGIN RSA PRIVATE KEY-----"
+
+
+def test_what_one_event_quotes_cuts_no_other_off() -> None:
+    """Of a key whose end is not there everything goes that could be of it, and no more."""
+    told = Told()
+    said = (EventType.TURN_STARTED, TurnStarted(turn=1, action={"code": f'find("{PEM}")\n', TOKEN: "x"}, usage=Usage()))
+    told.step(1, Succeeded(), said, TURN)
+    lines = transcript(told.events).splitlines()
+    assert len(lines) == len(told.events)
+    read = [Event.model_validate_json(line) for line in lines]
+    quoting = next(place for place, event in enumerate(told.events) if event.type is EventType.TURN_STARTED)
+    assert read[quoting].data == TurnStarted(
+        turn=1, action={"code": 'find("[redacted]', "[redacted]": "x"}, usage=Usage()
+    )
+    assert read[:quoting] + read[quoting + 1 :] == told.events[:quoting] + told.events[quoting + 1 :]
+
+
+def test_secrets_of_this_process_are_in_neither() -> None:
+    told = Told()
+    task = TaskSpec(task_id="t-1", goal=Goal(natural=f'use {TOKEN} and pa"ss\\word1'), repo="/r")
+    told.events.clear()
+    told.add(start(task, "r-1"))
+    clean = Redactor({"OPENAI_API_KEY": 'pa"ss\\word1'})
+    first = Event.model_validate_json(transcript(told.events, clean).splitlines()[0])
+    assert isinstance(first.data, TaskSpecRecorded)
+    assert first.data.task.goal.natural == "use [redacted] and [redacted]"
+    assert timeline(told.run, told.events, clean)["task"] == "use [redacted] and [redacted]"

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from codepilot.core.artifacts import RegressionTest
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Goal, TaskSpec
+from codepilot.telemetry import redact
 from codepilot.verify import (
     BundleContents,
     Provenance,
@@ -71,6 +73,23 @@ def test_a_bundle_holds_its_files_and_checks_out(tmp_path: Path) -> None:
     assert sorted(provenance.files) == sorted(PAYLOAD)
     assert read_payload(written.path, PATCH, provenance) == contents().patch
     assert [path.name for path in tmp_path.iterdir()] == ["r-1"]
+
+
+def test_the_provenance_is_redacted_where_it_quotes_words_alone() -> None:
+    token = "ghp_" + "a1" * 18
+    said = {"goal": Goal(natural=f"by {token}"), "constraints": (token,), "repo": f"/home/{token}", "tests": (token,)}
+    before = contents().provenance
+    task = before.task.model_copy(update=said)
+    test = RegressionTest(test=token, path=token, reason=f"says {token}")
+    whole = before.model_copy(update={"task": task, "targets": (token,), "regression_test": test})
+    clean = whole.redacted(redact)
+    assert clean.task.goal.natural == "by [redacted]" and clean.task.constraints == ("[redacted]",)
+    assert clean.regression_test == RegressionTest(test=token, path=token, reason="says [redacted]")
+    needed = {"goal": task.goal, "constraints": task.constraints}
+    assert clean.model_copy(update={"task": clean.task.model_copy(update=needed), "regression_test": test}) == whole
+    url = task.model_copy(update={"repo": f"https://{token}@example.invalid/x.git"})
+    assert token not in whole.model_copy(update={"task": url}).redacted(redact).task.repo
+    assert before.redacted(redact) == before
 
 
 def test_a_proof_without_a_sandbox_says_so(tmp_path: Path) -> None:

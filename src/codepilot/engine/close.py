@@ -80,7 +80,7 @@ def _write_record(run_id: str, house: House) -> None:
         return
     directory, events = house.home.bundles / run_id, house.store.events(run_id)
     document = report_run(run, events, house.home).model_copy(update={"bundle": str(directory)})
-    write_record(directory, run, events, document)
+    write_record(directory, run, events, document, house.redact)
 
 
 @contextmanager

@@ -174,14 +174,14 @@ def _hand_over(work: Work, site: Site, baseline: Baseline, proposal: PatchPropos
         next_steps=_proposed(events),
         status=State.DONE,
     )
-    done = work.run.model_copy(update={"state": State.DONE})
+    done, clean = work.run.model_copy(update={"state": State.DONE}), work.house.redact
     contents = BundleContents(
         patch=work.artifacts.get(proposal.diff),
         base_diff=_base_diff(site),
-        report=report_json(document),
-        transcript=work.house.redact(transcript(events).decode()).encode(),
-        timeline=timeline(done, events),
-        provenance=_provenance(work, site, baseline, proposal, rfc3339(events[-1].at)),
+        report=report_json(document, clean),
+        transcript=transcript(events, clean),
+        timeline=timeline(done, events, clean),
+        provenance=_provenance(work, site, baseline, proposal, rfc3339(events[-1].at)).redacted(clean),
     )
     written = write_bundle(directory, contents)
     data = BundleWritten(path=str(written.path), sha256=written.sha256)

@@ -4,7 +4,7 @@ from codepilot.telemetry.clock import now_us, rfc3339
 from codepilot.telemetry.figures import Figures, IterationFigures, figures
 from codepilot.telemetry.loglines import LogLines
 from codepilot.telemetry.metrics import METRICS, Metrics
-from codepilot.telemetry.redact import Redactor, redact
+from codepilot.telemetry.redact import Clean, Redactor, redact, redact_json
 from codepilot.telemetry.report import (
     Report,
     ReportedFailure,
@@ -22,6 +22,7 @@ from codepilot.telemetry.transcript import transcript
 
 __all__ = [
     "METRICS",
+    "Clean",
     "Figures",
     "IterationFigures",
     "LogLines",
@@ -36,6 +37,7 @@ __all__ = [
     "figures",
     "now_us",
     "redact",
+    "redact_json",
     "refusal",
     "report",
     "report_json",

@@ -1,7 +1,7 @@
 """An event as a line of its run's log: one JSON object with the fields that every line must have to be found again."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from json.encoder import encode_basestring as _quoted
 from typing import Literal
@@ -12,7 +12,7 @@ from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.events import Event, EventType, RunFinished, SkillCall, State, StepFailed, StepQueued
 from codepilot.core.failures import Origin
 from codepilot.telemetry.clock import rfc3339
-from codepilot.telemetry.redact import redact
+from codepilot.telemetry.redact import Clean, redact, redact_named
 
 TEXT_LIMIT = 2_000
 ITEMS_LIMIT = 50
@@ -55,7 +55,7 @@ class LogLine(Contract):
 class LogLines:
     """Events of one run as lines, without what may not be told. `roles` are the states of its steps that are known."""
 
-    def __init__(self, redact: Callable[[str], str] = redact) -> None:
+    def __init__(self, redact: Clean = redact) -> None:
         self._redact = redact
         self.roles: dict[str, str] = {}
 
@@ -80,7 +80,7 @@ class LogLines:
         """What needs escapes could hide a secret in them."""
         return "\\" not in text and self._redact(text) == text
 
-    def _head(self, event: Event, clean: Callable[[str], str]) -> str:
+    def _head(self, event: Event, clean: Clean) -> str:
         """The line up to its data. The name of a tool is what code in the sandbox said, as the data is."""
         return (
             f'{{"ts":"{rfc3339(event.at)}","level":"{_level(event)}",'
@@ -92,15 +92,15 @@ class LogLines:
     def _data(self, event: Event) -> str:
         """What is long or may not be told, cut short and cleaned."""
         data = event.data.model_dump(mode="json", by_alias=True)
-        bounded = {self._clip(name): self._bounded(value, 1) for name, value in data.items()}
+        bounded = {self._clip(name): self._bounded(value, 1, name) for name, value in data.items()}
         text = _JSON.encode(bounded)
         if len(text) <= DATA_LIMIT:
             return text
         return _JSON.encode({"truncated": len(text), "fields": ", ".join(sorted(bounded))[:TEXT_LIMIT]})
 
-    def _bounded(self, value: JsonValue, depth: int) -> JsonValue:
+    def _bounded(self, value: JsonValue, depth: int, name: str = "") -> JsonValue:
         if isinstance(value, str):
-            return self._clip(value)
+            return self._clip(value, name)
         if not isinstance(value, (list, dict)):
             return value
         if depth > DEPTH_LIMIT:
@@ -109,11 +109,11 @@ class LogLines:
             kept = [self._bounded(item, depth + 1) for item in value[:ITEMS_LIMIT]]
             return [*kept, f"… {len(value) - ITEMS_LIMIT} more"] if len(value) > ITEMS_LIMIT else kept
         kept_items = list(value.items())[:ITEMS_LIMIT]
-        return {self._clip(name): self._bounded(item, depth + 1) for name, item in kept_items}
+        return {self._clip(name): self._bounded(item, depth + 1, name) for name, item in kept_items}
 
-    def _clip(self, text: str) -> str:
+    def _clip(self, text: str, name: str = "") -> str:
         """Redacted first, so that no half of a secret is left at the cut."""
-        clean = self._redact(text[: TEXT_LIMIT + _REDACT_MARGIN])
+        clean = redact_named(name, text[: TEXT_LIMIT + _REDACT_MARGIN], self._redact)
         if len(text) <= TEXT_LIMIT and len(clean) <= TEXT_LIMIT:
             return clean
         return f"{clean[:TEXT_LIMIT]}… ({len(text)} characters)"
@@ -147,7 +147,7 @@ def _where(data: type[Contract]) -> tuple[tuple[str, ...], tuple[str, ...], bool
     return names, places, "calls" in fields
 
 
-def _facts(event: Event, clean: Callable[[str], str]) -> str:
+def _facts(event: Event, clean: Clean) -> str:
     """Tool, exit code and duration, where the event has them: of its last call, at its top, or in what it carries."""
     names, places, has_calls = _where(type(event.data))
     if not names and not places:
@@ -177,7 +177,7 @@ def _facts(event: Event, clean: Callable[[str], str]) -> str:
     return facts
 
 
-def _of_call(call: SkillCall, clean: Callable[[str], str]) -> str:
+def _of_call(call: SkillCall, clean: Clean) -> str:
     """The same of one call."""
     return f'{_ended(clean(call.skill), call.status, call.exit)},"durationMs":{call.duration_ms!r}'
 

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import logging
 import os
 import sys
-from collections.abc import Callable
+import threading
 
+from codepilot.core.contract import JsonObject
 from codepilot.telemetry.clock import now_us, rfc3339
-from codepilot.telemetry.redact import Redactor
+from codepilot.telemetry.redact import Clean, Redactor, redact_json
+
+_log = logging.getLogger(__name__)
 
 
 class _JsonLines(logging.Formatter):
-    def __init__(self, redact: Callable[[str], str]) -> None:
+    def __init__(self, clean: Clean, *, ascii_only: bool) -> None:
         super().__init__()
-        self._redact = redact
+        self._clean = clean
+        self._ascii_only = ascii_only
 
     def format(self, record: logging.LogRecord) -> str:
-        said = {
+        said: JsonObject = {
             "ts": rfc3339(now_us()),
             "level": record.levelname,
             "runId": getattr(record, "run_id", None),
@@ -30,13 +35,24 @@ class _JsonLines(logging.Formatter):
         }
         if record.exc_info:
             said["traceback"] = self.formatException(record.exc_info)
-        return self._redact(json.dumps(said, ensure_ascii=False))
+        return json.dumps(redact_json(said, self._clean), ensure_ascii=self._ascii_only)
 
 
-def json_logging(level: int, redact: Callable[[str], str] | None = None) -> None:
+def json_logging(level: int, clean: Clean | None = None) -> None:
+    """From now on all of CodePilot's loggers tell as JSON, and so does a thread that dies."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines(redact or Redactor(os.environ)))
+    ascii_only = codecs.lookup(sys.stderr.encoding or "ascii").name != "utf-8"
+    handler.setFormatter(_JsonLines(clean or Redactor(os.environ), ascii_only=ascii_only))
     root = logging.getLogger("codepilot")
     root.handlers[:] = [handler]
     root.setLevel(level)
     root.propagate = False
+    threading.excepthook = _thread_died
+
+
+def _thread_died(died: threading.ExceptHookArgs) -> None:
+    if died.exc_value is None or isinstance(died.exc_value, SystemExit):
+        return
+    name = died.thread.name if died.thread else "unknown"
+    trace = (died.exc_type, died.exc_value, died.exc_traceback)
+    _log.error("the thread %s died by %s", name, died.exc_type.__name__, exc_info=trace)

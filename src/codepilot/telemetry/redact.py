@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+
+from pydantic import JsonValue
+
+from codepilot.core.contract import JsonObject
 
 MASK = "[redacted]"
 
@@ -82,3 +86,37 @@ class Redactor:
         if self._values is not None:
             text = self._values.sub(MASK, text)
         return redact(text)
+
+
+Clean = Callable[[str], str]
+
+
+def redact_json(document: JsonObject, clean: Clean = redact) -> JsonObject:
+    """`document` with every string in it clean, names too. To be done before it is encoded: what is cut out of JSON
+    leaves none, and a secret that needs escapes is not found in it.
+    """
+    kept: JsonObject = {}
+    for name, value in document.items():
+        key, number = clean(name), len(kept)
+        while key in kept:
+            key, number = f"{clean(name)} {number}", number + 1
+        kept[key] = redact_named(name, value, clean) if isinstance(value, str) else _redact_value(value, clean)
+    return kept
+
+
+def redact_named(name: str, text: str, clean: Clean = redact) -> str:
+    """`text` without secrets; its name may be what tells that it is one."""
+    head = f'"{name}": "'
+    told = clean(head + text)
+    return told.removeprefix(head) if told.startswith(head) else clean(text)
+
+
+def _redact_value(value: JsonValue, clean: Clean) -> JsonValue:
+    match value:
+        case str():
+            return clean(value)
+        case list():
+            return [_redact_value(item, clean) for item in value]
+        case dict():
+            return redact_json(value, clean)
+    return value

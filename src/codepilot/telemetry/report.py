@@ -11,6 +11,7 @@ from codepilot.core.failures import Failure, FailureKind, Origin
 from codepilot.core.run import Run
 from codepilot.core.task import FollowUp
 from codepilot.telemetry.figures import IterationFigures
+from codepilot.telemetry.redact import Clean, redact, redact_json
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -152,10 +153,14 @@ def refusal(failure: Failure) -> Report:
     )
 
 
-def report_json(document: Report) -> JsonObject:
-    """The document as plain JSON, in the order in which its keys are documented."""
+_PLACES = ("run_id", "patch", "bundle", "workspace", "log", "base_commit", "commit", "applied")
+"""Where things are to be found: programs go there, so that nothing in them is taken for a secret."""
+
+
+def report_json(document: Report, clean: Clean = redact) -> JsonObject:
+    """The document as plain JSON without secrets, in the order in which its keys are documented."""
     dumped: JsonObject = document.model_dump(mode="json", by_alias=False)
-    return dumped
+    return redact_json(dumped, clean) | {name: dumped[name] for name in _PLACES}
 
 
 def exit_code(run: Run) -> int:

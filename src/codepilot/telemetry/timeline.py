@@ -15,6 +15,7 @@ from codepilot.core.events import (
     TurnStarted,
 )
 from codepilot.core.run import Run
+from codepilot.telemetry.redact import Clean, redact, redact_json
 
 StepStatus = Literal["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "SKIPPED", "CANCELLED"]
 
@@ -86,8 +87,8 @@ _ENDS: dict[EventType, StepStatus] = {
 }
 
 
-def timeline(run: Run, events: Sequence[Event]) -> JsonObject:
-    """The run's timeline; fields that a step has nothing to say about are left out."""
+def timeline(run: Run, events: Sequence[Event], clean: Clean = redact) -> JsonObject:
+    """The run's timeline without secrets; fields that a step has nothing to say about are left out."""
     steps: dict[tuple[str | None, int], _Step] = {}
     for event in events:
         key = (event.step_id, event.attempt)
@@ -121,7 +122,7 @@ def timeline(run: Run, events: Sequence[Event]) -> JsonObject:
     document["steps"] = [
         step.told().model_dump(mode="json", by_alias=True, exclude_none=True) for step in steps.values()
     ]
-    return document
+    return redact_json(document, clean)
 
 
 def _tell(step: _Step, event: Event) -> None:

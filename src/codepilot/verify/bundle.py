@@ -24,6 +24,8 @@ from codepilot.core.artifacts import RegressionTest
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import TaskSpec
+from codepilot.telemetry import Clean
+from codepilot.workspace import is_url
 
 PATCH = "patch.diff"
 BASE_DIFF = "base.diff"
@@ -81,6 +83,20 @@ class Provenance(Contract):
     regression_test: RegressionTest | None = None
     """The test that came with the change, or why none did."""
     files: dict[str, FileDigest] = {}
+
+    def redacted(self, clean: Clean) -> Provenance:
+        """Without secrets in what is said in words; what the change is proved again by stays as it is."""
+        task, test = self.task, self.regression_test
+        spoken = {
+            "goal": task.goal.model_copy(update={"natural": clean(task.goal.natural)}),
+            "constraints": tuple(map(clean, task.constraints)),
+            "evaluation": task.evaluation.model_copy(
+                update={"acceptance_hint": clean(task.evaluation.acceptance_hint)}
+            ),
+            "repo": clean(task.repo) if is_url(task.repo) else task.repo,
+        }
+        reason = test and test.model_copy(update={"reason": clean(test.reason)})
+        return self.model_copy(update={"task": task.model_copy(update=spoken), "regression_test": reason})
 
 
 @dataclass(frozen=True)
