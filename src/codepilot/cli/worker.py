@@ -123,8 +123,8 @@ class Endings:
                 self._tell(event, State.PAUSED)
 
     def _tell(self, event: Event, state: State, failure: Failure | None = None, verdict: str = "") -> None:
-        why = f": {failure.kind}: {self._redact(failure.message)}" if failure else f", {verdict}" if verdict else ""
-        with contextlib.suppress(OSError):  # whoever read it is gone; the runs are not
+        with contextlib.suppress(Exception):  # whoever read it is gone, or cannot be told; the runs go on
+            why = f": {failure.kind}: {self._redact(failure.message)}" if failure else f", {verdict}" if verdict else ""
             sys.stdout.write(f"{rfc3339(event.at)}  {event.run_id}  {plain(f'{state}{why}')}\n")
             sys.stdout.flush()
 
