@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -135,6 +137,74 @@ def test_unknown_runs_and_bundles(codepilot: Command, tmp_path: Path) -> None:
         assert ended.code == 2, command
         assert "r-nothing" in ended.err
     assert codepilot("verify", str(tmp_path / "no-bundle")).code == 2
+
+
+# What is no text, and what is no number ---------------------------------------------------------------
+
+OTHER = os.fsdecode(b"a\xffb")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("show", OTHER),
+        ("verify", OTHER),
+        ("submit", ".", "--test", OTHER),
+        ("fix", ".", "--prompt", OTHER),
+        ("fix", f"/tmp/{OTHER}"),
+    ],
+)
+def test_arguments_that_are_not_utf8_are_refused_before_anything_happens(
+    codepilot: Command, shop: Path, arguments: tuple[str, ...]
+) -> None:
+    ended = codepilot(*arguments, cwd=shop)
+    assert ended.code == 2, ended.err
+    assert "a\\xffb' is not UTF-8" in ended.err and "→" in ended.err and "Traceback" not in ended.err
+    assert not codepilot.home.exists()
+    as_json = codepilot(*arguments, "--json", cwd=shop)
+    assert (as_json.code, as_json.json["failure"]["kind"], as_json.err) == (2, "invalid_spec", "")
+
+
+def test_neither_a_repository_nor_a_home_may_lie_where_the_path_is_not_utf8(
+    codepilot: Command, shop: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / OTHER
+    other.mkdir()
+    shop.rename(other / "shop")
+    for command in ("fix", "submit"):
+        ended = subprocess.run(
+            codepilot.argv(command),
+            cwd=other / "shop",
+            env=codepilot.environ,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (ended.returncode, "a\\xffb/shop' is not UTF-8" in ended.stderr) == (2, True), ended.stderr
+    home = subprocess.run(
+        codepilot.argv("history", "--json"),
+        env={**codepilot.environ, "CODEPILOT_HOME": str(other / "home")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert home.returncode == 2 and "is not UTF-8" in json.loads(home.stdout)["failure"]["message"], home.stderr
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        *(("prune", "--days", much) for much in ("inf", "1e300", "1e9", "nan")),
+        *(("gc", "--days", much) for much in ("inf", "1e300", "nan")),
+        *(("worker", "--until-idle", "--stale-after", much) for much in ("inf", "1e300", "nan")),
+        ("worker", "--until-idle", "--drain", "inf"),
+        ("history", "--limit", "99999999999999999999"),
+    ],
+)
+def test_numbers_that_nothing_can_be_done_with_are_refused(codepilot: Command, asked: tuple[str, ...]) -> None:
+    ended = codepilot(*asked)
+    assert (ended.code, ended.out) == (2, ""), ended.err
+    assert f"'{asked[-2]}'" in ended.err and "less than or equal to" in ended.err
 
 
 def test_help_needs_none_of_the_heavy_libraries() -> None:

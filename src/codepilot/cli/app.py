@@ -6,13 +6,14 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from codepilot.cli import service
+from codepilot.cli import output, service
 from codepilot.cli.attend import finish, print_json, say_applied, start
 from codepilot.cli.base import (
+    MOST_DAYS,
     AgentOption,
     BranchOption,
     BudgetOption,
@@ -35,30 +36,27 @@ from codepilot.cli.base import (
     open_house,
     say_left,
     settled_model,
-    told_as_json,
 )
 from codepilot.cli.bench import bench
+from codepilot.cli.failing import fail, failure_of, refuse_other_bytes
 from codepilot.cli.signals import ignore_for_ourselves_only
-
-if TYPE_CHECKING:
-    from codepilot.core.failures import Failure
 
 
 def run() -> None:
     """Run the command; a failure becomes two lines and an exit code."""
     ignore_for_ourselves_only()
+    output.prepare()
     try:
-        app()
+        refuse_other_bytes(sys.argv[1:])
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # whoever read it has read enough
+        output.give_up(sys.stdout)
+        raise SystemExit(1) from None
     except Exception as error:
-        from codepilot.core.failures import CodePilotError, Failure, FailureKind
-
-        if isinstance(error, CodePilotError):
-            raise SystemExit(_fail(error.failure)) from error
-        import traceback
-
-        traceback.print_exc()
-        message = f"{type(error).__name__}: {error}"
-        raise SystemExit(_fail(Failure(kind=FailureKind.INTERNAL, message=message))) from error
+        raise SystemExit(fail(failure_of(error))) from error
 
 
 @app.callback(invoke_without_command=True)
@@ -147,7 +145,8 @@ def show(run_id: RunArg, as_json: JsonFlag = False) -> None:
 
 @app.command()
 def history(
-    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20, as_json: JsonFlag = False
+    limit: Annotated[int, typer.Option(min=1, max=10**9, help="How many, newest first.")] = 20,
+    as_json: JsonFlag = False,
 ) -> None:
     """List the runs, newest first."""
     with open_house() as house:
@@ -175,7 +174,7 @@ def logs(
     with open_house() as house:
         found = house.store.find(run_id)
         for line in lines(house, found, follow=follow):
-            sys.stdout.write(f"{line}\n")
+            output.print_json(line)
             if follow:
                 sys.stdout.flush()
 
@@ -271,7 +270,7 @@ def verify(
         where = Path(bundle) if Path(bundle).exists() else house.home.bundles / house.store.find(bundle)
         proof = verify_again(house, where, checking, os.environ)
         if as_json:
-            typer.echo(proof.model_dump_json())
+            output.print_json(proof.model_dump_json())
         elif proof.ok:
             typer.echo(f"The bundle holds: {proof.after.passed} tests pass after the change; verdict {proof.verdict}.")
             for check in proof.checks:
@@ -292,7 +291,7 @@ def replay(run_id: RunArg, as_json: JsonFlag = False) -> None:
         house.store.check(found)
         events = house.store.events(found)
         if as_json:
-            typer.echo(house.store.load(found).model_dump_json())
+            output.print_json(house.store.load(found).model_dump_json())
             return
         for line in story(events):
             typer.echo(line)
@@ -301,7 +300,8 @@ def replay(run_id: RunArg, as_json: JsonFlag = False) -> None:
 
 @app.command()
 def gc(
-    days: Annotated[float, typer.Option(min=0, help="Remove what is older.")] = 7.0, as_json: JsonFlag = False
+    days: Annotated[float, typer.Option(min=0, max=MOST_DAYS, help="Remove what is older.")] = 7.0,
+    as_json: JsonFlag = False,
 ) -> None:
     """Remove old workspaces that nothing needs."""
     from codepilot.engine import collect
@@ -321,20 +321,6 @@ def doctor(as_json: JsonFlag = False) -> None:
     from codepilot.cli.doctor import examine
 
     raise typer.Exit(examine(console(), os.environ, as_json=as_json))
-
-
-def _fail(problem: Failure) -> int:
-    """Show a failure that ended the command itself; returns the exit code."""
-    from codepilot.cli.screens import failure
-    from codepilot.telemetry import exit_code_of, refusal
-
-    if told_as_json[-1]:
-        typer.echo(refusal(problem).model_dump_json())
-    else:
-        from rich.console import Console
-
-        failure(Console(stderr=True), problem)
-    return exit_code_of(problem)
 
 
 service.register(app)

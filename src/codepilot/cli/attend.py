@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from codepilot.cli import output
 from codepilot.cli.base import console, open_house
 
 if TYPE_CHECKING:
@@ -107,4 +108,4 @@ def print_json(house: House, found: Run, refused: Failure | None = None) -> None
         document = document.model_copy(update={"notifications": notifications_of(house, found.run_id)})
     if refused is not None:
         document = document.model_copy(update={"failure": reported(refused)})
-    typer.echo(document.model_dump_json())
+    output.print_json(document.model_dump_json())

@@ -40,6 +40,10 @@ JsonFlag = Annotated[
 ]
 
 
+MOST_DAYS, MOST_SEC = 36_500.0, 86_400.0
+"""A hundred years, and a day: longer spans are mistakes, and no clock could count some of them."""
+
+
 def open_house() -> House:
     from codepilot.engine import House
 

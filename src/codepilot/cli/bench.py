@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from codepilot.cli.base import JsonFlag, PythonOption, console
+from codepilot.cli.base import MOST_SEC, JsonFlag, PythonOption, console
 
 if TYPE_CHECKING:
     from codepilot.bench import Sweep
@@ -27,7 +27,9 @@ def repair(
     set_name: Annotated[str, typer.Option("--set", metavar="NAME", help="humanevalfix, quixbugs or realfix.")],
     data: Annotated[Path, typer.Option(metavar="PATH", help="Where the set's data lies.")],
     jobs: Annotated[int, typer.Option(min=1, max=64, help="How many bugs at a time.")] = 1,
-    seconds: Annotated[float, typer.Option(min=1, help="How long the search may take for one bug.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option(min=1, max=MOST_SEC, help="How long the search may take for one bug.")
+    ] = 60.0,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many.")] = None,
     only: Annotated[list[str] | None, typer.Option(metavar="BUG", help="Only this one; may be repeated.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where results go; by default in the home.")] = None,

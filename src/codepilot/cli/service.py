@@ -12,6 +12,8 @@ import typer
 
 from codepilot.cli.artifacts import artifacts
 from codepilot.cli.base import (
+    MOST_DAYS,
+    MOST_SEC,
     AgentOption,
     BranchOption,
     BudgetOption,
@@ -118,9 +120,18 @@ def worker(
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where /metrics and /healthz are; port 0 takes any.")
     ] = "127.0.0.1:0",
-    drain: Annotated[float, typer.Option(min=0, metavar="SEC", help="How long SIGTERM waits for steps to end.")] = 25.0,
+    drain: Annotated[
+        float,
+        typer.Option(min=0, max=MOST_SEC, metavar="SEC", help="How long SIGTERM waits for steps to end."),
+    ] = 25.0,
     stale_after: Annotated[
-        float, typer.Option(min=1, metavar="SEC", help="Silence after which a worker's steps go to others.")
+        float,
+        typer.Option(
+            min=1,
+            max=MOST_SEC,
+            metavar="SEC",
+            help="Silence after which a worker's steps go to others.",
+        ),
     ] = 90.0,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="End when nothing is left to do.")] = False,
     as_json: JsonFlag = False,
@@ -186,7 +197,7 @@ def _told(problems: Mapping[str, str], left: Mapping[str, str], repair: bool) ->
 
 
 def prune(
-    days: Annotated[float, typer.Option(min=0, help="Keep what runs of the last days name.")] = 90.0,
+    days: Annotated[float, typer.Option(min=0, max=MOST_DAYS, help="Keep what runs of the last days name.")] = 90.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -217,7 +228,8 @@ def executor(
     queue: Annotated[int, typer.Option(min=0, help="How many requests may wait; more are told to come back.")] = 64,
     concurrency: Annotated[int | None, typer.Option(min=1, help="How many requests run at once.")] = None,
     drain: Annotated[
-        float, typer.Option(min=0, metavar="SEC", help="How long running work may go on at the end.")
+        float,
+        typer.Option(min=0, max=MOST_SEC, metavar="SEC", help="How long running work may go on at the end."),
     ] = 30,
     allow_mount: Annotated[
         list[Path] | None, typer.Option(metavar="PATH", help="Let callers show what lies below inside.")

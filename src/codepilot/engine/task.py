@@ -21,7 +21,7 @@ from codepilot.engine.base import carry_base, pin
 from codepilot.engine.settings import Settings, load_settings, make_budget
 from codepilot.engine.staffing import choose_models, make_thinker
 from codepilot.store import new_id
-from codepilot.workspace import find_root, has_password, is_url, refuse_branch, resolve_commit
+from codepilot.workspace import find_root, has_password, is_url, refuse_branch, resolve_commit, shown
 
 if TYPE_CHECKING:
     from codepilot.engine.house import House
@@ -221,6 +221,10 @@ def parse_budget(pairs: tuple[str, ...]) -> dict[str, float]:
 
 def _local_root(repo: str, ref: str | None) -> Path:
     root = find_root(Path(repo).expanduser())
+    if (path := shown(str(root))) != str(root):
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC, f"The path '{path}' is not UTF-8.", next_action="Rename the directory."
+        )
     resolve_commit(root, ref)
     return root
 

@@ -63,6 +63,7 @@ class Home:
 
     def ensure(self) -> Home:
         """Make every directory, for the owner alone; refuse a home that cannot be written."""
+        self._refuse_other_bytes()
         rooms = (self.artifacts, self.repos, self.workspaces, self.envs, self.bundles, self.logs, self.locks)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -88,6 +89,18 @@ class Home:
             return names_in(self.path)
         except OSError as error:
             raise self._refusal(error) from error
+
+    def _refuse_other_bytes(self) -> None:
+        """Paths of the home are recorded, and what is not UTF-8 cannot be."""
+        try:
+            str(self.path).encode()
+        except UnicodeEncodeError as error:
+            shown = os.fsencode(self.path).decode("utf-8", "backslashreplace")
+            raise CodePilotError(
+                FailureKind.INVALID_SPEC,
+                f"The path of CodePilot's home, {shown}, is not UTF-8.",
+                next_action="Point CODEPILOT_HOME at a directory whose path is.",
+            ) from error
 
     def _refusal(self, error: OSError) -> CodePilotError:
         where = error.filename or self.path

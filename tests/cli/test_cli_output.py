@@ -1,0 +1,122 @@
+"""Commands print on every terminal; where nothing can be printed, that is what is said."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli_kit import Command
+
+from codepilot.cli.worker import Endings
+from codepilot.core.decide import start
+from codepilot.core.events import Event, EventType, RunFinished, State
+from codepilot.core.failures import Failure, FailureKind
+from codepilot.core.task import Goal, TaskSpec
+
+RUN, SAID = "r-01", "Prüfe → 😀"
+
+
+def run(codepilot: Command, *asked: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
+    """A process of its own from its first moment: by then its encoding is settled."""
+    return subprocess.run(
+        codepilot.argv(*asked), env={**codepilot.environ, **environ}, capture_output=True, timeout=300, check=False
+    )
+
+
+@pytest.fixture
+def told(codepilot: Command) -> Command:
+    """A home with a run whose task has letters of all kinds."""
+    with codepilot.house() as house:
+        house.store.create_run(RUN, start(TaskSpec(task_id="t-01", goal=Goal(natural=SAID), repo="/nowhere"), RUN))
+    return codepilot
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_no_encoding_is_a_reason_to_fail(told: Command, encoding: str) -> None:
+    for asked in (["history"], ["show", RUN], ["replay", RUN], ["doctor"]):
+        ended = run(told, *asked, PYTHONIOENCODING=encoding)
+        assert (ended.returncode, ended.stderr) == (0, b""), asked
+        assert ended.stdout.decode(encoding), asked
+    shown = run(told, "show", RUN, PYTHONIOENCODING=encoding).stdout.decode(encoding)
+    assert ("Prüfe" if encoding == "latin-1" else "Pr\\xfcfe") in shown and "\\u2192 \\U0001f600" in shown
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "utf-8"])
+def test_json_is_utf8_everywhere(told: Command, encoding: str) -> None:
+    logs = run(told, "logs", RUN, PYTHONIOENCODING=encoding)
+    lines = [json.loads(line) for line in logs.stdout.decode().splitlines()]
+    assert lines[0]["data"]["task"]["goal"]["natural"] == SAID
+    replayed = run(told, "replay", RUN, "--json", PYTHONIOENCODING=encoding)
+    assert json.loads(replayed.stdout.decode())["task"]["goal"]["natural"] == SAID
+    refused = run(told, "show", SAID, "--json", PYTHONIOENCODING=encoding)
+    assert SAID in json.loads(refused.stdout.decode())["failure"]["message"]
+
+
+def test_a_repair_is_shown_to_its_end_on_a_terminal_that_has_ascii_alone(codepilot: Command, shop: Path) -> None:
+    ended = run(codepilot, "fix", str(shop), PYTHONIOENCODING="ascii")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert b"\\u2713 FINALIZE" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    "asked", [("show", RUN, "--json"), ("show", RUN), ("logs", RUN), ("history",), ("doctor", "--json"), ("--version",)]
+)
+def test_an_output_that_cannot_be_written_is_told_in_two_lines(told: Command, asked: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            told.argv(*asked), env=told.environ, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert ended.returncode == 4, ended.stderr
+    first, second = ended.stderr.splitlines()
+    assert "could not be written: No space left on device" in first and second.startswith("→")
+
+
+def test_a_refusal_is_told_and_counts_where_its_document_cannot_be_written(told: Command) -> None:
+    with Path("/dev/full").open("wb") as full:
+        argv = told.argv("show", "r-nothing", "--json")
+        ended = subprocess.run(argv, env=told.environ, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        assert (ended.returncode, "r-nothing" in ended.stderr) == (2, True)
+        assert "Traceback" not in ended.stderr
+        assert subprocess.run(argv, env=told.environ, stdout=full, stderr=full, timeout=60).returncode == 2
+
+
+@pytest.mark.parametrize("asked", [("logs", RUN), ("show", RUN, "--json"), ("history",)])
+def test_a_reader_that_has_read_enough_is_no_failure(told: Command, asked: tuple[str, ...]) -> None:
+    process = subprocess.Popen(
+        told.argv(*asked), env=told.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    assert (process.stderr.read(), process.wait(60)) == ("", 1)
+    process.stderr.close()
+
+
+def test_without_any_output_commands_do_their_work(told: Command) -> None:
+    for closed in (">&-", "2>&-", ">&- 2>&-"):
+        shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *told.argv("show", RUN)]
+        ended = subprocess.run(shell, env=told.environ, capture_output=True, text=True, timeout=60, check=False)
+        assert (ended.returncode, ended.stderr) == (0, ""), closed
+
+
+class _Broken:
+    """A stream that fails in a way nobody thought of."""
+
+    def write(self, text: str) -> int:
+        raise ValueError("I/O operation on closed file.")
+
+
+def test_whatever_is_wrong_with_its_output_a_hand_works_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", _Broken())
+    failure = Failure(kind=FailureKind.STUCK, message="x")
+    Endings(str).hear(
+        Event(
+            type=EventType.RUN_FINISHED,
+            data=RunFinished(state=State.FAILED, failure=failure),
+            event_id="e-1",
+            seq=1,
+            run_id=RUN,
+            at=1,
+        )
+    )
