@@ -42,6 +42,18 @@ def test_a_queued_run_pauses_at_once_and_the_first_resume_goes_on(codepilot: Com
     assert kinds(codepilot, run_id).count(EventType.RUN_PAUSED) == 1
 
 
+def test_what_became_of_a_request_is_told_as_json_too(codepilot: Command, shop: Path) -> None:
+    run_id = codepilot("submit", str(shop)).out.strip()
+    for command, status in (("pause", "PAUSED"), ("cancel", "ABORTED")):
+        asked = codepilot(command, run_id, "--json")
+        told = {"schema_version": 1, "run_id": run_id, "status": status, "message": f"{run_id} is {status}."}
+        assert (asked.code, asked.json) == (0, told), asked.err
+    late = codepilot("pause", run_id, "--json").json
+    assert (late["status"], late["message"]) == ("ABORTED", f"{run_id} is ABORTED already: there is nothing to pause.")
+    refused = codepilot("cancel", "r-nothing", "--json")
+    assert (refused.code, refused.json["failure"]["kind"]) == (2, "invalid_spec")
+
+
 def test_a_run_whose_process_was_killed_pauses_where_it_stood(codepilot: Command, shop: Path) -> None:
     process, run_id = started(codepilot, EventType.SEARCH_PROGRESSED, "fix", str(shop))
     process.kill()

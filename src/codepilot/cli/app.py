@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from codepilot.cli import output, service
-from codepilot.cli.attend import finish, print_json, say_applied, start
+from codepilot.cli.attend import finish, print_json, say_applied, say_requested, start
 from codepilot.cli.base import (
     MOST_DAYS,
     AgentOption,
@@ -240,16 +240,15 @@ def resume(
 
 
 @app.command()
-def cancel(run_id: RunArg) -> None:
+def cancel(run_id: RunArg, as_json: JsonFlag = False) -> None:
     """End a run and clean up its workspace."""
     from codepilot.cli.drive import notify
-    from codepilot.cli.telling import requested
     from codepilot.engine import cancel as end
 
     with open_house() as house:
         before = house.store.load(house.store.find(run_id))
         found = end(house, before.run_id)
-        typer.echo(requested(before, found, "cancel"))
+        say_requested(before, found, "cancel", as_json=as_json)
         notify(house, found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING
 
@@ -90,6 +91,15 @@ def finish(
 
 def say_applied(checkout: str, files: tuple[str, ...]) -> None:
     typer.echo(f"Applied to {checkout}: {', '.join(files) or 'it was already there'}.")
+
+
+def say_requested(before: Run, now: Run, verb: str, *, as_json: bool) -> None:
+    """What became of a request to pause or to cancel a run."""
+    from codepilot.cli.telling import requested
+
+    said = requested(before, now, verb)
+    document = {"schema_version": 1, "run_id": now.run_id, "status": now.state, "message": said}
+    typer.echo(json.dumps(document) if as_json else said)
 
 
 def print_json(house: House, found: Run, refused: Failure | None = None) -> None:

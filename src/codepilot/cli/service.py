@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from codepilot.cli.artifacts import artifacts
+from codepilot.cli.attend import say_requested
 from codepilot.cli.base import (
     MOST_DAYS,
     MOST_SEC,
@@ -143,14 +144,13 @@ def worker(
     raise typer.Exit(work(working, os.environ))
 
 
-def pause(run_id: RunArg) -> None:
+def pause(run_id: RunArg, as_json: JsonFlag = False) -> None:
     """Let a run stop at its next safe point; `codepilot resume` goes on."""
-    from codepilot.cli.telling import requested
     from codepilot.engine import pause as stop
 
     with open_house() as house:
         before = house.store.load(house.store.find(run_id))
-        typer.echo(requested(before, stop(house, before.run_id), "pause"))
+        say_requested(before, stop(house, before.run_id), "pause", as_json=as_json)
 
 
 def fork(
