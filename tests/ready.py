@@ -133,7 +133,7 @@ def _pipe(theirs: contextlib.ExitStack) -> tuple[IO[str], int]:
 @cache
 def _ready() -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
     command = [sys.executable, __file__, str(theirs.fileno())]
     process = subprocess.Popen(command, env=kept, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
     theirs.close()

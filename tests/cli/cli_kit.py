@@ -41,7 +41,7 @@ class Command:
 
     @property
     def environ(self) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
         # unittest starts in a third of pytest's time; a regression test is a third of a repair, the scanner a tenth.
         cheap = {"PROJECT_RUNNER": "unittest", "POLICY_REGRESSION_TEST": "false", "POLICY_GENERATED_CODE": "off"}
         mine = {f"CODEPILOT_{name}": value for name, value in cheap.items()}
