@@ -12,7 +12,6 @@ from engine_kit import CHEAP, CODE, checkout, house
 from codepilot.agents import Desk
 from codepilot.agents.writing import write_file
 from codepilot.core.artifacts import PatchCandidate
-from codepilot.core.decide import BUILD_WARNING_ITERATION
 from codepilot.core.events import BudgetWarned, EventDraft, EventType, SearchProgressed, State, StepQueued
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Capability, TaskKind, default_budget
@@ -95,10 +94,10 @@ def test_new_code_is_warned_of_its_last_iterations(house: House, checkout: Path)
     ended = Worker(house, agent_for=lambda task: agent).drive(run.run_id)
     events = house.store.events(run.run_id)
     (warned,) = [event for event in events if isinstance(event.data, BudgetWarned)]
-    assert warned.data == BudgetWarned(budget="iterations", used=BUILD_WARNING_ITERATION, limit=15)
+    assert warned.data == BudgetWarned(budget="iterations", used=12, limit=15)
     following = events[warned.seq].data
     assert isinstance(following, StepQueued)
     assert following.state is State.IMPLEMENT
     entered = [event for event in events[: warned.seq] if isinstance(event.data, StepQueued)]
-    assert sum(event.data.state is State.IMPLEMENT for event in entered) == BUILD_WARNING_ITERATION - 1  # type: ignore[attr-defined]
+    assert sum(event.data.state is State.IMPLEMENT for event in entered) == 11  # type: ignore[attr-defined]
     assert ended.spent.iterations == len(ERRORS) + 1, "a warning ends nothing"
