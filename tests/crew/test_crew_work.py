@@ -197,7 +197,7 @@ def test_requests_are_noticed_at_once_and_leave_nothing_behind(site: Site, tmp_p
         wait_for(lambda: house.store.load(run_id).state is State.PAUSED)
         assert waited(house.store.events(run_id), EventType.PAUSE_REQUESTED, EventType.RUN_PAUSED) < 10.0
         wait_for(lambda: not processes_of(f"{worker.home}/workspaces"), 60)
-        assert house.store.queue.idle()
+        assert house.store.queue.idle() and house.store.queue.depth() == 0
         assert site.worker("--until-idle", home="one").wait() == 0, "nobody waits for a paused run"
 
         house.store.control(run_id, decide_resume)

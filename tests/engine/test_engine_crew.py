@@ -18,7 +18,7 @@ from codepilot.core.failures import FailureKind
 from codepilot.engine import House, Worker, crew, garbage, heart, steps
 from codepilot.engine.heart import Heart
 from codepilot.engine.work import Work
-from codepilot.store import limit
+from codepilot.store import limit, sessions
 
 
 def do_in_steps(monkeypatch: pytest.MonkeyPatch, do: Callable[[Work], None]) -> None:
@@ -113,6 +113,11 @@ def test_what_cannot_be_removed_is_told_of_and_ends_no_worker(
     with caplog.at_level(logging.WARNING):
         garbage.sweep(house)
     assert f"what is left of {run_id} cannot be removed" in caplog.text
+
+
+def test_a_dead_workers_steps_are_free_within_two_seconds() -> None:
+    """On a server, where one who was only cut off for a moment may come back."""
+    assert sessions.GRACE_SEC + heart.REAP_SEC < 2
 
 
 def test_a_worker_that_wakes_up_beats_before_it_judges(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,11 @@ def watch_of(store: Store, started: Start, interrupted: threading.Event) -> Watc
     return Watch(store, started.run, started.claim, interrupted.set, threading.Event(), pause_interrupts=True)
 
 
+def test_what_is_asked_of_a_run_is_noticed_within_a_second() -> None:
+    """A request may come right after a look, and a busy machine may be late for one."""
+    assert 2 * watching.POLL_SEC < 1
+
+
 def test_a_step_that_ended_while_it_was_looked_at_interrupts_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,13 +10,13 @@ from codepilot.core.task import Goal, TaskSpec
 from codepilot.store import Claim, Store, new_id
 
 
-def task(goal: str = "Make the failing test pass") -> TaskSpec:
-    return TaskSpec(task_id=new_id("t"), goal=Goal(natural=goal), repo="/somewhere/project")
+def task(goal: str = "Make the failing test pass", priority: int = 0) -> TaskSpec:
+    return TaskSpec(task_id=new_id("t"), goal=Goal(natural=goal), repo="/somewhere/project", priority=priority)
 
 
-def new_run(store: Store, goal: str = "Make the failing test pass") -> str:
+def new_run(store: Store, goal: str = "Make the failing test pass", priority: int = 0) -> str:
     run_id = new_id("r")
-    store.create_run(run_id, start(task(goal), run_id))
+    store.create_run(run_id, start(task(goal, priority), run_id))
     return run_id
 
 

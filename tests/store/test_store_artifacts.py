@@ -54,6 +54,27 @@ def test_a_stream_is_kept_as_its_bytes_would_be(tmp_path_factory: pytest.TempPat
     assert b"".join(artifacts.stream(ref)) == b"".join(chunks)
 
 
+def test_a_file_is_synced_before_it_gets_its_name_and_the_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifacts, data = FileArtifacts(tmp_path), b"to be found after a power cut"
+    final = tmp_path / "sha256" / hashlib.sha256(data).hexdigest()[:2] / hashlib.sha256(data).hexdigest()
+    synced: list[tuple[int, bool]] = []
+    really = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        synced.append((found.st_ino, final.exists()))
+        assert final.exists() or found.st_size == len(data), "all of it"
+        really(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    ref = artifacts.put(data, ArtifactType.LOG)
+    assert artifacts.path(ref) == final
+    file, beside, root = (path.stat().st_ino for path in (final, final.parent, final.parent.parent))
+    assert synced == [(file, False), (beside, True), (root, True)]
+
+
 @pytest.mark.parametrize("size", [0, 1, 8 << 20, LARGE])
 def test_any_size_comes_back_by_either_way(kept: Kept, size: int) -> None:
     data = b"".join(pieces(size))

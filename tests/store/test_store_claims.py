@@ -53,10 +53,12 @@ def test_claims_raced_by_threads_and_stores_are_given_once_each(open_store: Call
     assert sorted(given) == sorted(runs)
 
 
-def test_the_oldest_step_comes_first_and_a_run_can_be_named(store: Store) -> None:
+def test_the_step_that_waits_longest_comes_first_among_those_as_urgent_and_a_run_can_be_named(store: Store) -> None:
     old, new = new_run(store), new_run(store)
-    assert take(store, run_id=new).run_id == new
-    assert take(store).run_id == old
+    urgent, later = new_run(store, priority=1), new_run(store, priority=1)
+    for run_id in (old, urgent):
+        store.commit(take(store, run_id=run_id), succeed)  # the run is older, and its next step is not
+    assert [take(store).run_id for _ in range(4)] == [later, urgent, new, old]
     assert store.start("w-one", "r-none") is None
 
 
@@ -107,6 +109,7 @@ def test_pausing_gives_the_step_back_and_outdates_the_claim(store: Store) -> Non
     store.commit(claim, lambda run: decide(run, Paused("asked"), now=run.updated_at))
     assert store.load(run_id).state is State.PAUSED
     assert store.start("w-two") is None, "a run that waits has nothing to do"
+    assert store.queue.idle() and store.queue.depth() == 0, "and waits for no worker"
     with pytest.raises(LostLease):
         store.append(claim, turn(claim, 1))
     store.control(run_id, decide_resume)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -177,6 +179,35 @@ def test_a_released_or_closed_worker_is_dead_at_once(home: Home, open_store: Cal
 def test_a_worker_needs_a_plain_name(store: Store, name: str) -> None:
     with pytest.raises(CodePilotError, match="name of a worker"):
         store.register_worker(name)
+
+
+def test_what_ends_a_step_is_synced_to_the_disk_and_the_turns_before_it_are_not(home: Home) -> None:
+    """The levels are NORMAL and FULL; a turn that a power cut took is taken again, what was decided holds."""
+
+    def level() -> int:
+        writer = store._database._writer
+        assert writer is not None
+        return int(writer.connection.dbapi_connection.execute("PRAGMA synchronous").fetchone()[0])
+
+    with contextlib.closing(Store.open(home.database, locks=home.locks)) as store:
+        new_run(store)
+        claim = take(store)
+        store.append(claim, turn(claim, 1))
+        assert level() == 1
+        store.commit(claim, succeed)
+        assert level() == 2
+
+
+def test_who_has_begun_to_write_is_the_only_one_before_the_first_statement(home: Home) -> None:
+    """Also among those who do not know of our gate, else a transaction could fail when it comes to write."""
+    database = Database.open(home.database, home.locks)
+    with (
+        contextlib.closing(database),
+        contextlib.closing(sqlite3.connect(home.database, timeout=0, isolation_level=None)) as stranger,
+    ):
+        with database.write(durable=False), pytest.raises(sqlite3.OperationalError, match="locked"):
+            stranger.execute("BEGIN IMMEDIATE")
+        stranger.execute("BEGIN IMMEDIATE")
 
 
 def test_a_full_disk_is_said_and_nothing_is_half_written(home: Home) -> None:
