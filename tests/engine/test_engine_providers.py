@@ -14,8 +14,9 @@ from engine_kit import APPROVE, CHEAP, DONE, MAP, PLAN, result, states
 from codepilot.core.events import Event, EventType, State
 from codepilot.core.failures import FailureKind
 from codepilot.core.run import Run
-from codepilot.engine import Checking, Crew, House, Worker, cancel, make_task, resume, submit, verify_again
+from codepilot.engine import Checking, Crew, House, Worker, cancel, make_task, pause, resume, submit, verify_again
 from codepilot.engine import Request as Wanted
+from codepilot.store import Claim, Requests
 from codepilot.telemetry import now_us
 from model_server import Answer, Call, Cut, Garbage, HttpError, ModelServer, Request, Said, StreamError
 
@@ -284,6 +285,37 @@ def test_cancelling_hangs_up_on_a_stalled_stream(place: Place) -> None:
     assert (ended.state, ended.failure.kind) == (State.ABORTED, FailureKind.CANCELLED)
     estimate = of(place.house.store.events(begun.run_id), EventType.MODEL_ASKED)[0].estimate
     assert ended.spent.tokens == estimate.tokens
+
+
+def test_pausing_waits_for_the_reply_in_flight_and_asks_for_no_other(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    really = place.house.store.queue.standing
+
+    def standing(worker: str) -> dict[Claim, Requests]:
+        found = really(worker)
+        seen.append(any(asked.pause for asked in found.values()))
+        return found
+
+    def takes_its_time(request: Request) -> Answer:
+        """Until the watcher has seen the request, and had its time to act on it."""
+        _until(lambda: seen.count(True) >= 3, 60)
+        return MAP
+
+    monkeypatch.setattr(place.house.store.queue, "standing", standing)
+    with ModelServer(takes_its_time) as server:
+        begun = place.begin(server)
+        working = threading.Thread(target=place.work, args=(begun.run_id,))
+        working.start()
+        _until(lambda: len(server.requests) == 1, 60)
+        pause(place.house, begun.run_id)
+        working.join(90)
+        assert not working.is_alive()
+        assert (len(server.requests), server.hung_up) == (1, 0)
+    paused, events = place.house.store.load(begun.run_id), place.house.store.events(begun.run_id)
+    assert (paused.state, paused.spent.turns, paused.spent.tokens) == (State.PAUSED, 1, 110)
+    assert len(of(events, EventType.TURN_STARTED)) == 1
 
 
 def _until(true: Callable[[], bool], seconds: float = 5.0) -> None:
