@@ -34,7 +34,7 @@ def at_work(house: House, worker: Worker | None = None, concurrency: int = 2) ->
 
 
 def ended(house: House, run_id: str) -> Run:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while not (run := house.store.load(run_id)).terminal:
         assert time.monotonic() < deadline, f"{run_id} is {run.state}"
         time.sleep(0.02)

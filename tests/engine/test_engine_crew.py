@@ -19,6 +19,7 @@ from codepilot.engine import House, Worker, crew, garbage, heart, steps
 from codepilot.engine.heart import Heart
 from codepilot.engine.work import Work
 from codepilot.store import limit, sessions
+from codepilot.telemetry import METRICS
 
 
 def do_in_steps(monkeypatch: pytest.MonkeyPatch, do: Callable[[Work], None]) -> None:
@@ -38,11 +39,11 @@ def test_the_urgent_do_not_wait_though_the_store_allows_fewer_than_the_worker_ha
     monkeypatch.setattr(crew, "COUNT_SEC", 0.02)
     house.store.queue.limit.set(1)
     worker, told, order = Worker(house), threading.Event(), []
-    make_way = worker.make_way
+    make_way, depth = worker.make_way, METRICS.gauge("codepilot_step_queue_depth")
 
     def tell(priority: int | None) -> None:
         make_way(priority)
-        if priority is not None:
+        if priority is not None and depth.value() == 1:
             told.set()
 
     monkeypatch.setattr(worker, "make_way", tell)
@@ -51,13 +52,14 @@ def test_the_urgent_do_not_wait_though_the_store_allows_fewer_than_the_worker_ha
         order.append((work.run.task.priority, work.run.state))
         if order == [(-10, State.INIT)]:
             urgent.append(submitted(house, priority=10))
-            told.wait(20)
+            told.wait(60)
 
     do_in_steps(monkeypatch, step)
     urgent: list[str] = []
     other = submitted(house, priority=-10)
     with at_work(house, worker):
         ended(house, other)
+    assert told.is_set(), "that somebody waits is counted, and told to who is at work"
     assert order.index((10, State.FINALIZE)) < order.index((-10, State.FINALIZE))
 
 

@@ -43,12 +43,18 @@ def test_a_step_that_is_tried_again_is_a_retry_of_its_role(house: House, checkou
     def lost() -> None:
         raise CodePilotError(FailureKind.EXECUTOR_LOST, "it is gone")
 
-    run, _ = drive(house, checkout, until(MAP, PLAN, "never said", RIGHT, DONE, APPROVE, before={2: lost}))
+    run, events = drive(house, checkout, until(MAP, PLAN, "never said", RIGHT, DONE, APPROVE, before={2: lost}))
     assert run.state is State.DONE
     assert named(counted(), "codepilot_step_retries_total") == {'{role="IMPLEMENT"}': 1}
     steps = named(counted(), "codepilot_step_duration_seconds_count")
     assert steps['{role="IMPLEMENT",status="failed"}'] == steps['{role="IMPLEMENT",status="succeeded"}'] == 1
     assert named(counted(), "codepilot_run_total") == {'{status="success"}': 1}
+    (took,) = named(counted(), "codepilot_run_duration_seconds_sum").values()
+    assert took == pytest.approx((events[-1].at - events[0].at) / 1e6, abs=0.001)
+    seconds = named(counted(), "codepilot_step_duration_seconds_sum")
+    assert seconds.keys() == steps.keys(), "no step takes no time"
+    assert sum(seconds.values()) <= took
+    assert 0 < sum(named(counted(), "codepilot_workspace_snapshot_duration_seconds_sum").values()) <= took
 
 
 def test_a_return_to_the_planner_is_a_backtrack_and_nothing_else_is(
