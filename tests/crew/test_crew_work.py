@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import signal
 import sqlite3
@@ -66,7 +67,7 @@ def test_a_killed_workers_step_is_taken_over_long_before_its_lease_ends(site: Si
         assert [event.type for event in house.store.events(run_id)].count(EventType.PATCH_APPLIED) == 1
 
 
-def test_the_first_signal_drains_and_the_second_gives_back(team: Site, tmp_path: Path) -> None:
+def test_the_first_signal_drains_for_a_while_and_the_second_gives_back(team: Site, tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "slow", {"test_slow.py": SLOW.format(seconds=1)})
     first = team.worker(home="one")
     with team.house("one") as house:
@@ -91,8 +92,11 @@ def test_the_first_signal_drains_and_the_second_gives_back(team: Site, tmp_path:
         assert time.monotonic() - asked < 30.0
         assert house.store.steps(run_id)[0].status is StepStatus.PENDING
         assert processes_of(str(team.root)) == []
-        third = team.worker(home="three")
+        third = team.worker("--drain", "1", home="three")
         wait_for(lambda: third.name in starters(house.store.events(run_id)))
+        third.signal(signal.SIGTERM)
+        assert third.wait() == 0
+        assert house.store.steps(run_id)[0].status is StepStatus.PENDING, "it drains for no longer than it may"
         cancel(house, run_id)
         ended(house, run_id)
 
@@ -234,8 +238,16 @@ def test_the_wall_clock_goes_on_where_a_dead_worker_left_it(alone: Site, tmp_pat
 
 
 def _is_small_and_starts_at_once(site: Site, idle: WorkerProcess, house: House, repo: Path) -> None:
+    began, used = time.monotonic(), _cpu_sec(idle)
     time.sleep(1.0)
+    assert _cpu_sec(idle) - used < (time.monotonic() - began) / 4, "it rests where there is nothing to do"
     status = Path(f"/proc/{idle.pid}/status").read_text()
     assert int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) / 1024 < 120
     _, events = ended(house, site.submit(repo, "one"))
     assert waited(events, EventType.STEP_QUEUED, EventType.STEP_STARTED) < 10.0
+
+
+def _cpu_sec(worker: WorkerProcess) -> float:
+    """What it has used of a processor, in its own name and in the system's."""
+    after_name = Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, after_name[11:13])) / os.sysconf("SC_CLK_TCK")
