@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from pathlib import Path
@@ -46,6 +47,11 @@ def test_a_frozen_workers_run_is_finished_by_another(site: Site, shop: Path) -> 
         frozen.signal(signal.SIGCONT)
         wait_for(lambda: "no longer holds" in frozen.said(), 60)
         assert house.store.events(run_id) == events, "it wrote nothing"
+        lost = json.loads(next(line for line in frozen.said().splitlines() if "no longer holds" in line))
+        step = next(step for step in house.store.steps(run_id) if step.step_id == lost["stepId"])
+        assert lost["level"] == "WARNING"
+        assert (lost["runId"], lost["role"], lost["attempt"]) == (run_id, step.state, step.attempt)
+        assert step.step_id in lost["message"]
         wait_for(lambda: not left_in(frozen.home), 60)
         other.signal(signal.SIGTERM)
         assert other.wait() == 0
