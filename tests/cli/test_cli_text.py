@@ -95,6 +95,8 @@ def test_what_went_wrong_leaves_the_numbers_of_an_iteration_their_room(width: in
         duration_sec=1234.5,
         turns=678,
         tokens=9_012_345,
+        input_tokens=9_000_000,
+        output_tokens=12_345,
         cost_usd=0.0,
         files=("a.py",),
         tests_passed=4321,

@@ -12,11 +12,17 @@ from codepilot.telemetry.figures import COUNTED, figures
 
 
 def asked(tokens: int, cost: float = 0.0) -> ModelAsked:
-    return ModelAsked(model="m", estimate=Usage(turns=1, tokens=tokens, cost_usd=cost))
+    return ModelAsked(model="m", estimate=usage(tokens, cost))
 
 
 def replied(tokens: int, cost: float = 0.0) -> TurnStarted:
-    return TurnStarted(turn=1, action={}, usage=Usage(turns=1, tokens=tokens, cost_usd=cost))
+    return TurnStarted(turn=1, action={}, usage=usage(tokens, cost))
+
+
+def usage(tokens: int, cost: float) -> Usage:
+    """A third of the tokens are output."""
+    said = tokens // 3
+    return Usage(turns=1, tokens=tokens, cost_usd=cost, input_tokens=tokens - said, output_tokens=said)
 
 
 def test_a_reply_takes_the_place_of_its_calls_estimate() -> None:
@@ -64,6 +70,8 @@ def test_iterations_come_to_what_the_run_has_spent() -> None:
     before, first = told.iterations
     assert (before.tokens, before.cost_usd, before.turns) == (1000, 0.1, 0)
     assert (first.tokens, first.cost_usd, first.turns) == (1031, 1.6, 2)
+    assert (before.input_tokens, before.output_tokens) == (0, 0), "no reply has told"
+    assert (first.input_tokens, first.output_tokens) == (21, 10)
     spent = log.now.spent
     assert (told.tokens, told.cost_usd, told.turns) == (spent.tokens, spent.cost_usd, spent.turns)
     assert told == figures(event for event in log.events if event.type in COUNTED)

@@ -24,7 +24,7 @@ def show(house: House, *arguments: str) -> str:
 def test_show_tells_each_iteration(house: House, checkout: Path) -> None:
     wrong = replaced("width + height", "width - height")
     thought = result(root_cause="it subtracts", fix_hypothesis="multiply")
-    costly = Reply(text=DONE, usage=Usage(turns=1, tokens=700, cost_usd=0.25))
+    costly = Reply(text=DONE, usage=Usage(turns=1, tokens=700, cost_usd=0.25, input_tokens=640, output_tokens=60))
     run, _ = drive(house, checkout, until(MAP, PLAN, wrong, costly, thought, RIGHT, DONE))
     found = json.loads(show(house, run.run_id, "--json"))
     before, first, second = found["iterations_detail"]
@@ -33,6 +33,7 @@ def test_show_tells_each_iteration(house: House, checkout: Path) -> None:
     assert [stay["state"] for stay in before["states"]] == ["INIT", "MAP_REPO", "PLAN"]
     assert [stay["state"] for stay in first["states"]] == ["IMPLEMENT", "TEST", "REFLECT"]
     assert (before["tokens"], first["tokens"], first["cost_usd"]) == (0, 700, 0.25)
+    assert (first["input_tokens"], first["output_tokens"]) == (640, 60)
     assert second["tokens"] == found["tokens"] - 700 > 0, "the reviewer was asked, and did not answer"
     assert first["files"] == second["files"] == ["shapes.py"]
     assert (first["tests_failed"], first["pass_rate"]) == (1, 0.0)

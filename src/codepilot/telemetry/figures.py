@@ -36,11 +36,15 @@ class StateFigures(Contract):
 
 
 class IterationFigures(Contract):
+    """`tokens` has also what calls without a reply were charged; input and output are what the replies say."""
+
     number: int
     states: tuple[StateFigures, ...]
     duration_sec: float
     turns: int
     tokens: int
+    input_tokens: int
+    output_tokens: int
     cost_usd: float
     files: tuple[str, ...]
     tests_passed: int | None
@@ -85,6 +89,8 @@ class _Iteration:
     number: int
     stays: list[_Stay] = field(default_factory=list)
     spent: Spent = field(default_factory=Spent)
+    input_tokens: int = 0
+    output_tokens: int = 0
     files: dict[str, None] = field(default_factory=dict)
     passed: int | None = None
     failed: int | None = None
@@ -158,6 +164,8 @@ def _read(reading: _Reading, event: Event) -> None:
             iteration.spent = charge(iteration.spent, reading.asked)
         case TurnStarted(usage=usage):
             iteration.spent = charge(iteration.spent, usage, reading.asked)
+            iteration.input_tokens += usage.input_tokens
+            iteration.output_tokens += usage.output_tokens
             reading.asked = None
         case PatchProposed(patch=patch):
             iteration.files.update(dict.fromkeys(patch.touched_files))
@@ -208,6 +216,8 @@ def _told(iteration: _Iteration) -> IterationFigures:
         duration_sec=round(sum(stay.duration_sec for stay in stays), 3),
         turns=iteration.spent.turns,
         tokens=iteration.spent.tokens,
+        input_tokens=iteration.input_tokens,
+        output_tokens=iteration.output_tokens,
         cost_usd=iteration.spent.cost_usd,
         files=tuple(iteration.files),
         tests_passed=iteration.passed,
