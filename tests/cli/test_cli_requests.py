@@ -15,6 +15,7 @@ from codepilot.core.decide import ask_cancel
 from codepilot.core.events import EventType, State
 from codepilot.core.run import Run
 from codepilot.engine import pause
+from codepilot.store import open_artifacts
 
 EMPTY = {"README": "nothing to test\n"}
 SLOW = "import time, unittest\n\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        time.sleep(60)\n"
@@ -211,8 +212,13 @@ def test_artifacts_whose_store_is_not_named_are_not_pruned(
     refused = other("prune", "--json", CODEPILOT_ARTIFACTS=team)
     assert (refused.code, refused.json["failure"]["kind"]) == (2, "invalid_spec")
     assert "CODEPILOT_STORE" in refused.json["failure"]["next_action"]
-    assert other("prune", "--dry-run", CODEPILOT_ARTIFACTS=team).code == 2
+    [name] = (codepilot.home / "artifacts" / "stores").iterdir()
+    name.unlink()  # as an earlier version has left it
+    with other.house() as house:
+        open_artifacts(team).leave_name(house.store.store_id, house.store.place)
+    assert other("prune", "--dry-run", CODEPILOT_ARTIFACTS=team).code == 2, "that it has some there too proves nothing"
     assert len(old()) == before
+    (codepilot.home / "artifacts" / "stores" / house.store.store_id).unlink()
     named = other("prune", CODEPILOT_ARTIFACTS=team, CODEPILOT_STORE=str(codepilot.home / "codepilot.db"))
     assert (named.code, named.out) == (0, f"0 removed (0 bytes), {before} kept.\n")
 

@@ -11,6 +11,7 @@ from run_kit import OUTCOMES, Log, failed, red
 
 from codepilot.core.artifacts import TestResult
 from codepilot.core.decide import (
+    ASKED_TO_PAUSE,
     LEFT,
     MAX_ATTEMPTS,
     RED_CYCLES_BEFORE_REPLAN,
@@ -33,6 +34,8 @@ from codepilot.core.events import (
     BudgetWarned,
     BundleWritten,
     EventType,
+    RunFinished,
+    RunPaused,
     State,
     StepQueued,
     TestsJudged,
@@ -194,6 +197,15 @@ def test_the_last_turn_is_taken_to_its_end_and_what_needs_none_goes_on() -> None
     assert no_turn_left(log.now) is None
 
 
+def test_runs_that_an_earlier_version_stopped_for_their_iterations_implement_next() -> None:
+    log = Log(budget=Budget(iterations=1))
+    log.reach(State.TEST)
+    log.ends(red())
+    log.record(EventType.RUN_FINISHED, RunFinished(state=State.ABORTED, failure=over_budget("iterations", 1, 1)))
+    log.add(decide_resume(log.now))
+    assert (log.now.state, log.now.spent.iterations) == (State.IMPLEMENT, 2)
+
+
 def test_a_worker_that_stops_in_order_is_no_crash_and_its_time_is_charged() -> None:
     log = Log()
     for _ in range(20):
@@ -211,6 +223,8 @@ def test_what_was_asked_of_a_run_is_done_when_its_worker_stops(asked: str, state
     log.add(ask_pause(log.now) if asked == "pause" else ask_cancel(log.now))
     log.add(decide(log.now, LEFT, log.clock))
     assert log.now.state is state
+    paused = log.events[-1].data
+    assert not isinstance(paused, RunPaused) or paused.reason == ASKED_TO_PAUSE.reason
 
 
 def test_a_run_whose_bundle_is_written_is_done_whoever_cancels_it() -> None:

@@ -207,6 +207,20 @@ def test_a_suite_that_takes_too_long_with_the_change_narrows_unless_the_change_i
     assert (log.now.attempt, log.now.narrowed) == (2, narrows), "a retry does not forget it"
 
 
+def test_a_suite_that_was_narrowed_stays_so_when_a_budget_is_granted_again() -> None:
+    log = Log(tests=("t",), budget=Budget(wall_sec=50.0))
+    log.started()
+    log.record(EventType.BASELINE_RECORDED, BASELINE)
+    log.reach(State.TEST)
+    log.started(60)
+    result = TestResult(passed=True, cmd=("t",), exit_code=0, suite="partial")
+    log.record(EventType.TESTS_JUDGED, TestsJudged(result=result))
+    log.add(decide(log.now, Succeeded(), log.clock))
+    assert log.now.state is State.ABORTED
+    log.add(decide_resume(log.now))
+    assert (log.now.state, log.now.narrowed) == (State.REVIEW, True)
+
+
 def test_a_suite_that_takes_too_long_and_shows_nothing_to_repair_ends_the_run() -> None:
     log = Log()
     log.ends(failed(FailureKind.SUITE_TIMEOUT))

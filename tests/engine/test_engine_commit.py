@@ -149,3 +149,11 @@ def test_what_is_worked_on_is_what_was_submitted(house: House, checkout: Path) -
     run = Worker(house).drive(run_id)
     assert run.base is not None and run.base.commit == head
     assert run.state is State.DONE
+
+
+def test_a_base_that_lies_in_another_home_is_pinned_anew(tmp_path: Path, checkout: Path, house: House) -> None:
+    """Two homes may share a database file, and nothing else."""
+    shared = str(house.home.database)
+    with House.open({"CODEPILOT_HOME": str(tmp_path / "other")}, shared) as other:
+        run_id = submit(other, make_task(Request(repo=str(checkout)), CHEAP)).run_id
+    assert Worker(house).drive(run_id).state is State.DONE

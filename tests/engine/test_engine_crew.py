@@ -15,7 +15,7 @@ from hands_kit import at_work, ended, submitted
 from codepilot.core.decide import Outcome, Succeeded
 from codepilot.core.events import BundleWritten, EventType, State
 from codepilot.core.failures import FailureKind
-from codepilot.engine import House, Worker, crew, garbage, heart, steps
+from codepilot.engine import House, Worker, cancel, crew, garbage, heart, steps, watch
 from codepilot.engine.heart import Heart
 from codepilot.engine.work import Work
 from codepilot.store import limit, sessions
@@ -41,8 +41,8 @@ def test_the_urgent_do_not_wait_though_the_store_allows_fewer_than_the_worker_ha
     worker, told, order = Worker(house), threading.Event(), []
     make_way, depth = worker.make_way, METRICS.gauge("codepilot_step_queue_depth")
 
-    def tell(priority: int | None) -> None:
-        make_way(priority)
+    def tell(priority: int | None, *, crowded: bool) -> None:
+        make_way(priority, crowded=crowded)
         if priority is not None and depth.value() == 1:
             told.set()
 
@@ -64,14 +64,23 @@ def test_the_urgent_do_not_wait_though_the_store_allows_fewer_than_the_worker_ha
 
 
 def test_a_limit_that_is_lowered_holds_for_the_runs_in_hand(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limit, "FRESH_SEC", 0.0)
-    both, guard, at_once, most = threading.Barrier(2), threading.Lock(), Counter[str](), []
+    for where, name in ((limit, "FRESH_SEC"), (crew, "COUNT_SEC"), (crew, "POLL_SEC")):
+        monkeypatch.setattr(where, name, 0.02)
+    worker, told, both = Worker(house), threading.Event(), threading.Barrier(2)
+    make_way, guard, at_once, most = worker.make_way, threading.Lock(), Counter[str](), []
+
+    def tell(priority: int | None, *, crowded: bool) -> None:
+        make_way(priority, crowded=crowded)
+        if crowded:
+            told.set()
+
+    monkeypatch.setattr(worker, "make_way", tell)
 
     def step(work: Work) -> None:
         if work.run.state is State.INIT:
             both.wait(60)
             house.store.queue.limit.set(1)
-            both.wait(60)
+            assert told.wait(60)
             return
         with guard:
             at_once["now"] += 1
@@ -82,10 +91,10 @@ def test_a_limit_that_is_lowered_holds_for_the_runs_in_hand(house: House, monkey
 
     do_in_steps(monkeypatch, step)
     runs = submitted(house), submitted(house)
-    with at_work(house):
+    with at_work(house, worker):
         for run_id in runs:
-            ended(house, run_id)
-    assert max(most[1:]) == 1, "but for the one that had asked before"
+            assert ended(house, run_id).state is State.DONE
+    assert set(most) == {1}
 
 
 def test_a_full_disk_is_told_as_one(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,3 +149,31 @@ def test_a_worker_that_wakes_up_beats_before_it_judges(house: House, monkeypatch
     with Heart(house.store, "w-sleeper", set):
         assert woken.wait(60)
     assert done[:2] == ["beat", "judged"]
+
+
+def test_a_hand_that_was_stuck_and_is_back_is_none_too_many(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another has its place."""
+    monkeypatch.setattr(watch, "MOST_UNHEEDED", 2)
+    at_it, go_on, guard, at_once, most = threading.Event(), threading.Event(), threading.Lock(), Counter[str](), []
+
+    def step(work: Work) -> None:
+        if work.run.run_id == stuck:
+            at_it.set()
+            go_on.wait(100)
+            return
+        go_on.set()
+        with guard:
+            at_once["now"] += 1
+            most.append(at_once["now"])
+        time.sleep(0.02)
+        with guard:
+            at_once["now"] -= 1
+
+    do_in_steps(monkeypatch, step)
+    stuck = submitted(house)
+    with at_work(house, concurrency=1):
+        assert at_it.wait(60)
+        cancel(house, stuck)
+        for run_id in [submitted(house) for _ in range(4)]:
+            assert ended(house, run_id).state is State.DONE
+    assert set(most) == {1}

@@ -64,6 +64,8 @@ NEXT: dict[State, State] = {
 ENTERING = "entering"
 """The detail of a spent budget that names the state which could not be entered: the step before was whole, and is not
 paid for twice."""
+NARROWED = "narrowed"
+"""Beside it: whether only some tests were to be run there."""
 
 
 # What a step reports --------------------------------------------------------------------------------
@@ -151,7 +153,8 @@ def _following(run: Run, outcome: Outcome, now: int) -> list[EventDraft]:
     """What the outcome by itself leads to."""
     match outcome:
         case Paused(reason, requested):
-            paused = _draft(run, EventType.RUN_PAUSED, RunPaused(reason=reason))
+            asked = ASKED_TO_PAUSE.reason if run.pause_requested else reason
+            paused = _draft(run, EventType.RUN_PAUSED, RunPaused(reason=asked))
             withdrawn = requested and not run.pause_requested
             return [paused, _draft(run, EventType.RUN_RESUMED, RunResumed())] if withdrawn else [paused]
         case Succeeded(note):
@@ -225,8 +228,10 @@ def decide_resume(run: Run) -> list[EventDraft]:
     if run.failure.kind is FailureKind.BUDGET_EXCEEDED:
         resumed = _draft(run, EventType.RUN_RESUMED, RunResumed(granted=True))
         reason = "another budget was granted"
-        if ENTERING in run.failure.details:
-            return [resumed, _queue(run, State(str(run.failure.details[ENTERING])), reason)]
+        details = run.failure.details
+        if ENTERING in details or details.get("budget") == "iterations":  # as it was recorded before there was a name
+            entering = State(str(details.get(ENTERING, State.IMPLEMENT)))
+            return [resumed, _queue(_narrowed(run) if details.get(NARROWED) else run, entering, reason)]
         return [resumed, _queue(run, run.resume_state, reason, again=True)]
     if run.failure.kind in RESUMABLE:
         resumed = _draft(run, EventType.RUN_RESUMED, RunResumed())
@@ -381,7 +386,7 @@ def _enter(run: Run, state: State, reason: str) -> list[EventDraft]:
     if spent is None and state is State.IMPLEMENT:
         spent = no_iteration_left(run)
     if spent is not None:
-        kept = {**spent.details, ENTERING: state.value}
+        kept = {**spent.details, ENTERING: state.value, NARROWED: run.narrowed}
         return _finish(run, State.ABORTED, spent.model_copy(update={"details": kept}))
     queued = _queue(run, state, reason)
     upcoming = run.spent.iterations + 1

@@ -61,6 +61,14 @@ def carry_base(house: House, base: BasePinned) -> BasePinned:
         return base.model_copy(update={"carried": (whole, rest)})
 
 
+def can_be_had(house: House, base: BasePinned) -> bool:
+    """Whether the base's trees are in this home or can be brought here: one that was pinned in another home, which
+    only shares a database file with this one, is pinned anew.
+    """
+    with closing(open_objects(house.home, base.repo_id)) as objects:
+        return bool(base.carried) or objects.has_tree(base.tree)
+
+
 def fetch_base(house: House, base: BasePinned, objects: ObjectStore) -> None:
     """Bring the base's trees here if they are not."""
     if not objects.has_tree(base.tree):

@@ -139,7 +139,9 @@ class Crew:
         try:
             while True:
                 self._work_on(start)
-                following = None if self._stopping.is_set() else self._take()
+                # One that was stuck, and has been replaced, may be back.
+                enough = self._stopping.is_set() or self.busy > self._concurrency
+                following = None if enough else self._take()
                 if following is None:
                     return
                 start = following
@@ -173,5 +175,5 @@ class Crew:
             queue = self._house.store.queue
             _depth.set(queue.depth())
             full = self.busy >= self._concurrency or queue.full()
-            self._worker.make_way(queue.most_urgent() if full else None)
+            self._worker.make_way(queue.most_urgent() if full else None, crowded=queue.crowded())
             self._counted = time.monotonic()

@@ -70,7 +70,7 @@ def prune(house: House, older_than: timedelta, environ: Mapping[str, str], *, re
 
 
 def _refuse_others(house: House, environ: Mapping[str, str]) -> None:
-    """Where no store has left its name, which earlier versions did not, it must be said whose artifacts they are."""
+    """Earlier versions left no names: whose artifacts lie in a place that was named, or in nobody's name, is asked."""
     names = house.artifacts.names()
     others = sorted(f"{place} ({name})" for name, place in names.items() if name != house.store.store_id)
     if others:
@@ -82,7 +82,7 @@ def _refuse_others(house: House, environ: Mapping[str, str]) -> None:
         )
     store = environ.get(STORE_VARIABLE)
     said = store if environ.get(ARTIFACTS_VARIABLE) else store in (None, "", str(house.home.database))
-    if not names and not said:
+    if not said and (not names or environ.get(ARTIFACTS_VARIABLE)):
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
             f"It is not known whose artifacts lie in {house.artifacts.place}: whatever the runs of {house.store.place}"

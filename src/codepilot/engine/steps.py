@@ -34,7 +34,7 @@ from codepilot.core.events import (
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.plan import Plan
 from codepilot.core.task import TaskSpec
-from codepilot.engine.base import carry_base, fetch_base, local_checkout, open_objects, pin
+from codepilot.engine.base import can_be_had, carry_base, fetch_base, local_checkout, open_objects, pin
 from codepilot.engine.carry import keep_snapshot, restore_snapshot
 from codepilot.engine.finalize import finalize
 from codepilot.engine.plane import executor_url, seen_at
@@ -57,7 +57,7 @@ def initialise(work: Work) -> Outcome:
         raise CodePilotError(FailureKind.INVALID_SPEC, f"No gate exists yet for {', '.join(sorted(unknown))}.")
     if done := work.recorded(BaselineRecorded):
         return Succeeded(f"{len(done.targets)} failing test(s) to repair")
-    if work.run.base is None:
+    if work.run.base is None or not can_be_had(work.house, work.run.base):
         base = carry_base(work.house, pin(task, work.home))
         work.record(EventType.BASE_PINNED, base, base.carried)
     chosen = SandboxChosen(level=work.executor.level, executor=executor_url(os.environ))

@@ -138,6 +138,7 @@ class Watcher:
         try:
             yield
         finally:
+            watch.settle()  # watched still: whoever hangs in it is stuck
             with self._guard:
                 del self._watches[watch]
             watch.settle()

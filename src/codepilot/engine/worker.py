@@ -70,6 +70,8 @@ class Worker:
         self._in_hand: dict[int, Claim] = {}
         self._more_urgent: int | None = None
         """The priority of a step that waits while all hands are busy."""
+        self._crowded = False
+        """Whether more steps are at work than the store's limit allows."""
         self._making_way = threading.Lock()
         self._watcher = Watcher(house.store, self.name)
 
@@ -129,9 +131,12 @@ class Worker:
         """Take no further step once those in hand are done."""
         self._settling.set()
 
-    def make_way(self, priority: int | None) -> None:
-        """Leave one run that is less urgent after its step, so that a hand is free; it goes on in its turn."""
-        self._more_urgent = priority
+    def make_way(self, priority: int | None, *, crowded: bool = False) -> None:
+        """Leave one run that is less urgent after its step, so that a hand is free; it goes on in its turn. Any one,
+        if it is `crowded`.
+        """
+        with self._making_way:
+            self._more_urgent, self._crowded = priority, crowded
 
     def leave(self) -> None:
         """Stop what is in hand now, and give it back for others to go on with."""
@@ -139,8 +144,11 @@ class Worker:
         self._leaving.set()
 
     def _makes_way(self, run: Run) -> bool:
-        """Whether a more urgent one waits; of several runs in hand one makes way for it."""
+        """Whether a more urgent one waits, or too many are at work; of several runs in hand one makes way."""
         with self._making_way:
+            if self._crowded:
+                self._crowded = False
+                return True
             outranked = self._more_urgent is not None and run.task.priority < self._more_urgent
             if outranked:
                 self._more_urgent = None
@@ -166,7 +174,7 @@ class Worker:
             outcome: Outcome | None = decide_start(run)
             if outcome is None:
                 outcome, run = self._perform(run, claim, kept, log, publish)
-            if self._settling.is_set() or self._makes_way(run) or self._store.queue.crowded():
+            if self._settling.is_set() or self._makes_way(run):
                 events = self._store.commit(claim, lambda current: decide(current, outcome, now_us()), run)
             else:
                 events, following = self._store.commit_and_start(

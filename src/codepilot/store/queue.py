@@ -177,7 +177,7 @@ class Queue:
         return limit is not None and self.running() >= limit
 
     def crowded(self) -> bool:
-        """Whether more are, since it was lowered."""
+        """Whether more are: it was lowered, or somebody works on a run that was asked for by name."""
         limit = self.limit.most_running()
         return limit is not None and self.running() > limit
 
