@@ -18,7 +18,7 @@ from sample_runs import draft, new_run, succeed, take, turn
 from codepilot.core.decide import decide_cancel
 from codepilot.core.events import EventDraft, EventType, Requested, State
 from codepilot.core.run import Run
-from codepilot.store import Home, LostLease, StepStatus, Store
+from codepilot.store import Home, LostLease, StepStatus, Store, sessions
 from codepilot.store.faults import Interrupted
 from codepilot.store.gate import Gate
 from codepilot.store.queue import LEASE, Lease
@@ -333,3 +333,20 @@ def test_a_suspect_that_others_have_buried_is_not_waited_for(
     monkeypatch.setattr(store.queue._liveness, "judge", judge)
     assert store.reclaim(wait=True) == []
     assert looks == [{"w-dying"}, {"w-dying"}, set()]
+
+
+def test_a_name_whose_session_the_server_has_not_missed_yet_is_waited_for(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = postgres.database()
+    monkeypatch.setattr(sessions, "MISSED_SEC", 60.0)
+    cut_off, back = Store.open(place), Store.open(place)
+    cut_off.register_worker("w-back")
+    with ThreadPoolExecutor() as pool:
+        registered = pool.submit(back.register_worker, "w-back")
+        with pytest.raises(TimeoutError):
+            registered.result(0.3)
+        cut_off.close()
+        registered.result(60)
+    assert back.worker_alive("w-back")
+    back.close()

@@ -21,6 +21,9 @@ from sqlalchemy.exc import DBAPIError
 from codepilot.store.faults import Interrupted, database_failure
 from codepilot.store.liveness import name_taken, plain_name
 
+MISSED_SEC = 3.0
+"""A session of ours that was cut off may hold a lock for a moment: a busy server takes so long to miss it."""
+_LOOK_SEC = 0.05
 GRACE_SEC = 1.0
 START_GRACE_SEC = 3.0
 """How long after its start a server may lack the locks of those who are on their way back to it."""
@@ -74,8 +77,11 @@ class ServerLocks:
                 keeper = threading.Thread(target=self._keep, name="store-locks", daemon=True)
                 keeper.start()
                 self._keeper = keeper
-            if not self._in_session(lambda session: _lock(session, worker)):
-                raise name_taken(worker)
+            deadline = time.monotonic() + MISSED_SEC
+            while not self._in_session(lambda session: _lock(session, worker)):
+                if time.monotonic() > deadline:
+                    raise name_taken(worker)
+                time.sleep(_LOOK_SEC)
             self._held.add(worker)
             self._locked.add(worker)
 
