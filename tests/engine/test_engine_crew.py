@@ -6,8 +6,8 @@ import errno
 import logging
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from hands_kit import at_work, ended, submitted
@@ -20,6 +20,24 @@ from codepilot.engine.heart import Heart
 from codepilot.engine.work import Work
 from codepilot.store import limit, sessions
 from codepilot.telemetry import METRICS
+
+
+class Together:
+    """How many were at it at a time."""
+
+    def __init__(self) -> None:
+        self.seen: set[int] = set()
+        self._guard = threading.Lock()
+        self._now = 0
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        with self._guard:
+            self._now += 1
+            self.seen.add(self._now)
+        yield
+        with self._guard:
+            self._now -= 1
 
 
 def do_in_steps(monkeypatch: pytest.MonkeyPatch, do: Callable[[Work], None]) -> None:
@@ -67,7 +85,7 @@ def test_a_limit_that_is_lowered_holds_for_the_runs_in_hand(house: House, monkey
     for where, name in ((limit, "FRESH_SEC"), (crew, "COUNT_SEC"), (crew, "POLL_SEC")):
         monkeypatch.setattr(where, name, 0.02)
     worker, told, both = Worker(house), threading.Event(), threading.Barrier(2)
-    make_way, guard, at_once, most = worker.make_way, threading.Lock(), Counter[str](), []
+    make_way, together = worker.make_way, Together()
 
     def tell(priority: int | None, *, crowded: bool) -> None:
         make_way(priority, crowded=crowded)
@@ -82,19 +100,15 @@ def test_a_limit_that_is_lowered_holds_for_the_runs_in_hand(house: House, monkey
             house.store.queue.limit.set(1)
             assert told.wait(60)
             return
-        with guard:
-            at_once["now"] += 1
-            most.append(at_once["now"])
-        time.sleep(0.02)
-        with guard:
-            at_once["now"] -= 1
+        with together.counted():
+            time.sleep(0.02)
 
     do_in_steps(monkeypatch, step)
     runs = submitted(house), submitted(house)
     with at_work(house, worker):
         for run_id in runs:
             assert ended(house, run_id).state is State.DONE
-    assert set(most) == {1}
+    assert together.seen == {1}
 
 
 def test_a_full_disk_is_told_as_one(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +168,7 @@ def test_a_worker_that_wakes_up_beats_before_it_judges(house: House, monkeypatch
 def test_a_hand_that_was_stuck_and_is_back_is_none_too_many(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another has its place."""
     monkeypatch.setattr(watch, "MOST_UNHEEDED", 2)
-    at_it, go_on, guard, at_once, most = threading.Event(), threading.Event(), threading.Lock(), Counter[str](), []
+    at_it, go_on, together = threading.Event(), threading.Event(), Together()
 
     def step(work: Work) -> None:
         if work.run.run_id == stuck:
@@ -162,12 +176,8 @@ def test_a_hand_that_was_stuck_and_is_back_is_none_too_many(house: House, monkey
             go_on.wait(100)
             return
         go_on.set()
-        with guard:
-            at_once["now"] += 1
-            most.append(at_once["now"])
-        time.sleep(0.02)
-        with guard:
-            at_once["now"] -= 1
+        with together.counted():
+            time.sleep(0.02)
 
     do_in_steps(monkeypatch, step)
     stuck = submitted(house)
@@ -176,4 +186,4 @@ def test_a_hand_that_was_stuck_and_is_back_is_none_too_many(house: House, monkey
         cancel(house, stuck)
         for run_id in [submitted(house) for _ in range(4)]:
             assert ended(house, run_id).state is State.DONE
-    assert set(most) == {1}
+    assert together.seen == {1}
