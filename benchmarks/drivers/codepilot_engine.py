@@ -15,7 +15,7 @@ from typing import Literal
 
 from benchmarks.drivers.lines import Engine, Role, Talk, serve
 from codepilot.core.decide import Failed, Outcome, Succeeded, start
-from codepilot.core.events import BundleWritten, Event, EventType, RunFinished, State
+from codepilot.core.events import BundleWritten, Event, EventType, RunFinished, SandboxChosen, State
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.task import Goal, TaskSpec
 from codepilot.engine import Crew, House, Worker, cancel, pause
@@ -83,6 +83,7 @@ class CodePilot:
 
     def _dwell(self, work: Work) -> None:
         """As a baseline does: wait for a command inside the sandbox, which is interrupted from the side."""
+        work.record(EventType.SANDBOX_CHOSEN, SandboxChosen(level=work.executor.level))
         with ObjectStore.open(self._house.home.path / "objects", durable=False) as objects:
             request = CreateWorkspace(workspace=work.workspace, objects=str(objects.path), tree=objects.write_tree({}))
             work.executor.create(request)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from engine_kit import MAP, drive, until
 
 from codepilot.core.events import BasePinned
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -17,6 +18,7 @@ from codepilot.engine.garbage import sweep
 from codepilot.engine.settings import load_settings, make_budget
 from codepilot.engine.site import Site, _within
 from codepilot.engine.workplace import Workplace, remove_workplaces
+from codepilot.store import Home
 
 
 @pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "link/secret", "a/../../secret"])
@@ -98,6 +100,23 @@ def test_a_workspace_whose_lock_file_is_gone_is_removed_with_its_parts(house: Ho
     (house.home.workspaces / "r-old-proof").mkdir(parents=True)
     remove_workplaces(house.home, "r-old", removed.append)
     assert removed == ["r-old", "r-old-base", "r-old-proof"]
+
+
+def test_a_workspace_is_taken_only_after_the_sandbox_is_on_record(
+    house: House, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever ends a run without one looks for no workspace."""
+    on_record = []
+    take = Workplace.take
+
+    def taken(home: Home, run_id: str) -> Workplace:
+        on_record.append(house.store.load(run_id).sandbox_level)
+        return take(home, run_id)
+
+    monkeypatch.setattr(Workplace, "take", taken)
+    drive(house, checkout, until(MAP))
+    assert on_record
+    assert None not in on_record
 
 
 def test_the_past_of_the_base_is_asked_where_its_checkout_is(tmp_path: Path) -> None:

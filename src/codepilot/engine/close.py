@@ -63,13 +63,13 @@ def close_run(run: Run, house: House) -> None:
 
 
 def leave_record(run: Run, house: House) -> None:
-    """The same, of a run whose log is up to date."""
+    """The same, of a run whose log is up to date. One that never chose a sandbox had no workspace."""
     if not run.terminal:
         return
     if run.bundle is None:
         with _alone(house.home.logs / f"{run.run_id}.jsonl"):
             _write_record(run.run_id, house)
-    if not worth_keeping(run):
+    if run.sandbox_level is not None and not worth_keeping(run):
         remove_workspaces(run, house.home)
 
 
