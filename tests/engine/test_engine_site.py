@@ -46,6 +46,12 @@ def test_later_layers_win_and_unknown_keys_are_named(tmp_path: Path) -> None:
         make_budget(TaskKind.BUGFIX, {"wall": 3})
 
 
+def test_a_command_that_no_executor_would_run_for_so_long_is_refused_before_the_run() -> None:
+    assert make_budget(TaskKind.BUGFIX, {"command_sec": 86_400}).command_sec == 86_400
+    with pytest.raises(CodePilotError, match="command_sec is 86401"):
+        make_budget(TaskKind.BUGFIX, {"command_sec": 86_401})
+
+
 def test_a_repository_cannot_switch_its_sandbox_off(tmp_path: Path) -> None:
     (tmp_path / "codepilot.toml").write_text('[sandbox]\nlevel = "none"\n', encoding="utf-8")
     with pytest.raises(CodePilotError, match="level"):

@@ -52,6 +52,8 @@ class Goal(Contract):
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+LONGEST_COMMAND_SEC = 86_400.0
+"""No executor lets a command take longer."""
 
 
 class Budget(Contract):

@@ -21,7 +21,7 @@ from codepilot.core.model_settings import ModelSettings
 from codepilot.core.notify import mistake_in, secrets_in
 from codepilot.core.policy import Host, Policy, tightened
 from codepilot.core.project_settings import ProjectSettings
-from codepilot.core.task import Budget, TaskKind, default_budget
+from codepilot.core.task import LONGEST_COMMAND_SEC, Budget, TaskKind, default_budget
 from codepilot.telemetry import Redactor
 
 FILE_NAME = "codepilot.toml"
@@ -155,13 +155,21 @@ def make_budget(kind: TaskKind, *layers: Mapping[str, Any]) -> Budget:
                 )
             values[key] = value
     try:
-        return Budget.model_validate(values)
+        budget = Budget.model_validate(values)
     except ValidationError as error:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
             f"The budget cannot be used: {_first_mistake(error)}.",
             next_action="Give a positive number, for example --budget wall_sec=600.",
         ) from error
+    if budget.command_sec > LONGEST_COMMAND_SEC:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"The budget cannot be used: command_sec is {budget.command_sec:g}, and no command may take longer than a"
+            f" day ({LONGEST_COMMAND_SEC:g} s).",
+            next_action="Give less; wall_sec bounds the run as a whole.",
+        )
+    return budget
 
 
 def _user_file(environ: Mapping[str, str]) -> Path | None:

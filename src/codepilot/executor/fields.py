@@ -10,11 +10,11 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, FailFast, Field, WithJsonSchema
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.task import LONGEST_COMMAND_SEC
 from codepilot.sandbox import Limits
 
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$"
 OBJECT_PATTERN = r"^[0-9a-f]{64}$"
-DAY_SEC = 86_400.0
 
 _NAME = re.compile(NAME_PATTERN[1:-1])
 _OBJECT = re.compile(OBJECT_PATTERN[1:-1])
@@ -35,7 +35,7 @@ Environment = Mapping[VariableName, Text]
 Code = Annotated[str, Field(max_length=4 << 20)]
 Key = Annotated[str, Field(max_length=200)]
 """An idempotency key; the empty one asks for none."""
-Seconds = Annotated[float, Field(gt=0, le=DAY_SEC)]
+Seconds = Annotated[float, Field(gt=0, le=LONGEST_COMMAND_SEC)]
 
 
 def check_name(workspace: str) -> None:
