@@ -14,8 +14,8 @@ from hands_kit import at_work, ended, submitted
 
 from codepilot.core.decide import Outcome, Succeeded
 from codepilot.core.events import BundleWritten, EventType, State
-from codepilot.core.failures import FailureKind
-from codepilot.engine import House, Worker, cancel, crew, garbage, heart, steps, watch
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.engine import Crew, House, Worker, cancel, crew, garbage, heart, steps, watch
 from codepilot.engine.heart import Heart
 from codepilot.engine.work import Work
 from codepilot.store import limit, sessions
@@ -187,3 +187,26 @@ def test_a_hand_that_was_stuck_and_is_back_is_none_too_many(house: House, monkey
         for run_id in [submitted(house) for _ in range(4)]:
             assert ended(house, run_id).state is State.DONE
     assert together.seen == {1}
+
+
+@pytest.mark.parametrize("put", ["nothing", "another"])
+def test_a_worker_whose_database_file_is_no_longer_in_its_place_says_so_and_ends(house: House, put: str) -> None:
+    """It would wait for ever for runs that are submitted to the new one."""
+    working = threading.Event()
+    errors: list[CodePilotError] = []
+
+    def work() -> None:
+        try:
+            Crew(house, Worker(house), concurrency=1).run(working.set)
+        except CodePilotError as error:
+            errors.append(error)
+
+    hand = threading.Thread(target=work, daemon=True)
+    hand.start()
+    assert working.wait(60)
+    house.home.database.unlink()
+    if put == "another":
+        house.home.database.touch()
+    hand.join(60)
+    assert not hand.is_alive()
+    assert "removed or replaced" in str(errors)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 
-from codepilot.core.failures import CodePilotError
+from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.engine.courier import Courier
 from codepilot.engine.garbage import sweep
 from codepilot.engine.heart import Heart
@@ -62,7 +62,7 @@ class Crew:
         self._counted = 0.0
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Work until `stop`; `ready` is called when the store knows this worker."""
+        """Work until `stop`, or until the store is another; `ready` is called when the store knows this worker."""
         store, worker = self._house.store, self._worker
         with Heart(store, worker.name, worker.in_hand) as heart, closing(store.bell()) as bell, ExitStack() as last:
             if self._courier is not None:
@@ -75,6 +75,12 @@ class Crew:
             self._wait(self._drain_sec)
             self._worker.leave()
             self._wait(None)
+            if store.replaced:
+                raise CodePilotError(
+                    FailureKind.STORE_UNAVAILABLE,
+                    f"The database {store.place} was removed or replaced while this worker had it open.",
+                    next_action="Start the worker again: it works on the one that is there now.",
+                )
             sweep(self._house)
 
     def stop(self, *, hurry: bool = False) -> None:
@@ -106,6 +112,9 @@ class Crew:
 
     def _look(self, bell: Bell) -> None:
         """Take one step, or sleep until there may be one."""
+        if self._house.store.replaced:
+            self.stop(hurry=True)
+            return
         try:
             start = self._take() if self.busy < self._concurrency else None
             if start is None:

@@ -51,6 +51,7 @@ class Database:
         self.place = place
         """The file or the server, as messages name it."""
         self._locks = locks
+        self._opened = _inode(place) if locks is not None else None
         self._gate = gate
         self._reading = engine if gate else engine.execution_options(isolation_level="REPEATABLE READ")
         self._looking = engine if gate else engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -101,6 +102,11 @@ class Database:
     def shared(self) -> bool:
         """Whether it is a server that other machines may use as well."""
         return self._locks is None
+
+    @property
+    def replaced(self) -> bool:
+        """Whether another file is in the place of the one that was opened, or none: nobody will read what it gets."""
+        return self._locks is not None and _inode(self.place) != self._opened
 
     def liveness(self) -> Liveness:
         return ServerLocks(self._sessions, self.place) if self._locks is None else FileLocks(self._locks)
@@ -285,6 +291,14 @@ class Database:
             raise database_failure(error.orig or error, self.place) from error
         except self._driver_error as error:
             raise database_failure(error, self.place) from error
+
+
+def _inode(path: str) -> tuple[int, int] | None:
+    try:
+        found = Path(path).stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _server_engine(url: URL, place: str, **pool: Any) -> Engine:

@@ -88,6 +88,11 @@ class Store:
         """The file or the server, as messages name it."""
         return self._database.place
 
+    @property
+    def replaced(self) -> bool:
+        """Whether its file was removed, or another was put in its place, since it was opened."""
+        return self._database.replaced
+
     @cached_property
     def store_id(self) -> str:
         """What tells it from all other stores, wherever it is reached."""
