@@ -204,6 +204,7 @@ def test_a_worker_whose_database_file_is_no_longer_in_its_place_says_so_and_ends
     hand = threading.Thread(target=work, daemon=True)
     hand.start()
     assert working.wait(60)
+    assert not house.store.replaced
     house.home.database.unlink()
     if put == "another":
         house.home.database.touch()

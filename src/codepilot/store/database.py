@@ -51,7 +51,7 @@ class Database:
         self.place = place
         """The file or the server, as messages name it."""
         self._locks = locks
-        self._opened = _inode(place) if locks is not None else None
+        self._inode: tuple[int, int] | None = None
         self._gate = gate
         self._reading = engine if gate else engine.execution_options(isolation_level="REPEATABLE READ")
         self._looking = engine if gate else engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -105,8 +105,20 @@ class Database:
 
     @property
     def replaced(self) -> bool:
-        """Whether another file is in the place of the one that was opened, or none: nobody will read what it gets."""
-        return self._locks is not None and _inode(self.place) != self._opened
+        """Whether another file is in its place than when this was first asked, or none: nobody will read what it gets.
+
+        To be asked first after a write: that is when a layered file system puts a copy in the place of its file.
+        """
+        if self._locks is None:
+            return False
+        try:
+            found = Path(self.place).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:  # it cannot be told; whoever reads or writes will say what is wrong
+            return False
+        self._inode = self._inode or (found.st_dev, found.st_ino)
+        return self._inode != (found.st_dev, found.st_ino)
 
     def liveness(self) -> Liveness:
         return ServerLocks(self._sessions, self.place) if self._locks is None else FileLocks(self._locks)
@@ -291,14 +303,6 @@ class Database:
             raise database_failure(error.orig or error, self.place) from error
         except self._driver_error as error:
             raise database_failure(error, self.place) from error
-
-
-def _inode(path: str) -> tuple[int, int] | None:
-    try:
-        found = Path(path).stat()
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _server_engine(url: URL, place: str, **pool: Any) -> Engine:
