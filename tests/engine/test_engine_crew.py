@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -189,24 +190,28 @@ def test_a_hand_that_was_stuck_and_is_back_is_none_too_many(house: House, monkey
     assert together.seen == {1}
 
 
-@pytest.mark.parametrize("put", ["nothing", "another"])
-def test_a_worker_whose_database_file_is_no_longer_in_its_place_says_so_and_ends(house: House, put: str) -> None:
+@pytest.mark.parametrize("gone", ["the file", "replaced", "the home"])
+def test_a_worker_whose_database_file_is_no_longer_in_its_place_says_so_and_ends(house: House, gone: str) -> None:
     """It would wait for ever for runs that are submitted to the new one."""
-    working = threading.Event()
     errors: list[CodePilotError] = []
 
     def work() -> None:
         try:
-            Crew(house, Worker(house), concurrency=1).run(working.set)
+            Crew(house, Worker(house), concurrency=1).run()
         except CodePilotError as error:
             errors.append(error)
 
     hand = threading.Thread(target=work, daemon=True)
     hand.start()
-    assert working.wait(60)
-    assert not house.store.replaced
-    house.home.database.unlink()
-    if put == "another":
+    deadline = time.monotonic() + 60
+    while not list(house.home.locks.glob("*.bell")):
+        assert time.monotonic() < deadline, "it never came to rest"
+        time.sleep(0.01)
+    if gone == "the home":
+        shutil.rmtree(house.home.path)
+    else:
+        house.home.database.unlink()
+    if gone == "replaced":
         house.home.database.touch()
     hand.join(60)
     assert not hand.is_alive()

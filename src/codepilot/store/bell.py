@@ -53,7 +53,11 @@ class FileBell:
 
     def poke(self) -> None:
         if self._mine is not None:
-            with _place(self._directory) as place, contextlib.closing(_datagram()) as sender:
+            with (
+                contextlib.suppress(FileNotFoundError),  # the directory is gone, and the bell with it
+                _place(self._directory) as place,
+                contextlib.closing(_datagram()) as sender,
+            ):
                 _send(sender, f"{place}/{self._name}", self._directory / self._name)
 
     def wait(self, seconds: float) -> None:
