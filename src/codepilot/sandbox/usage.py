@@ -176,6 +176,8 @@ class DiskWatch:
         """Remember what a tree has written so far: it may have ended when it is looked at."""
         self._most_dirtied = max(self._most_dirtied, _dirtied(root))
         self._tell(*self._mark)
+        if not self._held.over(self._limit, self._most_inodes):
+            self._calm = self._most_dirtied
 
     @property
     def idle(self) -> bool:
@@ -190,6 +192,7 @@ class DiskWatch:
 
     def exceeded(self, root: int, ended: bool = False) -> bool:
         """Whether it is too much. Of a tree that has ended not all that it wrote may be told."""
+        calm = self._calm
         free, inodes = self._space()
         self._free, self._inodes = max(self._free, free), max(self._inodes, inodes)  # others have made room
         self._mark = (max(self._mark[0], free), max(self._mark[1], inodes))
@@ -198,10 +201,9 @@ class DiskWatch:
         dirtied = self._most_dirtied
         fell = self._free - free > self._limit or self._inodes - inodes > self._most_inodes
         if not fell and not self._held.over(self._limit, self._most_inodes):
-            self._calm = dirtied
             return False
         written, made, hidden = self._written(root)
-        if not ended and dirtied == self._calm and self._held.total:  # writing shows here, and this tree wrote nothing
+        if not ended and dirtied == calm and self._held.total:  # writing shows here, and this tree wrote nothing
             self._before = (max(written, self._before[0]), self._before[1])
         if self._has_added(written, made, fell, hidden):
             self._held.forget()
