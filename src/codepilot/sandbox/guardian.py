@@ -37,6 +37,7 @@ _CAP_AMBIENT_CLEAR_ALL = 4
 _SECUREBITS = 0xEF  # uid 0 gives nothing, and that is locked
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITY_VERSION = 0x20080522
+_PF_EXITING = 0x4
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _EXECUTE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 2, 1 << 3
@@ -287,6 +288,16 @@ def _wake_pipe() -> int:
     return read
 
 
+def _is_ending(parent: int) -> bool:
+    """Whether our parent has ended or is about to: its files are closed before its death is told, and a command that
+    reads from it may end of that.
+    """
+    with contextlib.suppress(OSError), open(f"/proc/{parent}/stat", "rb") as file:
+        if int(file.read().rpartition(b")")[2].split()[6]) & _PF_EXITING:
+            return True
+    return os.getppid() != parent
+
+
 def _die_of_signals() -> None:
     """As any process does, but the guardian."""
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -427,7 +438,7 @@ def main() -> None:
     try:
         guardian = _Guardian(spec)
         guardian.guard()
-        if guardian.orphaned:
+        if guardian.orphaned or _is_ending(spec["parent"]):
             _beside("janitor").tidy([os.path.dirname(entry) for entry in spec["cgroups"]], spec["temp"])
     except SetupError as error:
         _tell(spec["status"], {"setup-error": str(error)})
