@@ -160,24 +160,31 @@ class DiskWatch:
         self._limit = limit
         self._most_inodes = max(1, limit // _BYTES_PER_INODE)
         self._held = held or Held(time.time() - 1)
-        self._free, self._inodes = self._mark = self._space()
+        self._free, self._inodes = self._mark = self._now = self._space()
         self._looked_at = self._most_dirtied = self._noted = 0
         self._told = (0, 0)
         self._before = (0, 0)
         self._again = 0.0
         self._calm = 0
         """What this tree had written when it was last found in order."""
-        if self._held.over(limit, self._most_inodes):
+        if self._over:
             written, made, hidden = self._written(None)
             self._held.looked(written, made, hidden)
             self._before = (written, made)
 
-    def note(self, root: int) -> None:
-        """Remember what a tree has written so far: it may have ended when it is looked at."""
+    def note(self, root: int) -> bool:
+        """Remember what a tree has written so far: it may have ended when it is looked at. Is all in order?"""
+        self._now = free, inodes = self._space()
+        self._free, self._inodes = max(self._free, free), max(self._inodes, inodes)  # others have made room
+        self._mark = (max(self._mark[0], free), max(self._mark[1], inodes))
         self._most_dirtied = max(self._most_dirtied, _dirtied(root))
         self._tell(*self._mark)
-        if not self._held.over(self._limit, self._most_inodes):
-            self._calm = self._most_dirtied
+        if not self._over:
+            self._tell(free, inodes)
+        if self._fell or self._over:
+            return False
+        self._calm = self._most_dirtied
+        return True
 
     @property
     def idle(self) -> bool:
@@ -188,20 +195,14 @@ class DiskWatch:
     def urgent(self) -> bool:
         """Whether this tree writes where there may be no room; looking may take a sixth of the time at most."""
         wrote = self._most_dirtied > self._looked_at
-        return wrote and self._held.over(self._limit, self._most_inodes) and time.monotonic() >= self._again
+        return wrote and self._over and time.monotonic() >= self._again
 
     def exceeded(self, root: int, ended: bool = False) -> bool:
         """Whether it is too much. Of a tree that has ended not all that it wrote may be told."""
         calm = self._calm
-        free, inodes = self._space()
-        self._free, self._inodes = max(self._free, free), max(self._inodes, inodes)  # others have made room
-        self._mark = (max(self._mark[0], free), max(self._mark[1], inodes))
-        self.note(root)
-        self._tell(free, inodes)
-        dirtied = self._most_dirtied
-        fell = self._free - free > self._limit or self._inodes - inodes > self._most_inodes
-        if not fell and not self._held.over(self._limit, self._most_inodes):
+        if self.note(root):
             return False
+        fell, dirtied = self._fell, self._most_dirtied
         written, made, hidden = self._written(root)
         if not ended and dirtied == calm and self._held.total:  # writing shows here, and this tree wrote nothing
             self._before = (max(written, self._before[0]), self._before[1])
@@ -210,10 +211,20 @@ class DiskWatch:
             return True
         self._held.looked(written, made, hidden)
         self._looked_at = self._calm = dirtied
-        self._mark, self._told = (free, inodes), (0, 0)
+        self._mark, self._told = self._now, (0, 0)
         if fell:  # others wrote; look again when as much has gone again
-            self._free, self._inodes = free, inodes
+            self._free, self._inodes = self._now
         return False
+
+    @property
+    def _over(self) -> bool:
+        return self._held.over(self._limit, self._most_inodes)
+
+    @property
+    def _fell(self) -> bool:
+        """Whether so much space has gone that this tree may have taken too much."""
+        free, inodes = self._now
+        return self._free - free > self._limit or self._inodes - inodes > self._most_inodes
 
     def _has_added(self, written: int, made: int, fell: bool, hidden: bool) -> bool:
         """Whether it is too much, and more than there was before this tree."""
