@@ -231,7 +231,7 @@ def test_a_copy_of_us_does_not_keep_our_janitor_waiting():
 def test_a_guardian_tidies_up_where_the_janitor_was_killed_as_well(landlock, switch, tree, marked):
     """The kernel ends of itself when the owner's pipes close: with much to give back, long before the owner is gone."""
     owner = Owner(tree, "holding much", ["landlock"], switch)
-    assert until(lambda: len(marked(owner.mark)) >= 6)
+    assert until(lambda: len(marked(owner.mark)) >= 8)
     assert owner.beside()
     os.kill(owner.pid, signal.SIGSTOP)
     for pid in marked_launchers(owner.pid):

@@ -203,6 +203,7 @@ class TestKernel:
         [
             ("x = bytearray(b'x') * (600 << 20)\nimport time; time.sleep(60)", "memory"),
             ("import os, time\nfor _ in range(8): os.fork()\ntime.sleep(60)", "processes"),
+            ("import os, time\nwhile os.fork(): pass\ntime.sleep(60)", "processes"),
         ],
     )
     def test_a_breach_ends_the_kernel_and_the_next_action_has_a_new_one(self, kernel, marked, code, limit):

@@ -165,7 +165,7 @@ class Group:
         """The limit that the kernel has refused to exceed, if there was one."""
         if self._judged:
             return self._broken
-        for parent, directory in self._made.items():
+        for parent, directory in list(self._made.items()):  # another thread may be about to end it
             version = self._version(parent)
             events = "memory.oom_control" if version == 1 else "memory.events"
             if "memory" in self.controllers and _count(f"{directory}/{events}", "oom_kill"):

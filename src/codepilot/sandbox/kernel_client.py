@@ -101,6 +101,8 @@ class Kernel:
             self._asking = True
             reply, status = self._ask(process, "run", code, timeout_sec, asks)
             result = result_of(reply, status, self._limits.output_bytes)
+            if result.status == "error" and process.limit is not None:
+                raise Lost("it broke a limit")
             return replace(result, calls=asks.calls(result.calls))
         except Lost as lost:
             result = self._loss(process, printed, "stopped" if self._stops != stops else str(lost))

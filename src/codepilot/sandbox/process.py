@@ -55,7 +55,7 @@ class SupervisedProcess:
 
     @property
     def limit(self) -> str | None:
-        return self._limit
+        return self._limit or self._tree.breach()
 
     def stderr_tail(self) -> bytes:
         return self._stderr.bytes()
@@ -90,7 +90,7 @@ class SupervisedProcess:
             self._watchdog.note()
             self._tree.reap()
             self._read_stderr_to_end()
-            self._limit = self._limit or self._tree.breach()
+            self._limit = self.limit
             if not killed and self._limit is None:
                 with contextlib.suppress(CodePilotError):
                     self._exit_code = self._tree.exit_code(self._stderr.bytes())

@@ -85,7 +85,7 @@ class Process(Protocol):
 
     @property
     def limit(self) -> str | None:
-        """The limit that ended it, if one did."""
+        """The limit that ended it or is about to, if one did."""
 
     def stderr_tail(self) -> bytes: ...
 
