@@ -85,7 +85,7 @@ class Process(Protocol):
 
     @property
     def limit(self) -> str | None:
-        """The limit that ended it or is about to, if one did."""
+        """The limit that it broke, if any: it was ended for that, or is about to be."""
 
     def stderr_tail(self) -> bytes: ...
 

@@ -202,17 +202,17 @@ class DiskWatch:
         calm = self._calm
         if self.note(root):
             return False
-        fell, dirtied = self._fell, self._most_dirtied
         written, made, hidden = self._written(root)
-        if not ended and dirtied == calm and self._held.total:  # writing shows here, and this tree wrote nothing
+        wrote_nothing = self._most_dirtied == calm and self._held.total > 0  # where writing shows at all
+        if wrote_nothing and not ended:
             self._before = (max(written, self._before[0]), self._before[1])
-        if self._has_added(written, made, fell, hidden):
+        if self._has_added(written, made, hidden):
             self._held.forget()
             return True
         self._held.looked(written, made, hidden)
-        self._looked_at = self._calm = dirtied
+        self._looked_at = self._calm = self._most_dirtied
         self._mark, self._told = self._now, (0, 0)
-        if fell:  # others wrote; look again when as much has gone again
+        if self._fell:  # others wrote; look again when as much has gone again
             self._free, self._inodes = self._now
         return False
 
@@ -226,12 +226,12 @@ class DiskWatch:
         free, inodes = self._now
         return self._free - free > self._limit or self._inodes - inodes > self._most_inodes
 
-    def _has_added(self, written: int, made: int, fell: bool, hidden: bool) -> bool:
+    def _has_added(self, written: int, made: int, hidden: bool) -> bool:
         """Whether it is too much, and more than there was before this tree."""
         most = max(self._limit, self._before[0])
         if written > most or made > max(self._most_inodes, self._before[1]):
             return True
-        return (fell and (hidden or self._most_dirtied > self._limit)) or (hidden and self._held.written > most)
+        return (self._fell and (hidden or self._most_dirtied > self._limit)) or (hidden and self._held.written > most)
 
     def _tell(self, free: int, inodes: int) -> None:
         """Add what this tree may have added since anybody looked."""
