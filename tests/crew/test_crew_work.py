@@ -34,7 +34,7 @@ from codepilot.core.decide import decide_resume
 from codepilot.core.events import EventType, State
 from codepilot.engine import House, cancel, pause
 from codepilot.store import StepStatus
-from servers import PostgresServer
+from servers import PostgresServer, free_ports
 
 ENDLESS = {"test_slow.py": SLOW.format(seconds=60)}
 
@@ -180,6 +180,13 @@ def test_artifacts_that_only_one_home_would_have_are_spoken_of(tmp_path: Path, p
             worker = site.worker("--until-idle")
             assert worker.wait(90) == 0
             assert worker.said().count("s3://BUCKET") == times
+
+
+def test_a_worker_that_waits_for_its_store_says_so_once(alone: Site) -> None:
+    worker = alone.worker("--store", f"postgresql://nobody@127.0.0.1:{free_ports(1)[0]}/none", ready=False)
+    wait_for(lambda: "for the store" in worker.said())
+    time.sleep(2.5)
+    assert worker.said().count("for the store") == 1
 
 
 def test_a_worker_says_which_limit_holds(alone: Site) -> None:

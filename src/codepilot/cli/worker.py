@@ -90,13 +90,15 @@ def _open_house(working: Working, environ: Mapping[str, str]) -> House:
     """The house; a server that starts, or that is away for the moment, is waited for."""
     lease = Lease(beat_sec=working.stale_sec / 3, stale_sec=working.stale_sec)
     deadline = time.monotonic() + START_SEC
+    told = ""
     while True:
         try:
             house = House.open(environ, working.store, working.artifacts, lease)
         except Interrupted as error:
             if time.monotonic() > deadline:
                 raise
-            _log.warning("waiting for the store: %s", error)
+            if str(error) != told:
+                _log.warning("waiting up to %d s for the store: %s", START_SEC, told := str(error))
             time.sleep(1.0)
         else:
             gc.freeze()  # what is loaded by now stays
