@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from codepilot.workspace.ignore import IgnoreRules
@@ -56,6 +56,8 @@ PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
     st.fixed_dictionaries({"": FILES}, optional={"a": FILES, "a/b": FILES}),
     st.lists(st.tuples(PATHS, st.booleans()), min_size=5, max_size=30),
 )
+@example({"": "a**/a"}, [("aa", False), ("ab/a", False), ("ab/c/a", False)])
+@example({"": "b/a**/\\*c"}, [("b/a*c", False), ("b/ab/*c", False), ("b/a/*c", False)])
 def test_the_answers_are_those_of_git(files: dict[str, str], wanted: list[tuple[str, bool]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)

@@ -30,6 +30,8 @@ _CLASSES = {
     b"xdigit": rb"0-9a-fA-F",
 }
 
+_WILD = b"*?[\\"
+
 
 class _NeverMatches(Exception):
     """A pattern that git accepts and that matches nothing."""
@@ -134,8 +136,12 @@ def _without_trailing_spaces(line: bytes) -> bytes:
 
 
 def translate(glob: bytes) -> bytes:
-    """A wildcard pattern, in which `*` and `?` stop at slashes, as a regular expression."""
-    out = b""
+    """A wildcard pattern, in which `*` and `?` stop at slashes, as a regular expression.
+
+    Git compares what stands before the first wildcard by itself: to what follows it is as if it were the beginning.
+    """
+    first = next((at for at, char in enumerate(glob) if char in _WILD), len(glob))
+    out, glob = re.escape(glob[:first]), glob[first:]
     position = 0
     while position < len(glob):
         char = glob[position : position + 1]
