@@ -39,7 +39,7 @@ bench:  ## Measure the execution plane and the durable engine beside their peers
 SECONDS ?= 180
 torture:  ## Kill, freeze and starve workers for SECONDS, and prove that it changed nothing
 	@scripts/setup
-	PYTHONPATH=tests:tests/crew $(PYTHONS)/python tests/crew/torture.py $(SECONDS) $(SEED)
+	PYTHONPATH=tests:tests/workers $(PYTHONS)/python tests/workers/torture.py $(SECONDS) $(SEED)
 
 schemas:  ## Write the contracts' JSON Schemas to docs/schemas
 	@scripts/setup

@@ -21,7 +21,7 @@ from benchmarks.figures import Goal, Table, Times
 from benchmarks.machine import Quiet, described
 from codepilot.agents import CodeActAgent, Desk, RoleArtifact
 from codepilot.core.events import Event, EventDraft, EventType, State
-from codepilot.engine import House, Request, Worker, make_task, submit
+from codepilot.engine import Request, Runtime, Worker, make_task, submit
 from codepilot.models import Message, ScriptedModel
 
 TURNS = 60
@@ -83,7 +83,7 @@ class TimedAgent(CodeActAgent):
             return event
 
         executor = _Timed(desk.executor, clock)
-        checkpoint = clock.timed("looking for requests", desk.checkpoint)
+        checkpoint = clock.timed("looking for requests", desk.raise_if_stopped)
         return super().perform(role, replace(desk, record=record, checkpoint=checkpoint, executor=executor))  # type: ignore[arg-type]
 
 
@@ -104,12 +104,12 @@ def measure(files: int, turns: int = TURNS) -> Clock:
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         root = _repository(Path(folder) / "repository", files)
-        with House.open({"CODEPILOT_HOME": str(Path(folder) / "home")}) as house:
+        with Runtime.open({"CODEPILOT_HOME": str(Path(folder) / "home")}) as runtime:
             agent = TimedAgent(ScriptedModel(_script(turns, clock)))
             agent.clock = clock
             task = make_task(Request(repo=str(root), budget={"turns_per_step": turns + 10}), {})
-            run = submit(house, task)
-            ended = Worker(house, agent_for=lambda task: agent).drive(run.run_id)
+            run = submit(runtime, task)
+            ended = Worker(runtime, agent_for=lambda task: agent).drive(run.run_id)
             if ended.state is not State.DONE:
                 raise SystemExit(f"the run ended in {ended.state}: {ended.failure}")
     return clock

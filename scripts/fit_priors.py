@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from codepilot.bench.results import rows_of
-from codepilot.repair.priors import PRIORS
+from codepilot.repair.python.priors import PRIORS
 
-FILE = Path(__file__).parents[1] / "src/codepilot/repair/priors.json"
+FILE = Path(__file__).parents[1] / "src/codepilot/repair/python/priors.json"
 LEAST = 0.05
 
 

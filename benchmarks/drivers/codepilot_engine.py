@@ -18,7 +18,7 @@ from codepilot.core.decide import Failed, Outcome, Succeeded, start
 from codepilot.core.events import BundleWritten, Event, EventType, RunFinished, SandboxChosen, State
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.task import Goal, TaskSpec
-from codepilot.engine import Crew, House, Worker, cancel, pause
+from codepilot.engine import Runtime, Worker, WorkerPool, cancel, pause
 from codepilot.engine.steps import STEPS
 from codepilot.engine.work import Work
 from codepilot.executor import CreateWorkspace, RunCommand
@@ -37,19 +37,19 @@ class CodePilot:
         self._role, self._talk = role, talk
         confined = role.dwells and any(report.available for report in probe())
         self._level: Literal["best", "none"] = "best" if confined else "none"
-        self._house = House.open({"CODEPILOT_HOME": str(Path.cwd() / "home")}, role.url)
+        self._runtime = Runtime.open({"CODEPILOT_HOME": str(Path.cwd() / "home")}, role.url)
         gc.freeze()  # as `codepilot worker` does
         for state in STEPS:
             STEPS[state] = self._step
-        worker = Worker(self._house, listen=self._hear)
-        self._crew = Crew(self._house, worker, concurrency=role.concurrency)
+        worker = Worker(self._runtime, listen=self._hear)
+        self._crew = WorkerPool(self._runtime, worker, concurrency=role.concurrency)
         self._thread = threading.Thread(target=self._run)
         self._working = threading.Event()
 
     def enqueue(self) -> None:
         task = TaskSpec(task_id=new_id("t-"), goal=Goal(natural="Nothing"), repo="/nowhere", sandbox_level=self._level)
         run_id = self._last = new_id("r-")
-        self._house.store.create_run(run_id, start(task, run_id))
+        self._runtime.store.create_run(run_id, start(task, run_id))
 
     def work(self) -> None:
         self._thread.start()
@@ -57,17 +57,17 @@ class CodePilot:
 
     def control(self, what: str) -> dict[str, float]:
         ask, state = _ASK[what]
-        ask(self._house, self._last)
-        told = {"at": _when(lambda: self._house.store.load(self._last).state is state)}
+        ask(self._runtime, self._last)
+        told = {"at": _when(lambda: self._runtime.store.load(self._last).state is state)}
         if state is State.ABORTED:
-            told["gone"] = _when(lambda: not list(self._house.home.workspaces.glob(f"{self._last}*")))
+            told["gone"] = _when(lambda: not list(self._runtime.home.workspaces.glob(f"{self._last}*")))
         return told
 
     def stop(self) -> None:
         if self._working.is_set():
             self._crew.stop(hurry=True)
             self._thread.join()
-        self._house.close()
+        self._runtime.close()
 
     def _run(self) -> None:
         self._crew.run(self._working.set)
@@ -84,12 +84,12 @@ class CodePilot:
     def _dwell(self, work: Work) -> None:
         """As a baseline does: wait for a command inside the sandbox, which is interrupted from the side."""
         work.record(EventType.SANDBOX_CHOSEN, SandboxChosen(level=work.executor.level))
-        with ObjectStore.open(self._house.home.path / "objects", durable=False) as objects:
+        with ObjectStore.open(self._runtime.home.path / "objects", durable=False) as objects:
             request = CreateWorkspace(workspace=work.workspace, objects=str(objects.path), tree=objects.write_tree({}))
             work.executor.create(request)
         self._role.started(self._talk)
         work.executor.run_command(RunCommand(workspace=work.workspace, argv=("sleep", "3600"), timeout_sec=3600))
-        work.watch.checkpoint()
+        work.watch.raise_if_stopped()
 
     def _hear(self, event: Event) -> None:
         if isinstance(event.data, RunFinished) and not self._role.dwells:

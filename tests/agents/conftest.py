@@ -85,7 +85,7 @@ class Place:
     clean: str
     run: Run
     events: list[Event] = field(default_factory=list)
-    checkpoint: Callable[[], None] = lambda: None
+    raise_if_stopped: Callable[[], None] = lambda: None
     on_record: Callable[[EventDraft], None] = lambda draft: None
     kept: dict[str, bytes] = field(default_factory=dict)
     survey: Callable[[], Survey] | None = None
@@ -129,7 +129,7 @@ class Place:
             baseline=self.baseline,
             history=tuple(self.events),
             record=self.record,
-            checkpoint=lambda: self.checkpoint(),
+            raise_if_stopped=lambda: self.raise_if_stopped(),
             seconds_left=lambda: 60.0,
             keep=self.keep,
             fetch=lambda ref: self.kept[ref.sha256],

@@ -100,10 +100,38 @@ def test_an_output_survives_its_kernel(place: Place) -> None:
 
 
 def test_what_cannot_be_answered_says_why(place: Place) -> None:
-    absent, unknown, own = seen(place, "read_output(9)", "n = 1\nread_output(n)", "print(read_output(1))")
+    absent, unknown, own = seen(place, "read_output(9)", "n = 7\nread_output(n)", "print(read_output(1))")
     assert "there is no earlier turn 9 in this conversation" in absent
-    assert "write the turn in the call itself" in unknown
+    assert "there is no earlier turn 7 in this conversation" in unknown
     assert "no earlier turn 9" in own
+
+
+def test_the_turn_may_be_computed(place: Place) -> None:
+    *_, both = seen(
+        place, "print('first ' * 9)", "print('second ' * 9)", "for n in (1, 2):\n    print(read_output(n)[-30:])"
+    )
+    assert "first first" in both
+    assert "second second" in both
+
+
+def test_the_arguments_of_a_search_may_be_computed(place: Place) -> None:
+    code = (
+        "mine = [one.test for one in result.failed]\nlabel = ('found', 1)\nprint('before')\n"
+        "for one in find_repairs(\n    tests=mine,\n    limit=len(mine),\n):\n    print(label, one['path'])\n"
+        "print(len(mine))"
+    )
+    _, found = seen(place, f"result = run_tests([{TARGET!r}])", code)
+    assert "before\n('found', 1) shop/price.py\n1\n" in found
+    assert place.of(EventType.REPAIRS_SOUGHT)[0].data.tests == (TARGET,)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "code", ["find_repairs(tests=absent)", "def search(names):\n    return find_repairs(names)\nsearch(['a'])"]
+)
+def test_arguments_that_cannot_be_computed_beforehand_say_why(place: Place, code: str) -> None:
+    (said,) = seen(place, code)
+    assert "name 'absent' is not defined" in said or "outside of functions" in said
+    assert not place.of(EventType.REPAIRS_SOUGHT)
 
 
 def test_an_action_searches_once_and_a_second_search_says_so(place: Place) -> None:

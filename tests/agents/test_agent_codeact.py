@@ -249,11 +249,11 @@ def test_a_recorded_result_is_not_asked_for_again(place: Place) -> None:
 def test_a_safe_point_lies_between_turns(place: Place) -> None:
     stops = iter([None, Crash()])
 
-    def checkpoint() -> None:
+    def raise_if_stopped() -> None:
         if (stop := next(stops)) is not None:
             raise stop
 
-    place.checkpoint = checkpoint
+    place.raise_if_stopped = raise_if_stopped
     with pytest.raises(Crash):
         CodeActAgent(ScriptedModel([act("1")])).perform(State.IMPLEMENT, place.sit())
     assert [event.type for event in place.events[-2:]] == [EventType.TURN_STARTED, EventType.TURN_FINISHED]

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
 import pytest
 
-from codepilot.agents import ROLES, make_agent
+from codepilot.agents import ROLES, AgentParts, AgentSpec, RepairAgent, agent_spec, make_agent, registry
 from codepilot.core.events import State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.models import ScriptedModel
@@ -11,8 +15,12 @@ from codepilot.skills import basic_skills
 
 def test_agents_are_made_by_name_and_declare_their_roles() -> None:
     assert make_agent("repair").roles == {State.IMPLEMENT}
-    codeact = make_agent("codeact", model=ScriptedModel([]), skills=basic_skills())
+    codeact = make_agent("codeact", AgentParts(model=ScriptedModel([]), skills=basic_skills()))
     assert codeact.name == "codeact"
+    assert agent_spec("codeact").needs_model
+    assert agent_spec("codeact").languages is None
+    assert not agent_spec("repair").needs_model
+    assert agent_spec("repair").languages == {"python"}
     assert codeact.roles == {State.MAP_REPO, State.PLAN, State.IMPLEMENT, State.REFLECT, State.REVIEW}
 
 
@@ -23,6 +31,32 @@ def test_a_name_that_cannot_be_served_is_refused_with_what_to_do() -> None:
     with pytest.raises(CodePilotError, match="needs a chat model") as caught:
         make_agent("codeact")
     assert caught.value.kind is FailureKind.INVALID_SPEC
+
+
+OTHER = AgentSpec(name="other", make=lambda parts: RepairAgent(), roles=frozenset({State.IMPLEMENT}))
+
+
+def test_installed_packages_add_agents_and_cannot_replace_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = (
+        EntryPoint("other", f"{__name__}:OTHER", registry.GROUP),
+        EntryPoint("broken", "no.such.module:SPEC", registry.GROUP),
+        EntryPoint("repair", f"{__name__}:OTHER", registry.GROUP),
+        EntryPoint("strange", f"{__name__}:EntryPoint", registry.GROUP),
+    )
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    assert agent_spec("other") is OTHER
+    assert agent_spec("repair").languages == {"python"}
+    assert registry.agent_names() == ("broken", "codeact", "other", "repair", "strange")
+    for name in ("broken", "strange"):
+        with pytest.raises(CodePilotError, match="cannot be loaded") as caught:
+            agent_spec(name)
+        assert caught.value.kind is FailureKind.INVALID_SPEC
+
+
+def test_the_package_declares_the_agents_it_brings() -> None:
+    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    points = declared["project"]["entry-points"][registry.GROUP]
+    assert points == {point.name: point.value for point in registry.BUILT_IN}
 
 
 @pytest.mark.parametrize("role", ROLES.values(), ids=lambda role: role.name)

@@ -268,10 +268,10 @@ def proposal() -> EventDraft:
 
 
 def test_a_request_to_stop_reaches_the_search(place: Place) -> None:
-    def checkpoint() -> None:
+    def raise_if_stopped() -> None:
         raise Crash
 
-    place.checkpoint = checkpoint
+    place.raise_if_stopped = raise_if_stopped
     with pytest.raises(Crash):
         RepairAgent().perform(State.IMPLEMENT, place.sit())
     assert place.patch() == ""

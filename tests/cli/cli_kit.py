@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from codepilot.core.events import EventType
-from codepilot.engine import House
+from codepilot.engine import Runtime
 from ready import run
 
 
@@ -53,15 +53,15 @@ class Command:
     def __call__(self, *arguments: str, cwd: Path | None = None, **environ: str) -> Ended:
         return Ended(*run(arguments, {**self.environ, **environ}, cwd))
 
-    def house(self) -> House:
+    def runtime(self) -> Runtime:
         """The same home, opened here: quicker than a command where only reading is meant."""
-        return House.open(self.environ)
+        return Runtime.open(self.environ)
 
     def newest(self) -> str | None:
         if not (self.home / "codepilot.db").exists():
             return None
-        with self.house() as house:
-            rows = house.store.history(1)
+        with self.runtime() as runtime:
+            rows = runtime.store.history(1)
         return rows[0].run_id if rows else None
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
@@ -71,9 +71,9 @@ class Command:
 
 
 def kinds(codepilot: Command, run_id: str) -> list[EventType]:
-    with codepilot.house() as house:
-        house.store.check(run_id)
-        return [event.type for event in house.store.events(run_id)]
+    with codepilot.runtime() as runtime:
+        runtime.store.check(run_id)
+        return [event.type for event in runtime.store.events(run_id)]
 
 
 def started(codepilot: Command, kind: EventType, *arguments: str, times: int = 1) -> tuple[subprocess.Popen[str], str]:

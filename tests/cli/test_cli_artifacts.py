@@ -12,7 +12,7 @@ from cli_kit import Command
 
 from codepilot.core.artifacts import ArtifactType
 from codepilot.core.events import EventDraft, EventType, SnapshotKept
-from codepilot.engine import House
+from codepilot.engine import Runtime
 from codepilot.store import new_id
 from servers import S3Server
 
@@ -21,10 +21,10 @@ def submitted(codepilot: Command, shop: Path, **environ: str) -> tuple[str, byte
     """A run whose worker has recorded one artifact and waits, and its bytes."""
     run_id = codepilot("submit", str(shop), **environ).out.strip()
     data = new_id("x").encode()
-    with House.open({**codepilot.environ, **environ}) as house:
-        begun = house.store.start("w-one", run_id)
+    with Runtime.open({**codepilot.environ, **environ}) as runtime:
+        begun = runtime.store.start("w-one", run_id)
         assert begun is not None
-        ref = house.artifacts.put(data, ArtifactType.SNAPSHOT)
+        ref = runtime.artifacts.put(data, ArtifactType.SNAPSHOT)
         kept = SnapshotKept(snapshot="s-1", kept=ref)
         claim = begun.claim
         drafts = [
@@ -32,7 +32,7 @@ def submitted(codepilot: Command, shop: Path, **environ: str) -> tuple[str, byte
                 type=EventType.SNAPSHOT_KEPT, data=kept, step_id=claim.step_id, attempt=claim.attempt, artifacts=(ref,)
             )
         ]
-        house.store.append(claim, drafts * 2)
+        runtime.store.append(claim, drafts * 2)
     return run_id, data
 
 

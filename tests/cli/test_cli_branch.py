@@ -15,7 +15,7 @@ from codepilot.core.decide import Failed, Outcome, Paused, decide, start
 from codepilot.core.events import DependencyDegraded, EventDraft, EventType
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.task import Goal, TaskSpec
-from codepilot.engine import Begun, House
+from codepilot.engine import Begun, Runtime
 from codepilot.store import new_id
 from codepilot.telemetry import now_us
 
@@ -70,8 +70,8 @@ def test_a_branch_that_cannot_be_is_refused_at_once(codepilot: Command, repo: Re
         ended = codepilot("fix", str(checkout), "--branch", name)
         assert (ended.code, said in ended.err) == (2, True), ended.err
     queued = codepilot("submit", str(checkout), "--branch", "mend/{run}")
-    with codepilot.house() as house:
-        assert house.store.load(queued.out.strip()).task.branch == "mend/{run}"
+    with codepilot.runtime() as runtime:
+        assert runtime.store.load(queued.out.strip()).task.branch == "mend/{run}"
 
 
 def test_what_was_written_is_told_although_the_branch_is_refused(codepilot: Command, shop: Path) -> None:
@@ -98,28 +98,28 @@ FAILED = Failed(Failure(kind=FailureKind.PROOF_FAILED, message="The proof does n
 def test_how_a_run_ended_counts_and_not_that_its_branch_was_refused(
     codepilot: Command, capsys: pytest.CaptureFixture[str], outcome: Outcome, status: str, code: int
 ) -> None:
-    with codepilot.house() as house:
-        begun = _refused_its_branch(house, outcome)
+    with codepilot.runtime() as runtime:
+        begun = _refused_its_branch(runtime, outcome)
         with pytest.raises(typer.Exit) as ended:
-            finish(house, lambda: begun, as_json=True)
+            finish(runtime, lambda: begun, as_json=True)
     report = json.loads(capsys.readouterr().out)
     assert (ended.value.exit_code, report["status"]) == (code, status)
     assert (report["failure"] and report["failure"]["kind"]) == (None if status == "PAUSED" else "proof_failed")
 
 
-def _refused_its_branch(house: House, outcome: Outcome) -> Begun:
+def _refused_its_branch(runtime: Runtime, outcome: Outcome) -> Begun:
     """A run whose step was told that its change cannot be on its branch, and then came to this."""
     task = TaskSpec(task_id=new_id("t-"), goal=Goal(natural="Mend it"), repo="/nowhere", branch="mend")
     run_id, worker = new_id("r-"), new_id("w-")
-    house.store.create_run(run_id, start(task, run_id))
-    begun = house.store.start(worker, run_id)
+    runtime.store.create_run(run_id, start(task, run_id))
+    begun = runtime.store.start(worker, run_id)
     assert begun is not None
     taken = Failure(kind=FailureKind.INVALID_SPEC, message="There is a branch mend already.")
     degraded = DependencyDegraded(dependency=COMMIT, consequence="it is not on branch mend", failure=taken)
     step, attempt = begun.claim.step_id, begun.claim.attempt
     refused = EventDraft(type=EventType.DEPENDENCY_DEGRADED, data=degraded, step_id=step, attempt=attempt)
-    house.store.append(begun.claim, [refused], begun.run)
-    house.store.commit(begun.claim, lambda run: decide(run, outcome, now_us()))
-    run = house.store.load(run_id)
+    runtime.store.append(begun.claim, [refused], begun.run)
+    runtime.store.commit(begun.claim, lambda run: decide(run, outcome, now_us()))
+    run = runtime.store.load(run_id)
     assert run.uncommitted == taken
     return Begun(run, worker, None)

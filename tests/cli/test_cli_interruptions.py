@@ -89,9 +89,9 @@ def test_a_run_killed_again_and_again_is_resumed_to_the_same_end(codepilot: Comm
     ended = codepilot("resume", run_id, "--json")
     assert ended.code == 0, ended.out + ended.err
     assert ended.json["verdict"] == "confirmed"
-    with codepilot.house() as house:
-        house.store.check(run_id)
-        run, told = house.store.load(run_id), [event.type for event in house.store.events(run_id)]
+    with codepilot.runtime() as runtime:
+        runtime.store.check(run_id)
+        run, told = runtime.store.load(run_id), [event.type for event in runtime.store.events(run_id)]
     assert run.proposal is not None
     assert "+    if amount >= limit:" in run.proposal.patch.diff
     for once in ONCE:

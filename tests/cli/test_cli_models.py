@@ -52,8 +52,8 @@ def test_a_thinking_agent_asks_as_the_reader_says_and_its_use_is_counted(
     planned = ["You are the Planner" in request.text for request in requests]
     assert {pair == (0.75, 333) for pair, planner in zip(asked, planned, strict=True) if planner} == {True}
     assert (0.75, 333) not in [pair for pair, planner in zip(asked, planned, strict=True) if not planner]
-    with codepilot.house() as house:
-        assert house.store.load(ended.json["run_id"]).task.model == "anthropic:claude-sonnet-4-6"
+    with codepilot.runtime() as runtime:
+        assert runtime.store.load(ended.json["run_id"]).task.model == "anthropic:claude-sonnet-4-6"
     _the_key_is_nowhere(codepilot, ended)
     (config / "codepilot.toml").write_text("[models.roles.Plannr]\ntemperature = 0.75\n")
     ended = codepilot("fix", str(shop), "--agent", "codeact", **server.environ, **own)
@@ -62,8 +62,8 @@ def test_a_thinking_agent_asks_as_the_reader_says_and_its_use_is_counted(
 
 
 def _the_key_is_nowhere(codepilot: Command, ended: Ended) -> None:
-    with codepilot.house() as house:
-        kept = "".join(event.model_dump_json() for event in house.store.events(ended.json["run_id"]))
+    with codepilot.runtime() as runtime:
+        kept = "".join(event.model_dump_json() for event in runtime.store.events(ended.json["run_id"]))
     written = [
         path.read_text(errors="replace") for path in codepilot.home.rglob("*") if path.suffix in (".jsonl", ".json")
     ]
@@ -83,8 +83,8 @@ def test_the_fallback_replies_where_the_model_is_overloaded(codepilot: Command, 
     assert ended.code == 0, ended.out + ended.err
     assert asked.count("anthropic") == 3, "a model that is away is left alone for a while"
     assert (ended.json["tokens"], ended.json["cost_usd"]) == (110 * asked.count("openai"), 0)
-    with codepilot.house() as house:
-        types = [event.type for event in house.store.events(ended.json["run_id"])]
+    with codepilot.runtime() as runtime:
+        types = [event.type for event in runtime.store.events(ended.json["run_id"])]
     assert EventType.DEPENDENCY_DEGRADED in types
     _the_key_is_nowhere(codepilot, ended)
 

@@ -69,5 +69,5 @@ def test_what_cannot_be_notified_is_refused_before_anything_runs(codepilot: Comm
     assert ended.code == 2 and "notify.url" in ended.err and SECRET not in ended.err
     assert codepilot.newest() is None
     run_id = codepilot("submit", str(shop), "--notify").out.strip()
-    with codepilot.house() as house:
-        assert house.store.load(run_id).task.notify, "workers know where to"
+    with codepilot.runtime() as runtime:
+        assert runtime.store.load(run_id).task.notify, "workers know where to"

@@ -28,8 +28,8 @@ def run(codepilot: Command, *asked: str, **environ: str) -> subprocess.Completed
 @pytest.fixture
 def told(codepilot: Command) -> Command:
     """A home with a run whose task has letters of all kinds."""
-    with codepilot.house() as house:
-        house.store.create_run(RUN, start(TaskSpec(task_id="t-01", goal=Goal(natural=SAID), repo="/nowhere"), RUN))
+    with codepilot.runtime() as runtime:
+        runtime.store.create_run(RUN, start(TaskSpec(task_id="t-01", goal=Goal(natural=SAID), repo="/nowhere"), RUN))
     return codepilot
 
 

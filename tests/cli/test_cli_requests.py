@@ -22,8 +22,8 @@ SLOW = "import time, unittest\n\n\nclass T(unittest.TestCase):\n    def test_it(
 
 
 def load(codepilot: Command, run_id: str) -> Run:
-    with codepilot.house() as house:
-        return house.store.load(run_id)
+    with codepilot.runtime() as runtime:
+        return runtime.store.load(run_id)
 
 
 # pause and resume -----------------------------------------------------------------------------------
@@ -102,10 +102,10 @@ def test_what_is_asked_beside_a_worker(codepilot: Command, repo: Repo) -> None:
         detached = codepilot("resume", busy, "--detach")
         assert (detached.code, detached.out) == (0, f"{busy}\n")
         assert load(codepilot, busy).state is State.INIT, "it was at work, and is"
-        with codepilot.house() as house:
+        with codepilot.runtime() as runtime:
             for _ in range(2):
-                house.store.control(busy, ask_cancel)
-            pause(house, busy)
+                runtime.store.control(busy, ask_cancel)
+            pause(runtime, busy)
         _until(lambda: load(codepilot, busy).terminal)
         assert codepilot("pause", busy).out == f"{busy} is ABORTED already: there is nothing to pause.\n"
         told = kinds(codepilot, busy)
@@ -152,8 +152,8 @@ def test_a_run_that_there_is_not_is_refused_kindly(codepilot: Command, command: 
 
 def test_a_fork_begins_where_it_is_told_and_is_gone_on_with(codepilot: Command, shop: Path) -> None:
     first = codepilot("fix", str(shop), "--json").json["run_id"]
-    with codepilot.house() as house:
-        judged = next(e.seq for e in house.store.events(first) if e.type is EventType.BASELINE_RECORDED)
+    with codepilot.runtime() as runtime:
+        judged = next(e.seq for e in runtime.store.events(first) if e.type is EventType.BASELINE_RECORDED)
     forked = codepilot("fork", first, "--at", str(judged), "--json")
     assert forked.code == 0, forked.out + forked.err
     second = forked.json["run_id"]
@@ -214,11 +214,11 @@ def test_artifacts_whose_store_is_not_named_are_not_pruned(
     assert "CODEPILOT_STORE" in refused.json["failure"]["next_action"]
     [name] = (codepilot.home / "artifacts" / "stores").iterdir()
     name.unlink()  # as an earlier version has left it
-    with other.house() as house:
-        open_artifacts(team).leave_name(house.store.store_id, house.store.place)
+    with other.runtime() as runtime:
+        open_artifacts(team).leave_name(runtime.store.store_id, runtime.store.place)
     assert other("prune", "--dry-run", CODEPILOT_ARTIFACTS=team).code == 2, "that it has some there too proves nothing"
     assert len(old()) == before
-    (codepilot.home / "artifacts" / "stores" / house.store.store_id).unlink()
+    (codepilot.home / "artifacts" / "stores" / runtime.store.store_id).unlink()
     named = other("prune", CODEPILOT_ARTIFACTS=team, CODEPILOT_STORE=str(codepilot.home / "codepilot.db"))
     assert (named.code, named.out) == (0, f"0 removed (0 bytes), {before} kept.\n")
 

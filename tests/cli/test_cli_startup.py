@@ -1,4 +1,4 @@
-"""Whoever only reads the store waits for the store, not for the whole house."""
+"""Whoever only reads the store waits for the store, not for the whole runtime."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _THEN_TELL_ROOMS = (
     "asked", [("history",), ("show", RUN), ("logs", RUN), ("history", "--json"), ("show", RUN, "--json")]
 )
 def test_what_reads_the_store_loads_nothing_that_runs_code(codepilot: Command, asked: tuple[str, ...]) -> None:
-    with codepilot.house() as house:
+    with codepilot.runtime() as runtime:
         task = TaskSpec(task_id="t-01", goal=Goal(natural="Mend it"), repo="/nowhere")
-        house.store.create_run(RUN, start(task, RUN))
+        runtime.store.create_run(RUN, start(task, RUN))
     argv = [sys.executable, "-c", _THEN_TELL_ROOMS, *asked]
     ended = subprocess.run(argv, env=codepilot.environ, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0 and RUN in ended.stdout, ended.stderr
@@ -39,3 +39,11 @@ def test_a_mistake_is_told_without_them_either(codepilot: Command) -> None:
     ended = subprocess.run(argv, env=codepilot.environ, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 2 and "nonsense" in ended.stderr
     assert set(ended.stderr.splitlines()[-1].split()) <= {"cli", "core", "engine", "store", "telemetry"}
+
+
+@pytest.mark.parametrize("command", ["show", "logs", "diff"])
+def test_a_command_about_a_run_takes_the_last_one_by_default(codepilot: Command, command: str) -> None:
+    with codepilot.runtime() as runtime:
+        task = TaskSpec(task_id="t-01", goal=Goal(natural="Mend it"), repo="/nowhere")
+        runtime.store.create_run(RUN, start(task, RUN))
+    assert codepilot(command).code == 0

@@ -143,9 +143,9 @@ def test_a_run_killed_in_every_call_asks_the_provider_no_more_than_it_must(codep
     found = json.loads(out)
     assert (found["status"], found["iterations"], found["turns"]) == ("DONE", 2, 8)
     assert asked == found["turns"] + len(IN_FLIGHT)
-    with codepilot.house() as house:
-        events = house.store.events(found["run_id"])
-        house.store.check(found["run_id"])
+    with codepilot.runtime() as runtime:
+        events = runtime.store.events(found["run_id"])
+        runtime.store.check(found["run_id"])
     lost = [
         event.data.estimate.tokens
         for event, after in itertools.pairwise(events)
@@ -182,17 +182,19 @@ def test_a_run_is_replayed_by_its_id_and_goes_on_at_the_right_turn_when_it_was_k
     again = codepilot(*replay)
     assert again.code == 0, again.out + again.err
     life = codepilot.start(*replay)
-    with codepilot.house() as house:
-        while (now := house.store.load(house.store.find("last"))).run_id == again.json["run_id"] or not _tested(now):
+    with codepilot.runtime() as runtime:
+        while (now := runtime.store.load(runtime.store.find("last"))).run_id == again.json["run_id"] or not _tested(
+            now
+        ):
             assert life.poll() is None, life.communicate()
             time.sleep(0.05)
         life.kill()
         life.communicate()
     resumed = codepilot("resume", "last", "--json")
     assert resumed.code == 0, resumed.out + resumed.err
-    with codepilot.house() as house:
-        third, second, first = (house.store.load(row.run_id) for row in house.store.history(3))
-        told = [normalised(house.store.events(run.run_id), run) for run in (first, second)]
+    with codepilot.runtime() as runtime:
+        third, second, first = (runtime.store.load(row.run_id) for row in runtime.store.history(3))
+        told = [normalised(runtime.store.events(run.run_id), run) for run in (first, second)]
         assert third.spent.turns == first.spent.turns
     assert told[0] == told[1]
     other = codepilot(*replay, "--prompt", "Something else")
@@ -208,9 +210,9 @@ def _tested(run: Run) -> bool:
 def test_a_screen_shows_the_models_words_its_deeds_and_the_money(codepilot: Command, shop: Path) -> None:
     with ModelServer([MAP, PLAN, LOOK, HttpError(401)]) as server:
         assert codepilot("fix", str(shop), *CODEACT, **server.environ).code == 3
-    with codepilot.house() as house:
-        run = house.store.load(house.store.find("last"))
-        events = house.store.events(run.run_id)
+    with codepilot.runtime() as runtime:
+        run = runtime.store.load(runtime.store.find("last"))
+        events = runtime.store.events(run.run_id)
     screen = Console(file=io.StringIO(), force_terminal=True, width=120, color_system=None)
     cut = next(at for at, event in enumerate(events) if isinstance(event.data, TurnStarted) and at > 30)
     with make_watcher(screen, run, events[:cut], quiet=False) as watcher:

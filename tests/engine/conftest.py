@@ -1,5 +1,5 @@
 """Fixtures of the engine's tests."""
 
-from engine_kit import checkout, house
+from engine_kit import checkout, runtime
 
-__all__ = ["checkout", "house"]
+__all__ = ["checkout", "runtime"]

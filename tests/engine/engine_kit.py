@@ -14,7 +14,7 @@ from codepilot.core.events import Event, EventType, State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import Policy
 from codepilot.core.run import Run
-from codepilot.engine import House, Request, Worker, make_task, submit
+from codepilot.engine import Request, Runtime, Worker, make_task, submit
 from codepilot.models import ReplayModel, Reply, ScriptedModel
 
 CODE = """def area(width, height):
@@ -43,9 +43,9 @@ CHEAP = {"CODEPILOT_POLICY_GENERATED_CODE": "off"}
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
     monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
-    with House.open({"CODEPILOT_HOME": str(tmp_path / "home")}) as opened:
+    with Runtime.open({"CODEPILOT_HOME": str(tmp_path / "home")}) as opened:
         yield opened
 
 
@@ -106,14 +106,14 @@ def until(*replies: str | Reply, before: Mapping[int, Callable[[], None]] | None
 
 
 def drive(
-    house: House, checkout: Path, model: ScriptedModel | ReplayModel, policy: Policy | None = None, **asked: object
+    runtime: Runtime, checkout: Path, model: ScriptedModel | ReplayModel, policy: Policy | None = None, **asked: object
 ) -> tuple[Run, list[Event]]:
     agent = CodeActAgent(model)
     task = make_task(Request(repo=str(checkout), **asked), CHEAP)  # type: ignore[arg-type]
-    run = submit(house, task.model_copy(update={"policy": policy or task.policy}))
-    ended = Worker(house, agent_for=lambda task: agent).drive(run.run_id)
-    house.store.check(run.run_id)
-    return ended, house.store.events(run.run_id)
+    run = submit(runtime, task.model_copy(update={"policy": policy or task.policy}))
+    ended = Worker(runtime, agent_for=lambda task: agent).drive(run.run_id)
+    runtime.store.check(run.run_id)
+    return ended, runtime.store.events(run.run_id)
 
 
 def states(events: list[Event]) -> list[State]:

@@ -12,7 +12,7 @@ from one_life import reply
 
 from codepilot.agents import CodeActAgent
 from codepilot.core.events import Event, EventType
-from codepilot.engine import House, Worker, commit
+from codepilot.engine import Runtime, Worker, commit
 from codepilot.models import ScriptedModel
 from codepilot.workspace import Commit, ObjectStore
 from codepilot.workspace import commit as plumbing
@@ -44,9 +44,9 @@ def main(run_id: str, graves: Path) -> None:
 
     plumbing._make_branch = make_branch_in_the_end
     commit.write_commit = write_commit_and_no_more
-    with House.open(os.environ) as house:
+    with Runtime.open(os.environ) as runtime:
         agent = CodeActAgent(ScriptedModel(reply))
-        print(Worker(house, listen, agent_for=lambda task: agent).drive(run_id).state)  # noqa: T201
+        print(Worker(runtime, listen, agent_for=lambda task: agent).drive(run_id).state)  # noqa: T201
 
 
 if __name__ == "__main__":

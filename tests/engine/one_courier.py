@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from codepilot.engine import House
+from codepilot.engine import Runtime
 from codepilot.engine.courier import Courier
 from codepilot.engine.receiver import Answer, Receiver
 
@@ -19,5 +19,5 @@ class Deadly(Receiver):
 
 
 if __name__ == "__main__":
-    with House.open({"CODEPILOT_HOME": sys.argv[1]}) as house:
-        Courier(house, Deadly(sys.argv[2])).round()
+    with Runtime.open({"CODEPILOT_HOME": sys.argv[1]}) as runtime:
+        Courier(runtime, Deadly(sys.argv[2])).round()

@@ -12,7 +12,7 @@ from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT
 
 from codepilot.agents import CodeActAgent
 from codepilot.core.events import Event, EventType, State, StepQueued
-from codepilot.engine import House, Worker
+from codepilot.engine import Runtime, Worker
 from codepilot.models import Message, ScriptedModel
 
 SAID = {"RepoMapper": [MAP], "Planner": [PLAN], "Implementer": [RIGHT, DONE], "Reviewer": [APPROVE]}
@@ -33,10 +33,10 @@ def main(home: str, run_id: str, graves: Path) -> None:
             grave.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with House.open({"CODEPILOT_HOME": home}) as house:
-        state["now"] = house.store.load(run_id).state
+    with Runtime.open({"CODEPILOT_HOME": home}) as runtime:
+        state["now"] = runtime.store.load(run_id).state
         agent = CodeActAgent(ScriptedModel(reply))
-        print(Worker(house, listen, agent_for=lambda task: agent).drive(run_id).state)  # noqa: T201
+        print(Worker(runtime, listen, agent_for=lambda task: agent).drive(run_id).state)  # noqa: T201
 
 
 def reply(messages: Sequence[Message]) -> str:

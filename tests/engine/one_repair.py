@@ -9,7 +9,7 @@ from pathlib import Path
 
 from codepilot.agents import RepairAgent
 from codepilot.core.events import Event, EventType
-from codepilot.engine import House, Worker
+from codepilot.engine import Runtime, Worker
 
 DEADLY = (
     EventType.TURN_STARTED,
@@ -27,8 +27,8 @@ def main(home: str, run_id: str, graves: Path) -> None:
             grave.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with House.open({"CODEPILOT_HOME": home}) as house:
-        print(Worker(house, listen, agent_for=lambda task: RepairAgent()).drive(run_id).state)  # noqa: T201
+    with Runtime.open({"CODEPILOT_HOME": home}) as runtime:
+        print(Worker(runtime, listen, agent_for=lambda task: RepairAgent()).drive(run_id).state)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from engine_kit import CHEAP, CODE, checkout, house
+from engine_kit import CHEAP, CODE, checkout, runtime
 
 from codepilot.agents import Desk
 from codepilot.agents.writing import write_file
@@ -15,9 +15,9 @@ from codepilot.core.artifacts import PatchCandidate
 from codepilot.core.events import BudgetWarned, EventDraft, EventType, SearchProgressed, State, StepQueued
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Capability, TaskKind, default_budget
-from codepilot.engine import House, Request, Worker, make_task, pause, resume, submit
+from codepilot.engine import Request, Runtime, Worker, make_task, pause, resume, submit
 
-__all__ = ["checkout", "house"]
+__all__ = ["checkout", "runtime"]
 
 WORKED_SEC = 1.5
 
@@ -28,6 +28,7 @@ class TwoLives:
     name = "two lives"
     roles = frozenset({State.IMPLEMENT})
     needs = Capability.WRITE_WITH_DIFF
+    languages = None
 
     def __init__(self, stop: Callable[[], None]) -> None:
         self._stop = stop
@@ -41,28 +42,30 @@ class TwoLives:
         seen = SearchProgressed(position=1, tried=1, plausible=0)
         desk.record(EventDraft(type=EventType.SEARCH_PROGRESSED, data=seen))
         self._stop()
-        desk.checkpoint()
+        desk.raise_if_stopped()
         raise AssertionError("the step was to stop at its safe point")
 
 
 @pytest.mark.parametrize("paused", [True, False])
-def test_the_time_of_a_step_is_one_budget_for_all_its_lives(house: House, checkout: Path, paused: bool) -> None:
-    run = submit(house, make_task(Request(repo=str(checkout), budget={"step_wall_sec": 300, "wall_sec": 9000}), CHEAP))
-    agent = TwoLives(lambda: pause(house, run.run_id) if paused else first.leave())
-    first = Worker(house, agent_for=lambda task: agent)
+def test_the_time_of_a_step_is_one_budget_for_all_its_lives(runtime: Runtime, checkout: Path, paused: bool) -> None:
+    run = submit(
+        runtime, make_task(Request(repo=str(checkout), budget={"step_wall_sec": 300, "wall_sec": 9000}), CHEAP)
+    )
+    agent = TwoLives(lambda: pause(runtime, run.run_id) if paused else first.leave())
+    first = Worker(runtime, agent_for=lambda task: agent)
     if paused:
         assert first.drive(run.run_id).state is State.PAUSED
-        resume(house, run.run_id)
+        resume(runtime, run.run_id)
     else:
-        start = house.store.start(first.name, run.run_id)
+        start = runtime.store.start(first.name, run.run_id)
         assert start is not None
         first.work_on(start)
-        assert house.store.load(run.run_id).state is State.IMPLEMENT
-    Worker(house, agent_for=lambda task: agent).drive(run.run_id)
+        assert runtime.store.load(run.run_id).state is State.IMPLEMENT
+    Worker(runtime, agent_for=lambda task: agent).drive(run.run_id)
     before, after = agent.left
     assert 250 < before <= 300
     assert after <= before - WORKED_SEC, "what it had used is used"
-    house.store.check(run.run_id)
+    runtime.store.check(run.run_id)
 
 
 ERRORS = [error.__name__ for error in (ValueError, TypeError, KeyError, IndexError, OSError, NameError)]
@@ -77,6 +80,7 @@ class AlwaysWrong:
     name = "always wrong"
     roles = frozenset({State.IMPLEMENT})
     needs = Capability.WRITE_WITH_DIFF
+    languages = None
 
     def perform(self, role: State, desk: Desk) -> PatchCandidate:
         if desk.run.spent.iterations > len(ERRORS):
@@ -86,13 +90,13 @@ class AlwaysWrong:
         return PatchCandidate(diff="", touched_files=("shapes.py",), rationale="another try")
 
 
-def test_new_code_is_warned_of_its_last_iterations(house: House, checkout: Path) -> None:
+def test_new_code_is_warned_of_its_last_iterations(runtime: Runtime, checkout: Path) -> None:
     task = make_task(Request(repo=str(checkout), tests=("test_shapes.ShapesTest.test_area",)), CHEAP)
     building = task.model_copy(update={"kind": TaskKind.BUILD, "budget": default_budget(TaskKind.BUILD)})
-    run = submit(house, building)
+    run = submit(runtime, building)
     agent = AlwaysWrong()
-    ended = Worker(house, agent_for=lambda task: agent).drive(run.run_id)
-    events = house.store.events(run.run_id)
+    ended = Worker(runtime, agent_for=lambda task: agent).drive(run.run_id)
+    events = runtime.store.events(run.run_id)
     (warned,) = [event for event in events if isinstance(event.data, BudgetWarned)]
     assert warned.data == BudgetWarned(budget="iterations", used=12, limit=15)
     following = events[warned.seq].data

@@ -11,12 +11,12 @@ from codepilot.agents import CodeActAgent
 from codepilot.core.events import EventType, State
 from codepilot.core.failures import FailureKind
 from codepilot.core.policy import Policy
-from codepilot.engine import House, Request, Worker, make_task, submit
+from codepilot.engine import Request, Runtime, Worker, make_task, submit
 from codepilot.models import ScriptedModel
 
 
-def test_a_model_goes_straight_to_a_proved_change(house: House, checkout: Path) -> None:
-    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE]), Policy())
+def test_a_model_goes_straight_to_a_proved_change(runtime: Runtime, checkout: Path) -> None:
+    run, events = drive(runtime, checkout, ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE]), Policy())
     assert (run.state, run.failure) == (State.DONE, None)
     assert run.proposal is not None
     assert "+    return width * height" in run.proposal.patch.diff
@@ -29,10 +29,10 @@ def test_a_model_goes_straight_to_a_proved_change(house: House, checkout: Path) 
     assert State.REFLECT not in states(events)
 
 
-def test_a_wrong_change_is_reflected_on_and_starts_again_from_the_base(house: House, checkout: Path) -> None:
+def test_a_wrong_change_is_reflected_on_and_starts_again_from_the_base(runtime: Runtime, checkout: Path) -> None:
     wrong = replaced("width + height", "width - height")
     thought = result(root_cause="it subtracts now", fix_hypothesis="multiply")
-    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, wrong, DONE, thought, RIGHT, DONE, APPROVE]))
+    run, events = drive(runtime, checkout, ScriptedModel([MAP, PLAN, wrong, DONE, thought, RIGHT, DONE, APPROVE]))
     assert run.state is State.DONE
     assert run.spent.iterations == 2
     road = [s for s in states(events) if s in (State.IMPLEMENT, State.TEST, State.REFLECT)]
@@ -41,25 +41,25 @@ def test_a_wrong_change_is_reflected_on_and_starts_again_from_the_base(house: Ho
     assert "width - height" not in run.proposal.patch.diff
 
 
-def test_deleting_the_test_is_no_repair(house: House, checkout: Path) -> None:
+def test_deleting_the_test_is_no_repair(runtime: Runtime, checkout: Path) -> None:
     cheat = code("import os\nos.remove('test_shapes.py')")
     model = ScriptedModel(lambda messages: next(replies))
     thought = result(root_cause="none", fix_hypothesis="none")
     replies = iter([MAP, PLAN, *[cheat, DONE, thought] * 2, PLAN, *[cheat, DONE, thought] * 4])
-    run, _ = drive(house, checkout, model)
+    run, _ = drive(runtime, checkout, model)
     assert run.state is State.FAILED
     assert run.verdict is None
     assert run.failure is not None
     assert run.failure.kind is FailureKind.REPEATED_FAILURE
 
 
-def test_a_nested_git_directory_is_a_violation_and_the_third_ends_the_run(house: House, checkout: Path) -> None:
+def test_a_nested_git_directory_is_a_violation_and_the_third_ends_the_run(runtime: Runtime, checkout: Path) -> None:
     plant = code(
         "import os\nos.makedirs('sub/.git')\nwrite_file('sub/.git/config', '[core]\\nfsmonitor = touch /tmp/owned')"
     )
     thought = result(root_cause="none", fix_hypothesis="none")
     replies = iter([MAP, PLAN, *[plant, DONE, thought] * 5])
-    run, events = drive(house, checkout, ScriptedModel(lambda messages: next(replies)))
+    run, events = drive(runtime, checkout, ScriptedModel(lambda messages: next(replies)))
     assert run.state is State.FAILED
     assert run.failure is not None
     assert run.failure.kind in (FailureKind.POLICY_VIOLATION, FailureKind.REPEATED_FAILURE)
@@ -68,7 +68,7 @@ def test_a_nested_git_directory_is_a_violation_and_the_third_ends_the_run(house:
     assert all("sub/.git" in rule for rule in refused)
 
 
-def test_a_run_whose_agent_dies_mid_turn_goes_on_from_its_last_observation(house: House, checkout: Path) -> None:
+def test_a_run_whose_agent_dies_mid_turn_goes_on_from_its_last_observation(runtime: Runtime, checkout: Path) -> None:
     class PowerCut(BaseException):
         """The process is gone; nothing may be recorded by it any more."""
 
@@ -80,13 +80,13 @@ def test_a_run_whose_agent_dies_mid_turn_goes_on_from_its_last_observation(house
         except StopIteration:
             raise PowerCut from None
 
-    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
-    dying = Worker(house, agent_for=lambda task: CodeActAgent(ScriptedModel(first_life)))
+    run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
+    dying = Worker(runtime, agent_for=lambda task: CodeActAgent(ScriptedModel(first_life)))
     with pytest.raises(PowerCut):
         dying.drive(run.run_id)
-    assert house.store.load(run.run_id).state is State.IMPLEMENT
+    assert runtime.store.load(run.run_id).state is State.IMPLEMENT
     second_life = ScriptedModel([DONE, APPROVE])
-    ended = Worker(house, agent_for=lambda task: CodeActAgent(second_life)).drive(run.run_id)
+    ended = Worker(runtime, agent_for=lambda task: CodeActAgent(second_life)).drive(run.run_id)
     assert ended.state is State.DONE
     assert ended.proposal is not None
     assert "+    return width * height" in ended.proposal.patch.diff

@@ -16,7 +16,7 @@ from codepilot.core.commit import CommitRecorded
 from codepilot.core.events import DependencyDegraded, Event, EventType, State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
-from codepilot.engine import House, Request, Worker, apply_run, commit_run, fork_run, make_task, report_run, submit
+from codepilot.engine import Request, Runtime, Worker, apply_run, commit_run, fork_run, make_task, report_run, submit
 from codepilot.engine.commit import commit_change
 from codepilot.models import ScriptedModel
 from codepilot.workspace import ObjectStore
@@ -40,30 +40,30 @@ def unreachable(checkout: Path) -> list[str]:
 
 
 @pytest.fixture
-def shared(tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
-    """A house whose runs others may go on with, from machines of their own."""
+def shared(tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
+    """A runtime whose runs others may go on with, from machines of their own."""
     monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
     monkeypatch.setenv("CODEPILOT_STORE", postgres.database())
     monkeypatch.setenv("CODEPILOT_ARTIFACTS", str(tmp_path / "artifacts"))
-    with House.open({**os.environ, "CODEPILOT_HOME": str(tmp_path / "door")}) as opened:
+    with Runtime.open({**os.environ, "CODEPILOT_HOME": str(tmp_path / "door")}) as opened:
         yield opened
 
 
 def test_a_run_that_is_killed_around_its_commit_makes_one_and_records_it_once(
-    shared: House, checkout: Path, tmp_path: Path
+    shared: Runtime, checkout: Path, tmp_path: Path
 ) -> None:
-    house, graves = shared, tmp_path / "graves"
+    runtime, graves = shared, tmp_path / "graves"
     graves.mkdir()
     base = git(checkout, "rev-parse", "HEAD")
-    run = submit(house, make_task(Request(repo=str(checkout), branch="mend/{run}"), CHEAP))
+    run = submit(runtime, make_task(Request(repo=str(checkout), branch="mend/{run}"), CHEAP))
     for life in range(5):
         environ = {**os.environ, "CODEPILOT_HOME": str(tmp_path / f"machine-{life}")}
         code, out, err = ready.run([run.run_id, str(graves)], environ, script=HERE / "one_commit.py")
         assert code in (0, -signal.SIGKILL), err
     assert (code, out.strip()) == (0, State.DONE), err
     assert len(list(graves.iterdir())) == 4
-    house.store.check(run.run_id)
-    ended, events = house.store.load(run.run_id), house.store.events(run.run_id)
+    runtime.store.check(run.run_id)
+    ended, events = runtime.store.load(run.run_id), runtime.store.events(run.run_id)
     assert commits(events) == [ended.committed]
     assert ended.committed is not None
     branch = f"mend/{run.run_id}"
@@ -78,18 +78,18 @@ def test_a_run_that_is_killed_around_its_commit_makes_one_and_records_it_once(
     told = git(checkout, "show", "-s", "--format=%B", branch).splitlines()
     assert told[0] == "Make test_shapes.ShapesTest.test_area pass"
     assert f"Run: {run.run_id}" in told
-    assert report_run(ended, events, house.home).commit == ended.committed
-    _a_fork_has_a_commit_of_its_own(house, checkout, ended.committed, run.run_id)
+    assert report_run(ended, events, runtime.home).commit == ended.committed
+    _a_fork_has_a_commit_of_its_own(runtime, checkout, ended.committed, run.run_id)
 
 
 def test_a_branch_that_is_there_costs_the_commit_alone_and_another_name_gets_it_later(
-    house: House, checkout: Path
+    runtime: Runtime, checkout: Path
 ) -> None:
     git(checkout, "branch", "taken")
     with pytest.raises(CodePilotError, match="a branch taken already"):
         make_task(Request(repo=str(checkout), branch="taken"), {})
     model = ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE])
-    ended, events = drive(house, checkout, model, branch="taken", elsewhere=True)
+    ended, events = drive(runtime, checkout, model, branch="taken", elsewhere=True)
     assert (ended.state, ended.failure) == (State.DONE, None)
     assert (ended.bundle is not None, ended.committed, commits(events)) == (True, None, [])
     degraded = [event.data for event in events if isinstance(event.data, DependencyDegraded)]
@@ -99,36 +99,36 @@ def test_a_branch_that_is_there_costs_the_commit_alone_and_another_name_gets_it_
     assert unreachable(checkout) == []
 
     with pytest.raises(CodePilotError, match="a branch taken already"):
-        commit_run(house, ended.run_id, "taken", accept_plausible=False)
+        commit_run(runtime, ended.run_id, "taken", accept_plausible=False)
     with pytest.raises(CodePilotError, match="cannot be a branch"):
-        commit_run(house, ended.run_id, "refs/heads/x", accept_plausible=False)
-    made = commit_run(house, ended.run_id, "free/{run}", accept_plausible=False)
+        commit_run(runtime, ended.run_id, "refs/heads/x", accept_plausible=False)
+    made = commit_run(runtime, ended.run_id, "free/{run}", accept_plausible=False)
     assert made.branch == f"free/{ended.run_id}"
-    assert commit_run(house, ended.run_id, "free/{run}", accept_plausible=False) == made
-    events, now = house.store.events(ended.run_id), house.store.load(ended.run_id)
+    assert commit_run(runtime, ended.run_id, "free/{run}", accept_plausible=False) == made
+    events, now = runtime.store.events(ended.run_id), runtime.store.load(ended.run_id)
     assert (commits(events), now.committed, now.uncommitted) == ([made], made, None)
-    other = commit_run(house, ended.run_id, "as-well", accept_plausible=False)
-    assert (other.commit, commits(house.store.events(ended.run_id))) == (made.commit, [made, other])
+    other = commit_run(runtime, ended.run_id, "as-well", accept_plausible=False)
+    assert (other.commit, commits(runtime.store.events(ended.run_id))) == (made.commit, [made, other])
     assert (checkout / "shapes.py").read_text() == CODE
-    _the_first_proof_counts(house, now, events, made)
-    apply_run(house, ended.run_id, accept_plausible=False)
+    _the_first_proof_counts(runtime, now, events, made)
+    apply_run(runtime, ended.run_id, accept_plausible=False)
     assert (checkout / "shapes.py").read_text() != CODE
 
 
-def _the_first_proof_counts(house: House, run: Run, events: list[Event], made: CommitRecorded) -> None:
+def _the_first_proof_counts(runtime: Runtime, run: Run, events: list[Event], made: CommitRecorded) -> None:
     """A step that is tried again proves again: that must not be another commit."""
     assert run.base is not None
     proof = next(event for event in events if event.type is EventType.PROOF_RECORDED)
     again = proof.model_copy(update={"seq": events[-1].seq + 1, "at": proof.at + 5_000_000})
-    with ObjectStore.open(house.home.repos / f"{run.base.repo_id}.git") as objects:
+    with ObjectStore.open(runtime.home.repos / f"{run.base.repo_id}.git") as objects:
         assert commit_change(run, [*events, again], objects, made.branch) == made
 
 
-def _a_fork_has_a_commit_of_its_own(house: House, checkout: Path, of: CommitRecorded, run_id: str) -> None:
-    forked = fork_run(house, run_id, None)
+def _a_fork_has_a_commit_of_its_own(runtime: Runtime, checkout: Path, of: CommitRecorded, run_id: str) -> None:
+    forked = fork_run(runtime, run_id, None)
     assert (forked.state, forked.committed) == (State.FINALIZE, None)
-    ended = Worker(house).drive(forked.run_id)
-    assert [ended.committed] == commits(house.store.events(ended.run_id))
+    ended = Worker(runtime).drive(forked.run_id)
+    assert [ended.committed] == commits(runtime.store.events(ended.run_id))
     assert ended.committed is not None
     assert (ended.state, ended.committed.branch) == (State.DONE, f"mend/{ended.run_id}")
     assert git(checkout, "rev-parse", ended.committed.branch) == ended.committed.commit != of.commit
@@ -139,21 +139,21 @@ def test_a_task_on_a_url_cannot_have_a_branch(checkout: Path) -> None:
         make_task(Request(repo=f"file://{checkout}", branch="x"), {})
 
 
-def test_what_is_worked_on_is_what_was_submitted(house: House, checkout: Path) -> None:
+def test_what_is_worked_on_is_what_was_submitted(runtime: Runtime, checkout: Path) -> None:
     """Whatever the checkout has become by the time that a worker comes; on any store."""
     head = git(checkout, "rev-parse", "HEAD")
-    run_id = submit(house, make_task(Request(repo=str(checkout)), CHEAP)).run_id
+    run_id = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP)).run_id
     (checkout / "other.py").write_text("", encoding="utf-8")
     git(checkout, "add", "other.py")
     git(checkout, "-c", "user.name=x", "-c", "user.email=x@x", "commit", "-qm", "Something else")
-    run = Worker(house).drive(run_id)
+    run = Worker(runtime).drive(run_id)
     assert run.base is not None and run.base.commit == head
     assert run.state is State.DONE
 
 
-def test_a_base_that_lies_in_another_home_is_pinned_anew(tmp_path: Path, checkout: Path, house: House) -> None:
+def test_a_base_that_lies_in_another_home_is_pinned_anew(tmp_path: Path, checkout: Path, runtime: Runtime) -> None:
     """Two homes may share a database file, and nothing else."""
-    shared = str(house.home.database)
-    with House.open({"CODEPILOT_HOME": str(tmp_path / "other")}, shared) as other:
+    shared = str(runtime.home.database)
+    with Runtime.open({"CODEPILOT_HOME": str(tmp_path / "other")}, shared) as other:
         run_id = submit(other, make_task(Request(repo=str(checkout)), CHEAP)).run_id
-    assert Worker(house).drive(run_id).state is State.DONE
+    assert Worker(runtime).drive(run_id).state is State.DONE

@@ -23,7 +23,7 @@ from codepilot.core.decide import Failed, decide, decide_cancel, decide_resume, 
 from codepilot.core.events import Event, EventType
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.task import Goal, TaskSpec
-from codepilot.engine import House, deliver
+from codepilot.engine import Runtime, deliver
 from codepilot.engine import courier as module
 from codepilot.engine.close import open_log
 from codepilot.engine.courier import Courier
@@ -45,28 +45,30 @@ def place() -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def quiet(tmp_path: Path, place: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
-    """A house whose redactor knows the receiver."""
+def quiet(tmp_path: Path, place: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
+    """A runtime whose redactor knows the receiver."""
     monkeypatch.setenv("CODEPILOT_NOTIFY_URL", place.url)
-    with House.open({"CODEPILOT_HOME": str(tmp_path / "home")}) as opened:
+    with Runtime.open({"CODEPILOT_HOME": str(tmp_path / "home")}) as opened:
         yield opened
 
 
-def ended(house: House, *, goal: str = "mend it", at: int | None = None) -> str:
+def ended(runtime: Runtime, *, goal: str = "mend it", at: int | None = None) -> str:
     """A run that has ended, at a time that may be long ago."""
-    store = house.store if at is None else Store.open(house.home.database, clock=lambda: at, locks=house.home.locks)
+    store = (
+        runtime.store if at is None else Store.open(runtime.home.database, clock=lambda: at, locks=runtime.home.locks)
+    )
     run_id = new_id("r-")
     store.create_run(run_id, start(TaskSpec(task_id="t-1", goal=Goal(natural=goal), repo="/r", notify=True), run_id))
     store.control(run_id, decide_cancel)
-    if store is not house.store:
+    if store is not runtime.store:
         store.close()
     return run_id
 
 
-def settled(house: House, run_id: str) -> list[Event]:
-    house.store.check(run_id)
+def settled(runtime: Runtime, run_id: str) -> list[Event]:
+    runtime.store.check(run_id)
     kinds = (EventType.NOTIFICATION_SENT, EventType.NOTIFICATION_FAILED)
-    return [event for event in house.store.events(run_id) if event.type in kinds]
+    return [event for event in runtime.store.events(run_id) if event.type in kinds]
 
 
 def until(seen: Callable[[], object], seconds: float = 60.0) -> None:
@@ -76,7 +78,7 @@ def until(seen: Callable[[], object], seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-def test_what_is_said_of_an_end(quiet: House, place: Receiver) -> None:
+def test_what_is_said_of_an_end(quiet: Runtime, place: Receiver) -> None:
     key = "sk-" + "a1b2" * 8
     run_id = ended(quiet, goal=f"mend it with {key}")
     counted = METRICS.counter("codepilot_notifications_total", "", ["result"]).value(result="sent")
@@ -101,7 +103,7 @@ def test_what_is_said_of_an_end(quiet: House, place: Receiver) -> None:
     assert len(place.heard) == 1, "and nobody says it again"
 
 
-def test_what_does_not_work_is_tried_again_later_and_later(quiet: House, place: Receiver) -> None:
+def test_what_does_not_work_is_tried_again_later_and_later(quiet: Runtime, place: Receiver) -> None:
     place.answers[:] = [500, DROP, 302, 429, 200]
     run_id = ended(quiet)
     other = Courier(quiet, Address(place.url))
@@ -117,27 +119,27 @@ def test_what_does_not_work_is_tried_again_later_and_later(quiet: House, place: 
     assert len(place.heard) == 5
 
 
-def test_what_one_tried_in_vain_another_does_not_try_before_its_time(quiet: House, place: Receiver) -> None:
+def test_what_one_tried_in_vain_another_does_not_try_before_its_time(quiet: Runtime, place: Receiver) -> None:
     """Each has a connection of its own to the store, as workers have."""
     place.answers[:] = [500]
     run_id = ended(quiet)
-    opened = [House.open({"CODEPILOT_HOME": str(quiet.home.path)}) for _ in range(3)]
+    opened = [Runtime.open({"CODEPILOT_HOME": str(quiet.home.path)}) for _ in range(3)]
     for number in range(1, 4):
-        for house in opened:
-            Courier(house, Address(place.url)).round()
+        for runtime in opened:
+            Courier(runtime, Address(place.url)).round()
         (row,) = quiet.store.outbox.of(run_id)
         assert len(place.heard) == row.tries == number
         assert row.not_before is not None
         assert 2 ** (number - 1) / 2 - 0.5 < row.not_before / 1e6 - time.time() < 2 ** (number - 1)
         until(quiet.store.outbox.owed)
-    for house in opened:
-        house.close()
+    for runtime in opened:
+        runtime.close()
 
 
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("form", ["seconds", "date", "years"])
 def test_a_receiver_that_says_when_to_come_back_is_left_alone_until_then(
-    quiet: House, place: Receiver, status: int, form: str
+    quiet: Runtime, place: Receiver, status: int, form: str
 ) -> None:
     said = {"seconds": "40", "date": formatdate(time.time() + 40, usegmt=True), "years": "99999999"}[form]
     wanted = 3600.0 if form == "years" else 40.0
@@ -152,7 +154,7 @@ def test_a_receiver_that_says_when_to_come_back_is_left_alone_until_then(
     assert len(place.heard) == 1 and quiet.store.outbox.owed() == []
 
 
-def test_what_else_an_answer_says_of_time_is_not_heard(quiet: House, place: Receiver) -> None:
+def test_what_else_an_answer_says_of_time_is_not_heard(quiet: Runtime, place: Receiver) -> None:
     place.answers[:], place.retry_after = [500, 429], "40"
     run_id = ended(quiet)
     courier = Courier(quiet, Address(place.url))
@@ -164,7 +166,7 @@ def test_what_else_an_answer_says_of_time_is_not_heard(quiet: House, place: Rece
     assert quiet.store.outbox.of(run_id)[0].tries == 2
 
 
-def test_a_refusal_is_taken_for_an_answer(quiet: House, place: Receiver) -> None:
+def test_a_refusal_is_taken_for_an_answer(quiet: Runtime, place: Receiver) -> None:
     place.answers[:] = [410]
     run_id = ended(quiet)
     courier = Courier(quiet, Address(place.url))
@@ -177,7 +179,7 @@ def test_a_refusal_is_taken_for_an_answer(quiet: House, place: Receiver) -> None
     assert quiet.store.outbox.of(run_id)[0].state == "failed"
 
 
-def test_after_a_day_nobody_is_told_any_more(quiet: House, place: Receiver) -> None:
+def test_after_a_day_nobody_is_told_any_more(quiet: Runtime, place: Receiver) -> None:
     day = 24 * 3600 * 1_000_000
     old, young = ended(quiet, at=now_us() - day), ended(quiet, at=now_us() - day + 600_000_000)
     place.answers[:] = [500]
@@ -189,7 +191,7 @@ def test_after_a_day_nobody_is_told_any_more(quiet: House, place: Receiver) -> N
 
 @pytest.mark.parametrize("answer", [HANG, DRIP])
 def test_a_receiver_that_hangs_is_not_waited_for(
-    quiet: House, place: Receiver, answer: int, monkeypatch: pytest.MonkeyPatch
+    quiet: Runtime, place: Receiver, answer: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "TRY_SEC", 1.0)
     place.answers[:] = [answer]
@@ -217,7 +219,7 @@ def test_a_resolver_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.M
         answered.set()
 
 
-def test_nobody_there_is_told_without_the_secret(quiet: House, place: Receiver) -> None:
+def test_nobody_there_is_told_without_the_secret(quiet: Runtime, place: Receiver) -> None:
     with receiver() as gone:
         url = gone.url
     with pytest.raises(Unanswered, match="refused"):
@@ -250,7 +252,7 @@ def test_only_one_whose_certificate_holds_is_told(
     assert place.heard == [], "one that speaks no TLS is told nothing"
 
 
-def test_two_couriers_do_not_say_it_at_the_same_time(quiet: House, place: Receiver) -> None:
+def test_two_couriers_do_not_say_it_at_the_same_time(quiet: Runtime, place: Receiver) -> None:
     """The second comes while the first waits for an answer."""
     place.answers[:] = [HANG, 200]
     run_id = ended(quiet)
@@ -272,7 +274,7 @@ def test_two_couriers_do_not_say_it_at_the_same_time(quiet: House, place: Receiv
 
 
 def test_a_courier_that_dies_before_the_answer_is_on_record_is_followed_by_another(
-    quiet: House, place: Receiver, monkeypatch: pytest.MonkeyPatch
+    quiet: Runtime, place: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = ended(quiet)
     command = [sys.executable, str(HERE / "one_courier.py"), str(quiet.home.path), place.url]
@@ -283,7 +285,7 @@ def test_a_courier_that_dies_before_the_answer_is_on_record_is_followed_by_anoth
     assert len(place.heard) == 1, "the dead one's time is not over"
     later = now_us() + int(module.LEASE_SEC * 1e6)
     with_time = Store.open(quiet.home.database, clock=lambda: later, locks=quiet.home.locks)
-    Courier(House(quiet.home, with_time, quiet.artifacts), Address(place.url)).round()
+    Courier(Runtime(quiet.home, with_time, quiet.artifacts), Address(place.url)).round()
     with_time.close()
     assert [heard.body for heard in place.heard] == [place.heard[0].body] * 2
     assert len(place.keys) == 2 and len(set(place.keys)) == 1
@@ -291,7 +293,7 @@ def test_a_courier_that_dies_before_the_answer_is_on_record_is_followed_by_anoth
     assert event.type is EventType.NOTIFICATION_SENT
 
 
-def test_an_end_is_told_as_it_was_although_the_run_went_on(quiet: House, place: Receiver) -> None:
+def test_an_end_is_told_as_it_was_although_the_run_went_on(quiet: Runtime, place: Receiver) -> None:
     run_id = new_id("r-")
     task = TaskSpec(task_id="t-1", goal=Goal(natural="mend it"), repo="/r", notify=True)
     quiet.store.create_run(run_id, start(task, run_id))
@@ -313,7 +315,7 @@ def test_an_end_is_told_as_it_was_although_the_run_went_on(quiet: House, place: 
     assert len(set(place.keys)) == 3 and len(settled(quiet, run_id)) == 3
 
 
-def test_a_run_that_cannot_be_read_keeps_no_other_from_being_told_of(quiet: House, place: Receiver) -> None:
+def test_a_run_that_cannot_be_read_keeps_no_other_from_being_told_of(quiet: Runtime, place: Receiver) -> None:
     broken, fine = ended(quiet, at=now_us() - 1_000_000), ended(quiet)
     from sqlalchemy import create_engine
 
@@ -326,7 +328,7 @@ def test_a_run_that_cannot_be_read_keeps_no_other_from_being_told_of(quiet: Hous
     assert [heard.json["run_id"] for heard in place.heard] == [fine]
 
 
-def test_a_command_delivers_what_its_own_run_owes(quiet: House, place: Receiver) -> None:
+def test_a_command_delivers_what_its_own_run_owes(quiet: Runtime, place: Receiver) -> None:
     """Another command's run may be nobody's business where this one's are told."""
     place.answers[:] = [503, 200]
     first = ended(quiet)
@@ -340,7 +342,7 @@ def test_a_command_delivers_what_its_own_run_owes(quiet: House, place: Receiver)
 
 
 def test_a_command_waits_for_one_that_died_at_it(
-    quiet: House, place: Receiver, monkeypatch: pytest.MonkeyPatch
+    quiet: Runtime, place: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = ended(quiet)
     lane = f"notify {crc32(run_id.encode()) % module.LANES}"
@@ -355,7 +357,7 @@ def test_a_command_waits_for_one_that_died_at_it(
 
 
 def test_what_nobody_foresaw_costs_a_command_no_more_than_a_line(
-    quiet: House, place: Receiver, monkeypatch: pytest.MonkeyPatch
+    quiet: Runtime, place: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError(f"no idea of {place.url}")
@@ -367,7 +369,7 @@ def test_what_nobody_foresaw_costs_a_command_no_more_than_a_line(
 
 
 def test_the_secret_of_the_receiver_is_written_nowhere(
-    quiet: House, place: Receiver, caplog: pytest.LogCaptureFixture
+    quiet: Runtime, place: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     place.answers[:] = [500, 410]
     run_id = ended(quiet)

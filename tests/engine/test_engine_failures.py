@@ -15,7 +15,7 @@ from codepilot.core.breaker import SAME_CALL_LIMIT
 from codepilot.core.events import DependencyDegraded, EventType, NodeChanged, State, StepQueued
 from codepilot.core.failures import FailureKind
 from codepilot.core.plan import NodeStatus
-from codepilot.engine import House, Worker, resume
+from codepilot.engine import Runtime, Worker, resume
 
 THOUGHT = result(root_cause="it does not multiply", fix_hypothesis="multiply")
 NAMED = "test_shapes.ShapesTest.test_area"
@@ -38,10 +38,10 @@ MISTAKES = {
 }
 
 
-def test_what_goes_wrong_within_an_action_is_shown_to_the_agent_who_mends_it(house: House, checkout: Path) -> None:
+def test_what_goes_wrong_within_an_action_is_shown_to_the_agent_who_mends_it(runtime: Runtime, checkout: Path) -> None:
     actions = [code(action) for action, _ in MISTAKES.values()]
     model = until(MAP, PLAN, *actions, RIGHT, DONE)
-    run, events = drive(house, checkout, model, budget={"command_sec": 4})
+    run, events = drive(runtime, checkout, model, budget={"command_sec": 4})
     for number, (name, (_, shown)) in enumerate(MISTAKES.items()):
         told = model.requests[3 + number][-1].content
         for part in shown:
@@ -52,10 +52,10 @@ def test_what_goes_wrong_within_an_action_is_shown_to_the_agent_who_mends_it(hou
     assert run.spent.iterations == 1
 
 
-def test_two_red_cycles_bring_the_whole_history_to_the_planner(house: House, checkout: Path) -> None:
+def test_two_red_cycles_bring_the_whole_history_to_the_planner(runtime: Runtime, checkout: Path) -> None:
     first, second = replaced("width + height", "width - height"), replaced("width + height", "width // height")
     model = until(MAP, PLAN, first, DONE, THOUGHT, second, DONE, THOUGHT)
-    run, events = drive(house, checkout, model)
+    run, events = drive(runtime, checkout, model)
     cycle = [State.IMPLEMENT, State.TEST, State.REFLECT]
     assert states(events)[:10] == [State.INIT, State.MAP_REPO, State.PLAN, *cycle, *cycle, State.PLAN]
     again = model.requests[5][1].content
@@ -77,21 +77,21 @@ def test_two_red_cycles_bring_the_whole_history_to_the_planner(house: House, che
     assert run.spent.iterations == 2
 
 
-def test_code_that_does_not_load_is_red_and_reflected_on(house: House, checkout: Path) -> None:
+def test_code_that_does_not_load_is_red_and_reflected_on(runtime: Runtime, checkout: Path) -> None:
     broken = code("write_file('shapes.py', 'def area(:\\n')")
     model = until(MAP, PLAN, broken, DONE, THOUGHT)
-    _, events = drive(house, checkout, model)
+    _, events = drive(runtime, checkout, model)
     assert states(events)[3:7] == [State.IMPLEMENT, State.TEST, State.REFLECT, State.IMPLEMENT]
     assert "SyntaxError" in model.requests[4][1].content
 
 
-def test_a_suite_that_takes_too_long_is_narrowed_to_what_can_be_run(house: House, checkout: Path) -> None:
+def test_a_suite_that_takes_too_long_is_narrowed_to_what_can_be_run(runtime: Runtime, checkout: Path) -> None:
     slow = (
         "import time, unittest\nclass SlowTest(unittest.TestCase):\n    def test_it(self):\n        time.sleep(100)\n"
     )
     (checkout / "test_zzz.py").write_text(slow, encoding="utf-8")
     model = until(MAP, PLAN, RIGHT, DONE, APPROVE)
-    run, events = drive(house, checkout, model, tests=(NAMED,), budget={"command_sec": 4})
+    run, events = drive(runtime, checkout, model, tests=(NAMED,), budget={"command_sec": 4})
     assert run.baseline is not None
     assert (run.baseline.suite, run.baseline.targets) == ("partial", (NAMED,))
     assert run.test_result is not None
@@ -115,13 +115,13 @@ PACED_TESTS = "import time, unittest\nfrom pace import PACE\nclass PacedTest(uni
 )
 
 
-def test_a_suite_that_a_change_brings_over_its_time_is_narrowed_from_there_on(house: House, checkout: Path) -> None:
+def test_a_suite_that_a_change_brings_over_its_time_is_narrowed_from_there_on(runtime: Runtime, checkout: Path) -> None:
     """It took most of its time before: the change broke no test, there is only no time for all of them any more."""
     (checkout / "pace.py").write_text("PACE = 0.45\n", encoding="utf-8")
     (checkout / "test_zzz.py").write_text(PACED_TESTS, encoding="utf-8")
     slower = code("write_file('pace.py', 'PACE = 0.9\\n')")
     model = until(MAP, PLAN, RIGHT, slower, DONE, APPROVE)
-    run, events = drive(house, checkout, model, tests=(NAMED,), budget={"command_sec": 8})
+    run, events = drive(runtime, checkout, model, tests=(NAMED,), budget={"command_sec": 8})
     assert run.baseline is not None
     assert (run.baseline.suite, run.baseline.targets) == ("full", (NAMED,))
     assert states(events)[4:] == [State.TEST, State.REVIEW, State.FINALIZE]
@@ -136,10 +136,10 @@ def test_a_suite_that_a_change_brings_over_its_time_is_narrowed_from_there_on(ho
     assert (run.test_result.suite, run.proof.suite) == ("partial", "partial")
 
 
-def test_a_change_that_lets_another_test_hang_is_red_and_reflected_on(house: House, checkout: Path) -> None:
+def test_a_change_that_lets_another_test_hang_is_red_and_reflected_on(runtime: Runtime, checkout: Path) -> None:
     hangs = replaced("    return 2 *", "    while True: pass\n    return 2 *")
     model = until(MAP, PLAN, RIGHT, hangs, DONE, THOUGHT)
-    run, events = drive(house, checkout, model, tests=(NAMED,), budget={"command_sec": 4})
+    run, events = drive(runtime, checkout, model, tests=(NAMED,), budget={"command_sec": 4})
     assert states(events)[3:7] == [State.IMPLEMENT, State.TEST, State.REFLECT, State.IMPLEMENT]
     assert run.test_result is not None
     assert run.test_result.regressions == ("test_shapes.ShapesTest.test_perimeter",)
@@ -147,11 +147,11 @@ def test_a_change_that_lets_another_test_hang_is_red_and_reflected_on(house: Hou
     assert not run.narrowed, "the change is to blame, not the suite"
 
 
-def test_a_tool_of_the_map_that_is_missing_has_the_repository_mapped_again(house: House, checkout: Path) -> None:
+def test_a_tool_of_the_map_that_is_missing_has_the_repository_mapped_again(runtime: Runtime, checkout: Path) -> None:
     wrong = result(build_system="gradle", test_cmd=["./gradlew", "test"])
     build = code("print(run_command(['./gradlew', 'test']))")
     model = until(wrong, PLAN, build, MAP)
-    run, events = drive(house, checkout, model)
+    run, events = drive(runtime, checkout, model)
     road = [State.MAP_REPO, State.PLAN, State.IMPLEMENT, State.MAP_REPO, State.PLAN]
     assert states(events)[1:6] == road
     assert run.failures[0].kind is FailureKind.TOOL_MISSING
@@ -160,27 +160,27 @@ def test_a_tool_of_the_map_that_is_missing_has_the_repository_mapped_again(house
     assert run.repo_map.build_system == "python"
 
 
-def test_a_conversation_that_grows_too_long_is_a_spent_budget(house: House, checkout: Path) -> None:
+def test_a_conversation_that_grows_too_long_is_a_spent_budget(runtime: Runtime, checkout: Path) -> None:
     talk = ["hm " * 4000 + "\n" + code(f"print('{number}' * 7900)") for number in range(8)]
     model = until(MAP, PLAN, *talk, context_tokens=20_000)
-    run, _ = drive(house, checkout, model)
+    run, _ = drive(runtime, checkout, model)
     assert run.failure is not None
     assert (run.state, run.failure.kind) == (State.ABORTED, FailureKind.BUDGET_EXCEEDED)
     assert run.failure.details["budget"] == "context_tokens"
     assert 2 < run.spent.turns < 10, "the last request was not sent"
-    resume(house, run.run_id)
+    resume(runtime, run.run_id)
     fresh = until(RIGHT, context_tokens=20_000)
-    Worker(house, agent_for=lambda task: CodeActAgent(fresh)).drive(run.run_id)
+    Worker(runtime, agent_for=lambda task: CodeActAgent(fresh)).drive(run.run_id)
     assert [len(request) for request in fresh.requests[:2]] == [2, 4], "the conversation begins anew"
 
 
-def test_the_same_call_that_fails_in_step_after_step_ends_the_run(house: House, checkout: Path) -> None:
+def test_the_same_call_that_fails_in_step_after_step_ends_the_run(runtime: Runtime, checkout: Path) -> None:
     """Not in a row, not within one step: only the run as a whole can see that it leads nowhere."""
     wrong = replaced("width + height", "width - height")
     look = code("try:\n    read_file('geometry.py')\nexcept Exception as error:\n    print(type(error))")
     life = [look, code("print(list_files())"), look, wrong, DONE, THOUGHT]
     model = until(MAP, PLAN, *life, *life, PLAN, *life)
-    run, events = drive(house, checkout, model)
+    run, events = drive(runtime, checkout, model)
     assert run.failure is not None
     assert (run.state, run.failure.kind) == (State.FAILED, FailureKind.REPEATED_FAILURE)
     assert run.failure.details["skill"] == "read_file"
@@ -201,13 +201,13 @@ TWO_BRANCHES = result(
 
 @pytest.mark.parametrize("learned", [True, False])
 def test_a_call_that_only_fails_halts_its_part_of_the_plan_and_the_rest_is_walked(
-    house: House, checkout: Path, learned: bool
+    runtime: Runtime, checkout: Path, learned: bool
 ) -> None:
     look = "try:\n    read_file('geometry.py')\nexcept Exception as error:\n    print({number}, type(error))"
     looks = [code(look.format(number=number)) for number in range(SAME_CALL_LIMIT)]
     again = [DONE, DONE, RIGHT, DONE, APPROVE] if learned else [looks[0], RIGHT, DONE]
     model = until(MAP, TWO_BRANCHES, *looks, RIGHT, DONE, THOUGHT, *again)
-    run, events = drive(house, checkout, model, budget={"turns_per_step": 30})
+    run, events = drive(runtime, checkout, model, budget={"turns_per_step": 30})
 
     nodes = [(event.type, event.data) for event in events if isinstance(event.data, NodeChanged)]
     first = [(kind, node.node) for kind, node in nodes][:4]
@@ -239,11 +239,13 @@ def test_a_call_that_only_fails_halts_its_part_of_the_plan_and_the_rest_is_walke
 
 
 @pytest.mark.parametrize("changing", [True, False])
-def test_a_command_that_says_no_may_be_asked_again_after_a_change(house: House, checkout: Path, changing: bool) -> None:
+def test_a_command_that_says_no_may_be_asked_again_after_a_change(
+    runtime: Runtime, checkout: Path, changing: bool
+) -> None:
     ask = "print(run_command(['python', '-m', 'unittest', '-q']).exit_code)"
     between = "write_file('notes.txt', 'NUMBER')" if changing else "print(NUMBER)"
     actions = [code(f"{between.replace('NUMBER', str(number))}\n{ask}") for number in range(SAME_CALL_LIMIT)]
-    run, _ = drive(house, checkout, until(MAP, PLAN, *actions))
+    run, _ = drive(runtime, checkout, until(MAP, PLAN, *actions))
     assert run.failure is not None
     ended = FailureKind.MODEL_REFUSED if changing else FailureKind.REPEATED_FAILURE
     assert (run.failure.kind, run.spent.turns) == (ended, 2 + SAME_CALL_LIMIT)

@@ -8,15 +8,15 @@ from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, TESTS, code, drive, stat
 
 from codepilot.core.events import EventType, State
 from codepilot.core.policy import Policy
-from codepilot.engine import House
+from codepilot.engine import Runtime
 from codepilot.models import ScriptedModel
 
 FREE = Policy(free_first=True)
 
 
-def test_a_repair_that_needs_no_model_costs_nothing(house: House, checkout: Path) -> None:
+def test_a_repair_that_needs_no_model_costs_nothing(runtime: Runtime, checkout: Path) -> None:
     model = until()
-    run, events = drive(house, checkout, model, FREE)
+    run, events = drive(runtime, checkout, model, FREE)
     assert run.state is State.DONE
     assert run.verdict == "confirmed"
     assert (model.requests, run.spent.tokens) == ([], 0)
@@ -33,7 +33,7 @@ def test_a_repair_that_needs_no_model_costs_nothing(house: House, checkout: Path
     assert "model-free" in run.review.notes
 
 
-def test_what_the_free_engine_cannot_do_is_paid_for(house: House, checkout: Path) -> None:
+def test_what_the_free_engine_cannot_do_is_paid_for(runtime: Runtime, checkout: Path) -> None:
     """An algorithm that is missing altogether: the tests compare digests, so that no expression can be guessed."""
     rest = "\n\ndef perimeter(width, height):\n    return 2 * (width + height)\n"
     (checkout / "shapes.py").write_text(f"def area():\n    raise NotImplementedError\n{rest}", "utf-8")
@@ -46,7 +46,7 @@ def test_what_the_free_engine_cannot_do_is_paid_for(house: House, checkout: Path
     right = f"def area():\n    return b'3 by 4'\n{rest}"
     mend = code(f"write_file('shapes.py', {right!r})")
     soon = {"step_wall_sec": 60.0}
-    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, mend, DONE, APPROVE]), FREE, budget=soon)
+    run, events = drive(runtime, checkout, ScriptedModel([MAP, PLAN, mend, DONE, APPROVE]), FREE, budget=soon)
     assert run.state is State.DONE
     (sought,) = [event.data for event in events if event.type is EventType.REPAIRS_SOUGHT]
     assert (sought.by, sought.chosen) == ("policy", False)  # type: ignore[attr-defined]
@@ -58,7 +58,7 @@ def state_count(events: list[object], state: State) -> int:
     return states(events).count(state)  # type: ignore[arg-type]
 
 
-def test_without_the_policy_the_model_is_asked_at_once(house: House, checkout: Path) -> None:
-    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE]))
+def test_without_the_policy_the_model_is_asked_at_once(runtime: Runtime, checkout: Path) -> None:
+    run, events = drive(runtime, checkout, ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE]))
     assert run.state is State.DONE
     assert not [event for event in events if event.type is EventType.REPAIRS_SOUGHT]

@@ -16,7 +16,7 @@ from engine_kit import until
 from codepilot.agents import CodeActAgent
 from codepilot.core.events import EventType, State
 from codepilot.core.failures import FailureKind
-from codepilot.engine import House, Request, Worker, make_task, resume, submit
+from codepilot.engine import Request, Runtime, Worker, make_task, resume, submit
 from codepilot.sandbox import choose
 from codepilot.telemetry import exit_code
 
@@ -47,12 +47,12 @@ def bare_machine(tmp_path: Path) -> dict[str, str]:
 
 
 def test_where_there_is_no_sandbox_nothing_is_run_and_the_run_says_what_to_install(
-    house: House, checkout: Path, bare_machine: dict[str, str]
+    runtime: Runtime, checkout: Path, bare_machine: dict[str, str]
 ) -> None:
     trace = checkout / "was-run"
     (checkout / "test_trace.py").write_text(f"open({str(trace)!r}, 'w')\n", encoding="utf-8")
     command = [sys.executable, "-m", "codepilot", "fix", str(checkout), "--json"]
-    environ = {**bare_machine, "CODEPILOT_HOME": str(house.home.path)}
+    environ = {**bare_machine, "CODEPILOT_HOME": str(runtime.home.path)}
     done = subprocess.run(
         [sys.executable, "-c", _WITHOUT_LANDLOCK, *command],
         env=environ,
@@ -70,21 +70,21 @@ def test_where_there_is_no_sandbox_nothing_is_run_and_the_run_says_what_to_insta
     assert "apt install bubblewrap" in told["failure"]["next_action"]
     assert not trace.exists()
     (checkout / "test_trace.py").unlink()
-    resume(house, told["run_id"])
-    here = Worker(house, agent_for=lambda task: CodeActAgent(until())).drive(told["run_id"])
+    resume(runtime, told["run_id"])
+    here = Worker(runtime, agent_for=lambda task: CodeActAgent(until())).drive(told["run_id"])
     assert (here.sandbox_level, here.baseline is not None) == (choose("best").level, True), "it goes on where one is"
 
 
 _ALWAYS_DIES = """
 import os, signal, sys
 from codepilot.agents import CodeActAgent
-from codepilot.engine import House, Worker
+from codepilot.engine import Runtime, Worker
 from codepilot.models import ScriptedModel
 home, run_id = sys.argv[1:]
 def live():
     model = ScriptedModel(lambda messages: os.kill(os.getpid(), signal.SIGKILL))
-    with House.open({"CODEPILOT_HOME": home}) as house:
-        Worker(house, agent_for=lambda task: CodeActAgent(model)).drive(run_id)
+    with Runtime.open({"CODEPILOT_HOME": home}) as runtime:
+        Worker(runtime, agent_for=lambda task: CodeActAgent(model)).drive(run_id)
 ended = -signal.SIGKILL
 while ended == -signal.SIGKILL:
     life = os.fork()
@@ -97,13 +97,13 @@ while ended == -signal.SIGKILL:
 """Workers, one after another, of which each is killed by what the model's client does."""
 
 
-def test_a_step_that_kills_every_worker_ends_the_run_at_the_tenth(house: House, checkout: Path) -> None:
-    run = submit(house, make_task(Request(repo=str(checkout)), {}))
-    command = [sys.executable, "-c", _ALWAYS_DIES, str(house.home.path), run.run_id]
+def test_a_step_that_kills_every_worker_ends_the_run_at_the_tenth(runtime: Runtime, checkout: Path) -> None:
+    run = submit(runtime, make_task(Request(repo=str(checkout)), {}))
+    command = [sys.executable, "-c", _ALWAYS_DIES, str(runtime.home.path), run.run_id]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.stdout.split() == [str(-signal.SIGKILL)] * 10 + ["0"], done.stderr
-    ended, events = house.store.load(run.run_id), house.store.events(run.run_id)
-    house.store.check(run.run_id)
+    ended, events = runtime.store.load(run.run_id), runtime.store.events(run.run_id)
+    runtime.store.check(run.run_id)
     assert ended.failure is not None
     assert (ended.state, ended.failure.kind, exit_code(ended)) == (State.FAILED, FailureKind.CRASH_LOOP, 4)
     assert "died 10 times in MAP_REPO" in ended.failure.message
@@ -111,4 +111,4 @@ def test_a_step_that_kills_every_worker_ends_the_run_at_the_tenth(house: House, 
     assert len(lives) == 11
     assert {event.attempt for event in lives} == {1}, "a death is nobody's report"
     assert ended.baseline is not None, "what was done before holds"
-    assert resume(house, run.run_id) == ended, "the next worker would die as well"
+    assert resume(runtime, run.run_id) == ended, "the next worker would die as well"

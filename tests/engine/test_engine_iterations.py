@@ -9,24 +9,24 @@ from pathlib import Path
 from engine_kit import DONE, MAP, PLAN, RIGHT, drive, replaced, result, until
 
 from codepilot.core.events import Usage
-from codepilot.engine import House
+from codepilot.engine import Runtime
 from codepilot.models import Reply
 from ready import run as run_command
 
 
-def show(house: House, *arguments: str) -> str:
-    environ = {**os.environ, "CODEPILOT_HOME": str(house.home.path), "COLUMNS": "160"}
+def show(runtime: Runtime, *arguments: str) -> str:
+    environ = {**os.environ, "CODEPILOT_HOME": str(runtime.home.path), "COLUMNS": "160"}
     code, out, err = run_command(["show", *arguments], environ)
     assert code == 0, err
     return out
 
 
-def test_show_tells_each_iteration(house: House, checkout: Path) -> None:
+def test_show_tells_each_iteration(runtime: Runtime, checkout: Path) -> None:
     wrong = replaced("width + height", "width - height")
     thought = result(root_cause="it subtracts", fix_hypothesis="multiply")
     costly = Reply(text=DONE, usage=Usage(turns=1, tokens=700, cost_usd=0.25, input_tokens=640, output_tokens=60))
-    run, _ = drive(house, checkout, until(MAP, PLAN, wrong, costly, thought, RIGHT, DONE))
-    found = json.loads(show(house, run.run_id, "--json"))
+    run, _ = drive(runtime, checkout, until(MAP, PLAN, wrong, costly, thought, RIGHT, DONE))
+    found = json.loads(show(runtime, run.run_id, "--json"))
     before, first, second = found["iterations_detail"]
     assert found["iterations"] == 2
     assert [one["number"] for one in (before, first, second)] == [0, 1, 2]
@@ -43,7 +43,7 @@ def test_show_tells_each_iteration(house: House, checkout: Path) -> None:
         assert one["duration_sec"] > 0
     assert abs(sum(one["duration_sec"] for one in found["iterations_detail"]) - found["duration_sec"]) < 0.1
 
-    lines = show(house, run.run_id).splitlines()
+    lines = show(runtime, run.run_id).splitlines()
     table = next(number for number, line in enumerate(lines) if line.startswith("iterations"))
     assert "seconds" in lines[table + 1]
     assert [line.split()[0] for line in lines[table + 3 : table + 6]] == ["0", "1", "2"]

@@ -10,17 +10,17 @@ from engine_kit import CHEAP
 
 import ready
 from codepilot.core.events import EventType, State
-from codepilot.engine import House, Request, make_task, submit
+from codepilot.engine import Request, Runtime, make_task, submit
 
 HERE = Path(__file__).parent
 
 
 def test_a_run_that_is_killed_in_every_state_finishes_as_if_nothing_had_been(
-    house: House, checkout: Path, tmp_path: Path
+    runtime: Runtime, checkout: Path, tmp_path: Path
 ) -> None:
     graves = tmp_path / "graves"
     graves.mkdir()
-    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
+    run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
     command = [str(tmp_path / "home"), run.run_id, str(graves)]
     environment = {**os.environ, "CODEPILOT_HOME": str(tmp_path / "home")}
     lives = 0
@@ -30,8 +30,8 @@ def test_a_run_that_is_killed_in_every_state_finishes_as_if_nothing_had_been(
         if code != -signal.SIGKILL:
             break
     assert code == 0, err
-    ended = house.store.load(run.run_id)
-    house.store.check(run.run_id)
+    ended = runtime.store.load(run.run_id)
+    runtime.store.check(run.run_id)
     assert (ended.state, ended.failure) == (State.DONE, None)
     states = {State.INIT, State.MAP_REPO, State.PLAN, State.IMPLEMENT, State.TEST, State.REVIEW, State.FINALIZE}
     assert {path.name for path in graves.iterdir()} == {state.value for state in states}
@@ -39,5 +39,5 @@ def test_a_run_that_is_killed_in_every_state_finishes_as_if_nothing_had_been(
     assert ended.proposal is not None
     assert ended.proposal.patch.diff.count("+    return") == 1
     assert ended.spent.iterations == 1
-    events = house.store.events(run.run_id)
+    events = runtime.store.events(run.run_id)
     assert sum(event.type is EventType.PATCH_PROPOSED for event in events) == 1

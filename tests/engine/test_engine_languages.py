@@ -11,7 +11,7 @@ from engine_kit import APPROVE, CHEAP, DONE, code, drive, result, states
 
 from codepilot.core.events import Event, EventType, State, StepFailed
 from codepilot.core.failures import FailureKind
-from codepilot.engine import Checking, House, Request, Worker, make_task, submit, verify_again
+from codepilot.engine import Checking, Request, Runtime, Worker, make_task, submit, verify_bundle
 from codepilot.models import ScriptedModel
 from toolchains import POM, maven_home, toolchain
 
@@ -72,7 +72,7 @@ describe('shapes', () => {
 
 
 @pytest.fixture(autouse=True)
-def _by_itself(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
+def _by_itself(monkeypatch: pytest.MonkeyPatch, runtime: Runtime) -> None:
     monkeypatch.delenv("CODEPILOT_PROJECT_RUNNER")
 
 
@@ -100,7 +100,7 @@ PLAN = result(nodes=[{"id": "one", "title": "multiply"}], root_cause="it adds", 
 
 
 @pytest.mark.timeout(400)
-def test_a_bug_in_a_maven_project(house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_a_maven_project(runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine runs of Maven in all: every other case is tested with what it printed and wrote."""
     monkeypatch.setenv("HOME", str(maven_home(tmp_path / "user")))
     checkout = checkout_of(tmp_path / "shop", JAVA)
@@ -116,7 +116,7 @@ def test_a_bug_in_a_maven_project(house: House, tmp_path: Path, monkeypatch: pyt
         APPROVE,
     ]
     model = ScriptedModel(script)
-    run, events = drive(house, checkout, model, tests=("BasketTest::total",), budget={"command_sec": 120})
+    run, events = drive(runtime, checkout, model, tests=("BasketTest::total",), budget={"command_sec": 120})
     assert (run.state, run.failure) == (State.DONE, None)
     assert run.baseline is not None
     assert run.baseline.targets == ("shop.BasketTest#total",)
@@ -132,7 +132,7 @@ def test_a_bug_in_a_maven_project(house: House, tmp_path: Path, monkeypatch: pyt
     assert run.verdict == "plausible"
 
 
-def test_a_bug_in_an_npm_project(house: House, tmp_path: Path) -> None:
+def test_a_bug_in_an_npm_project(runtime: Runtime, tmp_path: Path) -> None:
     toolchain("node")
     checkout = checkout_of(tmp_path / "shapes", JAVASCRIPT)
     script = [
@@ -145,7 +145,7 @@ def test_a_bug_in_an_npm_project(house: House, tmp_path: Path) -> None:
         APPROVE,
     ]
     model = ScriptedModel(script)
-    run, events = drive(house, checkout, model)
+    run, events = drive(runtime, checkout, model)
     assert (run.state, run.failure) == (State.DONE, None)
     assert run.baseline is not None
     assert run.baseline.targets == ("test/shapes.test.js::shapes > has an area",)
@@ -155,7 +155,7 @@ def test_a_bug_in_an_npm_project(house: House, tmp_path: Path) -> None:
     assert run.proof is not None
     assert (run.proof.ok, run.proof.suite, run.proof.after.passed) == (True, "full", 2)
     assert run.bundle is not None
-    assert verify_again(house, Path(run.bundle), Checking(), {}).ok
+    assert verify_bundle(runtime, Path(run.bundle), Checking(), {}).ok
 
 
 @pytest.mark.parametrize(
@@ -166,25 +166,25 @@ def test_a_bug_in_an_npm_project(house: House, tmp_path: Path) -> None:
         (edited("test/shapes.test.js", "it('has a length", "it.skip('has a length"), FailureKind.TESTS_FAILED),
     ],
 )
-def test_what_is_no_repair_in_javascript(house: House, tmp_path: Path, wrong: str, kind: FailureKind) -> None:
+def test_what_is_no_repair_in_javascript(runtime: Runtime, tmp_path: Path, wrong: str, kind: FailureKind) -> None:
     toolchain("node")
     checkout = checkout_of(tmp_path / "shapes", JAVASCRIPT)
     mapped = result(build_system="npm", test_cmd=["npm", "test"])
     right = edited("shapes.js", "width + height", "width * height") if "skip" in wrong else ""
     script = [mapped, PLAN, *([right] if right else []), wrong, DONE, THOUGHT]
-    _, events = drive(house, checkout, ScriptedModel(script))
+    _, events = drive(runtime, checkout, ScriptedModel(script))
     assert failures(events)[0] is kind
     assert State.REVIEW not in states(events)
 
 
-def test_the_embedded_agent_says_at_once_that_it_repairs_python_alone(house: House, tmp_path: Path) -> None:
+def test_the_embedded_agent_says_at_once_that_it_repairs_python_alone(runtime: Runtime, tmp_path: Path) -> None:
     toolchain("node")
     checkout = checkout_of(tmp_path / "shapes", JAVASCRIPT)
-    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
-    ended = Worker(house).drive(run.run_id)
+    run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
+    ended = Worker(runtime).drive(run.run_id)
     assert ended.state is State.FAILED
     assert ended.failure is not None
     assert ended.failure.kind is FailureKind.INVALID_SPEC
-    assert "repairs Python alone" in ended.failure.message
+    assert "works on python only" in ended.failure.message
     assert ended.baseline is None
-    assert EventType.WORKSPACE_CREATED not in [event.type for event in house.store.events(run.run_id)]
+    assert EventType.WORKSPACE_CREATED not in [event.type for event in runtime.store.events(run.run_id)]

@@ -20,10 +20,10 @@ from engine_kit import (
     checkout,
     commit,
     drive,
-    house,
     make_checkout,
     replaced,
     result,
+    runtime,
     until,
 )
 from sqlalchemy import create_engine
@@ -41,11 +41,11 @@ from codepilot.core.events import (
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.memory import MAX_TEXT, FailureMemory, MemoryRecalled, MemoryRecorded, MemorySettings, PatternMemory
 from codepilot.core.run import Run
-from codepilot.engine import House, Request, Worker, fork_run, make_task, submit
+from codepilot.engine import Request, Runtime, Worker, fork_run, make_task, submit
 from codepilot.models import ReplayModel, ScriptedModel, exchanges
 from servers import PostgresServer
 
-__all__ = ["checkout", "house"]
+__all__ = ["checkout", "runtime"]
 
 WELL = (MAP, PLAN, RIGHT, DONE, APPROVE)
 PROMPT = "Areas are wrong"
@@ -68,18 +68,18 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> First:
     checkout = make_checkout(place / "shapes")
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
-        with House.open({"CODEPILOT_HOME": str(place / "home")}) as house:
-            run, events = drive(house, checkout, model, prompt=PROMPT)
+        with Runtime.open({"CODEPILOT_HOME": str(place / "home")}) as runtime:
+            run, events = drive(runtime, checkout, model, prompt=PROMPT)
     assert run.state is State.DONE
     return First(place / "home", checkout, run, events, model)
 
 
 @pytest.fixture
-def later(first: First, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
-    """A house in which the first run is over."""
+def later(first: First, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
+    """A runtime in which the first run is over."""
     monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
     shutil.copytree(first.home, tmp_path / "later")
-    with House.open({"CODEPILOT_HOME": str(tmp_path / "later")}) as opened:
+    with Runtime.open({"CODEPILOT_HOME": str(tmp_path / "later")}) as opened:
         yield opened
 
 
@@ -87,7 +87,7 @@ def learnt(events: list[Event]) -> list[MemoryRecorded]:
     return [event.data for event in events if isinstance(event.data, MemoryRecorded)]
 
 
-def test_a_run_that_succeeded_leaves_its_failure_and_its_pattern(first: First, later: House) -> None:
+def test_a_run_that_succeeded_leaves_its_failure_and_its_pattern(first: First, later: Runtime) -> None:
     run, events = first.run, first.events
     failure, pattern = (one.memory for one in learnt(events))
     assert isinstance(failure, FailureMemory)
@@ -103,16 +103,16 @@ def test_a_run_that_succeeded_leaves_its_failure_and_its_pattern(first: First, l
     assert (row.run_id, row.memory) == (run.run_id, failure)
 
 
-def test_a_run_that_failed_leaves_nothing(house: House, checkout: Path) -> None:
-    run, events = drive(house, checkout, until(MAP, PLAN))
+def test_a_run_that_failed_leaves_nothing(runtime: Runtime, checkout: Path) -> None:
+    run, events = drive(runtime, checkout, until(MAP, PLAN))
     assert run.state is State.FAILED
     assert learnt(events) == []
-    assert house.store.memories("pattern") == []
+    assert runtime.store.memories("pattern") == []
 
 
 @pytest.mark.parametrize("fatal", [EventType.BUNDLE_WRITTEN, EventType.MEMORY_RECORDED])
 def test_it_is_learnt_once_in_a_run_whatever_becomes_of_the_step(
-    house: House, checkout: Path, fatal: EventType
+    runtime: Runtime, checkout: Path, fatal: EventType
 ) -> None:
     """A step that fails after it has recorded its memories is attempted anew. The same of what it proposes next."""
     with (checkout / "test_shapes.py").open("a") as tests:
@@ -125,19 +125,19 @@ def test_it_is_learnt_once_in_a_run_whatever_becomes_of_the_step(
             raise RuntimeError("something broke")
 
     asked = Request(repo=str(checkout), tests=("test_shapes.ShapesTest.test_area",))
-    run = submit(house, make_task(asked, CHEAP))
+    run = submit(runtime, make_task(asked, CHEAP))
     agent = CodeActAgent(until(*WELL))
-    ended = Worker(house, listen, agent_for=lambda task: agent).drive(run.run_id)
+    ended = Worker(runtime, listen, agent_for=lambda task: agent).drive(run.run_id)
     assert (ended.state, ended.attempt) == (State.DONE, 2)
-    events = house.store.events(run.run_id)
+    events = runtime.store.events(run.run_id)
     assert [one.memory.kind for one in learnt(events)] == ["failure", "pattern"]
-    assert [len(house.store.memories(kind)) for kind in ("failure", "pattern")] == [1, 1]  # type: ignore[arg-type]
+    assert [len(runtime.store.memories(kind)) for kind in ("failure", "pattern")] == [1, 1]  # type: ignore[arg-type]
     proposed = [event.data.follow_up for event in events if isinstance(event.data, FollowUpProposed)]
     assert proposed and len(set(map(canonical_json, proposed))) == len(proposed)
-    house.store.check(run.run_id)
+    runtime.store.check(run.run_id)
 
 
-def test_a_fork_learns_by_itself(first: First, later: House) -> None:
+def test_a_fork_learns_by_itself(first: First, later: Runtime) -> None:
     forked = fork_run(later, first.run.run_id, None)
     assert learnt(later.store.events(forked.run_id)) == []
     assert Worker(later).drive(forked.run_id).state is State.DONE
@@ -145,12 +145,12 @@ def test_a_fork_learns_by_itself(first: First, later: House) -> None:
 
 
 def test_what_is_kept_is_short_and_without_secrets(
-    house: House, checkout: Path, monkeypatch: pytest.MonkeyPatch
+    runtime: Runtime, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_API_KEY", "very-secret-4711")
     told = result(rationale=f"as very-secret-4711 and sk-{'a1' * 20} say {'x' * 5_000}", confidence=0.9)
     prompt = f"Areas, with very-secret-4711 {'long ' * 1_000}"
-    _, events = drive(house, checkout, until(MAP, PLAN, RIGHT, told, APPROVE), prompt=prompt)
+    _, events = drive(runtime, checkout, until(MAP, PLAN, RIGHT, told, APPROVE), prompt=prompt)
     kept = learnt(events)
     assert len(kept) == 2
     for one in kept:
@@ -177,18 +177,18 @@ def told(model: ScriptedModel, role: str) -> str:
     return next(one[1].content for one in model.requests if f"You are the {role}." in one[0].content)
 
 
-def shown(house: House, checkout: Path, memory: MemorySettings | None = None) -> str:
+def shown(runtime: Runtime, checkout: Path, memory: MemorySettings | None = None) -> str:
     """What the Planner of a run is told; the run ends there."""
     model = until(MAP)
     task = make_task(Request(repo=str(checkout), prompt=PROMPT), CHEAP)
-    run = submit(house, task.model_copy(update={"memory": memory or task.memory}))
-    ended = Worker(house, agent_for=lambda task: CodeActAgent(model)).drive(run.run_id)
+    run = submit(runtime, task.model_copy(update={"memory": memory or task.memory}))
+    ended = Worker(runtime, agent_for=lambda task: CodeActAgent(model)).drive(run.run_id)
     assert ended.failure is not None
     assert ended.failure.kind is FailureKind.MODEL_REFUSED
     return told(model, "Planner")
 
 
-def test_a_planner_is_shown_what_was_done_for_a_similar_task(first: First, later: House) -> None:
+def test_a_planner_is_shown_what_was_done_for_a_similar_task(first: First, later: Runtime) -> None:
     assert SHOWN not in told(first.model, "Planner")
     assert recalled(first.events) == []
     model = until(MAP, PLAN)
@@ -201,7 +201,7 @@ def test_a_planner_is_shown_what_was_done_for_a_similar_task(first: First, later
     assert "Similar" not in told(model, "Implementer")
 
 
-def test_a_reflector_is_shown_similar_failures_and_says_which(first: First, later: House) -> None:
+def test_a_reflector_is_shown_similar_failures_and_says_which(first: First, later: Runtime) -> None:
     model = until(MAP, PLAN, WRONG, DONE, THINK)
     run, events = drive(later, first.checkout, model, prompt="Something else entirely")
     (one,) = recalled(events)
@@ -215,7 +215,7 @@ def test_a_reflector_is_shown_similar_failures_and_says_which(first: First, late
 
 
 def test_a_conversation_that_goes_on_reads_as_it_did_whatever_others_have_recorded_since(
-    house: House, checkout: Path
+    runtime: Runtime, checkout: Path
 ) -> None:
     """It began when nothing was known, or with what was."""
     for known in (0, 1):
@@ -233,24 +233,24 @@ def test_a_conversation_that_goes_on_reads_as_it_did_whatever_others_have_record
             raise CodePilotError(FailureKind.MODEL_REFUSED, "enough was seen")
 
         agent = CodeActAgent(ScriptedModel(reply))
-        run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
+        run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
         with pytest.raises(SystemExit):
-            Worker(house, agent_for=lambda task, agent=agent: agent).drive(run.run_id)  # type: ignore[misc]
-        drive(house, checkout, until(*WELL))
-        Worker(house, agent_for=lambda task, agent=agent: agent).drive(run.run_id)  # type: ignore[misc]
+            Worker(runtime, agent_for=lambda task, agent=agent: agent).drive(run.run_id)  # type: ignore[misc]
+        drive(runtime, checkout, until(*WELL))
+        Worker(runtime, agent_for=lambda task, agent=agent: agent).drive(run.run_id)  # type: ignore[misc]
         assert len(seen) == 3
         assert seen[0] == seen[1] == seen[2]
         assert (SHOWN in seen[0]) is bool(known)
-        assert len(recalled(house.store.events(run.run_id))) == known
+        assert len(recalled(runtime.store.events(run.run_id))) == known
 
 
-def test_a_replay_is_shown_what_the_recording_was(house: House, checkout: Path) -> None:
-    recordings = [drive(house, checkout, until(MAP, PLAN))]
-    drive(house, checkout, until(*WELL))
-    recordings.append(drive(house, checkout, until(MAP, PLAN)))
+def test_a_replay_is_shown_what_the_recording_was(runtime: Runtime, checkout: Path) -> None:
+    recordings = [drive(runtime, checkout, until(MAP, PLAN))]
+    drive(runtime, checkout, until(*WELL))
+    recordings.append(drive(runtime, checkout, until(MAP, PLAN)))
     assert [len(recalled(events)) for _, events in recordings] == [0, 1]
     for old, recording in recordings:
-        run, events = drive(house, checkout, ReplayModel(exchanges(recording)))
+        run, events = drive(runtime, checkout, ReplayModel(exchanges(recording)))
         assert run.plan == old.plan is not None
         assert run.failure == old.failure, "it was told what the recorded run was, up to its end"
         assert recalled(events) == recalled(recording)
@@ -262,14 +262,14 @@ def test_a_replay_is_shown_what_the_recording_was(house: House, checkout: Path) 
 @pytest.fixture(params=["sqlite", "postgres"])
 def either(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[House, str]]:
-    """A house with its store's URL, on either engine."""
+) -> Iterator[tuple[Runtime, str]]:
+    """A runtime with its store's URL, on either engine."""
     monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
     home = tmp_path / "home"
     place = f"sqlite:///{home / 'codepilot.db'}"
     if request.param == "postgres":
         place = str(request.getfixturevalue("postgres").database())
-    with House.open({"CODEPILOT_HOME": str(home)}, store=place) as opened:
+    with Runtime.open({"CODEPILOT_HOME": str(home)}, store=place) as opened:
         yield opened, place
 
 
@@ -279,26 +279,26 @@ def sql(place: str, statement: str) -> None:
         connection.exec_driver_sql(statement)
 
 
-def worked(house: House, checkout: Path, memory: MemorySettings | None = None) -> tuple[ScriptedModel, list[Event]]:
+def worked(runtime: Runtime, checkout: Path, memory: MemorySettings | None = None) -> tuple[ScriptedModel, list[Event]]:
     """A run that goes well whatever becomes of the memory."""
     model = until(*WELL)
     agent = CodeActAgent(model)
     task = make_task(Request(repo=str(checkout), prompt=PROMPT), CHEAP)
-    run = submit(house, task.model_copy(update={"memory": memory or task.memory}))
-    ended = Worker(house, agent_for=lambda task: agent).drive(run.run_id)
+    run = submit(runtime, task.model_copy(update={"memory": memory or task.memory}))
+    ended = Worker(runtime, agent_for=lambda task: agent).drive(run.run_id)
     assert ended.state is State.DONE, ended.failure
     assert ended.attempt == 1
-    return model, house.store.events(run.run_id)
+    return model, runtime.store.events(run.run_id)
 
 
 def degraded(events: list[Event]) -> list[DependencyDegraded]:
     return [event.data for event in events if isinstance(event.data, DependencyDegraded)]
 
 
-def test_a_run_goes_on_without_a_memory_that_is_gone(either: tuple[House, str], checkout: Path) -> None:
-    house, place = either
+def test_a_run_goes_on_without_a_memory_that_is_gone(either: tuple[Runtime, str], checkout: Path) -> None:
+    runtime, place = either
     sql(place, "ALTER TABLE memories RENAME TO lost")
-    model, events = worked(house, checkout)
+    model, events = worked(runtime, checkout)
     assert [one.dependency for one in degraded(events)] == ["memory", "memory"]
     assert [one.consequence for one in degraded(events)] == [
         "the Planner is shown nothing of earlier runs",
@@ -307,11 +307,11 @@ def test_a_run_goes_on_without_a_memory_that_is_gone(either: tuple[House, str], 
     assert SHOWN not in told(model, "Planner")
     assert learnt(events) == []
     sql(place, "ALTER TABLE lost RENAME TO memories")
-    assert house.store.check_all() == {}
-    _, events = worked(house, checkout)
+    assert runtime.store.check_all() == {}
+    _, events = worked(runtime, checkout)
     assert degraded(events) == []
     assert len(learnt(events)) == 2
-    assert SHOWN in shown(house, checkout)
+    assert SHOWN in shown(runtime, checkout)
 
 
 def test_a_memory_that_somebody_has_locked_is_waited_for_for_seconds_only(
@@ -319,11 +319,11 @@ def test_a_memory_that_somebody_has_locked_is_waited_for_for_seconds_only(
 ) -> None:
     monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
     place = postgres.database()
-    with House.open({"CODEPILOT_HOME": str(tmp_path / "home")}, store=place) as house:
+    with Runtime.open({"CODEPILOT_HOME": str(tmp_path / "home")}, store=place) as runtime:
         engine = create_engine(place, poolclass=NullPool)
         with engine.begin() as other:
             other.exec_driver_sql("LOCK TABLE memories IN ACCESS EXCLUSIVE MODE")
-            model, events = worked(house, checkout)
+            model, events = worked(runtime, checkout)
         assert [one.dependency for one in degraded(events)] == ["memory", "memory"]
         assert all(one.failure.kind is FailureKind.STORE_UNAVAILABLE for one in degraded(events))
         assert SHOWN not in told(model, "Planner")
@@ -331,13 +331,13 @@ def test_a_memory_that_somebody_has_locked_is_waited_for_for_seconds_only(
             if isinstance(event.data, DependencyDegraded):
                 waited = event.at - events[event.seq - 2].at
                 assert 4_500_000 < waited < 25_000_000, "the lock alone would have been waited for for a minute"
-        assert house.store.check_all() == {}
-        _, events = worked(house, checkout)
+        assert runtime.store.check_all() == {}
+        _, events = worked(runtime, checkout)
         assert len(learnt(events)) == 2
-        assert SHOWN in shown(house, checkout)
+        assert SHOWN in shown(runtime, checkout)
 
 
-def test_memory_can_be_turned_off(first: First, later: House) -> None:
+def test_memory_can_be_turned_off(first: First, later: Runtime) -> None:
     assert SHOWN in shown(later, first.checkout)
     model, events = worked(later, first.checkout, MemorySettings(enabled=False))
     assert learnt(events) == []
@@ -345,29 +345,33 @@ def test_memory_can_be_turned_off(first: First, later: House) -> None:
     assert len(later.store.memories("pattern")) == 1
 
 
-def test_other_repositories_are_recalled_only_where_that_is_wanted(later: House, tmp_path: Path) -> None:
+def test_other_repositories_are_recalled_only_where_that_is_wanted(later: Runtime, tmp_path: Path) -> None:
     other = make_checkout(tmp_path / "elsewhere", first="another first")
     assert SHOWN not in shown(later, other)
     another = make_checkout(tmp_path / "nowhere", first="yet another first")
     assert SHOWN in shown(later, another, MemorySettings(across_repositories=True))
 
 
-def test_a_repository_is_known_by_its_history_wherever_it_lies(house: House, checkout: Path, tmp_path: Path) -> None:
+def test_a_repository_is_known_by_its_history_wherever_it_lies(
+    runtime: Runtime, checkout: Path, tmp_path: Path
+) -> None:
     """Machines that share a store may have different projects at the same path, and one project at several."""
-    worked(house, checkout)
+    worked(runtime, checkout)
     moved = checkout.rename(tmp_path / "moved")
     make_checkout(checkout, first="another first")
-    assert SHOWN not in shown(house, checkout)
+    assert SHOWN not in shown(runtime, checkout)
     commit(moved, "second")
-    assert SHOWN in shown(house, moved)
+    assert SHOWN in shown(runtime, moved)
 
 
-def test_of_a_shallow_clone_only_its_own_checkout_is_remembered(house: House, checkout: Path, tmp_path: Path) -> None:
+def test_of_a_shallow_clone_only_its_own_checkout_is_remembered(
+    runtime: Runtime, checkout: Path, tmp_path: Path
+) -> None:
     commit(checkout, "second")
     for name in ("one", "two"):
         origin = checkout.as_uri()
         subprocess.run(["git", "clone", "-q", "--depth", "1", origin, str(tmp_path / name)], check=True)
-    _, events = worked(house, tmp_path / "one")
+    _, events = worked(runtime, tmp_path / "one")
     assert {one.repo.partition("@")[2] for one in learnt(events)} == {socket.gethostname()}
-    assert SHOWN not in shown(house, tmp_path / "two")
-    assert SHOWN in shown(house, tmp_path / "one")
+    assert SHOWN not in shown(runtime, tmp_path / "two")
+    assert SHOWN in shown(runtime, tmp_path / "one")

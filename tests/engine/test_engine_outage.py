@@ -15,7 +15,7 @@ from engine_kit import APPROVE, CHEAP, DONE, MAP, PLAN, RIGHT, checkout, until
 from codepilot.agents import CodeActAgent
 from codepilot.core.events import Event, EventType, RunBlocked, State, StepStarted
 from codepilot.core.failures import FailureKind
-from codepilot.engine import Crew, House, Request, Worker, make_task, pause, submit
+from codepilot.engine import Request, Runtime, Worker, WorkerPool, make_task, pause, submit
 from codepilot.store import new_id
 from servers import PostgresServer, S3Server
 
@@ -53,34 +53,34 @@ def test_an_outage_of_the_artifacts_parks_the_run_and_loses_nothing(
     for name, value in s3.environ.items():
         monkeypatch.setenv(name, value)
     broken: list[State] = []
-    house = House.open(
+    runtime = Runtime.open(
         {"CODEPILOT_HOME": str(tmp_path / "home")}, postgres.database(), f"{s3.url}/outages/{new_id('a')}"
     )
     state = [State.INIT]
 
     def listen(event: Event) -> None:
         if isinstance(event.data, StepStarted):
-            state[0] = house.store.load(event.run_id).state
+            state[0] = runtime.store.load(event.run_id).state
         if event.type is breaks and state[0] is where and not broken:
             broken.append(where)
             s3.stop()
 
     agent = CodeActAgent(until(MAP, PLAN, RIGHT, DONE, APPROVE))
-    with house:
-        run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
-        crew = Crew(house, Worker(house, listen, agent_for=lambda task: agent), concurrency=1)
-        working = threading.Thread(target=crew.run)
+    with runtime:
+        run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
+        pool = WorkerPool(runtime, Worker(runtime, listen, agent_for=lambda task: agent), concurrency=1)
+        working = threading.Thread(target=pool.run)
         working.start()
         try:
-            wait_for(house, run.run_id, lambda events: sum(isinstance(one.data, RunBlocked) for one in events) > 1)
+            wait_for(runtime, run.run_id, lambda events: sum(isinstance(one.data, RunBlocked) for one in events) > 1)
             s3.start()
-            wait_for(house, run.run_id, lambda events: events[-1].type is EventType.RUN_FINISHED)
+            wait_for(runtime, run.run_id, lambda events: events[-1].type is EventType.RUN_FINISHED)
         finally:
-            crew.stop()
+            pool.stop()
             working.join()
             if s3.process is None:
                 s3.start()
-        ended, events = house.store.load(run.run_id), house.store.events(run.run_id)
+        ended, events = runtime.store.load(run.run_id), runtime.store.events(run.run_id)
         assert (ended.state, ended.attempt) == (State.DONE, 1), ended.failure
         assert broken == [where]
         kinds = Counter(event.type for event in events)
@@ -89,8 +89,8 @@ def test_an_outage_of_the_artifacts_parks_the_run_and_loses_nothing(
         blocked = [event.data for event in events if isinstance(event.data, RunBlocked)]
         assert {one.failure.kind for one in blocked} == {FailureKind.ARTIFACT_STORE_UNAVAILABLE}
         assert all(one.until is not None for one in blocked)
-        house.store.check(run.run_id)
-        log = (house.home.logs / f"{run.run_id}.jsonl").read_text().splitlines()
+        runtime.store.check(run.run_id)
+        log = (runtime.home.logs / f"{run.run_id}.jsonl").read_text().splitlines()
         levels = {line["event"]: line["level"] for line in map(json.loads, log)}
         assert levels["run_blocked"] == "WARN"
 
@@ -116,30 +116,30 @@ def test_a_command_waits_for_the_artifacts_unless_it_is_asked_to_pause(
         if event.type is EventType.RUN_BLOCKED:
             blocked.set()
 
-    house = House.open(
+    runtime = Runtime.open(
         {"CODEPILOT_HOME": str(tmp_path / "home")}, postgres.database(), f"{s3.url}/outages/{new_id('a')}"
     )
     agent = CodeActAgent(until(MAP, PLAN, RIGHT, DONE, APPROVE))
-    with house, ThreadPoolExecutor(1) as command:
-        run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
+    with runtime, ThreadPoolExecutor(1) as command:
+        run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
         s3.stop()
         try:
-            driven = command.submit(Worker(house, listen, agent_for=lambda task: agent).drive, run.run_id, told=0)
+            driven = command.submit(Worker(runtime, listen, agent_for=lambda task: agent).drive, run.run_id, told=0)
             assert blocked.wait(60)
             if pausing:
-                pause(house, run.run_id)
+                pause(runtime, run.run_id)
         finally:
             s3.start()
         driven.result()
-        ended, events = house.store.load(run.run_id), house.store.events(run.run_id)
+        ended, events = runtime.store.load(run.run_id), runtime.store.events(run.run_id)
         assert ended.state is ends, ended.failure
         if not pausing:
             assert EventType.RUN_RESUMED in told
             assert told == [event.type for event in events]
 
 
-def wait_for(house: House, run_id: str, holds: object) -> None:
+def wait_for(runtime: Runtime, run_id: str, holds: object) -> None:
     deadline = time.monotonic() + 120
-    while not holds(house.store.events(run_id)):  # type: ignore[operator]
-        assert time.monotonic() < deadline, house.store.events(run_id)[-3:]
+    while not holds(runtime.store.events(run_id)):  # type: ignore[operator]
+        assert time.monotonic() < deadline, runtime.store.events(run_id)[-3:]
         time.sleep(0.1)

@@ -7,16 +7,16 @@ import time
 from pathlib import Path
 
 import pytest
-from engine_kit import APPROVE, CHEAP, DONE, MAP, PLAN, RIGHT, checkout, house
+from engine_kit import APPROVE, CHEAP, DONE, MAP, PLAN, RIGHT, checkout, runtime
 
 from codepilot.agents import CodeActAgent
 from codepilot.core.events import EventType, State
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.engine import Crew, House, Request, Worker, make_task, resume, submit
+from codepilot.engine import Request, Runtime, Worker, WorkerPool, make_task, resume, submit
 from codepilot.models import Reply, ScriptedModel
 from codepilot.telemetry import now_us
 
-__all__ = ["checkout", "house"]
+__all__ = ["checkout", "runtime"]
 
 
 def quota_before(number: int, seconds: float | None) -> tuple[ScriptedModel, list[int]]:
@@ -34,47 +34,47 @@ def quota_before(number: int, seconds: float | None) -> tuple[ScriptedModel, lis
     return ScriptedModel(reply), resets
 
 
-def test_a_worker_goes_on_when_the_quota_is_whole_again(house: House, checkout: Path) -> None:
+def test_a_worker_goes_on_when_the_quota_is_whole_again(runtime: Runtime, checkout: Path) -> None:
     model, resets = quota_before(3, 1.5)
     agent = CodeActAgent(model)
-    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
-    crew = Crew(house, Worker(house, agent_for=lambda task: agent), concurrency=1)
-    working = threading.Thread(target=crew.run)
+    run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
+    pool = WorkerPool(runtime, Worker(runtime, agent_for=lambda task: agent), concurrency=1)
+    working = threading.Thread(target=pool.run)
     working.start()
     try:
         deadline = time.monotonic() + 60
-        while not house.store.load(run.run_id).terminal and time.monotonic() < deadline:
+        while not runtime.store.load(run.run_id).terminal and time.monotonic() < deadline:
             time.sleep(0.05)
     finally:
-        crew.stop()
+        pool.stop()
         working.join()
-    ended = house.store.load(run.run_id)
+    ended = runtime.store.load(run.run_id)
     assert ended.state is State.DONE
     assert ended.parked_until is None
-    events = house.store.events(run.run_id)
+    events = runtime.store.events(run.run_id)
     blocked = next(event for event in events if event.type is EventType.RUN_BLOCKED)
     resumed = next(event for event in events if event.type is EventType.RUN_RESUMED)
     assert resets[0] <= resumed.at < resets[0] + 5_000_000
     asked = [event for event in events if event.type is EventType.TURN_STARTED and event.step_id == blocked.step_id]
     assert [event.data.model_dump()["turn"] for event in asked] == [1, 2], "the turn before is not repeated"
     assert ended.spent.wall_us < ended.updated_at - ended.created_at - 1_000_000, "parked time is free"
-    house.store.check(run.run_id)
+    runtime.store.check(run.run_id)
 
 
 @pytest.mark.parametrize("seconds", [600.0, None])
-def test_a_person_need_not_wait(house: House, checkout: Path, seconds: float | None) -> None:
+def test_a_person_need_not_wait(runtime: Runtime, checkout: Path, seconds: float | None) -> None:
     model, resets = quota_before(1, seconds)
     agent = CodeActAgent(model)
-    worker = Worker(house, agent_for=lambda task: agent)
-    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
+    worker = Worker(runtime, agent_for=lambda task: agent)
+    run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
     waiting = worker.drive(run.run_id)
     assert waiting.state is State.BLOCKED
     assert waiting.failure is not None
     assert waiting.failure.kind is FailureKind.MODEL_QUOTA
     assert waiting.parked_until == (resets[0] if seconds else None)
-    assert house.store.due(now_us()) == []
-    assert house.store.due(now_us() + 700_000_000) == ([run.run_id] if seconds else [])
-    resume(house, run.run_id)
-    assert house.store.due(now_us() + 700_000_000) == []
+    assert runtime.store.due(now_us()) == []
+    assert runtime.store.due(now_us() + 700_000_000) == ([run.run_id] if seconds else [])
+    resume(runtime, run.run_id)
+    assert runtime.store.due(now_us() + 700_000_000) == []
     assert worker.drive(run.run_id).state is State.DONE
-    house.store.check(run.run_id)
+    runtime.store.check(run.run_id)

@@ -20,14 +20,14 @@ from codepilot.core.events import (
 )
 from codepilot.core.failures import FailureKind
 from codepilot.core.policy import Policy
-from codepilot.engine import House
+from codepilot.engine import Runtime
 from codepilot.models import ScriptedModel
 
 THOUGHT = result(root_cause="none", fix_hypothesis="none")
 PLANT = code("import os\nos.makedirs('sub/.git')")
 
 
-def test_what_may_not_stand_in_the_tree_is_told_at_once(house: House, checkout: Path) -> None:
+def test_what_may_not_stand_in_the_tree_is_told_at_once(runtime: Runtime, checkout: Path) -> None:
     seen: list[str] = []
     replies = iter([MAP, PLAN, PLANT, code("os.rmdir('sub/.git')"), RIGHT, DONE, APPROVE])
 
@@ -35,7 +35,7 @@ def test_what_may_not_stand_in_the_tree_is_told_at_once(house: House, checkout: 
         seen.append(str(messages))
         return next(replies)
 
-    run, events = drive(house, checkout, ScriptedModel(reply))
+    run, events = drive(runtime, checkout, ScriptedModel(reply))
     assert run.state is State.DONE
     assert "sub/.git may not be there (nested_git)" in seen[3]
     assert [event.data for event in events if isinstance(event.data, GuardrailBlocked)] == [
@@ -43,7 +43,7 @@ def test_what_may_not_stand_in_the_tree_is_told_at_once(house: House, checkout: 
     ]
 
 
-def test_what_one_action_left_is_one_violation_told_whole(house: House, checkout: Path) -> None:
+def test_what_one_action_left_is_one_violation_told_whole(runtime: Runtime, checkout: Path) -> None:
     seen: list[str] = []
     plant = code("import os\nfor name in 'abcd': os.makedirs(f'{name}/.git')")
     tidy = code("for name in 'abcd': os.rmdir(f'{name}/.git')")
@@ -53,30 +53,30 @@ def test_what_one_action_left_is_one_violation_told_whole(house: House, checkout
         seen.append(str(messages))
         return next(replies)
 
-    run, events = drive(house, checkout, ScriptedModel(reply))
+    run, events = drive(runtime, checkout, ScriptedModel(reply))
     assert run.state is State.DONE
     assert "a/.git, b/.git, c/.git, d/.git may not be there" in seen[3]
     assert sum(isinstance(event.data, GuardrailBlocked) for event in events) == 1
 
 
-def test_a_policy_may_end_the_run_at_the_first_violation(house: House, checkout: Path) -> None:
+def test_a_policy_may_end_the_run_at_the_first_violation(runtime: Runtime, checkout: Path) -> None:
     push = code("run_command(['git', 'push'])")
-    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, push]), Policy(violations=1))
+    run, events = drive(runtime, checkout, ScriptedModel([MAP, PLAN, push]), Policy(violations=1))
     assert (run.state, run.failure and run.failure.kind) == (State.FAILED, FailureKind.POLICY_VIOLATION)
     blocked = [event.data for event in events if isinstance(event.data, GuardrailBlocked)]
     assert [one.skill for one in blocked] == ["run_command"]
     assert "git push" in blocked[0].attempt
 
 
-def test_a_caught_refusal_counts_all_the_same_and_the_third_ends_the_run(house: House, checkout: Path) -> None:
+def test_a_caught_refusal_counts_all_the_same_and_the_third_ends_the_run(runtime: Runtime, checkout: Path) -> None:
     sly = code("try:\n    run_command(['git', 'push'])\nexcept Exception:\n    pass")
-    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, *[sly] * 5]))
+    run, events = drive(runtime, checkout, ScriptedModel([MAP, PLAN, *[sly] * 5]))
     assert (run.state, run.failure and run.failure.kind) == (State.FAILED, FailureKind.POLICY_VIOLATION)
     assert sum(isinstance(event.data, GuardrailBlocked) for event in events) == 3
 
 
-def test_skill_calls_are_on_record(house: House, checkout: Path) -> None:
-    _, events = drive(house, checkout, until(MAP, PLAN, RIGHT))
+def test_skill_calls_are_on_record(runtime: Runtime, checkout: Path) -> None:
+    _, events = drive(runtime, checkout, until(MAP, PLAN, RIGHT))
     calls = [call for event in events if isinstance(event.data, TurnFinished) for call in event.data.calls]
     assert [(call.skill, call.status) for call in calls] == [
         ("read_file", "success"),
@@ -85,23 +85,23 @@ def test_skill_calls_are_on_record(house: House, checkout: Path) -> None:
     ]
 
 
-def test_files_that_run_where_nobody_looks_are_flagged(house: House, checkout: Path) -> None:
+def test_files_that_run_where_nobody_looks_are_flagged(runtime: Runtime, checkout: Path) -> None:
     sneak = code(
         "import os\nwrite_file('.vscode/tasks.json', '-x')\nwrite_file('go.sh', 'echo')\nos.chmod('go.sh', 0o755)"
     )
-    run, events = drive(house, checkout, ScriptedModel([MAP, PLAN, sneak, RIGHT, DONE, APPROVE]))
+    run, events = drive(runtime, checkout, ScriptedModel([MAP, PLAN, sneak, RIGHT, DONE, APPROVE]))
     assert run.state is State.DONE
     flags = {event.data.rule: event.data.paths for event in events if isinstance(event.data, FilesFlagged)}
     assert flags == {"new_executable": ("go.sh",), "tool_configuration": (".vscode/tasks.json",)}
 
 
-def test_a_grave_finding_in_generated_code_goes_to_reflection(house: House, checkout: Path) -> None:
+def test_a_grave_finding_in_generated_code_goes_to_reflection(runtime: Runtime, checkout: Path) -> None:
     grave = code(
         "write_file('shapes.py', read_file('shapes.py').replace('width + height', 'width * height', 1)"
         " + '\\n\\ndef ls(name):\\n    import subprocess\\n    subprocess.call(name, shell=True)\\n')"
     )
     script = [MAP, PLAN, grave, DONE, THOUGHT, RIGHT, DONE, APPROVE]
-    run, events = drive(house, checkout, ScriptedModel(script), Policy())
+    run, events = drive(runtime, checkout, ScriptedModel(script), Policy())
     assert run.state is State.DONE
     assert run.proposal is not None
     assert "shell" not in run.proposal.patch.diff
@@ -109,9 +109,9 @@ def test_a_grave_finding_in_generated_code_goes_to_reflection(house: House, chec
     assert "B602" in str(refused)
 
 
-def test_a_level_that_the_policy_demands_is_not_given_up(house: House, checkout: Path) -> None:
+def test_a_level_that_the_policy_demands_is_not_given_up(runtime: Runtime, checkout: Path) -> None:
     demand = Policy(least_level="landlock")
-    run, _ = drive(house, checkout, ScriptedModel([]), demand, unsafe_no_sandbox=True)
+    run, _ = drive(runtime, checkout, ScriptedModel([]), demand, unsafe_no_sandbox=True)
     assert (run.state, run.failure and run.failure.kind) == (State.FAILED, FailureKind.SANDBOX_UNAVAILABLE)
 
 
@@ -143,20 +143,20 @@ def ask_for(port: int) -> str:
 
 
 @pytest.mark.parametrize("opened", [True, False])
-def test_only_hosts_that_were_opened_are_reached(house: House, checkout: Path, greeting: int, opened: bool) -> None:
+def test_only_hosts_that_were_opened_are_reached(runtime: Runtime, checkout: Path, greeting: int, opened: bool) -> None:
     ask = ask_for(greeting)
     hosts = (f"localhost:{greeting}",) if opened else ()
-    _, events = drive(house, checkout, until(MAP, PLAN, ask), hosts=hosts)
+    _, events = drive(runtime, checkout, until(MAP, PLAN, ask), hosts=hosts)
     said = " ".join(str(event.data.observation) for event in events if isinstance(event.data, TurnFinished))
     assert ("good day" in said) is opened
     allowed = [event.data for event in events if isinstance(event.data, NetworkAllowed)]
     assert allowed == [NetworkAllowed(scope="run", hosts=hosts, by="person")] * opened
 
 
-def test_a_host_that_was_refused_is_told_once(house: House, checkout: Path, greeting: int) -> None:
+def test_a_host_that_was_refused_is_told_once(runtime: Runtime, checkout: Path, greeting: int) -> None:
     ask = ask_for(greeting)
     hosts = ("localhost:1",)
-    run, events = drive(house, checkout, until(MAP, PLAN, ask, ask, RIGHT, DONE, APPROVE), hosts=hosts)
+    run, events = drive(runtime, checkout, until(MAP, PLAN, ask, ask, RIGHT, DONE, APPROVE), hosts=hosts)
     assert run.state is State.DONE, "to be refused is no violation"
     refused = [event.data for event in events if isinstance(event.data, NetworkRefused)]
     assert [one.host for one in refused] == [f"localhost:{greeting}"]
@@ -165,7 +165,7 @@ def test_a_host_that_was_refused_is_told_once(house: House, checkout: Path, gree
 
 @pytest.mark.parametrize("opened", [True, False])
 def test_hosts_opened_for_the_tests_are_reached_by_their_command_alone(
-    house: House, checkout: Path, greeting: int, opened: bool
+    runtime: Runtime, checkout: Path, greeting: int, opened: bool
 ) -> None:
     url = f"http://localhost:{greeting}"
     (checkout / "test_greeting.py").write_text(
@@ -174,7 +174,7 @@ def test_hosts_opened_for_the_tests_are_reached_by_their_command_alone(
     )
     hosts = (f"localhost:{greeting}",) if opened else ()
     script = until(MAP, PLAN, ask_for(greeting))
-    run, events = drive(house, checkout, script, test_hosts=hosts, tests=("test_shapes.py::ShapesTest::test_area",))
+    run, events = drive(runtime, checkout, script, test_hosts=hosts, tests=("test_shapes.py::ShapesTest::test_area",))
     said = " ".join(str(event.data.observation) for event in events if isinstance(event.data, TurnFinished))
     assert "good day" not in said, "actions of the agent do not reach it"
     assert run.baseline is not None

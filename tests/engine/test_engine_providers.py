@@ -14,7 +14,18 @@ from engine_kit import APPROVE, CHEAP, DONE, MAP, PLAN, result, states
 from codepilot.core.events import Event, EventType, State
 from codepilot.core.failures import FailureKind
 from codepilot.core.run import Run
-from codepilot.engine import Checking, Crew, House, Worker, cancel, make_task, pause, resume, submit, verify_again
+from codepilot.engine import (
+    Checking,
+    Runtime,
+    Worker,
+    WorkerPool,
+    cancel,
+    make_task,
+    pause,
+    resume,
+    submit,
+    verify_bundle,
+)
 from codepilot.engine import Request as Wanted
 from codepilot.store import Claim, Requests
 from codepilot.telemetry import now_us
@@ -54,30 +65,30 @@ def without_tools(script: Sequence[Answer]) -> Callable[[Request], Answer]:
 
 
 class Place:
-    """A house with a provider: `begin` records a run, `work` drives it as a worker would."""
+    """A runtime with a provider: `begin` records a run, `work` drives it as a worker would."""
 
-    def __init__(self, house: House, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.house, self.checkout, self._monkeypatch = house, checkout, monkeypatch
+    def __init__(self, runtime: Runtime, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.runtime, self.checkout, self._monkeypatch = runtime, checkout, monkeypatch
         self.heard: list[str] = []
 
     def begin(self, server: ModelServer, model: str = ANTHROPIC, **asked: Any) -> Run:
         for name, value in server.environ.items():
             self._monkeypatch.setenv(name, value)
         wanted = Wanted(repo=str(self.checkout), agent="codeact", model=model, **asked)
-        return submit(self.house, make_task(wanted, {**server.environ, **CHEAP}))
+        return submit(self.runtime, make_task(wanted, {**server.environ, **CHEAP}))
 
     def work(self, run_id: str) -> tuple[Run, list[Event]]:
-        ended = Worker(self.house, hear=self.heard.append).drive(run_id)
-        self.house.store.check(run_id)
-        return ended, self.house.store.events(run_id)
+        ended = Worker(self.runtime, hear=self.heard.append).drive(run_id)
+        self.runtime.store.check(run_id)
+        return ended, self.runtime.store.events(run_id)
 
     def drive(self, server: ModelServer, model: str = ANTHROPIC, **asked: Any) -> tuple[Run, list[Event]]:
         return self.work(self.begin(server, model, **asked).run_id)
 
 
 @pytest.fixture
-def place(house: House, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    return Place(house, checkout, monkeypatch)
+def place(runtime: Runtime, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    return Place(runtime, checkout, monkeypatch)
 
 
 def of(events: Sequence[Event], kind: EventType) -> list[Any]:
@@ -104,7 +115,7 @@ def test_a_model_reads_patches_wrongly_reads_the_error_and_patches_right(place: 
     assert "+    return width * height" in ended.proposal.patch.diff
     assert ended.bundle is not None
     if model == ANTHROPIC:  # a bundle does not tell who was asked
-        assert verify_again(place.house, Path(ended.bundle), Checking(), {}).ok
+        assert verify_bundle(place.runtime, Path(ended.bundle), Checking(), {}).ok
 
 
 def test_two_red_cycles_lead_to_a_new_plan_and_it_holds(place: Place) -> None:
@@ -161,7 +172,7 @@ def test_a_spent_budget_stops_before_the_next_call_and_is_granted_once_more(
         assert ended.failure.details["budget"] == next(iter(budget))
         assert ended.spent.tokens == 110 * asked
         assert asked == len(first), "nothing was asked that the budget had no room for"
-        assert resume(place.house, ended.run_id).grants == 2
+        assert resume(place.runtime, ended.run_id).grants == 2
         again, _ = place.work(ended.run_id)
     assert (again.state, again.verdict) == (State.DONE, "confirmed"), again.failure
     assert "iterations" not in budget or again.spent.iterations == 2
@@ -177,7 +188,7 @@ def test_a_model_that_thinks_for_too_long_is_hung_up_on(place: Place, name: str)
         _until(lambda: server.hung_up == 1)
     assert ended.spent.wall_us < 60e6
     assert ended.spent.tokens == of(events, EventType.MODEL_ASKED)[0].estimate.tokens
-    again = resume(place.house, ended.run_id)
+    again = resume(place.runtime, ended.run_id)
     assert (again.state, again.grants) == (State.MAP_REPO, 2)
 
 
@@ -236,7 +247,7 @@ def test_a_provider_for_whom_the_conversation_is_too_long_ends_it_and_a_new_one_
         assert (ended.state, ended.failure.kind) == (State.ABORTED, FailureKind.BUDGET_EXCEEDED)
         assert ended.failure.details["budget"] == "context_tokens"
         assert said in ended.failure.message
-        resume(place.house, ended.run_id)
+        resume(place.runtime, ended.run_id)
         again, _ = place.work(ended.run_id)
         before, anew = (len(server.requests[number].body["messages"]) for number in (4, 5))
     assert (again.state, again.verdict) == (State.DONE, "confirmed")
@@ -255,16 +266,16 @@ def test_a_quota_parks_the_run_and_a_worker_goes_on_by_itself(place: Place) -> N
 
     with ModelServer(spent) as server:
         begun = place.begin(server)
-        crew = Crew(place.house, Worker(place.house), concurrency=1)
-        working = threading.Thread(target=crew.run)
+        pool = WorkerPool(place.runtime, Worker(place.runtime), concurrency=1)
+        working = threading.Thread(target=pool.run)
         working.start()
         try:
-            _until(lambda: place.house.store.load(begun.run_id).terminal, 60)
+            _until(lambda: place.runtime.store.load(begun.run_id).terminal, 60)
         finally:
-            crew.stop()
+            pool.stop()
             working.join()
         asked = len(server.requests)
-    ended, events = place.house.store.load(begun.run_id), place.house.store.events(begun.run_id)
+    ended, events = place.runtime.store.load(begun.run_id), place.runtime.store.events(begun.run_id)
     assert (ended.state, asked) == (State.DONE, 6)
     assert [blocked.until for blocked in of(events, EventType.RUN_BLOCKED)] == [round(resets[0] * 1e6)]
     assert next(event.at for event in events if event.type is EventType.RUN_RESUMED) >= resets[0] * 1e6
@@ -276,14 +287,14 @@ def test_cancelling_hangs_up_on_a_stalled_stream(place: Place) -> None:
         working = threading.Thread(target=place.work, args=(begun.run_id,))
         working.start()
         _until(lambda: len(server.requests) == 1, 30)
-        cancel(place.house, begun.run_id)
+        cancel(place.runtime, begun.run_id)
         working.join(30)
         assert not working.is_alive()
         _until(lambda: server.hung_up == 1)
-    ended = place.house.store.load(begun.run_id)
+    ended = place.runtime.store.load(begun.run_id)
     assert ended.failure is not None
     assert (ended.state, ended.failure.kind) == (State.ABORTED, FailureKind.CANCELLED)
-    estimate = of(place.house.store.events(begun.run_id), EventType.MODEL_ASKED)[0].estimate
+    estimate = of(place.runtime.store.events(begun.run_id), EventType.MODEL_ASKED)[0].estimate
     assert ended.spent.tokens == estimate.tokens
 
 
@@ -291,7 +302,7 @@ def test_pausing_waits_for_the_reply_in_flight_and_asks_for_no_other(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[bool] = []
-    really = place.house.store.queue.standing
+    really = place.runtime.store.queue.standing
 
     def standing(worker: str) -> dict[Claim, Requests]:
         found = really(worker)
@@ -303,17 +314,17 @@ def test_pausing_waits_for_the_reply_in_flight_and_asks_for_no_other(
         _until(lambda: seen.count(True) >= 3, 60)
         return MAP
 
-    monkeypatch.setattr(place.house.store.queue, "standing", standing)
+    monkeypatch.setattr(place.runtime.store.queue, "standing", standing)
     with ModelServer(takes_its_time) as server:
         begun = place.begin(server)
         working = threading.Thread(target=place.work, args=(begun.run_id,))
         working.start()
         _until(lambda: len(server.requests) == 1, 60)
-        pause(place.house, begun.run_id)
+        pause(place.runtime, begun.run_id)
         working.join(90)
         assert not working.is_alive()
         assert (len(server.requests), server.hung_up) == (1, 0)
-    paused, events = place.house.store.load(begun.run_id), place.house.store.events(begun.run_id)
+    paused, events = place.runtime.store.load(begun.run_id), place.runtime.store.events(begun.run_id)
     assert (paused.state, paused.spent.turns, paused.spent.tokens) == (State.PAUSED, 1, 110)
     assert len(of(events, EventType.TURN_STARTED)) == 1
 

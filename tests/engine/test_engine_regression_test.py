@@ -20,7 +20,7 @@ from codepilot.core.contract import JsonObject
 from codepilot.core.events import Event, EventType, ProofRecorded, State
 from codepilot.core.policy import Policy, tightened
 from codepilot.core.run import Run
-from codepilot.engine import House, Request, Worker, make_task, submit
+from codepilot.engine import Request, Runtime, Worker, make_task, submit
 from codepilot.executor import RunCommand
 from codepilot.verify import prove
 
@@ -29,14 +29,14 @@ NAME = "test_shapes.ShapesTest.test_area_regression"
 
 
 def repaired(
-    house: House, checkout: Path, agent: RepairAgent | None = None, policy: Policy | None = None
+    runtime: Runtime, checkout: Path, agent: RepairAgent | None = None, policy: Policy | None = None
 ) -> tuple[Run, list[Event]]:
     task = make_task(Request(repo=str(checkout)), CHEAP)
-    run = submit(house, task.model_copy(update={"policy": policy or task.policy}))
-    ended = Worker(house, agent_for=lambda task: agent or RepairAgent()).drive(run.run_id)
-    house.store.check(run.run_id)
+    run = submit(runtime, task.model_copy(update={"policy": policy or task.policy}))
+    ended = Worker(runtime, agent_for=lambda task: agent or RepairAgent()).drive(run.run_id)
+    runtime.store.check(run.run_id)
     assert (ended.state, ended.failure) == (State.DONE, None), ended.failure
-    return ended, house.store.events(run.run_id)
+    return ended, runtime.store.events(run.run_id)
 
 
 def told(run: Run) -> RegressionTest | None:
@@ -49,8 +49,8 @@ def diff(run: Run) -> str:
     return run.proposal.patch.diff
 
 
-def test_the_test_is_part_of_what_is_judged_proved_and_handed_over(house: House, checkout: Path) -> None:
-    run, events = repaired(house, checkout, policy=Policy())
+def test_the_test_is_part_of_what_is_judged_proved_and_handed_over(runtime: Runtime, checkout: Path) -> None:
+    run, events = repaired(runtime, checkout, policy=Policy())
     assert told(run) == RegressionTest(test=NAME, path="test_shapes.py")
     assert run.verdict == "confirmed"
     assert run.proposal is not None
@@ -71,7 +71,7 @@ def test_the_test_is_part_of_what_is_judged_proved_and_handed_over(house: House,
 
 
 def test_a_file_of_pytest_functions_keeps_its_line_ends_and_its_names(
-    house: House, checkout: Path, monkeypatch: pytest.MonkeyPatch
+    runtime: Runtime, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "pytest")
     text = (
@@ -81,16 +81,16 @@ def test_a_file_of_pytest_functions_keeps_its_line_ends_and_its_names(
     before = text.replace("\n", "\r\n").encode()
     (checkout / "test_shapes.py").write_bytes(before)
     (checkout / "codepilot.toml").write_text('[project.env]\nPYTEST_DISABLE_PLUGIN_AUTOLOAD = "1"\n', encoding="utf-8")
-    run, _ = repaired(house, checkout)
+    run, _ = repaired(runtime, checkout)
     assert told(run) == RegressionTest(test="test_shapes.py::test_area_regression_2", path="test_shapes.py")
     assert "+def test_area_regression_2():\r\n+    assert shapes.area(" in diff(run)
     assert "\n-" not in diff(run).partition("+++ b/test_shapes.py")[2]
 
 
-def test_for_a_guess_no_test_is_written(house: House, checkout: Path) -> None:
+def test_for_a_guess_no_test_is_written(runtime: Runtime, checkout: Path) -> None:
     weak = TESTS.replace("        self.assertEqual(area(2, 2), 4)\n", "").replace("(area(3, 4), 12)", "(area(0, 4), 0)")
     (checkout / "test_shapes.py").write_text(weak, encoding="utf-8")
-    run, _ = repaired(house, checkout)
+    run, _ = repaired(runtime, checkout)
     test = told(run)
     assert run.verdict == "plausible"
     assert test is not None
@@ -99,9 +99,9 @@ def test_for_a_guess_no_test_is_written(house: House, checkout: Path) -> None:
     assert run.proposal.patch.touched_files == ("shapes.py",)
 
 
-def test_policy_turns_it_off_and_a_repository_may_do_that_too(house: House, checkout: Path) -> None:
+def test_policy_turns_it_off_and_a_repository_may_do_that_too(runtime: Runtime, checkout: Path) -> None:
     (checkout / "codepilot.toml").write_text("[policy]\nregression_test = false\n", encoding="utf-8")
-    run, _ = repaired(house, checkout)
+    run, _ = repaired(runtime, checkout)
     assert told(run) is None
     assert run.proposal is not None
     assert run.proposal.patch.touched_files == ("shapes.py",)
@@ -109,7 +109,7 @@ def test_policy_turns_it_off_and_a_repository_may_do_that_too(house: House, chec
     assert [tightened(one, other).regression_test for one, other in ((off, on), (on, off), (on, on))] == [0, 0, 1]
 
 
-def test_a_method_is_repaired_without_one_and_the_reason_is_told(house: House, checkout: Path) -> None:
+def test_a_method_is_repaired_without_one_and_the_reason_is_told(runtime: Runtime, checkout: Path) -> None:
     shape = "class Shape:\n    def __init__(self, width, height):\n        self.width, self.height = width, height\n\n"
     shape += "    def area(self):\n        return self.width + self.height\n"
     (checkout / "shapes.py").write_text(shape, encoding="utf-8")
@@ -118,7 +118,7 @@ def test_a_method_is_repaired_without_one_and_the_reason_is_told(house: House, c
     )
     tests = tests.replace("perimeter(3, 4).area()", "Shape(7, 2).area()").replace("Shape(self)", "area(self)")
     (checkout / "test_shapes.py").write_text(tests.replace("def test_Shape", "def test_area"), encoding="utf-8")
-    run, _ = repaired(house, checkout)
+    run, _ = repaired(runtime, checkout)
     test = told(run)
     assert test is not None
     assert (test.written, "method" in test.reason) == (False, True), test.reason
@@ -153,9 +153,9 @@ class Clumsy(RepairAgent):
     ],
 )
 def test_a_test_that_does_not_hold_is_left_out_and_the_repair_goes_on(
-    house: House, checkout: Path, old: str, new: str, why: str, in_state: State
+    runtime: Runtime, checkout: Path, old: str, new: str, why: str, in_state: State
 ) -> None:
-    run, events = repaired(house, checkout, Clumsy(old, new))
+    run, events = repaired(runtime, checkout, Clumsy(old, new))
     test = told(run)
     assert test is not None
     assert (test.written, why in test.reason) == (False, True), test.reason
@@ -181,8 +181,10 @@ class Misplaced(RepairAgent):
         return made
 
 
-def test_a_test_in_a_place_that_may_not_change_is_left_out_and_the_repair_goes_on(house: House, checkout: Path) -> None:
-    run, events = repaired(house, checkout, Misplaced())
+def test_a_test_in_a_place_that_may_not_change_is_left_out_and_the_repair_goes_on(
+    runtime: Runtime, checkout: Path
+) -> None:
+    run, events = repaired(runtime, checkout, Misplaced())
     assert told(run) == RegressionTest(reason="test_shapes.py may not be changed (symlink_leaves_tree)")
     assert run.proposal is not None
     assert run.proposal.patch.touched_files == ("shapes.py",)
@@ -198,7 +200,7 @@ class Unsure(RepairAgent):
 
 
 def test_a_guess_is_handed_over_without_its_test_and_proved_once(
-    house: House, checkout: Path, monkeypatch: pytest.MonkeyPatch
+    runtime: Runtime, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proofs = []
 
@@ -207,7 +209,7 @@ def test_a_guess_is_handed_over_without_its_test_and_proved_once(
         return proofs[-1]
 
     monkeypatch.setattr("codepilot.engine.finalize.prove", counted)
-    run, _ = repaired(house, checkout, Unsure())
+    run, _ = repaired(runtime, checkout, Unsure())
     test = told(run)
     assert test is not None
     assert (test.written, "not sure" in test.reason) == (False, True), test.reason
@@ -220,10 +222,12 @@ def test_a_guess_is_handed_over_without_its_test_and_proved_once(
     assert len(proofs) == 1
 
 
-def test_a_worker_that_dies_anywhere_neither_loses_nor_doubles_it(house: House, checkout: Path, tmp_path: Path) -> None:
+def test_a_worker_that_dies_anywhere_neither_loses_nor_doubles_it(
+    runtime: Runtime, checkout: Path, tmp_path: Path
+) -> None:
     graves = tmp_path / "graves"
     graves.mkdir()
-    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
+    run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
     command = [str(tmp_path / "home"), run.run_id, str(graves)]
     lives = 0
     while True:
@@ -232,8 +236,8 @@ def test_a_worker_that_dies_anywhere_neither_loses_nor_doubles_it(house: House, 
         if code != -signal.SIGKILL:
             break
     assert code == 0, err
-    ended = house.store.load(run.run_id)
-    house.store.check(run.run_id)
+    ended = runtime.store.load(run.run_id)
+    runtime.store.check(run.run_id)
     assert (ended.state, ended.failure, lives) == (State.DONE, None, 6)
     assert told(ended) == RegressionTest(test=NAME, path="test_shapes.py")
     assert diff(ended).count("+    def test_area_regression(self):") == 1

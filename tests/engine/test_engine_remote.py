@@ -18,8 +18,8 @@ from codepilot.core.events import State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import Policy
 from codepilot.core.task import TaskSpec
-from codepilot.engine import House, Worker, open_executor, pause, resume
-from codepilot.engine.plane import least_elsewhere
+from codepilot.engine import Runtime, Worker, open_executor, pause, resume
+from codepilot.engine.executor_factory import least_elsewhere
 from codepilot.models import ScriptedModel
 from codepilot.sandbox import Least, Wanted
 from codepilot.store import Home
@@ -53,50 +53,50 @@ def service(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     process.stdout.close()
 
 
-def test_a_run_goes_the_same_way_through_a_service(service: Service, house: House, checkout: Path) -> None:
-    run, _ = drive(house, checkout, ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE]))
+def test_a_run_goes_the_same_way_through_a_service(service: Service, runtime: Runtime, checkout: Path) -> None:
+    run, _ = drive(runtime, checkout, ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE]))
     assert (run.state, run.failure, run.sandbox_level) == (State.DONE, None, run.sandbox_level)
     assert run.proposal is not None
     assert "+    return width * height" in run.proposal.patch.diff
     assert list((service.home / "workspaces").iterdir()) == []
-    assert list(house.home.workspaces.iterdir()) == []
+    assert list(runtime.home.workspaces.iterdir()) == []
 
 
-def test_a_service_that_is_weaker_than_demanded_is_refused(service: Service, house: House, checkout: Path) -> None:
+def test_a_service_that_is_weaker_than_demanded_is_refused(service: Service, runtime: Runtime, checkout: Path) -> None:
     demand = Policy(least_level="bubblewrap")
-    run, _ = drive(house, checkout, ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE]), demand)
+    run, _ = drive(runtime, checkout, ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE]), demand)
     if run.sandbox_level == "bubblewrap":
         assert run.state is State.DONE
     else:
         assert (run.state, run.failure and run.failure.kind) == (State.FAILED, FailureKind.SANDBOX_UNAVAILABLE)
 
 
-def test_a_service_that_is_away_says_so(house: House, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_is_away_says_so(runtime: Runtime, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CODEPILOT_EXECUTOR_URL", "http://127.0.0.1:9")
-    run, _ = drive(house, checkout, ScriptedModel([]))
+    run, _ = drive(runtime, checkout, ScriptedModel([]))
     assert (run.state, run.failure and run.failure.kind) == (State.FAILED, FailureKind.EXECUTOR_LOST)
 
 
 def test_a_run_goes_on_where_its_workspace_is(
-    service: Service, house: House, checkout: Path, monkeypatch: pytest.MonkeyPatch
+    service: Service, runtime: Runtime, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def pausing(messages: object) -> str:
-        pause(house, house.store.find("last"))
+        pause(runtime, runtime.store.find("last"))
         return MAP
 
-    run, _ = drive(house, checkout, ScriptedModel(pausing))
+    run, _ = drive(runtime, checkout, ScriptedModel(pausing))
     assert (run.state, run.executor) == (State.PAUSED, service.url)
     monkeypatch.delenv("CODEPILOT_EXECUTOR_URL")
-    resume(house, run.run_id)
-    ended = Worker(house, agent_for=_nobody).drive(run.run_id)
+    resume(runtime, run.run_id)
+    ended = Worker(runtime, agent_for=_nobody).drive(run.run_id)
     assert (ended.state, ended.failure and ended.failure.kind) == (State.FAILED, FailureKind.EXECUTOR_LOST)
     assert ended.failure is not None
     assert service.url in ended.failure.message
     assert f"CODEPILOT_EXECUTOR_URL={service.url}" in ended.failure.next_action
     monkeypatch.setenv("CODEPILOT_EXECUTOR_URL", service.url)
-    resume(house, run.run_id)
+    resume(runtime, run.run_id)
     agent = CodeActAgent(ScriptedModel([PLAN, RIGHT, DONE, APPROVE]))
-    ended = Worker(house, agent_for=lambda task: agent).drive(run.run_id)
+    ended = Worker(runtime, agent_for=lambda task: agent).drive(run.run_id)
     assert ended.state is State.DONE
 
 

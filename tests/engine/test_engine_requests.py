@@ -7,46 +7,46 @@ import time
 from collections.abc import Callable
 
 import pytest
-from engine_kit import house
+from engine_kit import runtime
 
 from codepilot.core.decide import Failed, Outcome, Paused, Succeeded, ask_pause, start
 from codepilot.core.events import Event, EventType, State
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.run import Run
 from codepilot.core.task import Goal, TaskSpec
-from codepilot.engine import House, Worker, pause, resume
+from codepilot.engine import Runtime, Worker, pause, resume
 from codepilot.engine import worker as corridor
 from codepilot.engine.watch import StopRequested
 from codepilot.engine.work import Work
 from codepilot.store import StepStatus, new_id
 
-__all__ = ["house"]
+__all__ = ["runtime"]
 
 Step = Callable[[Work], Outcome]
 
 
 @pytest.fixture
-def run_id(house: House) -> str:
+def run_id(runtime: Runtime) -> str:
     task = TaskSpec(task_id=new_id("t-"), goal=Goal(natural="Nothing"), repo="/nowhere", sandbox_level="none")
     run_id = new_id("r-")
-    house.store.create_run(run_id, start(task, run_id))
+    runtime.store.create_run(run_id, start(task, run_id))
     return run_id
 
 
 @pytest.fixture
-def worker(house: House, monkeypatch: pytest.MonkeyPatch) -> Callable[[Step], Worker]:
+def worker(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> Callable[[Step], Worker]:
     """A worker whose steps are given; what it was told is kept beside it."""
 
     def make(step: Step, listen: Callable[[Event], None] = lambda event: None) -> Worker:
         monkeypatch.setattr(corridor, "STEPS", dict.fromkeys(State, step))
-        return Worker(house, listen, agent_for=lambda task: None)  # type: ignore[arg-type,return-value]
+        return Worker(runtime, listen, agent_for=lambda task: None)  # type: ignore[arg-type,return-value]
 
     return make
 
 
-def kinds(house: House, run_id: str) -> list[EventType]:
-    house.store.check(run_id)
-    return [event.type for event in house.store.events(run_id)]
+def kinds(runtime: Runtime, run_id: str) -> list[EventType]:
+    runtime.store.check(run_id)
+    return [event.type for event in runtime.store.events(run_id)]
 
 
 def until(seen: Callable[[], object]) -> None:
@@ -57,7 +57,7 @@ def until(seen: Callable[[], object]) -> None:
 
 
 def test_a_request_that_a_dead_worker_left_holds_before_anything_is_done(
-    house: House, run_id: str, worker: Callable[[Step], Worker]
+    runtime: Runtime, run_id: str, worker: Callable[[Step], Worker]
 ) -> None:
     done: list[State] = []
 
@@ -65,31 +65,31 @@ def test_a_request_that_a_dead_worker_left_holds_before_anything_is_done(
         done.append(work.run.state)
         return Failed(Failure(kind=FailureKind.REPO_UNREACHABLE, message="It fails at once."))
 
-    house.store.control(run_id, ask_pause)
+    runtime.store.control(run_id, ask_pause)
     assert worker(step).drive(run_id).state is State.PAUSED
     assert done == []
-    resume(house, run_id)
+    resume(runtime, run_id)
     assert worker(step).drive(run_id).state is State.FAILED
     assert done == [State.INIT]
 
 
 def test_a_step_that_ended_after_the_request_is_the_last(
-    house: House, run_id: str, worker: Callable[[Step], Worker]
+    runtime: Runtime, run_id: str, worker: Callable[[Step], Worker]
 ) -> None:
     def step(work: Work) -> Outcome:
         if work.run.state is State.MAP_REPO:
-            assert pause(house, run_id).pause_requested, "it is held, and only asked"
+            assert pause(runtime, run_id).pause_requested, "it is held, and only asked"
         return Succeeded()
 
     run = worker(step).drive(run_id)
     assert (run.state, run.resume_state) == (State.PAUSED, State.PLAN)
-    assert kinds(house, run_id)[-2:] == [EventType.STEP_QUEUED, EventType.RUN_PAUSED]
-    resume(house, run_id)
+    assert kinds(runtime, run_id)[-2:] == [EventType.STEP_QUEUED, EventType.RUN_PAUSED]
+    resume(runtime, run_id)
     assert worker(lambda work: Succeeded()).drive(run_id).state is State.DONE
 
 
 def test_a_request_that_is_withdrawn_while_the_step_stops_costs_only_the_step(
-    house: House, run_id: str, worker: Callable[[Step], Worker]
+    runtime: Runtime, run_id: str, worker: Callable[[Step], Worker]
 ) -> None:
     tries: list[State] = []
 
@@ -97,23 +97,23 @@ def test_a_request_that_is_withdrawn_while_the_step_stops_costs_only_the_step(
         tries.append(work.run.state)
         if len(tries) > 1:
             return Succeeded()
-        pause(house, run_id)
+        pause(runtime, run_id)
         try:
-            until(lambda: work.watch.checkpoint())
+            until(lambda: work.watch.raise_if_stopped())
         except StopRequested:
-            resume(house, run_id)
+            resume(runtime, run_id)
             raise
         return Succeeded()
 
     assert worker(step).drive(run_id).state is State.DONE
     assert tries[:2] == [State.INIT, State.INIT]
-    told = kinds(house, run_id)
+    told = kinds(runtime, run_id)
     stopped = told.index(EventType.RUN_PAUSED)
     assert told[stopped + 1] is EventType.RUN_RESUMED
 
 
 def test_who_follows_is_told_what_another_does_once_and_in_order(
-    house: House, run_id: str, worker: Callable[..., Worker]
+    runtime: Runtime, run_id: str, worker: Callable[..., Worker]
 ) -> None:
     following = threading.Event()
 
@@ -123,7 +123,7 @@ def test_who_follows_is_told_what_another_does_once_and_in_order(
 
     other = threading.Thread(target=worker(step).drive, args=(run_id,))
     other.start()
-    until(lambda: house.store.steps(run_id)[0].status is StepStatus.RUNNING)
+    until(lambda: runtime.store.steps(run_id)[0].status is StepStatus.RUNNING)
     told: list[int] = []
     ended: list[Run] = []
     follower = threading.Thread(
@@ -134,26 +134,26 @@ def test_who_follows_is_told_what_another_does_once_and_in_order(
     following.set()
     follower.join(30)
     other.join(30)
-    assert ended[0] == house.store.load(run_id)
+    assert ended[0] == runtime.store.load(run_id)
     assert ended[0].state is State.PAUSED
-    assert told == [event.seq for event in house.store.events(run_id)]
+    assert told == [event.seq for event in runtime.store.events(run_id)]
 
 
 def test_who_follows_goes_on_with_what_the_other_leaves(
-    house: House, run_id: str, worker: Callable[..., Worker]
+    runtime: Runtime, run_id: str, worker: Callable[..., Worker]
 ) -> None:
     leaving = threading.Event()
 
     def step(work: Work) -> Outcome:
         if work.run.state is State.MAP_REPO and not leaving.is_set():
             leaving.wait(30)
-            until(lambda: work.watch.checkpoint())
+            until(lambda: work.watch.raise_if_stopped())
         return Succeeded()
 
     first = worker(step)
-    other = threading.Thread(target=_work, args=(house, first, run_id))
+    other = threading.Thread(target=_work, args=(runtime, first, run_id))
     other.start()
-    until(lambda: len(house.store.steps(run_id)) == 2)
+    until(lambda: len(runtime.store.steps(run_id)) == 2)
     told: list[Event] = []
     follower = threading.Thread(target=lambda: worker(step, told.append).drive(run_id, told=0))
     follower.start()
@@ -162,16 +162,16 @@ def test_who_follows_goes_on_with_what_the_other_leaves(
     leaving.set()
     follower.join(30)
     other.join(30)
-    assert house.store.load(run_id).state is State.DONE
-    assert told == house.store.events(run_id)
+    assert runtime.store.load(run_id).state is State.DONE
+    assert told == runtime.store.events(run_id)
     workers = [event.data.model_dump()["worker"] for event in told if event.type is EventType.STEP_STARTED]
     assert workers[:2] == [first.name] * 2
     assert first.name not in workers[2:]
 
 
-def _work(house: House, worker: Worker, run_id: str) -> None:
-    """As a crew does: a run that was left is not looked at again."""
-    with corridor.Heart(house.store, worker.name, worker.in_hand):
-        begun = house.store.start(worker.name, run_id)
+def _work(runtime: Runtime, worker: Worker, run_id: str) -> None:
+    """As a pool does: a run that was left is not looked at again."""
+    with corridor.Heart(runtime.store, worker.name, worker.in_hand):
+        begun = runtime.store.start(worker.name, run_id)
         assert begun is not None
         worker.work_on(begun)

@@ -18,7 +18,7 @@ from codepilot.core.plan import Plan
 from codepilot.core.policy import Policy
 from codepilot.core.run import Run
 from codepilot.core.task import Capability
-from codepilot.engine import House, Request, Worker, cancel, make_task, submit
+from codepilot.engine import Request, Runtime, Worker, cancel, make_task, submit
 from codepilot.executor import RunCode
 from codepilot.models import Message, Model, ReplayModel, Reply, ScriptedModel, exchanges
 
@@ -28,7 +28,7 @@ THOUGHT = result(root_cause="it subtracts now", fix_hypothesis="multiply")
 
 
 def drive(
-    house: House,
+    runtime: Runtime,
     checkout: Path,
     model: Model,
     fallback: Model | None = None,
@@ -37,10 +37,10 @@ def drive(
 ) -> tuple[Run, list[Event]]:
     agent = CodeActAgent(model, fallback=fallback)
     task = make_task(Request(repo=str(checkout), **asked), CHEAP)  # type: ignore[arg-type]
-    run = submit(house, task.model_copy(update={"policy": policy or task.policy}))
-    ended = Worker(house, agent_for=lambda task: agent).drive(run.run_id)
-    house.store.check(run.run_id)
-    return ended, house.store.events(run.run_id)
+    run = submit(runtime, task.model_copy(update={"policy": policy or task.policy}))
+    ended = Worker(runtime, agent_for=lambda task: agent).drive(run.run_id)
+    runtime.store.check(run.run_id)
+    return ended, runtime.store.events(run.run_id)
 
 
 def of(events: Sequence[Event], kind: EventType) -> list[Event]:
@@ -51,13 +51,13 @@ def said(messages: Sequence[Message]) -> str:
     return messages[-1].content
 
 
-def test_a_plan_of_two_roles_ends_in_a_change_with_its_own_test(house: House, checkout: Path) -> None:
+def test_a_plan_of_two_roles_ends_in_a_change_with_its_own_test(runtime: Runtime, checkout: Path) -> None:
     nodes = [{"id": "fix", "title": "multiply"}, {"id": "test", "role": "TestWriter", "depends_on": ["fix"]}]
     plan = result(nodes=nodes, allowed_areas=["shapes.py", "test_*.py"], forbidden_areas=["test_shapes.py"])
     test = "import unittest\nfrom shapes import area\n\n\nclass T(unittest.TestCase):\n    def test_unit(self):\n"
     write = code(f"create_file('test_unit.py', {test + '        self.assertEqual(area(1, 9), 9)' + chr(10)!r})")
     written = result(tests=["test_unit.T.test_unit"], rationale="one side of one")
-    run, events = drive(house, checkout, ScriptedModel([MAP, plan, RIGHT, DONE, write, written, APPROVE]))
+    run, events = drive(runtime, checkout, ScriptedModel([MAP, plan, RIGHT, DONE, write, written, APPROVE]))
     assert (run.state, run.failure) == (State.DONE, None)
     assert run.proposal is not None
     assert run.proposal.patch.touched_files == ("shapes.py", "test_unit.py")
@@ -70,6 +70,7 @@ class Careless:
     name = "careless"
     roles = frozenset({State.PLAN, State.IMPLEMENT})
     needs = Capability.WRITE_WITH_DIFF
+    languages = None
 
     def perform(self, role: State, desk: Desk) -> RoleArtifact:
         if role is State.PLAN:
@@ -79,21 +80,21 @@ class Careless:
         return PatchCandidate(diff="", touched_files=(), rationale="r")
 
 
-def test_the_engine_holds_every_agents_change_to_its_plan(house: House, checkout: Path) -> None:
-    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
-    ended = Worker(house, agent_for=lambda task: Careless()).drive(run.run_id)
+def test_the_engine_holds_every_agents_change_to_its_plan(runtime: Runtime, checkout: Path) -> None:
+    run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
+    ended = Worker(runtime, agent_for=lambda task: Careless()).drive(run.run_id)
     assert ended.state is State.FAILED
-    events = house.store.events(run.run_id)
+    events = runtime.store.events(run.run_id)
     assert {event.data.rule for event in of(events, EventType.GUARDRAIL_BLOCKED)} == {"plan.allowed_areas"}
     refused = [event.data.refused_by for event in of(events, EventType.PATCH_PROPOSED)]
     assert refused[0] == "plan.allowed_areas at shapes.py"
     assert not of(events, EventType.TESTS_JUDGED)
 
 
-def test_a_verdict_that_cannot_be_read_is_a_refusal_and_no_failure(house: House, checkout: Path) -> None:
+def test_a_verdict_that_cannot_be_read_is_a_refusal_and_no_failure(runtime: Runtime, checkout: Path) -> None:
     mumbling = ["Looks fine to me.", "<result>APPROVE</result>", '<result>{"verdict": "OK"}</result>']
     model = ScriptedModel([MAP, PLAN, RIGHT, DONE, *mumbling, RIGHT, DONE, APPROVE])
-    run, events = drive(house, checkout, model)
+    run, events = drive(runtime, checkout, model)
     assert run.state is State.DONE
     first, second = (event.data.review for event in of(events, EventType.REVIEW_RECORDED))
     assert first.verdict == "REQUEST_CHANGES"
@@ -112,9 +113,9 @@ class Priced(ScriptedModel):
         return Usage(turns=1, tokens=100, cost_usd=0.4)
 
 
-def test_money_is_kept_back_before_the_call_that_would_spend_it(house: House, checkout: Path) -> None:
+def test_money_is_kept_back_before_the_call_that_would_spend_it(runtime: Runtime, checkout: Path) -> None:
     model = Priced([paid(MAP, 50, 0.2), paid(PLAN, 50, 0.2), paid(RIGHT, 50, 0.2)])
-    run, events = drive(house, checkout, model, budget={"cost_usd": 0.9})
+    run, events = drive(runtime, checkout, model, budget={"cost_usd": 0.9})
     assert run.failure is not None
     assert run.failure.kind is FailureKind.BUDGET_EXCEEDED
     assert "was not made" in run.failure.message
@@ -122,43 +123,43 @@ def test_money_is_kept_back_before_the_call_that_would_spend_it(house: House, ch
     assert [event.data.estimate.cost_usd for event in of(events, EventType.MODEL_ASKED)] == [0.4] * 3
 
 
-def test_a_call_whose_reply_is_not_on_record_is_charged_its_estimate(house: House, checkout: Path) -> None:
+def test_a_call_whose_reply_is_not_on_record_is_charged_its_estimate(runtime: Runtime, checkout: Path) -> None:
     class PowerCut(BaseException):
         """The process is gone in the middle of the call."""
 
     def dies(messages: Sequence[Message]) -> str:
         raise PowerCut
 
-    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
+    run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
     with pytest.raises(PowerCut):
-        Worker(house, agent_for=lambda task: CodeActAgent(ScriptedModel(dies))).drive(run.run_id)
-    asked = of(house.store.events(run.run_id), EventType.MODEL_ASKED)[0].data
-    assert house.store.load(run.run_id).spent.tokens == asked.estimate.tokens > 0
+        Worker(runtime, agent_for=lambda task: CodeActAgent(ScriptedModel(dies))).drive(run.run_id)
+    asked = of(runtime.store.events(run.run_id), EventType.MODEL_ASKED)[0].data
+    assert runtime.store.load(run.run_id).spent.tokens == asked.estimate.tokens > 0
     agent = CodeActAgent(ScriptedModel([paid(text, 10, 0) for text in (MAP, PLAN, RIGHT, DONE, APPROVE)]))
-    ended = Worker(house, agent_for=lambda task: agent).drive(run.run_id)
+    ended = Worker(runtime, agent_for=lambda task: agent).drive(run.run_id)
     assert ended.state is State.DONE
     assert ended.spent.tokens == asked.estimate.tokens + 50
 
 
-def test_an_observation_of_200_000_tokens_is_shown_in_part_and_kept_whole(house: House, checkout: Path) -> None:
+def test_an_observation_of_200_000_tokens_is_shown_in_part_and_kept_whole(runtime: Runtime, checkout: Path) -> None:
     shout = code("for number in range(100_000):\n    print('line', number)")
     page = code("print(read_output(1, 500_000, 60))")
     model = ScriptedModel([shout, page, MAP, PLAN, RIGHT, DONE, APPROVE], context_tokens=30_000)
-    run, events = drive(house, checkout, model)
+    run, events = drive(runtime, checkout, model)
     assert run.state is State.DONE
     shown = said(model.requests[1])
     assert len(shown) < 10_000
     kept = of(events, EventType.TURN_FINISHED)[0]
     assert kept.artifacts[0].uri in shown
-    whole = house.artifacts.get(kept.artifacts[0]).decode()
+    whole = runtime.artifacts.get(kept.artifacts[0]).decode()
     assert "line 99999" in whole
     assert whole[500_000:500_060] in said(model.requests[2])
 
 
-def test_a_conversation_that_grows_too_long_is_condensed_first(house: House, checkout: Path) -> None:
+def test_a_conversation_that_grows_too_long_is_condensed_first(runtime: Runtime, checkout: Path) -> None:
     talk = [code(f"print('{letter}' * 7_000)") for letter in "abcdef"]
     model = ScriptedModel([MAP, PLAN, *talk, RIGHT, DONE, APPROVE], context_tokens=13_000)
-    run, events = drive(house, checkout, model, budget={"turns_per_step": 20})
+    run, events = drive(runtime, checkout, model, budget={"turns_per_step": 20})
     assert run.state is State.DONE
     condensed = of(events, EventType.CONTEXT_CONDENSED)
     assert condensed
@@ -170,10 +171,10 @@ def test_a_conversation_that_grows_too_long_is_condensed_first(house: House, che
     assert "ffff" in last
 
 
-def test_a_stuck_step_goes_on_with_the_other_model(house: House, checkout: Path) -> None:
+def test_a_stuck_step_goes_on_with_the_other_model(runtime: Runtime, checkout: Path) -> None:
     first = ScriptedModel([MAP, PLAN, *[code("1 / 0")] * 3, APPROVE], name="first")
     other = ScriptedModel([RIGHT, DONE], name="second")
-    run, events = drive(house, checkout, first, fallback=other)
+    run, events = drive(runtime, checkout, first, fallback=other)
     assert run.state is State.DONE
     (switched,) = of(events, EventType.MODEL_SWITCHED)
     assert (switched.data.model, switched.data.to) == ("first", "second")
@@ -181,7 +182,7 @@ def test_a_stuck_step_goes_on_with_the_other_model(house: House, checkout: Path)
     assert "Another model goes on from here" in said(other.requests[0])
 
 
-def test_a_switch_of_models_survives_a_crash_and_happens_once(house: House, checkout: Path) -> None:
+def test_a_switch_of_models_survives_a_crash_and_happens_once(runtime: Runtime, checkout: Path) -> None:
     class PowerCut(BaseException):
         """The process is gone."""
 
@@ -189,14 +190,14 @@ def test_a_switch_of_models_survives_a_crash_and_happens_once(house: House, chec
         raise PowerCut
 
     first = ScriptedModel([MAP, PLAN, "hm", "hm", "hm"], name="first")
-    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
+    run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
     agent = CodeActAgent(first, fallback=ScriptedModel(dies, name="second"))
     with pytest.raises(PowerCut):
-        Worker(house, agent_for=lambda task: agent).drive(run.run_id)
+        Worker(runtime, agent_for=lambda task: agent).drive(run.run_id)
     second = ScriptedModel([*["hm"] * 3], name="second")
     agent = CodeActAgent(until(), fallback=second)
-    ended = Worker(house, agent_for=lambda task: agent).drive(run.run_id)
-    events = house.store.events(run.run_id)
+    ended = Worker(runtime, agent_for=lambda task: agent).drive(run.run_id)
+    events = runtime.store.events(run.run_id)
     assert len(of(events, EventType.MODEL_SWITCHED)) == 1
     assert len(second.requests) == 3
     failed = of(events, EventType.STEP_FAILED)[0].data.failure
@@ -221,37 +222,37 @@ def normalised(events: Sequence[Event], run: Run, home: Path) -> list[str]:
 
 
 def test_a_recorded_run_replays_to_the_same_events_in_another_home(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkout = make_checkout(tmp_path / "shapes")
     talk = [code(f"print('{letter}' * 7_000)") for letter in "abcdef"]
     replies = [MAP, PLAN, *talk, *[code("1 / 0")] * 3, APPROVE]
     first = ScriptedModel(replies, name="first", context_tokens=13_000)
     second = ScriptedModel([code("print('x' * 50_000)"), RIGHT, DONE], name="second", context_tokens=60_000)
-    run, events = drive(house, checkout, first, fallback=second, budget={"turns_per_step": 30})
+    run, events = drive(runtime, checkout, first, fallback=second, budget={"turns_per_step": 30})
     assert run.state is State.DONE
     wanted = {EventType.CONTEXT_CONDENSED, EventType.MODEL_SWITCHED, EventType.MODEL_ASKED, EventType.NODE_SUCCEEDED}
     assert wanted <= {event.type for event in events}
-    with House.open({"CODEPILOT_HOME": str(tmp_path / "elsewhere")}) as other:
+    with Runtime.open({"CODEPILOT_HOME": str(tmp_path / "elsewhere")}) as other:
         model = ReplayModel(exchanges(events))
         again, replayed = drive(other, checkout, model, fallback=model, budget={"turns_per_step": 30})
         assert again.state is State.DONE
         assert normalised(replayed, again, tmp_path / "elsewhere") == normalised(events, run, tmp_path / "home")
 
 
-def test_cancelling_does_not_wait_for_the_models_reply(house: House, checkout: Path) -> None:
+def test_cancelling_does_not_wait_for_the_models_reply(runtime: Runtime, checkout: Path) -> None:
     heard: list[bool] = []
 
     class Slow(ScriptedModel):
         def reply(self, messages: Sequence[Message], *, stopped: Callable[[], bool], **more: object) -> Reply:  # type: ignore[override]
-            cancel(house, run.run_id)
+            cancel(runtime, run.run_id)
             while not stopped():
                 time.sleep(0.01)
             heard.append(True)
             raise CodePilotError(FailureKind.CANCELLED, "stopped")
 
-    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
-    ended = Worker(house, agent_for=lambda task: CodeActAgent(Slow([]))).drive(run.run_id)
+    run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
+    ended = Worker(runtime, agent_for=lambda task: CodeActAgent(Slow([]))).drive(run.run_id)
     assert heard == [True]
     assert ended.state is State.ABORTED
     assert ended.failure is not None

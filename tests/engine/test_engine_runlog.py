@@ -16,7 +16,7 @@ from codepilot.cli.follow import lines
 from codepilot.core.decide import Outcome, Paused, Succeeded, start
 from codepilot.core.events import Event, State
 from codepilot.core.task import Goal, TaskSpec
-from codepilot.engine import House, Worker, cancel, late_log, pause
+from codepilot.engine import Runtime, Worker, cancel, late_log, pause
 from codepilot.engine import worker as corridor
 from codepilot.engine.close import begin_log, open_log
 from codepilot.engine.work import Work
@@ -26,7 +26,7 @@ from codepilot.store import Unreadable, new_id
 class SlowSite:
     """An execution plane that takes its time to close."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self.closed = threading.Event()
 
     def settle(self, run: object) -> None: ...
@@ -37,29 +37,31 @@ class SlowSite:
         self.closed.wait(0.5)
 
 
-def seqs(house: House, run_id: str) -> list[int]:
-    path = house.home.logs / f"{run_id}.jsonl"
+def seqs(runtime: Runtime, run_id: str) -> list[int]:
+    path = runtime.home.logs / f"{run_id}.jsonl"
     return [json.loads(line)["seq"] for line in path.read_text().splitlines()] if path.exists() else []
 
 
 @pytest.fixture
-def run_id(house: House) -> str:
+def run_id(runtime: Runtime) -> str:
     task = TaskSpec(task_id=new_id("t-"), goal=Goal(natural="Nothing"), repo="/nowhere", sandbox_level="none")
     run_id = new_id("r-")
-    house.store.create_run(run_id, start(task, run_id))
+    runtime.store.create_run(run_id, start(task, run_id))
     return run_id
 
 
 @pytest.fixture
-def drive(house: House, run_id: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Work], Outcome]], None]:
+def drive(
+    runtime: Runtime, run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Callable[[Work], Outcome]], None]:
     """Works on the run with steps that are given."""
 
     def drive(step: Callable[[Work], Outcome]) -> None:
-        monkeypatch.setattr(corridor, "KeptSite", SlowSite)
+        monkeypatch.setattr(corridor, "RunResources", SlowSite)
         monkeypatch.setattr(corridor, "STEPS", dict.fromkeys(State, step))
-        worker = Worker(house, agent_for=lambda task: None)  # type: ignore[arg-type,return-value]
-        with corridor.Heart(house.store, worker.name, worker.in_hand):
-            begun = house.store.start(worker.name, run_id)
+        worker = Worker(runtime, agent_for=lambda task: None)  # type: ignore[arg-type,return-value]
+        with corridor.Heart(runtime.store, worker.name, worker.in_hand):
+            begun = runtime.store.start(worker.name, run_id)
             assert begun is not None
             worker.work_on(begun)
 
@@ -67,28 +69,28 @@ def drive(house: House, run_id: str, monkeypatch: pytest.MonkeyPatch) -> Callabl
 
 
 def test_who_follows_is_told_all_of_it_requests_of_others_included(
-    house: House, run_id: str, drive: Callable[[Callable[[Work], Outcome]], None]
+    runtime: Runtime, run_id: str, drive: Callable[[Callable[[Work], Outcome]], None]
 ) -> None:
     told: list[int] = []
     follower = threading.Thread(
-        target=lambda: told.extend(json.loads(line)["seq"] for line in lines(house, run_id, follow=True))
+        target=lambda: told.extend(json.loads(line)["seq"] for line in lines(runtime, run_id, follow=True))
     )
 
     def step(work: Work) -> Outcome:
         if work.run.state is State.INIT:
             follower.start()
             return Succeeded()
-        pause(house, run_id)
+        pause(runtime, run_id)
         return Paused("asked to pause")
 
     drive(step)
     follower.join(10)
-    whole = [event.seq for event in house.store.events(run_id)]
-    assert told == seqs(house, run_id) == whole
+    whole = [event.seq for event in runtime.store.events(run_id)]
+    assert told == seqs(runtime, run_id) == whole
 
 
 def test_what_a_step_began_with_is_in_the_log_while_it_works(
-    house: House, run_id: str, drive: Callable[[Callable[[Work], Outcome]], None]
+    runtime: Runtime, run_id: str, drive: Callable[[Callable[[Work], Outcome]], None]
 ) -> None:
     seen: list[list[int]] = []
 
@@ -97,70 +99,70 @@ def test_what_a_step_began_with_is_in_the_log_while_it_works(
             return Succeeded()
         until = time.monotonic() + 10
         while time.monotonic() < until and (not seen or seen[0][-1:] != [work.run.last_seq]):
-            seen[:] = [seqs(house, run_id)]
+            seen[:] = [seqs(runtime, run_id)]
         return Paused("enough")
 
     drive(step)
     assert seen[0] == list(range(1, seen[0][-1] + 1))
-    assert house.store.events(run_id)[seen[0][-1] - 1].type == "step_started"
+    assert runtime.store.events(run_id)[seen[0][-1] - 1].type == "step_started"
 
 
 @pytest.mark.parametrize("kept", [0, 1, 3], ids=["elsewhere", "begun", "behind"])
 def test_lines_that_the_file_here_lacks_are_told_by_the_store(
-    house: House,
+    runtime: Runtime,
     run_id: str,
     drive: Callable[[Callable[[Work], Outcome]], None],
     kept: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     drive(lambda work: Paused("a\u2028b\x0b") if work.run.state is not State.INIT else Succeeded())
-    path = house.home.logs / f"{run_id}.jsonl"
+    path = runtime.home.logs / f"{run_id}.jsonl"
     whole = [f"{line}\n" for line in path.read_text().split("\n")[:-1]]
     path.write_text("".join(whole[:kept]) + whole[kept][:9])
     monkeypatch.setattr(follow, "PAGE", 2)
     for waiting in (False, True):
-        assert list(lines(house, run_id, follow=waiting)) == [line.rstrip("\n") for line in whole]
+        assert list(lines(runtime, run_id, follow=waiting)) == [line.rstrip("\n") for line in whole]
     path.unlink()
-    assert list(lines(house, run_id, follow=True)) == [line.rstrip("\n") for line in whole]
+    assert list(lines(runtime, run_id, follow=True)) == [line.rstrip("\n") for line in whole]
 
 
-def test_a_step_that_is_not_known_here_is_no_reason_to_show_no_log(house: House, run_id: str) -> None:
-    shown = list(lines(house, run_id, follow=False))
-    with closing(sqlite3.connect(house.home.database)) as connection, connection:
+def test_a_step_that_is_not_known_here_is_no_reason_to_show_no_log(runtime: Runtime, run_id: str) -> None:
+    shown = list(lines(runtime, run_id, follow=False))
+    with closing(sqlite3.connect(runtime.home.database)) as connection, connection:
         connection.execute("UPDATE steps SET state = 'DREAM', status = 'DOZING'")
-    assert list(lines(house, run_id, follow=False)) == shown != []
+    assert list(lines(runtime, run_id, follow=False)) == shown != []
     with pytest.raises(Unreadable, match=f"Run {run_id} cannot be read") as refused:
-        cancel(house, run_id)
+        cancel(runtime, run_id)
     assert "codepilot fsck" in refused.value.failure.next_action
 
 
 def test_a_worker_that_holds_lines_which_another_has_written_does_not_write_them_again(
-    house: House, run_id: str, drive: Callable[[Callable[[Work], Outcome]], None]
+    runtime: Runtime, run_id: str, drive: Callable[[Callable[[Work], Outcome]], None]
 ) -> None:
     def step(work: Work) -> Outcome:
-        open_log(house, run_id).close()
+        open_log(runtime, run_id).close()
         return Paused("enough")
 
     drive(step)
-    assert seqs(house, run_id) == [event.seq for event in house.store.events(run_id)]
+    assert seqs(runtime, run_id) == [event.seq for event in runtime.store.events(run_id)]
 
 
 def test_a_run_that_another_took_over_has_no_line_twice(
-    house: House, run_id: str, drive: Callable[[Callable[[Work], Outcome]], None]
+    runtime: Runtime, run_id: str, drive: Callable[[Callable[[Work], Outcome]], None]
 ) -> None:
     def step(work: Work) -> Outcome:
-        house.store.give_back(work.claim)
-        house.store.register_worker("w-heir")
-        assert house.store.start("w-heir", run_id) is not None
-        open_log(house, run_id).close()
+        runtime.store.give_back(work.claim)
+        runtime.store.register_worker("w-heir")
+        assert runtime.store.start("w-heir", run_id) is not None
+        open_log(runtime, run_id).close()
         return Succeeded()
 
     drive(step)
-    assert seqs(house, run_id) == [event.seq for event in house.store.events(run_id)]
+    assert seqs(runtime, run_id) == [event.seq for event in runtime.store.events(run_id)]
 
 
 def test_a_log_that_cannot_be_written_is_closed_all_the_same(
-    house: House, run_id: str, drive: Callable[[Callable[[Work], Outcome]], None], monkeypatch: pytest.MonkeyPatch
+    runtime: Runtime, run_id: str, drive: Callable[[Callable[[Work], Outcome]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker on a full disk must not run out of descriptors as well."""
     opened: list[late_log.RunLog] = []
@@ -168,8 +170,8 @@ def test_a_log_that_cannot_be_written_is_closed_all_the_same(
     def full(lines: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    def begin(house: House, run_id: str, earlier: Sequence[Event]) -> late_log.RunLog:
-        opened.append(begin_log(house, run_id, earlier))
+    def begin(runtime: Runtime, run_id: str, earlier: Sequence[Event]) -> late_log.RunLog:
+        opened.append(begin_log(runtime, run_id, earlier))
         monkeypatch.setattr(opened[0], "_append", full)
         return opened[0]
 

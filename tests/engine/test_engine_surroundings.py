@@ -21,7 +21,7 @@ from codepilot.core.events import DependencyDegraded, EventType, SnapshotKept, S
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
 from codepilot.core.task import Evaluation, Goal, TaskSpec
-from codepilot.engine import House, Request, Worker, make_task, resume, submit
+from codepilot.engine import Request, Runtime, Worker, make_task, resume, submit
 from codepilot.models import FallbackModel, ScriptedModel
 from codepilot.telemetry import exit_code
 from levels import lacking
@@ -32,9 +32,9 @@ RIGHT_DIFF = "+    return width * height"
 HERE = Path(__file__).parent
 
 
-def go_on(house: House, run_id: str, *replies: str) -> Run:
+def go_on(runtime: Runtime, run_id: str, *replies: str) -> Run:
     model = until(*replies)
-    return Worker(house, agent_for=lambda task: CodeActAgent(model)).drive(run_id)
+    return Worker(runtime, agent_for=lambda task: CodeActAgent(model)).drive(run_id)
 
 
 def fails_once(kind: FailureKind, *replies: str, times: int = 1) -> ScriptedModel:
@@ -49,7 +49,7 @@ def fails_once(kind: FailureKind, *replies: str, times: int = 1) -> ScriptedMode
 # People and models ----------------------------------------------------------------------------------
 
 
-def test_a_task_that_says_nothing_is_refused_before_anything_is_done(house: House, checkout: Path) -> None:
+def test_a_task_that_says_nothing_is_refused_before_anything_is_done(runtime: Runtime, checkout: Path) -> None:
     with pytest.raises(CodePilotError, match="says nothing") as refused:
         make_task(Request(repo=str(checkout), prompt=" \n"), {})
     assert refused.value.kind is FailureKind.INVALID_SPEC
@@ -57,17 +57,19 @@ def test_a_task_that_says_nothing_is_refused_before_anything_is_done(house: Hous
         TaskSpec(task_id="t-1", goal=Goal(natural=" \n"), repo=str(checkout))
     task = make_task(Request(repo=str(checkout)), CHEAP)
     impossible = task.model_copy(update={"evaluation": Evaluation(success=("lint_clean",))})
-    run = submit(house, impossible)
-    ended = go_on(house, run.run_id)
+    run = submit(runtime, impossible)
+    ended = go_on(runtime, run.run_id)
     assert (ended.state, ended.failure and ended.failure.kind) == (State.FAILED, FailureKind.INVALID_SPEC)
     assert exit_code(ended) == 2
-    assert not any(event.type is EventType.WORKSPACE_CREATED for event in house.store.events(run.run_id))
+    assert not any(event.type is EventType.WORKSPACE_CREATED for event in runtime.store.events(run.run_id))
 
 
-def test_words_that_no_failing_test_bears_out_are_refused_before_a_model_is_asked(house: House, checkout: Path) -> None:
+def test_words_that_no_failing_test_bears_out_are_refused_before_a_model_is_asked(
+    runtime: Runtime, checkout: Path
+) -> None:
     (checkout / "shapes.py").write_text(CODE.replace("width + height", "width * height", 1), encoding="utf-8")
     model = until()
-    run, _ = drive(house, checkout, model, prompt="make something cool")
+    run, _ = drive(runtime, checkout, model, prompt="make something cool")
     assert run.failure is not None
     assert (run.failure.kind, exit_code(run)) == (FailureKind.TEST_ALREADY_PASSES, 2)
     assert "Write a test that shows the bug" in run.failure.next_action
@@ -75,36 +77,40 @@ def test_words_that_no_failing_test_bears_out_are_refused_before_a_model_is_aske
 
 
 @pytest.mark.parametrize("kind", [FailureKind.MODEL_AUTH, FailureKind.MODEL_QUOTA])
-def test_what_a_person_must_mend_at_the_provider_parks_the_run(house: House, checkout: Path, kind: FailureKind) -> None:
-    run, events = drive(house, checkout, fails_once(kind))
+def test_what_a_person_must_mend_at_the_provider_parks_the_run(
+    runtime: Runtime, checkout: Path, kind: FailureKind
+) -> None:
+    run, events = drive(runtime, checkout, fails_once(kind))
     assert (run.state, run.failure and run.failure.kind, exit_code(run)) == (State.BLOCKED, kind, 3)
     blocked = run.spent.wall_us
-    resume(house, run.run_id)
-    ended = go_on(house, run.run_id, MAP)
-    assert State.PLAN in states(house.store.events(run.run_id))
+    resume(runtime, run.run_id)
+    ended = go_on(runtime, run.run_id, MAP)
+    assert State.PLAN in states(runtime.store.events(run.run_id))
     assert ended.spent.wall_us > blocked
     assert states(events).count(State.MAP_REPO) == 1, "it is the same step that goes on"
 
 
-def test_a_provider_that_is_away_is_asked_again_and_then_the_run_can_be_resumed(house: House, checkout: Path) -> None:
-    run, events = drive(house, checkout, fails_once(FailureKind.MODEL_OVERLOADED, MAP))
+def test_a_provider_that_is_away_is_asked_again_and_then_the_run_can_be_resumed(
+    runtime: Runtime, checkout: Path
+) -> None:
+    run, events = drive(runtime, checkout, fails_once(FailureKind.MODEL_OVERLOADED, MAP))
     assert [event.attempt for event in events if event.type is EventType.STEP_QUEUED][:4] == [1, 1, 2, 1]
     assert run.repo_map is not None
     assert run.state is State.FAILED, "the script has no plan"
-    run, _ = drive(house, checkout, fails_once(FailureKind.MODEL_OVERLOADED, times=2))
+    run, _ = drive(runtime, checkout, fails_once(FailureKind.MODEL_OVERLOADED, times=2))
     assert run.failure is not None
     assert (run.state, run.failure.kind, exit_code(run)) == (State.FAILED, FailureKind.MODEL_OVERLOADED, 4)
-    resume(house, run.run_id)
-    assert go_on(house, run.run_id, MAP).repo_map is not None
+    resume(runtime, run.run_id)
+    assert go_on(runtime, run.run_id, MAP).repo_map is not None
 
 
-def test_a_second_model_stands_in_and_the_run_says_so(house: House, checkout: Path) -> None:
+def test_a_second_model_stands_in_and_the_run_says_so(runtime: Runtime, checkout: Path) -> None:
     busy = fails_once(FailureKind.MODEL_OVERLOADED, PLAN)
     agent = CodeActAgent(FallbackModel(busy, ScriptedModel([MAP], name="second")))
-    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
-    ended = Worker(house, agent_for=lambda task: agent).drive(run.run_id)
+    run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
+    ended = Worker(runtime, agent_for=lambda task: agent).drive(run.run_id)
     assert (ended.repo_map is not None, ended.plan is not None) == (True, True)
-    told = [event.data for event in house.store.events(run.run_id) if isinstance(event.data, DependencyDegraded)]
+    told = [event.data for event in runtime.store.events(run.run_id) if isinstance(event.data, DependencyDegraded)]
     assert [(one.dependency, one.consequence) for one in told] == [("model", "second replies in place of scripted")]
     assert told[0].failure.kind is FailureKind.MODEL_OVERLOADED
 
@@ -114,31 +120,33 @@ def test_a_second_model_stands_in_and_the_run_says_so(house: House, checkout: Pa
 _DOOMED = """
 import sys
 from codepilot.agents import CodeActAgent
-from codepilot.engine import House, Worker
+from codepilot.engine import Runtime, Worker
 from codepilot.models import ScriptedModel
 from engine_kit import MAP, PLAN, code
 spoil = code("write_file('shapes.py', 'spoiled')\\nwrite_file('left.py', 'x')\\nimport time\\ntime.sleep(100)")
-with House.open({"CODEPILOT_HOME": sys.argv[1]}) as house:
+with Runtime.open({"CODEPILOT_HOME": sys.argv[1]}) as runtime:
     model = ScriptedModel([MAP, PLAN, code("write_file('kept.txt', 'x')"), spoil])
-    Worker(house, agent_for=lambda task: CodeActAgent(model)).drive(sys.argv[2])
+    Worker(runtime, agent_for=lambda task: CodeActAgent(model)).drive(sys.argv[2])
 """
 
 
-def test_a_worker_killed_in_mid_action_is_followed_by_one_that_finds_clean_files(house: House, checkout: Path) -> None:
-    run = submit(house, make_task(Request(repo=str(checkout)), CHEAP))
+def test_a_worker_killed_in_mid_action_is_followed_by_one_that_finds_clean_files(
+    runtime: Runtime, checkout: Path
+) -> None:
+    run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
     environ = {**os.environ, "PYTHONPATH": str(HERE)}
-    doomed = subprocess.Popen([sys.executable, "-c", _DOOMED, str(house.home.path), run.run_id], env=environ)
+    doomed = subprocess.Popen([sys.executable, "-c", _DOOMED, str(runtime.home.path), run.run_id], env=environ)
     deadline = time.monotonic() + 60
-    while not list(house.home.workspaces.glob("*/tree/left.py")):
+    while not list(runtime.home.workspaces.glob("*/tree/left.py")):
         assert doomed.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
     doomed.send_signal(signal.SIGKILL)
     doomed.wait()
-    assert house.store.load(run.run_id).state is State.IMPLEMENT
+    assert runtime.store.load(run.run_id).state is State.IMPLEMENT
     look = code("print(sorted(list_files()), read_file('shapes.py'))")
     model = until(look, RIGHT, DONE)
-    ended = Worker(house, agent_for=lambda task: CodeActAgent(model)).drive(run.run_id)
+    ended = Worker(runtime, agent_for=lambda task: CodeActAgent(model)).drive(run.run_id)
     assert "This action was interrupted" in model.requests[0][-1].content
     seen = model.requests[1][-1].content
     assert "kept.txt" in seen, "what the turn before had done is there"
@@ -147,7 +155,7 @@ def test_a_worker_killed_in_mid_action_is_followed_by_one_that_finds_clean_files
     assert ended.test_result is not None
     assert ended.test_result.passed
     assert ended.spent.iterations == 1
-    house.store.check(run.run_id)
+    runtime.store.check(run.run_id)
 
 
 Service = Callable[[], Started]
@@ -181,7 +189,7 @@ def start_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S
 
 
 def test_an_executor_killed_in_mid_step_is_gone_on_with_when_it_is_back(
-    house: House, checkout: Path, start_service: Service
+    runtime: Runtime, checkout: Path, start_service: Service
 ) -> None:
     service = [start_service()]
 
@@ -192,7 +200,7 @@ def test_an_executor_killed_in_mid_step_is_gone_on_with_when_it_is_back(
 
     left, look = code("write_file('left.py', 'x')"), code("print(sorted(list_files()))")
     model = until(MAP, PLAN, left, look, RIGHT, DONE, before={3: restart})
-    run, events = drive(house, checkout, model)
+    run, events = drive(runtime, checkout, model)
     assert run.test_result is not None
     assert run.test_result.passed
     assert run.proposal is not None
@@ -207,14 +215,14 @@ _FULL = """
 import sys
 from pathlib import Path
 from codepilot.agents import CodeActAgent
-from codepilot.engine import House, Request, Worker, make_task, resume, submit
+from codepilot.engine import Runtime, Request, Worker, make_task, resume, submit
 from codepilot.models import ScriptedModel
 from engine_kit import CHEAP, MAP
 home, checkout = sys.argv[1:]
 fill = Path(home, "workspaces", "fill")
-with House.open({"CODEPILOT_HOME": home}) as house:
+with Runtime.open({"CODEPILOT_HOME": home}) as runtime:
     def drive(run_id):
-        ended = Worker(house, agent_for=lambda task: CodeActAgent(ScriptedModel([MAP]))).drive(run_id)
+        ended = Worker(runtime, agent_for=lambda task: CodeActAgent(ScriptedModel([MAP]))).drive(run_id)
         print(ended.state, ended.failure.kind, ended.repo_map is not None)
     with fill.open("wb", buffering=0) as file:
         try:
@@ -222,17 +230,17 @@ with House.open({"CODEPILOT_HOME": home}) as house:
                 pass
         except OSError:
             pass
-    run = submit(house, make_task(Request(repo=checkout), CHEAP))
+    run = submit(runtime, make_task(Request(repo=checkout), CHEAP))
     drive(run.run_id)
     fill.unlink()
-    resume(house, run.run_id)
+    resume(runtime, run.run_id)
     drive(run.run_id)
-    house.store.check(run.run_id)
+    runtime.store.check(run.run_id)
 """
 
 
-def test_a_full_disk_ends_the_run_and_resume_goes_on_when_there_is_room(house: House, checkout: Path) -> None:
-    home = house.home.path
+def test_a_full_disk_ends_the_run_and_resume_goes_on_when_there_is_room(runtime: Runtime, checkout: Path) -> None:
+    home = runtime.home.path
     mount = f'mount -t tmpfs -o size=8m none {home}/workspaces && exec "$0" -c "$1" {home} {checkout}'
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, sys.executable, _FULL],
@@ -248,22 +256,22 @@ def test_a_full_disk_ends_the_run_and_resume_goes_on_when_there_is_room(house: H
     assert told[1].endswith("True"), "the repository was mapped once there was room"
 
 
-def shared_house(tmp_path: Path, postgres: PostgresServer, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> House:
+def shared_house(tmp_path: Path, postgres: PostgresServer, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     for name, value in s3.environ.items():
         monkeypatch.setenv(name, value)
     places = {"CODEPILOT_STORE": postgres.database(), "CODEPILOT_ARTIFACTS": f"{s3.url}/{tmp_path.name}"}
-    return House.open({"CODEPILOT_HOME": str(tmp_path / "home"), **places})
+    return Runtime.open({"CODEPILOT_HOME": str(tmp_path / "home"), **places})
 
 
 @pytest.fixture
-def team(tmp_path: Path, postgres: PostgresServer, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+def team(tmp_path: Path, postgres: PostgresServer, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
     monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
     with shared_house(tmp_path, postgres, s3, monkeypatch) as opened:
         yield opened
 
 
 def test_a_store_that_goes_away_stops_the_worker_and_loses_nothing(
-    team: House, checkout: Path, postgres: PostgresServer
+    team: Runtime, checkout: Path, postgres: PostgresServer
 ) -> None:
     model = until(MAP, PLAN, RIGHT, DONE, before={3: postgres.stop})
     run = submit(team, make_task(Request(repo=str(checkout)), CHEAP))
@@ -285,7 +293,7 @@ def test_a_store_that_goes_away_stops_the_worker_and_loses_nothing(
 
 
 def test_artifacts_that_go_away_for_a_while_cost_a_snapshot_and_the_run_says_so(
-    team: House, checkout: Path, s3: S3Server
+    team: Runtime, checkout: Path, s3: S3Server
 ) -> None:
     model = until(MAP, PLAN, RIGHT, DONE, before={2: s3.stop, 3: s3.start})
     try:
@@ -307,7 +315,7 @@ def test_artifacts_that_go_away_for_a_while_cost_a_snapshot_and_the_run_says_so(
 
 
 def test_a_defect_that_quotes_a_key_is_on_record_without_it(
-    house: House, checkout: Path, monkeypatch: pytest.MonkeyPatch
+    runtime: Runtime, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = "an-unusual-key-without-any-shape"
     monkeypatch.setenv("ANTHROPIC_API_KEY", key)
@@ -315,7 +323,7 @@ def test_a_defect_that_quotes_a_key_is_on_record_without_it(
     def reply(messages: object) -> str:
         raise RuntimeError(f"Illegal header value {key!r}")
 
-    run, events = drive(house, checkout, ScriptedModel(reply))
+    run, events = drive(runtime, checkout, ScriptedModel(reply))
     assert run.failure is not None
     assert run.failure.kind is FailureKind.INTERNAL
     assert "Illegal header value" in run.failure.message

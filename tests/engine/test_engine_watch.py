@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hands_kit import at_work, ended, submitted
+from slots_kit import at_work, ended, submitted
 
 from codepilot.core.decide import Failed, Outcome, Succeeded, decide, start
 from codepilot.core.events import EventType, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.task import Budget, Goal, TaskSpec
-from codepilot.engine import House, cancel, steps
+from codepilot.engine import Runtime, cancel, steps
 from codepilot.engine import watch as watching
 from codepilot.engine.watch import Watch, Watcher
 from codepilot.engine.work import Work
@@ -156,7 +156,7 @@ def test_what_cannot_be_interrupted_from_a_thread_of_its_own_is_interrupted_all_
     assert refused
 
 
-def test_a_step_that_is_stuck_is_not_waited_for(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_is_stuck_is_not_waited_for(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it hangs in; what it does afterwards has no effect."""
     at_it, go_on = threading.Event(), threading.Event()
 
@@ -167,20 +167,20 @@ def test_a_step_that_is_stuck_is_not_waited_for(house: House, monkeypatch: pytes
 
     monkeypatch.setattr(watching, "MOST_UNHEEDED", 2)
     monkeypatch.setitem(steps.STEPS, State.INIT, hang)
-    run_id = submitted(house)
-    with at_work(house):
+    run_id = submitted(runtime)
+    with at_work(runtime):
         try:
             assert at_it.wait(60)
-            cancel(house, run_id)
-            assert ended(house, run_id).state is State.ABORTED
-            told = house.store.events(run_id)
+            cancel(runtime, run_id)
+            assert ended(runtime, run_id).state is State.ABORTED
+            told = runtime.store.events(run_id)
         finally:
             go_on.set()
-    assert house.store.events(run_id) == told
-    house.store.check(run_id)
+    assert runtime.store.events(run_id) == told
+    runtime.store.check(run_id)
 
 
-def test_a_hand_that_is_stuck_is_in_nobodys_way(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hand_that_is_stuck_is_in_nobodys_way(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker has another in its place, and ends without it."""
     at_it, go_on = threading.Event(), threading.Event()
 
@@ -192,13 +192,13 @@ def test_a_hand_that_is_stuck_is_in_nobodys_way(house: House, monkeypatch: pytes
 
     monkeypatch.setattr(watching, "MOST_UNHEEDED", 2)
     monkeypatch.setitem(steps.STEPS, State.INIT, hang)
-    stuck = submitted(house)
+    stuck = submitted(runtime)
     try:
-        with at_work(house, concurrency=1):
+        with at_work(runtime, concurrency=1):
             assert at_it.wait(60)
-            cancel(house, stuck)
-            assert ended(house, submitted(house)).state is State.FAILED
-        assert house.store.load(stuck).state is State.ABORTED
+            cancel(runtime, stuck)
+            assert ended(runtime, submitted(runtime)).state is State.FAILED
+        assert runtime.store.load(stuck).state is State.ABORTED
     finally:
         go_on.set()
         for hand in threading.enumerate():
@@ -206,9 +206,9 @@ def test_a_hand_that_is_stuck_is_in_nobodys_way(house: House, monkeypatch: pytes
                 hand.join(60)
 
 
-def test_a_run_for_which_there_was_no_hand_is_taken_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_for_which_there_was_no_hand_is_taken_again(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = no_room_for("hand-", monkeypatch)
-    run_id = submitted(house)
-    with at_work(house):
-        assert ended(house, run_id).state is State.FAILED, "there is no such repository"
+    run_id = submitted(runtime)
+    with at_work(runtime):
+        assert ended(runtime, run_id).state is State.FAILED, "there is no such repository"
     assert refused

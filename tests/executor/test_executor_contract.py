@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.executor import Executor, MountSpec, RunCode, RunCommand, StartProcess
+from codepilot.executor import CreateWorkspace, Executor, MountSpec, RunCode, RunCommand, StartProcess
 from codepilot.sandbox import Level, Limits
+from codepilot.workspace import Entry, ObjectStore
 
 NAME = "r-1"
 
@@ -148,6 +149,52 @@ def test_carried_files_are_there_and_no_part_of_the_tree(executor, request_for, 
     error = refused(lambda: executor.create(request_for("r-2", carried=(absent,))))
     assert error.kind is FailureKind.PATH_NOT_FOUND
     executor.delete("r-2")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [".git/config", "sub/.GIT/config", ".git ", "git~1/config", ".g\u200cit/config", "a/.git::$DATA", "a/../b", "/x"],
+)
+def test_nothing_of_a_git_directory_is_copied_in(executor, request_for, tmp_path, path):
+    file = tmp_path / "plain"
+    file.write_text("x")
+    error = refused(lambda: executor.create(request_for(carried=(MountSpec(source=str(file), target=path),))))
+    assert error.kind is FailureKind.TOOL_INVALID_ARGS
+    if path[0] != "/":
+        assert ("git directory" in str(error)) == ("git" in path.replace("\u200c", "").lower())
+
+
+def test_a_copy_never_comes_from_a_git_directory(executor, request_for, tmp_path):
+    (tmp_path / "repo/.git").mkdir(parents=True)
+    (tmp_path / "repo/.git/config").write_text("url = https://user:secret@host/")
+    (tmp_path / "repo/link").symlink_to(".git")
+    for source in ("repo/.git/config", "repo/link/config"):
+        spec = MountSpec(source=str(tmp_path / source), target="conf")
+        with pytest.raises(CodePilotError, match="git directory"):
+            executor.create(request_for(carried=(spec,)))
+
+
+@pytest.mark.parametrize("target", ["link/x", "README/x", "n" * 300, "pkg", "link"])
+def test_a_copy_that_has_no_place_is_refused_with_a_reason(executor, base, tmp_path, target):
+    with ObjectStore.open(base[0]) as store:
+        tree = store.write_tree(
+            {
+                **store.read_tree(base[1]),
+                "link": Entry("120000", store.write_blob(b"pkg")),
+                "pkg/x": Entry("100644", store.write_blob(b"y")),
+            }
+        )
+    file = tmp_path / "plain"
+    file.write_text("x")
+    asked = CreateWorkspace(
+        workspace=NAME, objects=str(base[0]), tree=tree, carried=(MountSpec(source=str(file), target=target),)
+    )
+    if target in ("pkg", "link"):  # What the tree holds stays.
+        executor.create(asked)
+        assert executor.read_file(NAME, "pkg/x") == b"y"
+        return
+    error = refused(lambda: executor.create(asked))
+    assert error.kind is FailureKind.TOOL_INVALID_ARGS and "cannot be copied" in str(error)
 
 
 def test_a_snapshot_moves_to_another_workspace(ready, request_for):

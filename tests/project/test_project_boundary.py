@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from project_kit import ENVIRON, make_venv, run, site_of, statuses, write
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.engine.execution_context import find_project
 from codepilot.project import Interpreter, detect, find_interpreter
+from codepilot.project import probe as probe_module
+from codepilot.workspace.git import run_git
+from levels import level
 
 T = "tests/test_a.py"
 PLAIN = {T: "def test_a(): pass\n"}
@@ -59,9 +67,9 @@ def interpreter(
     return find_interpreter(root, python=python, configured=configured, environ=environ or environ_of(user))
 
 
-def refusal(root: Path, user: Path, **choice: str) -> CodePilotError:
+def refusal(root: Path, user: Path, **choice: Any) -> CodePilotError:
     with pytest.raises(CodePilotError) as caught:
-        interpreter(root, user, **choice)  # type: ignore[arg-type]
+        interpreter(root, user, **choice)
     return caught.value
 
 
@@ -284,3 +292,123 @@ def test_a_prefix_that_holds_codepilots_home_is_not_shown(user: Path, tmp_path: 
     environ = environ_of(user, CODEPILOT_HOME=str(home / "state" / "codepilot"))
     (home / "state" / "codepilot").mkdir(parents=True)
     assert str(home) not in interpreter(root, user, python=str(home), environ=environ).mounts
+
+
+class TestARepositorysChoice:
+    """A repository's choice of interpreter is never executed, unless it is a system one or one the user named."""
+
+    @pytest.fixture
+    def ran(self, tmp_path: Path) -> Path:
+        return tmp_path / "ran"
+
+    def test_a_script_beside_a_submodule_is_refused(self, user: Path, ran: Path) -> None:
+        root = write(user / "code" / "outer" / "sub", PLAIN)
+        program(root.parent / "tools/python3", ran)
+        for named in ("../tools/python3", str(root.parent / "tools/python3"), "~/code/outer/tools/python3"):
+            assert "which the repository chose" in str(refusal(root, user, configured=named))
+        assert not ran.exists()
+
+    def test_a_tracked_environment_that_links_out_is_refused(self, user: Path, ran: Path) -> None:
+        root = write(user / "code" / "outer" / "sub", {**PLAIN, ".venv/pyvenv.cfg": "home = /usr/bin\n"})
+        (root / ".venv/bin").mkdir()
+        (root / ".venv/bin/python").symlink_to(program(root.parent / "tools/python3", ran))
+        assert "which the repository chose" in str(refusal(root, user))
+        active = environ_of(user, VIRTUAL_ENV=str(root / ".venv"))
+        assert "which the repository chose" in str(refusal(root, user, environ=active))
+        assert "which the repository chose" in str(refusal(root, user, python=str(root / ".venv")))
+        assert not ran.exists()
+
+    def test_a_copied_environment_whose_settings_name_a_script_is_refused(self, user: Path, ran: Path) -> None:
+        tool = program(user / "code/outer/tools/python3", ran)
+        for number, line in enumerate((f"base-executable = {tool}", f"home = {tool.parent}", "home = ../../tools")):
+            root = write(user / "code" / "outer" / f"sub{number}", {**PLAIN, ".venv/pyvenv.cfg": f"{line}\n"})
+            program(root / ".venv/bin/python", ran)
+            assert "which the repository chose" in str(refusal(root, user))
+        assert not ran.exists()
+
+    def test_a_search_path_that_leads_into_the_checkout_does_not_name_it(self, user: Path, ran: Path) -> None:
+        root = write(user / "code" / "repo", PLAIN)
+        program(root / "bin/python3", ran)
+        environ = environ_of(user, PATH=f"{root}/bin:{ENVIRON['PATH']}")
+        assert Path(interpreter(root, user, configured="python3", environ=environ).executable) != root / "bin/python3"
+        assert not ran.exists()
+
+    def test_an_interpreter_on_the_users_path_may_be_chosen(self, user: Path, tmp_path: Path) -> None:
+        root = write(user / "code" / "repo", PLAIN)
+        base = (make_venv(tmp_path / "env") / "bin/python").resolve()
+        shims = tmp_path / "shims"
+        shims.mkdir()
+        (shims / "python3.99").write_text(f'#!/bin/sh\nexec "{base}" "$@"\n')
+        (shims / "python3.99").chmod(0o755)
+        environ = environ_of(user, PATH=f"{shims}:{ENVIRON['PATH']}")
+        assert interpreter(root, user, configured="python3.99", environ=environ).executable == str(base)
+
+    def test_one_that_the_users_own_configuration_names_is_used(self, user: Path, ran: Path) -> None:
+        root = write(user / "code" / "repo", PLAIN)
+        named = program(user / "tools/python3", ran)
+        with pytest.raises(CodePilotError, match="does not answer"):
+            find_interpreter(root, python=None, configured=str(named), named_by_user=True, environ=environ_of(user))
+        assert ran.exists()
+
+    def test_a_relative_path_in_the_users_configuration_is_still_the_repositorys(self, user: Path, ran: Path) -> None:
+        root = write(user / "code" / "outer" / "sub", PLAIN)
+        program(root.parent / "tools/python3", ran)
+        with pytest.raises(CodePilotError, match="which the repository chose"):
+            find_interpreter(
+                root, python=None, configured="../tools/python3", named_by_user=True, environ=environ_of(user)
+            )
+        assert not ran.exists()
+
+    def test_the_chosen_one_is_asked_inside_the_sandbox(self, user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        root = write(user / "code" / "repo", PLAIN)
+        make_venv(root / ".venv")
+        level("best")
+        probe_module._ask.cache_clear()
+        monkeypatch.setattr(probe_module.subprocess, "run", lambda *_, **__: pytest.fail("asked on the host"))
+        assert interpreter(root, user).origin == ".venv"
+        probe_module._ask.cache_clear()
+
+    def test_files_that_lead_out_of_the_checkout_are_not_opened(self, user: Path, tmp_path: Path) -> None:
+        write(
+            tmp_path,
+            {"outside.py": "import pytest\ndef test_a(): pass\n", "package.json": '{"scripts": {"test": "jest"}}'},
+        )
+        root = write(user / "code" / "repo", {"README": ""})
+        (root / "tests").mkdir()
+        (root / "tests/test_a.py").symlink_to(tmp_path / "outside.py")
+        (root / "package.json").symlink_to(tmp_path / "package.json")
+        with pytest.raises(CodePilotError) as caught:
+            detect(root, python=None, environ=environ_of(user), inside=str(root))
+        assert caught.value.kind is FailureKind.NO_TEST_RUNNER
+
+    def test_the_engine_tells_the_users_configuration_from_the_repositorys(
+        self, user: Path, ran: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tool = program(user / "tools/python3", ran)
+        line = f"[project]\npython = {str(tool)!r}\n"
+        root = write(user / "code" / "repo", {**PLAIN, "codepilot.toml": line})
+        monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+        asked = SimpleNamespace(python=None), SimpleNamespace(checkout=str(root)), root, SimpleNamespace(remaps=True)
+        with pytest.raises(CodePilotError, match="which the repository chose"):
+            find_project(*asked, lambda: str(root), ())  # type: ignore[arg-type]
+        assert not ran.exists()
+        write(user, {".config/codepilot/codepilot.toml": line})
+        with pytest.raises(CodePilotError, match="does not answer"):
+            find_project(*asked, lambda: str(root), ())  # type: ignore[arg-type]
+
+    def test_a_program_in_the_checkout_is_not_run_as_git(
+        self, user: Path, ran: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        root = write(user / "code" / "repo", PLAIN)
+        program(root / "git", ran)
+        monkeypatch.setenv("PATH", f".::{os.environ['PATH']}")
+        run_git(["init", "-q"], root / ".git", work_tree=root)
+        assert not ran.exists()
+
+    def test_python_m_codepilot_imports_nothing_from_the_checkout(self, user: Path, ran: Path) -> None:
+        names = ("json", "typer", "sqlalchemy", "tomllib")
+        root = write(user / "code" / "repo", {f"{name}.py": f"open({str(ran)!r}, 'w')\n" for name in names})
+        command = [sys.executable, "-m", "codepilot", "--help"]
+        done = subprocess.run(command, cwd=root, capture_output=True, check=False)
+        assert done.returncode == 0
+        assert not ran.exists()

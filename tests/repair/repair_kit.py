@@ -13,11 +13,11 @@ from codepilot.core.project_settings import ProjectSettings
 from codepilot.executor import CreateWorkspace, LocalExecutor, MountSpec
 from codepilot.project import Project, SuiteRun, detect, run_tests
 from codepilot.repair import Progress, SearchRequest, SearchResult, search
-from codepilot.repair.heap import Proposal
+from codepilot.repair.client import Evidence, Job, Ruling, Selection
+from codepilot.repair.python.enumerate import Proposal
+from codepilot.repair.python.source import Edit, Source
 from codepilot.repair.rank import Plausible
-from codepilot.repair.source import Edit, Source
 from codepilot.repair.trial import Trial
-from codepilot.repair.worker import Evidence, Job, Ruling, Selection
 from codepilot.sandbox import choose
 from codepilot.workspace import Entry, ObjectStore
 

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from repair_kit import plausible_of
 
-from codepilot.repair.inside.codepilot_repair_evidence import (
+from codepilot.repair.client import Evidence
+from codepilot.repair.localise import TestTrace
+from codepilot.repair.python.inside.codepilot_repair_evidence import (
     Calls,
     agreeing,
     changes,
@@ -20,10 +22,8 @@ from codepilot.repair.inside.codepilot_repair_evidence import (
     told,
     varied,
 )
-from codepilot.repair.localise import TestTrace
 from codepilot.repair.rank import rank
-from codepilot.repair.related import Related
-from codepilot.repair.worker import Evidence
+from codepilot.repair.selection import Related
 
 
 class Shelf:

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from repair_kit import Bench, job_of, rulings, trial_of
 
-from codepilot.repair.heap import Proposal
-from codepilot.repair.inside.codepilot_repair_steps import NAME, conditions, counted
-from codepilot.repair.patience import EVERY, Dear, spread
-from codepilot.repair.source import Edit, Source
-from codepilot.repair.worker import Selection
+from codepilot.repair.client import Selection
+from codepilot.repair.python.enumerate import Proposal
+from codepilot.repair.python.inside.codepilot_repair_steps import NAME, conditions, counted
+from codepilot.repair.python.source import Edit, Source
+from codepilot.repair.retry import EVERY, Dear, spread
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 

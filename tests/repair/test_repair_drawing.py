@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from codepilot import repair
 
-sys.path.append(str(Path(repair.__file__).parent / "inside"))
+sys.path.append(str(Path(repair.__file__).parent / "python/inside"))
 from codepilot_repair_drawing import drawn, promised
 from codepilot_repair_evidence import changes, digest, kinds, outcomes, retyped, told
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from repair_kit import Bench
 
-from codepilot.repair.examples import examples
-from codepilot.repair.heap import Proposal
+from codepilot.repair.client import Evidence
+from codepilot.repair.python.enumerate import Proposal
+from codepilot.repair.python.examples import examples
+from codepilot.repair.python.source import Edit, Source
 from codepilot.repair.rank import Plausible, rank
-from codepilot.repair.source import Edit, Source
-from codepilot.repair.worker import Evidence
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 SOURCE = Source.read("m.py", b"def f(a, b):\n    c = a + b\n    return c < 100\n")

@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 from repair_kit import Bench, job_of, plausible_of, rulings, trial_of
 
-from codepilot.repair.engine import _Search
-from codepilot.repair.heap import Proposal
-from codepilot.repair.inside.codepilot_repair_children import PAGE, Children
+from codepilot.repair.client import Evidence, Selection, WorkerLost
 from codepilot.repair.pairs import LATE
-from codepilot.repair.related import Related
-from codepilot.repair.source import Edit, Source
+from codepilot.repair.python.enumerate import Proposal
+from codepilot.repair.python.inside.codepilot_repair_children import PAGE, Children
+from codepilot.repair.python.source import Edit, Source
+from codepilot.repair.search import _Search
+from codepilot.repair.selection import Related
 from codepilot.repair.trial import Trial, WorkersLost
-from codepilot.repair.worker import Evidence, Selection, WorkerLost
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 

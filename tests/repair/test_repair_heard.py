@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from repair_kit import Bench
 
-from codepilot.repair.heard import MAX_NUMBER, MAX_TEXT, Garbled, Outflow, message
+from codepilot.repair.client import evidence_of, rulings_of, trace_of
 from codepilot.repair.trial import Trial
-from codepilot.repair.worker import evidence_of, rulings_of, trace_of
+from codepilot.repair.wire import MAX_NUMBER, MAX_TEXT, Garbled, Outflow, message
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 

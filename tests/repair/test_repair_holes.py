@@ -31,7 +31,7 @@ def ask(hole: Any, **scope: Any) -> None:
 def test_states_are_copied_until_their_time_is_used_up_and_again_at_the_next_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.syspath_prepend(str(Path(codepilot.repair.__file__).parent / "inside"))
+    monkeypatch.syspath_prepend(str(Path(codepilot.repair.__file__).parent / "python/inside"))
     holes = importlib.import_module("codepilot_repair_holes")
     hole = holes.Hole({})
     inner: list[int] = []

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 import pytest
 from repair_kit import Bench
 
-from codepilot.repair.source import Edit, Source
+from codepilot.repair.client import Job, Selection
+from codepilot.repair.python.source import Edit, Source
 from codepilot.repair.trial import Trial
-from codepilot.repair.worker import Job, Selection
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 

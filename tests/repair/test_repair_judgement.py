@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from codepilot.core.artifacts import TestStatus
 from codepilot.project.suite import SuiteRun, TestCase
-from codepilot.repair.heap import Proposal
 from codepilot.repair.localise import TestTrace, localise
+from codepilot.repair.mutation.strength import changed_lines
+from codepilot.repair.python.enumerate import Proposal
+from codepilot.repair.python.source import Edit, Source
 from codepilot.repair.rank import Plausible, explain, rank
-from codepilot.repair.related import MAX_LOADED, choose_tests
-from codepilot.repair.source import Edit, Source
-from codepilot.repair.strength import changed_lines
+from codepilot.repair.selection import MAX_LOADED, choose_tests
 from codepilot.repair.testfiles import TestFiles
 
 SOURCE = Source.read("m.py", b"def f(a, b):\n    c = a + b\n    return c < 100\n")

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from repair_kit import Bench
 
-from codepilot.repair.context import Failure
-from codepilot.repair.heap import Proposal, candidates
 from codepilot.repair.localise import Suspicion
-from codepilot.repair.package import FILES, Package, imported_paths
+from codepilot.repair.python.context import Failure
+from codepilot.repair.python.enumerate import Proposal, candidates
+from codepilot.repair.python.package import FILES, Package, imported_paths
+from codepilot.repair.python.source import Source
+from codepilot.repair.python.synthesis import Known
+from codepilot.repair.python.templates import TEMPLATES
 from codepilot.repair.record import order_digest
-from codepilot.repair.related import Related
-from codepilot.repair.source import Source
-from codepilot.repair.synthesis import Known
-from codepilot.repair.templates import TEMPLATES
+from codepilot.repair.selection import Related
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 DONORS = tuple(template for template in TEMPLATES if template.name.startswith("package."))

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from repair_kit import Bench
 
-from codepilot.repair.heap import Proposal
 from codepilot.repair.pairs import CRASHED, FURTHER, LATE, PLAIN, combine, pairs, recall, remember
-from codepilot.repair.source import Edit, Source
+from codepilot.repair.python.enumerate import Proposal
+from codepilot.repair.python.source import Edit, Source
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 SOURCE = Source.read("m.py", b"def f(a, b):\n    c = a + b\n    return c\n")

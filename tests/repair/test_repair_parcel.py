@@ -8,7 +8,7 @@ from importlib.util import MAGIC_NUMBER
 
 import pytest
 
-from codepilot.repair.parcel import BOOT, parcel
+from codepilot.repair.python.bootstrap import BOOT, parcel
 
 PARTS = ("watch", "running", "evidence", "drawing", "suites", "calls", "world", "witness")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from repair_kit import Bench
 
 from codepilot.repair import search
 from codepilot.repair.proposed import difference, proposed
-from codepilot.repair.source import Source
+from codepilot.repair.python.source import Source
 
 BEFORE = "def area(width, height):\n    return width + height\n\n\nSIDES = 4\n"
 LINES = st.lists(st.sampled_from(["x = 1\n", "y = 2\n", "\n", "# ä\n", "def f():\n    pass\n"]), max_size=8).map(
@@ -68,7 +69,7 @@ def test_what_was_not_tried_for_something_was_found_is_not_used_up(
     bench: Callable[[Mapping[str, str | bytes]], Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("COMPOSE_AFTER", "SINGLES"):
-        monkeypatch.setattr(f"codepilot.repair.engine.{name}", 2)
+        monkeypatch.setattr(sys.modules["codepilot.repair.search"], name, 2)
     tests = "from shapes import area\n\n\ndef test_area():\n    assert area(3, 4) == 12\n"
     project = bench({"shapes.py": BEFORE, "test_shapes.py": tests})
     own = ("shapes.py", BEFORE.replace("+", "*").encode())

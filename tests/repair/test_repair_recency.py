@@ -10,8 +10,8 @@ from repair_kit import Bench
 
 from codepilot.repair import SearchRequest, search
 from codepilot.repair.localise import Suspicion
+from codepilot.repair.python.source import Source
 from codepilot.repair.recency import break_ties, freshness, newest_first
-from codepilot.repair.source import Source
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 

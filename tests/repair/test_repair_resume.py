@@ -14,17 +14,17 @@ from codepilot.core.contract import JsonObject
 from codepilot.executor import LocalExecutor
 from codepilot.project import SuiteRun, detect
 from codepilot.repair import SearchRequest
-from codepilot.repair.context import Failure
-from codepilot.repair.engine import _Search
-from codepilot.repair.heap import Proposal
+from codepilot.repair.client import Evidence, Ruling
 from codepilot.repair.localise import Suspicion
+from codepilot.repair.python.context import Failure
+from codepilot.repair.python.enumerate import Proposal
+from codepilot.repair.python.source import Edit, Source
+from codepilot.repair.python.synthesis import Known
 from codepilot.repair.rank import rank
 from codepilot.repair.record import order_digest, remember, revive
-from codepilot.repair.related import Related
-from codepilot.repair.source import Edit, Source
-from codepilot.repair.synthesis import Known
+from codepilot.repair.search import _Search
+from codepilot.repair.selection import Related
 from codepilot.repair.trial import Trial
-from codepilot.repair.worker import Evidence, Ruling
 from codepilot.sandbox import choose
 
 SOURCE = Source.read("m.py", b"def f(a):\n    return a\n")

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codepilot.repair.context import Failure
-from codepilot.repair.heap import candidates
 from codepilot.repair.localise import Suspicion
-from codepilot.repair.source import Edit, Source, Unreadable
+from codepilot.repair.python.context import Failure
+from codepilot.repair.python.enumerate import candidates
+from codepilot.repair.python.source import Edit, Source, Unreadable
 
 ROWS = ("def f(x):", "    # Grüße, naïve", "    y = 'ä' + x", "    return y", "", "class C:", "    def m(self):")
 TEXT = "\n".join((*ROWS, "        return f('é')", ""))

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 import pytest
 from repair_kit import Bench, trial_of
 
-from codepilot.repair.context import Context, Failure
 from codepilot.repair.localise import Suspicion
-from codepilot.repair.related import Related
-from codepilot.repair.sketches import sketches
-from codepilot.repair.source import Edit, Source
-from codepilot.repair.synthesis import Known, compositions, is_known
+from codepilot.repair.python.context import Context, Failure
+from codepilot.repair.python.sketches import sketches
+from codepilot.repair.python.source import Edit, Source
+from codepilot.repair.python.synthesis import Known, compositions, is_known
+from codepilot.repair.selection import Related
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 MODULE = textwrap.dedent(

@@ -10,13 +10,13 @@ from functools import cache
 
 import pytest
 
-from codepilot.repair.context import Context, Failure
-from codepilot.repair.heap import candidates
 from codepilot.repair.localise import Suspicion
-from codepilot.repair.priors import PRIORS
-from codepilot.repair.sketches import PREFIX
-from codepilot.repair.source import Edit, Source
-from codepilot.repair.templates import TEMPLATES
+from codepilot.repair.python.context import Context, Failure
+from codepilot.repair.python.enumerate import candidates
+from codepilot.repair.python.priors import PRIORS
+from codepilot.repair.python.sketches import PREFIX
+from codepilot.repair.python.source import Edit, Source
+from codepilot.repair.python.templates import TEMPLATES
 
 CORPUS = '''
 """A module."""

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codepilot.repair.literals import Hand, positional, read
-from codepilot.repair.testwriting import Example, Place, Subject, Thing, Unwritable, Written, write_test
+from codepilot.repair.regression.literals import Hand, positional, read
+from codepilot.repair.regression.writer import Example, Place, Subject, Thing, Unwritable, Written, write_test
 from codepilot.verify.regression import silent_tests
 from codepilot.verify.testcode import edits
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from repair_kit import plausible_of
 
+from codepilot.repair.client import Evidence
+from codepilot.repair.python.source import Edit, Source
+from codepilot.repair.python.usage import idle_names, put_to_use
 from codepilot.repair.rank import rank
-from codepilot.repair.source import Edit, Source
-from codepilot.repair.usage import idle_names, put_to_use
-from codepilot.repair.worker import Evidence
 
 TEXT = """
 class Shop:

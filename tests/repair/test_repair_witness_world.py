@@ -12,7 +12,7 @@ import pytest
 from repair_kit import Bench, open_bench
 
 from codepilot.repair import Witnesses, WitnessRequest, find_witnesses, write_test
-from codepilot.repair.witness import _read as understood
+from codepilot.repair.regression.inputs import _read as understood
 
 CODE = """import datetime, functools, logging, os, platform, random, sys, time
 from datetime import datetime as moment

@@ -47,7 +47,7 @@ def flaky_write(times: int) -> int:
 '''
 LOOKING = {"parse_surefire_xml", "score_patch_quality", "check_policy"}
 ALL = LOOKING | {"read_file", "list_files", "search_code", "git_status", "git_diff"}
-WRITING = {"write_file", "create_file", "apply_patch", "git_reset"}
+WRITING = {"write_file", "create_file", "edit_file", "apply_patch", "git_reset"}
 RUNNING = {"run_command", "run_tests"}
 
 

@@ -30,10 +30,10 @@ def shout(text: str) -> str:
     return text.upper()
 '''
 LOOK = """\
-from codepilot.agents import make_agent
+from codepilot.agents import AgentParts, make_agent
 from codepilot.core.task import Capability
 from codepilot.models import ScriptedModel
-registry = make_agent("codeact", model=ScriptedModel([]))._registry
+registry = make_agent("codeact", AgentParts(model=ScriptedModel([])))._registry
 print(registry.documentation(Capability.READ_ONLY))
 space = {}
 exec(registry.prelude(Capability.READ_ONLY), space)

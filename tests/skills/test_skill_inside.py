@@ -40,12 +40,51 @@ def test_text_that_is_not_utf8_comes_back_byte_for_byte(load: Load) -> None:
         k["write_file"]("latin.py", "€")
 
 
+def test_an_edit_replaces_the_one_place_where_a_text_stands(load: Load) -> None:
+    k = load()
+    Path("latin.py").write_bytes(b"name = 'caf\xe9'\r\nother = 1\r\nlast = 1\r\n")
+    assert k["edit_file"]("latin.py", "other = 1", "other = 2") == "edited latin.py, line 2"
+    assert Path("latin.py").read_bytes() == b"name = 'caf\xe9'\r\nother = 2\r\nlast = 1\r\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("x = 1\n", "", r"`old` starts at lines 1, 3\."),
+        ("absent", "x", r"does not contain `old`\.$"),
+        ("if y:\n  pass", "x", "Line 4 differs only in blanks"),
+        ("", "x", "`old` is empty"),
+        ("y", "y", "the same as `new`"),
+        ("--", "x", r"`old` starts at lines 6, 6\."),
+    ],
+)
+def test_an_edit_that_is_not_exact_changes_nothing_and_says_why(load: Load, old: str, new: str, why: str) -> None:
+    k = load()
+    text = "x = 1\n\nx = 1\nif y:\n    pass\n---\n"
+    Path("a.py").write_text(text)
+    with pytest.raises(Exception, match=why):
+        k["edit_file"]("a.py", old, new)
+    assert Path("a.py").read_text() == text
+
+
+def test_an_edit_tells_of_line_endings(load: Load) -> None:
+    k = load()
+    Path("a.py").write_bytes(b"a\r\nb\r\n")
+    with pytest.raises(Exception, match="end in"):
+        k["edit_file"]("a.py", "a\nb", "c")
+
+
 @pytest.mark.parametrize("path", ["../outside", "/etc/passwd", "link/secret", "a/../../x", "zero\0byte"])
 def test_paths_that_lead_out_are_refused(load: Load, path: str, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("s")
     Path("link").symlink_to(tmp_path)
     k = load()
-    for skill, arguments in (("read_file", ()), ("write_file", ("x",)), ("create_file", ("x",))):
+    for skill, arguments in (
+        ("read_file", ()),
+        ("write_file", ("x",)),
+        ("create_file", ("x",)),
+        ("edit_file", ("x", "y")),
+    ):
         with pytest.raises(Exception, match=r"leads out of the workspace|zero byte"):
             k[skill](path, *arguments)
     assert (tmp_path / "secret").read_text() == "s"

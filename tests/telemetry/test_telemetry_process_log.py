@@ -14,7 +14,7 @@ import logging, threading
 from codepilot.telemetry.process_log import json_logging
 
 json_logging(logging.INFO)
-log = logging.getLogger("codepilot.engine.crew")
+log = logging.getLogger("codepilot.engine.worker_pool")
 """
 
 
@@ -27,7 +27,7 @@ def said(code: str, **environ: str) -> list[Any]:
 
 def test_a_line_that_quotes_a_key_is_still_json() -> None:
     first, second = said("log.info('it begins -----BEGIN PRIVATE KEY-----, and so on')\nlog.warning('after')")
-    assert (first["message"], first["event"], first["level"]) == ("it begins [redacted]", "crew", "INFO")
+    assert (first["message"], first["event"], first["level"]) == ("it begins [redacted]", "worker_pool", "INFO")
     assert second["message"] == "after"
 
 

@@ -32,11 +32,11 @@ def raw(role: Role, root: str, members: Iterable[Member], **fields: object) -> b
 
 
 def blob(data: bytes) -> Member:
-    return Member("blob", object_id("blob", data), data)
+    return Member("blob", object_id("blob", data), len(data), [data])
 
 
 def tree(data: bytes) -> Member:
-    return Member("tree", object_id("tree", data), data)
+    return Member("tree", object_id("tree", data), len(data), [data])
 
 
 def row(mode: bytes, name: bytes, oid: str) -> bytes:

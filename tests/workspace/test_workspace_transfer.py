@@ -185,7 +185,7 @@ def test_forged_graphs_are_refused(objects: ObjectStore, other: ObjectStore) -> 
     whole(row(b"100644", b"a", a.oid))
     whole(row(b"100644", b"a", a.oid), a, link)
     whole(row(b"100644", b"a", a.oid), a, a)
-    whole(row(b"100644", b"a", a.oid), Member("blob", a.oid, b"other"))
+    whole(row(b"100644", b"a", a.oid), Member("blob", a.oid, 5, [b"other"]))
     forged.append(raw("tree", a.oid, [a]))
     forged.append(raw("tree", good.oid, []))
     forged.append(raw("blob", a.oid, [a]))
@@ -300,7 +300,7 @@ def test_files_that_look_like_a_snapshot_are_not_restored_into_harm(
     workspace = Workspace(tmp_path / "home/ws", objects)
     workspace.create(base)
     manifest = blob(line % object_id("blob", b"a").encode())
-    for number, data in enumerate((b"a", manifest.data, record(base, manifest.oid).data)):
+    for number, data in enumerate((b"a", b"".join(manifest.chunks), b"".join(record(base, manifest.oid).chunks))):
         (workspace.tree_path / str(number)).write_bytes(data)
     workspace.snapshot()
     expected = state(tmp_path / "home/ws/tree")

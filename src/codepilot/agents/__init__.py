@@ -2,7 +2,7 @@
 
 from codepilot.agents.codeact import CodeActAgent
 from codepilot.agents.protocol import Abstained, Agent, Desk, RoleArtifact
-from codepilot.agents.registry import make_agent
+from codepilot.agents.registry import AgentParts, AgentSpec, agent_names, agent_spec, make_agent
 from codepilot.agents.repair_agent import RepairAgent
 from codepilot.agents.roles import PARTS, ROLES, Limits, Names, Role, Sections
 
@@ -11,6 +11,8 @@ __all__ = [
     "ROLES",
     "Abstained",
     "Agent",
+    "AgentParts",
+    "AgentSpec",
     "CodeActAgent",
     "Desk",
     "Limits",
@@ -19,5 +21,7 @@ __all__ = [
     "Role",
     "RoleArtifact",
     "Sections",
+    "agent_names",
+    "agent_spec",
     "make_agent",
 ]

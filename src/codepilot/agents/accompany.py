@@ -69,7 +69,7 @@ def accompanied(
     except Exception as error:  # noqa: BLE001 - a defect must not cost the repair; a stop is told again below
         _log.exception("writing a regression test failed", extra={"run_id": desk.run.run_id})
         test = RegressionTest(reason=f"writing one failed: {type(error).__name__}")
-    desk.checkpoint()
+    desk.raise_if_stopped()
     candidate = PatchCandidate.model_validate(action["candidate"]).model_copy(update={"regression_test": test})
     added: JsonObject = {"test": {"path": test.path, "content": base64.b64encode(content).decode()}} if content else {}
     return {**action, "candidate": candidate.model_dump(mode="json"), **added}
@@ -117,7 +117,7 @@ class _Companion:
                 patched=self._best.patched,
                 others=self._others,
                 seconds=min(WITNESS_SEC, self._desk.seconds_left() / 4),
-                checkpoint=self._desk.checkpoint,
+                checkpoint=self._desk.raise_if_stopped,
             )
         )
         place, subject = found.place, found.subject
@@ -125,7 +125,7 @@ class _Companion:
             raise _NoTest(found.reason)
         if not is_test(place.path) or outside(self._desk.run.plan, (place.path,)):
             raise _NoTest(f"{place.path} is no file that tests may be added to")
-        self._desk.checkpoint()
+        self._desk.raise_if_stopped()
         if not confirmed:
             self._expect_confirmed()
         before, why = self._desk.executor.read_file(self._desk.workspace, place.path), ""
@@ -149,7 +149,7 @@ class _Companion:
         value = appraise(self._best, self._desk)
         if value.verdict != "confirmed":
             raise _NoTest(f"the repair is only plausible, and a test would make a rule of it ({value.reason})")
-        self._desk.checkpoint()
+        self._desk.raise_if_stopped()
         self._expect_time()
 
     # --- trying it --------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class _Companion:
             after = self._run((test, *unmended), OTHER_SEED)
         finally:
             desk.executor.restore(desk.workspace, snapshot)
-        desk.checkpoint()
+        desk.raise_if_stopped()
         if not passes(after, test):
             return "the test that was written does not pass with the repair"
         if still := [other for other in unmended if not passes(after, other)]:

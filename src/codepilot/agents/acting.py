@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from codepilot.agents.answering import answered, bringing, wanted
 from codepilot.agents.checking import advice_of, check_code, refused_action
+from codepilot.agents.computed import SEARCH, answer_of, split_at_search
 from codepilot.agents.forbidden import forbidden
 from codepilot.agents.seat import Seat
 from codepilot.agents.transcript import Turn, observation_of, too_long
@@ -39,13 +40,8 @@ class Hands:
             observation, blocked = refused
             seat.record(EventType.GUARDRAIL_BLOCKED, blocked)
             return TurnFinished(turn=number, observation=observation), ()
-        self._bring_answers(code, turns)
-        self._load_skills()
-        result = self._run_code(
-            code,
-            max(1.0, min(run.task.budget.command_sec, seat.desk.seconds_left())),
-            f"{run.run_id}/{run.step_id}/{run.attempt}/{number}",
-        )
+        seconds = max(1.0, min(run.task.budget.command_sec, seat.desk.seconds_left()))
+        result = self._carry_out(code, turns, seconds, f"{run.run_id}/{run.step_id}/{run.attempt}/{number}")
         self.loaded = result.status in ("ok", "error") and not result.kernel_restarted
         for blocked in forbidden(result):
             seat.record(EventType.GUARDRAIL_BLOCKED, blocked)
@@ -76,9 +72,32 @@ class Hands:
         observation["whole"] = {"artifact": artifact, "characters": len(whole), "turn": number}
         return observation, (ref,)
 
+    def _carry_out(self, code: str, turns: Sequence[Turn], seconds: float, key: str) -> CodeResult:
+        """Run an action with the host's answers; one that computes what it asks for runs in two parts."""
+        split = split_at_search(code) if SEARCH in self.registry else None
+        if split is None:
+            self._bring_answers(code, turns)
+            self._load_skills()
+            return self._run_code(code, seconds, key)
+        self._bring_answers(split.before, turns)
+        self._load_skills()
+        first = self._run_code(split.before, seconds, f"{key}/before")
+        asked = answer_of(self._run_code(split.question, PRELUDE_SEC, "").stdout) if first.status == "ok" else None
+        if first.status != "ok":
+            return first
+        rest, variables = (split.with_values(asked[0]), asked[1]) if asked else (split.rest, "")
+        self._bring_answers(rest, turns)
+        self._load_skills()
+        if variables:
+            self._run_code(variables, PRELUDE_SEC, "")
+        second = self._run_code(rest, seconds, key)
+        spent = first.duration_ms + second.duration_ms
+        outputs = {"stdout": first.stdout + second.stdout, "stderr": first.stderr + second.stderr}
+        return second.model_copy(update={**outputs, "calls": (*first.calls, *second.calls), "duration_ms": spent})
+
     def _bring_answers(self, code: str, turns: Sequence[Turn]) -> None:
         """What the action will ask of the host is there when it runs."""
-        for key in wanted(code):
+        for key in wanted(code, tuple(turn.number for turn in turns)):
             if key[0] not in self.registry:
                 continue
             answer = answered(key, self.seat, turns)

@@ -32,17 +32,19 @@ def with_asked(registry: Registry) -> Registry:
     return extended
 
 
-def wanted(code: str) -> list[Key]:
-    """The calls in an action that the host must answer: the function and what tells its answers apart, as plain values.
+def wanted(code: str, turns: tuple[int, ...] = ()) -> list[Key]:
+    """The calls in an action that the host must answer: the function and its arguments as plain values.
 
-    Of searches, which take long, an action gets one.
+    A `read_output` of a computed turn wants all `turns`. Of searches, which take long, an action gets one.
     """
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
     found = list(dict.fromkeys(key for node in calls if (key := _key(node)) is not None))
+    if any(isinstance(node.func, ast.Name) and node.func.id == "read_output" and _key(node) is None for node in calls):
+        found = list(dict.fromkeys([*found, *(("read_output", turn) for turn in turns)]))
     searches = [key for key in found if key[0] == "find_repairs"]
     return [key for key in found if key not in searches[1:]]
 

@@ -16,8 +16,8 @@ ANSWERS = "_codepilot_answers"
 
 
 def read_output(turn: int, offset: int = 0, length: int = 8000) -> str:
-    """A part of the whole output of an earlier turn of yours. Write the turn as a number: read_output(3, 8000)."""
-    text: str = _answer("read_output", turn, "write the turn in the call itself, as a number")
+    """A part of the whole output of an earlier turn of yours, such as read_output(3, 8000)."""
+    text: str = _answer("read_output", turn, f"there is no earlier turn {turn!r} in this conversation")
     return text[offset : offset + length]
 
 
@@ -27,10 +27,10 @@ def find_repairs(
     """Search small Python edits that make the failing tests pass, without a model: takes up to a minute.
 
     Gives the best first, each with path, diff (for apply_patch), rationale and confidence; nothing is changed.
-    `proposals` are diffs of your own, each of one file: they are tried and ranked with the others. Write `tests` and
-    `proposals` in the call itself; one search an action. Variables from before are lost.
+    `proposals` are diffs of your own, each of one file: they are tried and ranked with the others. One search an
+    action, outside of functions. Afterwards only variables of this action that hold plain data are kept.
     """
-    plainly = "write `tests` and `proposals` in the call itself, as lists of texts, and search once in an action"
+    plainly = "search once in an action, outside of functions, with lists of texts"
     asked = tuple(tests) if tests else None, tuple(proposals) if proposals else None
     found: list[dict[str, object]] = _answer("find_repairs", asked, plainly)
     return found[: max(0, limit)]
@@ -39,7 +39,7 @@ def find_repairs(
 def _answer(name: str, asked: object, how: str) -> Any:
     answers = getattr(sys.modules.get(ANSWERS), "answers", {})
     if (name, asked) not in answers:
-        raise ValueError(f"{name} got no answer: {how}")
+        raise ValueError(f"{name}: {how}")
     answer = answers[(name, asked)]
     if isinstance(answer, Exception):
         raise answer

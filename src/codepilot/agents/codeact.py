@@ -10,6 +10,7 @@ from codepilot.agents.answering import with_asked
 from codepilot.agents.free import free_repair
 from codepilot.agents.loop import Conversation
 from codepilot.agents.protocol import Desk, RoleArtifact
+from codepilot.agents.registry import AgentParts, AgentSpec
 from codepilot.agents.roles import ROLES, Limits, Names, Role, Sections
 from codepilot.agents.roles.discovery import all_parts
 from codepilot.agents.seat import Seat
@@ -31,6 +32,7 @@ class CodeActAgent:
     """
 
     needs = Capability.WRITE_WITH_DIFF
+    languages: frozenset[str] | None = None
 
     def __init__(
         self,
@@ -102,3 +104,18 @@ class CodeActAgent:
             "Roles for nodes": "\n".join(roles),
             "Tools for nodes": f"{tools}\nAll nodes together have {turns} turns.",
         }
+
+
+def _make(parts: AgentParts) -> CodeActAgent:
+    assert parts.model is not None
+    return CodeActAgent(parts.model, parts.skills, fallback=parts.fallback, limits=parts.limits)
+
+
+SPEC = AgentSpec(
+    name="codeact",
+    make=_make,
+    roles=frozenset(ROLES),
+    needs_model=True,
+    capability=CodeActAgent.needs,
+    features=frozenset({"pause_resume"}),
+)

@@ -14,7 +14,7 @@ from codepilot.agents.repair_agent import RepairAgent
 from codepilot.core.artifacts import PatchCandidate
 from codepilot.core.events import EventDraft, EventType, PatchProposed, RepairsSought, State, TestsJudged
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.task import Capability, TaskKind
+from codepilot.core.task import TaskKind
 
 MOST_SEC = 120.0
 SHARE_OF_TIME = 0.25
@@ -24,9 +24,8 @@ _FOUND = "the model-free engine found a repair; no model is asked"
 def free_repair(role: State, desk: Desk) -> PatchCandidate | None:
     """The change that needs no model, in IMPLEMENT; in other roles, whether they are left out because of it."""
     task = desk.run.task
-    python = desk.project.runner in ("pytest", "unittest")
-    able = task.risk_profile.capability.allows(Capability.WRITE_AND_RUN_TESTS)
-    if not (task.policy.free_first and task.kind is TaskKind.BUGFIX and python and able):
+    able = _works_on(desk)
+    if not (task.policy.free_first and task.kind is TaskKind.BUGFIX and able):
         return None
     sought = _sought((*desk.earlier, *desk.history))
     if sought is None:
@@ -36,6 +35,12 @@ def free_repair(role: State, desk: Desk) -> PatchCandidate | None:
     if role is State.IMPLEMENT:
         return RepairAgent().carry_out(sought.action, desk)
     raise Abstained(_FOUND)
+
+
+def _works_on(desk: Desk) -> bool:
+    languages = RepairAgent.languages
+    known = languages is None or desk.project.language in languages
+    return known and desk.run.task.risk_profile.capability.allows(RepairAgent.needs)
 
 
 def _sought(events: Iterable[object]) -> RepairsSought | None:

@@ -76,7 +76,7 @@ class Conversation:
         while True:
             if self.turns and self.turns[-1].result is not None:
                 return accepted(self.role, self.seat, self.turns[-1].result)
-            self.seat.desk.checkpoint()
+            self.seat.desk.raise_if_stopped()
             if (hopeless := self._hopeless()) is not None and not self._switched(hopeless):
                 return self._given_up(hopeless)
             self._take_turn(self._messages(first))

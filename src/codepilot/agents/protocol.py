@@ -47,7 +47,7 @@ class Desk:
     """This step's events so far, oldest first: what a crashed attempt had already recorded."""
     record: Callable[[EventDraft], Event]
     """Append an event of this step durably."""
-    checkpoint: Callable[[], None]
+    raise_if_stopped: Callable[[], None]
     """A safe point: raises when the run is paused, cancelled or out of budget."""
     seconds_left: Callable[[], float]
     keep: Callable[[bytes], ArtifactRef]
@@ -74,5 +74,7 @@ class Agent(Protocol):
     roles: frozenset[State]
     needs: Capability
     """The least it can work with."""
+    languages: frozenset[str] | None
+    """The languages that it can work on; None means all of them."""
 
     def perform(self, role: State, desk: Desk) -> RoleArtifact: ...

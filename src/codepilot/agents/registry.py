@@ -1,40 +1,102 @@
-"""Agents by name."""
+"""Agents by name: each is an `AgentSpec` behind an entry point of the group `codepilot.agents`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import Literal
 
-from codepilot.agents.codeact import CodeActAgent
 from codepilot.agents.protocol import Agent
-from codepilot.agents.repair_agent import RepairAgent
 from codepilot.agents.roles import Limits
+from codepilot.core.events import State
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.task import Capability
 from codepilot.models import Model
 from codepilot.skills import Registry
 
-NAMES = ("codeact", "repair")
+GROUP = "codepilot.agents"
+BUILT_IN = (
+    EntryPoint("codeact", "codepilot.agents.codeact:SPEC", GROUP),
+    EntryPoint("repair", "codepilot.agents.repair_agent:SPEC", GROUP),
+)
+"""The entry points that this package declares; listed here too so that a source tree works without being installed."""
+
+Feature = Literal["interactive_mode", "working_directory", "pause_resume", "messages", "acknowledgement"]
+
+_log = logging.getLogger(__name__)
 
 
-def make_agent(
-    name: str,
-    *,
-    model: Model | None = None,
-    fallback: Model | None = None,
-    skills: Registry | None = None,
-    limits: Mapping[str, Limits] | None = None,
-    workers: int = 2,
-) -> Agent:
-    """The agent a task names. `codeact` thinks with a chat model; `repair` needs nothing."""
-    if name == "repair":
-        return RepairAgent(workers=workers)
-    if name == "codeact":
-        if model is None:
-            raise CodePilotError(
-                FailureKind.INVALID_SPEC,
-                "The agent 'codeact' needs a chat model and none is configured.",
-                next_action="Configure a model, or use --agent repair.",
-            )
-        return CodeActAgent(model, skills, fallback=fallback, limits=limits)
-    raise CodePilotError(
-        FailureKind.INVALID_SPEC, f"There is no agent {name!r}.", next_action=f"Use one of: {', '.join(NAMES)}."
-    )
+@dataclass(frozen=True)
+class AgentParts:
+    """What an agent is made from. An agent that needs no model ignores most of it."""
+
+    model: Model | None = None
+    fallback: Model | None = None
+    skills: Registry | None = None
+    limits: Mapping[str, Limits] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AgentSpec:
+    """What the platform knows about an agent before it makes one."""
+
+    name: str
+    make: Callable[[AgentParts], Agent]
+    roles: frozenset[State]
+    needs_model: bool = False
+    languages: frozenset[str] | None = None
+    """The languages that it can work on; None means all of them."""
+    capability: Capability = Capability.WRITE_WITH_DIFF
+    """The least capability that it can work with."""
+    features: frozenset[Feature] = frozenset()
+
+
+def agent_names() -> tuple[str, ...]:
+    """The names of all installed agents, sorted."""
+    return tuple(sorted(_points()))
+
+
+def agent_spec(name: str) -> AgentSpec:
+    """The spec of an installed agent; an unknown name is refused with the names that exist."""
+    point = _points().get(name)
+    if point is None:
+        known = ", ".join(agent_names())
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC, f"There is no agent {name!r}.", next_action=f"Use one of: {known}."
+        )
+    try:
+        spec = point.load()
+        if not isinstance(spec, AgentSpec):
+            raise TypeError(f"it is a {type(spec).__name__}, not an AgentSpec")
+        if spec.name != name:
+            raise ValueError(f"its spec is called {spec.name!r}")
+    except Exception as error:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"The agent {name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}",
+            next_action="Update or uninstall the package that provides it.",
+        ) from error
+    return spec
+
+
+def make_agent(name: str, parts: AgentParts | None = None) -> Agent:
+    """Make the agent that a task names."""
+    spec, parts = agent_spec(name), parts or AgentParts()
+    if spec.needs_model and parts.model is None:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"The agent {name!r} needs a chat model and none is configured.",
+            next_action="Configure a model, or choose an agent that needs none.",
+        )
+    return spec.make(parts)
+
+
+def _points() -> dict[str, EntryPoint]:
+    """Entry points by name. A third-party one cannot replace an agent that has the name already."""
+    found = {point.name: point for point in BUILT_IN}
+    for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
+        if found.setdefault(point.name, point).value != point.value:
+            _log.warning("The agent %s = %s is ignored: the name is taken.", point.name, point.value)
+    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import difflib
 import math
 import re
 import time
@@ -12,6 +11,7 @@ from typing import NamedTuple
 
 from codepilot.agents.accompany import accompanied
 from codepilot.agents.protocol import Desk
+from codepilot.agents.registry import AgentSpec
 from codepilot.agents.writing import write_file
 from codepilot.core.artifacts import PatchCandidate
 from codepilot.core.contract import Contract, JsonObject
@@ -53,6 +53,7 @@ class RepairAgent:
     name = "repair"
     roles = frozenset({State.IMPLEMENT})
     needs = Capability.WRITE_AND_RUN_TESTS
+    languages: frozenset[str] | None = frozenset({"python"})
 
     def __init__(self, workers: int = 2, search: Search = search, seconds: float | None = None) -> None:
         self._workers = workers
@@ -99,7 +100,7 @@ class RepairAgent:
             )
         )
         known = {_changed_lines(part) for diff in attempted for part in _by_file(diff)}
-        offered = [found for found in result.candidates if _changed_lines(_diff(found)) not in known]
+        offered = [found for found in result.candidates if _changed_lines(found.diff) not in known]
         if not offered:
             out_of_time = not result.exhausted and not result.candidates
             raise _out_of_time(desk, result) if out_of_time else _nothing_found(result, len(attempted))
@@ -109,7 +110,7 @@ class RepairAgent:
             touched_files=(best.path,),
             rationale=best.rationale,
             confidence=min(1.0, max(0.0, best.confidence)),
-            alternatives=tuple(_diff(other) for other in others),
+            alternatives=tuple(other.diff for other in others),
         )
         action: JsonObject = {
             "tool": "write_file",
@@ -117,7 +118,7 @@ class RepairAgent:
             "template": best.template,
             "signs": dict(best.signs),
             "patched": base64.b64encode(best.patched).decode(),
-            "diff": _diff(best),
+            "diff": best.diff,
             "candidate": candidate.model_dump(mode="json"),
         }
         return Chosen(action, result.tried, best, tuple(others))
@@ -146,7 +147,7 @@ class _Reporter:
                 state=progress.state,
             )
             _record(self._desk, EventType.SEARCH_PROGRESSED, seen)
-        self._desk.checkpoint()
+        self._desk.raise_if_stopped()
 
 
 def _chosen_before(history: Sequence[Event]) -> JsonObject | None:
@@ -180,14 +181,6 @@ def _contents(desk: Desk, diff: str) -> list[bytes]:
     return [text.encode("latin-1") for text in changes.files.values() if text is not None]
 
 
-def _diff(candidate: Candidate) -> str:
-    before, after = (
-        [line + "\n" for line in content.decode("utf-8", "backslashreplace").split("\n")]
-        for content in (candidate.original, candidate.patched)
-    )
-    return "".join(difflib.unified_diff(before, after, f"a/{candidate.path}", f"b/{candidate.path}"))
-
-
 def _by_file(diff: str) -> list[str]:
     """The parts of a diff: an earlier proposal may have brought a test beside the repair."""
     return re.split(r"(?m)^(?=--- (?:a/|/dev/null))", diff)[1:]
@@ -219,3 +212,13 @@ def _nothing_found(result: SearchResult, refused: int) -> CodePilotError:
 
 def _record(desk: Desk, kind: EventType, data: Contract) -> None:
     desk.record(EventDraft(type=kind, data=data, step_id=desk.run.step_id, attempt=desk.run.attempt))
+
+
+SPEC = AgentSpec(
+    name=RepairAgent.name,
+    make=lambda parts: RepairAgent(),
+    roles=RepairAgent.roles,
+    languages=RepairAgent.languages,
+    capability=RepairAgent.needs,
+    features=frozenset({"pause_resume"}),
+)

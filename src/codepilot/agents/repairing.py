@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 from typing import Any
 
 from codepilot.agents.protocol import Desk
@@ -38,7 +37,7 @@ def repairs(
                 baseline=desk.baseline,
                 ages=desk.ages,
                 seconds=max(1.0, min(MOST_SEC, desk.seconds_left() / 2)),
-                on_progress=lambda progress: desk.checkpoint(),
+                on_progress=lambda progress: desk.raise_if_stopped(),
                 proposed=proposed,
             )
         )
@@ -95,17 +94,7 @@ def told(candidate: Candidate) -> dict[str, Any]:
     """A candidate as plain data."""
     return {
         "path": candidate.path,
-        "diff": diff_of(candidate),
+        "diff": candidate.diff,
         "rationale": candidate.rationale,
         "confidence": candidate.confidence,
     }
-
-
-def diff_of(candidate: Candidate) -> str:
-    before, after = (_lines(content) for content in (candidate.original, candidate.patched))
-    return "".join(difflib.unified_diff(before, after, f"a/{candidate.path}", f"b/{candidate.path}"))
-
-
-def _lines(content: bytes) -> list[str]:
-    *whole, rest = content.decode("utf-8", "backslashreplace").split("\n")
-    return [f"{line}\n" for line in whole] + ([f"{rest}\n\\ No newline at end of file\n"] if rest else [])

@@ -121,7 +121,7 @@ class Walk:
         return named.model_copy(update={"note": bounded(shown, MAX_NOTE), "result": {"status": "ok"}})
 
     def _run(self, node: PlanNode, hands: Hands) -> tuple[JsonObject, str]:
-        self.seat.desk.checkpoint()
+        self.seat.desk.raise_if_stopped()
         self.seat.require_turn()
         number = self.seat.turns + 1
         code = f"{node.tool}(**{node.args!r})"

@@ -14,7 +14,7 @@ from codepilot.bench.bugs import Bug, Offer
 from codepilot.bench.memory import PeakMemory
 from codepilot.core.events import Event, SearchProgressed, State, StepQueued, TurnStarted
 from codepilot.core.run import Run
-from codepilot.engine import House, Request, Worker, begin, make_task, patch_of
+from codepilot.engine import Request, Runtime, Worker, begin, make_task, patch_of
 from codepilot.skills import PatchError, patch_tree
 
 AROUND_SEC = 300.0
@@ -65,11 +65,11 @@ def attempt(bug: Bug, checkout: Path, home: Path, how: Budgeted) -> Attempt:
     )
     watch = _Watch()
     begun = time.monotonic()
-    with PeakMemory() as memory, House.open(environ) as house:
+    with PeakMemory() as memory, Runtime.open(environ) as runtime:
         task = make_task(request, environ)
         policy = task.policy.model_copy(update={"regression_test": False})  # repairs are judged, and timed, alone
-        asked = begin(house, task.model_copy(update={"policy": policy}))
-        worker = Worker(house, watch.see, lambda task: RepairAgent(seconds=watch.left(how.seconds)), begun=asked)
+        asked = begin(runtime, task.model_copy(update={"policy": policy}))
+        worker = Worker(runtime, watch.see, lambda task: RepairAgent(seconds=watch.left(how.seconds)), begun=asked)
         run = worker.drive(asked.run.run_id)
         found = watch.attempt
         found.status, found.total_sec = str(run.state), round(time.monotonic() - begun, 3)
@@ -77,7 +77,7 @@ def attempt(bug: Bug, checkout: Path, home: Path, how: Budgeted) -> Attempt:
         if run.state is State.DONE:
             found.verdict, found.confidence = str(run.verdict), run.confidence
             found.proof = run.proof.reason if run.proof else ""
-            found.offers = _offers(house, run, bug, checkout, watch.alternatives)
+            found.offers = _offers(runtime, run, bug, checkout, watch.alternatives)
     found.peak_mib = memory.peak_mib
     return found
 
@@ -127,9 +127,9 @@ class _Watch:
                 pass
 
 
-def _offers(house: House, run: Run, bug: Bug, checkout: Path, alternatives: tuple[str, ...]) -> list[Offer]:
+def _offers(runtime: Runtime, run: Run, bug: Bug, checkout: Path, alternatives: tuple[str, ...]) -> list[Offer]:
     """The run's change first, then those it would have made instead."""
-    diffs = [patch_of(house, run).decode("utf-8", "replace"), *alternatives][:OFFERS]
+    diffs = [patch_of(runtime, run).decode("utf-8", "replace"), *alternatives][:OFFERS]
     return [Offer(files, diff) for diff in diffs if (files := _applied(diff, checkout))]
 
 

@@ -36,14 +36,14 @@ def open_place(
     over: Mapping[str, bytes] | None = None,
 ) -> Place:
     """The checkout's own files, or those given instead, with others laid over; the environment is the checkout's."""
-    house = Home(home).ensure()
-    objects = house.path / "bench.git"
+    runtime = Home(home).ensure()
+    objects = runtime.path / "bench.git"
     contents = _files(checkout) if files is None else {name: ("100644", data) for name, data in files.items()}
     contents |= {name: ("100644", data) for name, data in (over or {}).items()}
     with ObjectStore.open(objects) as store:
         tree = store.write_tree({name: Entry(mode, store.write_blob(data)) for name, (mode, data) in contents.items()})
-    executor = open_executor(house, "best", Policy())
-    inside = str(checkout) if executor.remaps else str(house.workspaces / _WORKSPACE / "tree")
+    executor = open_executor(runtime, "best", Policy())
+    inside = str(checkout) if executor.remaps else str(runtime.workspaces / _WORKSPACE / "tree")
     project = detect(checkout, python=python or sys.executable, environ={}, inside=inside)
     executor.delete(_WORKSPACE)
     executor.create(

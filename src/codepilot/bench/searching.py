@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -13,7 +12,7 @@ from codepilot.bench.attempt import OFFERS, Attempt, Budgeted
 from codepilot.bench.bugs import Bug, Offer
 from codepilot.bench.memory import PeakMemory
 from codepilot.bench.place import open_place
-from codepilot.repair import Ages, Candidate, Progress, SearchRequest, search
+from codepilot.repair import Ages, Progress, SearchRequest, search
 from codepilot.verify import run_baseline
 from codepilot.workspace import line_ages
 
@@ -49,7 +48,7 @@ def search_alone(bug: Bug, checkout: Path, home: Path, how: Budgeted) -> Attempt
         peak_mib=memory.peak_mib,
     )
     for candidate in result.candidates[:OFFERS]:
-        found.offers.append(Offer({candidate.path: candidate.patched.decode("utf-8", "replace")}, _diff(candidate)))
+        found.offers.append(Offer({candidate.path: candidate.patched.decode("utf-8", "replace")}, candidate.diff))
     if result.candidates:
         found.confidence, found.template = result.candidates[0].confidence, result.candidates[0].template
         found.signs = dict(result.candidates[0].signs)
@@ -72,10 +71,3 @@ class _Watch:
     def see(self, progress: Progress) -> None:
         if progress.plausible and self.first_sec is None:
             self.first_sec = round(time.monotonic() - self._begun, 3)
-
-
-def _diff(candidate: Candidate) -> str:
-    before, after = (
-        text.decode("utf-8", "replace").splitlines(keepends=True) for text in (candidate.original, candidate.patched)
-    )
-    return "".join(difflib.unified_diff(before, after, f"a/{candidate.path}", f"b/{candidate.path}"))

@@ -236,7 +236,7 @@ class _Crew:
             if self._stopped:
                 return None
             process = subprocess.Popen(
-                [sys.executable, "-m", "codepilot.bench.child"],
+                [sys.executable, "-P", "-m", "codepilot.bench.child"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -32,14 +32,16 @@ from codepilot.cli.base import (
     TestOption,
     UnsafeFlag,
     app,
-    console,
-    open_house,
+    open_runtime,
     say_left,
     settled_model,
 )
 from codepilot.cli.bench import bench
 from codepilot.cli.failing import fail, failure_of, refuse_other_bytes
+from codepilot.cli.output import console, say
 from codepilot.cli.signals import ignore_for_ourselves_only
+from codepilot.cli.text import plain
+from codepilot.core import DEFAULT_AGENT
 
 
 def run() -> None:
@@ -64,7 +66,7 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
     if version:
         from codepilot import __version__
 
-        typer.echo(f"codepilot {__version__}")
+        say(f"codepilot {__version__}")
         raise typer.Exit
 
 
@@ -75,7 +77,7 @@ def fix(
     prompt: PromptOption = None,
     ref: RefOption = None,
     python: PythonOption = None,
-    agent: AgentOption = "repair",
+    agent: AgentOption = DEFAULT_AGENT,
     model: ModelOption = None,
     fallback_model: FallbackOption = None,
     budget: BudgetOption = None,
@@ -121,26 +123,26 @@ def demo(as_json: JsonFlag = False) -> None:
 
     checkout = prepare_example(Home.default(os.environ).ensure().path / "demo")
     if not as_json:
-        console().print(f"A small library with a suite of its own and one honest bug: {checkout}", soft_wrap=True)
+        say(plain(f"A small library with a test suite and one bug: {checkout}"))
     request = Request(repo=str(checkout), prompt="Free slots must not overlap bookings that lie inside longer ones")
     start(request, as_json=as_json)
 
 
 @app.command()
-def show(run_id: RunArg, as_json: JsonFlag = False) -> None:
+def show(run_id: RunArg = "last", as_json: JsonFlag = False) -> None:
     """Show one run: where it stands, what it cost, what it found."""
-    with open_house() as house:
-        found = house.store.load(house.store.find(run_id))
+    with open_runtime() as runtime:
+        found = runtime.store.load(runtime.store.find(run_id))
         if as_json:
-            print_json(house, found)
+            print_json(runtime, found)
         else:
             from codepilot.cli.screens import run_screen
             from codepilot.engine import patch_of
 
             several = found.spent.iterations > 1
-            figures = house.store.iterations(found.run_id).iterations if several else ()
-            notified = house.store.outbox.of(found.run_id) if found.task.notify else ()
-            run_screen(console(), found, patch_of(house, found), house, figures, notified)
+            figures = runtime.store.iterations(found.run_id).iterations if several else ()
+            notified = runtime.store.outbox.of(found.run_id) if found.task.notify else ()
+            run_screen(console(), found, patch_of(runtime, found), runtime, figures, notified)
 
 
 @app.command()
@@ -149,47 +151,47 @@ def history(
     as_json: JsonFlag = False,
 ) -> None:
     """List the runs, newest first."""
-    with open_house() as house:
-        rows = house.store.history(limit)
+    with open_runtime() as runtime:
+        rows = runtime.store.history(limit)
         if as_json:
             from dataclasses import asdict
 
-            typer.echo(json.dumps([asdict(row) for row in rows], default=str))
+            say(json.dumps([asdict(row) for row in rows], default=str))
         elif rows:
             from codepilot.cli.screens import history_table
 
             screen = console()
             screen.print(history_table(screen.width, rows))
         else:
-            typer.echo("No runs yet. Try: codepilot demo")
+            say("No runs yet. Try: codepilot demo")
 
 
 @app.command()
 def logs(
-    run_id: RunArg, follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False
+    run_id: RunArg = "last", follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False
 ) -> None:
     """Print a run's log, one JSON object a line."""
     from codepilot.cli.follow import lines
 
-    with open_house() as house:
-        found = house.store.find(run_id)
-        for line in lines(house, found, follow=follow):
+    with open_runtime() as runtime:
+        found = runtime.store.find(run_id)
+        for line in lines(runtime, found, follow=follow):
             output.print_json(line)
             if follow:
                 sys.stdout.flush()
 
 
 @app.command()
-def diff(run_id: RunArg) -> None:
+def diff(run_id: RunArg = "last") -> None:
     """Print the change a run found, as a patch for `git apply`."""
     from codepilot.cli.screens import printable
     from codepilot.engine import patch_of
 
-    with open_house() as house:
-        found = house.store.load(house.store.find(run_id))
-        patch = patch_of(house, found)
+    with open_runtime() as runtime:
+        found = runtime.store.load(runtime.store.find(run_id))
+        patch = patch_of(runtime, found)
     if sys.stdout.isatty():
-        typer.echo(printable(patch))
+        say(printable(patch))
     else:
         sys.stdout.buffer.write(patch)
         sys.stdout.flush()
@@ -197,7 +199,7 @@ def diff(run_id: RunArg) -> None:
 
 @app.command()
 def apply(
-    run_id: RunArg,
+    run_id: RunArg = "last",
     branch: BranchOption = None,
     accept_plausible: Annotated[bool, typer.Option("--accept-plausible", help="Apply even if only plausible.")] = False,
     as_json: JsonFlag = False,
@@ -205,15 +207,15 @@ def apply(
     """Write a proved change into the checkout it was made for, or commit it to a new branch."""
     from codepilot.engine import apply_run, commit_run
 
-    with open_house() as house:
+    with open_runtime() as runtime:
         if branch is not None:
-            made = commit_run(house, house.store.find(run_id), branch, accept_plausible=accept_plausible)
+            made = commit_run(runtime, runtime.store.find(run_id), branch, accept_plausible=accept_plausible)
             said = f"Committed to {made.branch} of {made.checkout}: {made.commit}."
-            typer.echo(json.dumps({"schema_version": 1, **made.model_dump()}) if as_json else said)
+            say(json.dumps({"schema_version": 1, **made.model_dump()}) if as_json else said)
             return
-        applied = apply_run(house, house.store.find(run_id), accept_plausible=accept_plausible)
+        applied = apply_run(runtime, runtime.store.find(run_id), accept_plausible=accept_plausible)
         if as_json:
-            typer.echo(json.dumps({"schema_version": 1, "checkout": applied.checkout, "files": list(applied.files)}))
+            say(json.dumps({"schema_version": 1, "checkout": applied.checkout, "files": list(applied.files)}))
         else:
             say_applied(applied.checkout, applied.files)
 
@@ -229,14 +231,14 @@ def resume(
     from codepilot.engine import go_on
     from codepilot.engine import resume as reopen
 
-    with open_house() as house:
-        found = house.store.find(run_id)
-        if detach and not reopen(house, found).terminal:
-            typer.echo(json.dumps({"schema_version": 1, "run_id": found}) if as_json else found)
+    with open_runtime() as runtime:
+        found = runtime.store.find(run_id)
+        if detach and not reopen(runtime, found).terminal:
+            say(json.dumps({"schema_version": 1, "run_id": found}) if as_json else found)
         else:
             with early_interrupts(found) as recorded:
                 recorded.set()
-                finish(house, lambda: go_on(house, found), as_json=as_json)
+                finish(runtime, lambda: go_on(runtime, found), as_json=as_json)
 
 
 @app.command()
@@ -245,11 +247,11 @@ def cancel(run_id: RunArg, as_json: JsonFlag = False) -> None:
     from codepilot.cli.drive import notify
     from codepilot.engine import cancel as end
 
-    with open_house() as house:
-        before = house.store.load(house.store.find(run_id))
-        found = end(house, before.run_id)
+    with open_runtime() as runtime:
+        before = runtime.store.load(runtime.store.find(run_id))
+        found = end(runtime, before.run_id)
         say_requested(before, found, "cancel", as_json=as_json)
-        notify(house, found)
+        notify(runtime, found)
 
 
 @app.command()
@@ -261,22 +263,22 @@ def verify(
     as_json: JsonFlag = False,
 ) -> None:
     """Prove a bundle again from nothing, and detect any changed byte."""
-    from codepilot.engine import Checking, verify_again
+    from codepilot.engine import Checking, verify_bundle
     from codepilot.verify import REGRESSION_TEST
 
     checking = Checking(repo=repo, python=python, unsafe_no_sandbox=unsafe_no_sandbox)
-    with open_house() as house:
-        where = Path(bundle) if Path(bundle).exists() else house.home.bundles / house.store.find(bundle)
-        proof = verify_again(house, where, checking, os.environ)
+    with open_runtime() as runtime:
+        where = Path(bundle) if Path(bundle).exists() else runtime.home.bundles / runtime.store.find(bundle)
+        proof = verify_bundle(runtime, where, checking, os.environ)
         if as_json:
             output.print_json(proof.model_dump_json())
         elif proof.ok:
-            typer.echo(f"The bundle holds: {proof.after.passed} tests pass after the change; verdict {proof.verdict}.")
+            say(f"The bundle holds: {proof.after.passed} tests pass after the change; verdict {proof.verdict}.")
             for check in proof.checks:
                 if check.name == REGRESSION_TEST and not check.ok:
-                    typer.echo(f"Its regression test does not hold here: {check.evidence}.")
+                    say(plain(f"Its regression test does not hold here: {check.evidence}."))
         else:
-            typer.echo(f"The bundle does not hold: {proof.reason}")
+            say(plain(proof.reason))
         raise typer.Exit(0 if proof.ok else 1)
 
 
@@ -285,16 +287,16 @@ def replay(run_id: RunArg, as_json: JsonFlag = False) -> None:
     """Tell a run from its log and check the stored view against it."""
     from codepilot.cli.follow import story
 
-    with open_house() as house:
-        found = house.store.find(run_id)
-        house.store.check(found)
-        events = house.store.events(found)
+    with open_runtime() as runtime:
+        found = runtime.store.find(run_id)
+        runtime.store.check(found)
+        events = runtime.store.events(found)
         if as_json:
-            output.print_json(house.store.load(found).model_dump_json())
+            output.print_json(runtime.store.load(found).model_dump_json())
             return
         for line in story(events):
-            typer.echo(line)
-        typer.echo(f"{len(events)} events replayed; the stored view is the same.")
+            say(line)
+        say(f"{len(events)} events replayed; the stored view is the same.")
 
 
 @app.command()
@@ -305,12 +307,12 @@ def gc(
     """Remove old workspaces that nothing needs."""
     from codepilot.engine import collect
 
-    with open_house() as house:
-        done = collect(house, days)
+    with open_runtime() as runtime:
+        done = collect(runtime, days)
         if as_json:
-            typer.echo(json.dumps({"schema_version": 1, "removed": done.removed, "left": done.left}))
+            say(json.dumps({"schema_version": 1, "removed": done.removed, "left": done.left}))
         else:
-            typer.echo(f"{len(done.removed)} removed." if done.removed else "Nothing to remove.")
+            say(f"{len(done.removed)} removed." if done.removed else "Nothing to remove.")
             say_left(done.left)
 
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from codepilot.cli.base import JsonFlag, RunArg, open_house
+from codepilot.cli.base import JsonFlag, RunArg, open_runtime
+from codepilot.cli.output import say
 
 LONGEST_SEC = 7 * 24 * 3600
 
@@ -28,11 +29,11 @@ def artifacts(
     """List the artifacts that a run's events name: diffs, reports, snapshots, transcripts."""
     from codepilot.engine import link_to
 
-    with open_house() as house:
-        found = house.store.find(run_id)
-        rows = house.store.artifacts(found)
+    with open_runtime() as runtime:
+        found = runtime.store.find(run_id)
+        rows = runtime.store.artifacts(found)
         refs = {row.ref for row in rows}
-        where = {} if link is None else {ref: link_to(house, ref, link) for ref in refs}
+        where = {} if link is None else {ref: link_to(runtime, ref, link) for ref in refs}
     if as_json:
         named = [
             {
@@ -46,10 +47,10 @@ def artifacts(
             }
             for row in rows
         ]
-        typer.echo(json.dumps({"schema_version": 1, "run_id": found, "artifacts": named}))
+        say(json.dumps({"schema_version": 1, "run_id": found, "artifacts": named}))
         return
     for row in rows:
         told = f"{row.seq:6} {row.event:20} {row.state or '':10} {row.ref.size_bytes:10} {row.ref.uri}"
-        typer.echo(told if link is None else f"{told} {where[row.ref] or 'gone'}")
+        say(told if link is None else f"{told} {where[row.ref] or 'gone'}")
     if not rows:
-        typer.echo("Its events name no artifacts.")
+        say("Its events name no artifacts.")

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 import typer
 
 from codepilot.cli import output
-from codepilot.cli.base import console, open_house
+from codepilot.cli.base import open_runtime
+from codepilot.cli.output import console, say
+from codepilot.cli.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from codepilot.core.failures import Failure
     from codepilot.core.run import Run
-    from codepilot.engine import Begun, House, Request
+    from codepilot.engine import Begun, Request, Runtime
 
 
 def start(request: Request, *, apply: bool = False, accept_plausible: bool = False, as_json: bool = False) -> None:
@@ -31,18 +33,18 @@ def start(request: Request, *, apply: bool = False, accept_plausible: bool = Fal
         if not as_json:
             home = Home.default(os.environ)
             console().print(opening(task, run_id, home, level_of(task, home), executor_url(os.environ)))
-        with open_house() as house:
+        with open_runtime() as runtime:
 
             def ask() -> Begun:
-                begun = begin(house, task, run_id)
+                begun = begin(runtime, task, run_id)
                 recorded.set()
                 return begun
 
-            finish(house, ask, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
+            finish(runtime, ask, apply=apply, accept_plausible=accept_plausible, as_json=as_json)
 
 
 def finish(
-    house: House,
+    runtime: Runtime,
     ask: Callable[[], Begun],
     *,
     apply: bool = False,
@@ -60,37 +62,37 @@ def finish(
     from codepilot.telemetry import exit_code, exit_code_of
 
     screen = console()
-    found = drive(house, ask(), screen, quiet=as_json)
+    found = drive(runtime, ask(), screen, quiet=as_json)
     code, applied, refused = exit_code(found), None, None
     if code == 0 and apply:
         try:
-            applied = apply_run(house, found.run_id, accept_plausible=accept_plausible)
+            applied = apply_run(runtime, found.run_id, accept_plausible=accept_plausible)
         except CodePilotError as error:
             refused = error.failure
     if code == 0 and found.uncommitted and found.task.branch:
         try:
-            commit_run(house, found.run_id, found.task.branch, accept_plausible=accept_plausible)
-            found = house.store.load(found.run_id)
+            commit_run(runtime, found.run_id, found.task.branch, accept_plausible=accept_plausible)
+            found = runtime.store.load(found.run_id)
         except CodePilotError as error:
             refused = error.failure
     if refused is not None:
         code = exit_code_of(refused, found=True)
     if as_json:
-        notify(house, found)  # before the document, which tells what became of it
-        print_json(house, found, refused)
+        notify(runtime, found)  # before the document, which tells what became of it
+        print_json(runtime, found, refused)
     else:
-        fetch_bundle(found, house.store.events(found.run_id), house)
-        ending(screen, found, patch_of(house, found), house, applied=applied is not None)
+        fetch_bundle(found, runtime.store.events(found.run_id), runtime)
+        ending(screen, found, patch_of(runtime, found), runtime, applied=applied is not None)
         if applied is not None:
             say_applied(applied.checkout, applied.files)
         if refused is not None:
             failure(screen, refused)
-        notify(house, found)
+        notify(runtime, found)
     raise typer.Exit(code)
 
 
 def say_applied(checkout: str, files: tuple[str, ...]) -> None:
-    typer.echo(f"Applied to {checkout}: {', '.join(files) or 'it was already there'}.")
+    say(plain(f"Applied to {checkout}: {', '.join(files) or 'it was already there'}."))
 
 
 def say_requested(before: Run, now: Run, verb: str, *, as_json: bool) -> None:
@@ -99,23 +101,23 @@ def say_requested(before: Run, now: Run, verb: str, *, as_json: bool) -> None:
 
     said = requested(before, now, verb)
     document = {"schema_version": 1, "run_id": now.run_id, "status": now.state, "message": said}
-    typer.echo(json.dumps(document) if as_json else said)
+    say(json.dumps(document) if as_json else said)
 
 
-def print_json(house: House, found: Run, refused: Failure | None = None) -> None:
+def print_json(runtime: Runtime, found: Run, refused: Failure | None = None) -> None:
     from codepilot.engine import report_run
     from codepilot.telemetry import reported
 
-    events = house.store.events(found.run_id)
+    events = runtime.store.events(found.run_id)
     if found.bundle is not None:
         from codepilot.engine import fetch_bundle
 
-        fetch_bundle(found, events, house)
-    document = report_run(found, events, house.home)
+        fetch_bundle(found, events, runtime)
+    document = report_run(found, events, runtime.home)
     if found.task.notify:
         from codepilot.engine import notifications_of
 
-        document = document.model_copy(update={"notifications": notifications_of(house, found.run_id)})
+        document = document.model_copy(update={"notifications": notifications_of(runtime, found.run_id)})
     if refused is not None:
         document = document.model_copy(update={"failure": reported(refused)})
     output.print_json(document.model_dump_json())

@@ -1,4 +1,4 @@
-"""What every command uses: the application, its common options, the house and the console."""
+"""What every command uses: the application, its common options, the runtime and the console."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from codepilot.cli.output import say
 
-    from codepilot.engine import House
+if TYPE_CHECKING:
+    from codepilot.engine import Runtime
 
 app = typer.Typer(
     name="codepilot",
@@ -21,7 +21,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -44,12 +43,12 @@ MOST_DAYS, MOST_SEC = 36_500.0, 86_400.0
 """A hundred years, and a day: longer spans are mistakes, and no clock could count some of them."""
 
 
-def open_house() -> House:
-    from codepilot.engine import House
+def open_runtime() -> Runtime:
+    from codepilot.engine import Runtime
 
-    house = House.open(os.environ)
+    runtime = Runtime.open(os.environ)
     gc.freeze()  # What is loaded by now stays: the collector need not walk through all of it again and again.
-    return house
+    return runtime
 
 
 def settled_model(spec: str | None) -> str | None:
@@ -59,22 +58,14 @@ def settled_model(spec: str | None) -> str | None:
         return spec
     from codepilot.engine import recording
 
-    with open_house() as house:
-        return f"replay:{recording(house, name)}"
-
-
-def console() -> Console:
-    from rich.console import Console
-
-    return Console()
+    with open_runtime() as runtime:
+        return f"replay:{recording(runtime, name)}"
 
 
 def say_left(left: Mapping[str, str]) -> None:
     """Runs that were left alone, and why: nothing is guessed of what is not understood."""
-    from codepilot.cli.text import plain
-
     for problem in left.values():
-        typer.echo(f"Left alone: {plain(problem)}")
+        say(f"Left alone: {problem}")
 
 
 # What a task is made of, for every command that takes one.

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from codepilot.cli.base import MOST_SEC, JsonFlag, PythonOption, console
+from codepilot.cli.base import MOST_SEC, JsonFlag, PythonOption
+from codepilot.cli.output import console, say
 
 if TYPE_CHECKING:
     from codepilot.bench import Sweep
@@ -72,7 +73,7 @@ def _run(sweep: Sweep, *, as_json: bool) -> int:
         swept = run_sweep(sweep, progress.show)
     reports = write_reports(sweep, swept)
     if as_json:
-        typer.echo(json.dumps(document(sweep, swept)))
+        say(json.dumps(document(sweep, swept)))
     else:
         screen(terminal, sweep, swept, reports)
     return 0 if swept.complete else 130

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from codepilot import __version__
+from codepilot.cli.output import say
 from codepilot.core.failures import CodePilotError
 from codepilot.engine import load_settings, open_executor, receiver_place
 from codepilot.sandbox import Level, enforcement, probe
@@ -50,7 +51,7 @@ def examine(console: Console, environ: Mapping[str, str], *, as_json: bool) -> i
     healthy = all(finding.ok for finding in findings if finding.needed)
     if as_json:
         document = [vars(finding) for finding in findings]
-        sys.stdout.write(json.dumps({"schema_version": 1, "ok": healthy, "findings": document}) + "\n")
+        say(json.dumps({"schema_version": 1, "ok": healthy, "findings": document}))
     else:
         for finding in findings:
             mark = ("✓", "green") if finding.ok else ("✗", "red") if finding.needed else ("-", "yellow")

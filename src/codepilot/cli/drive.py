@@ -13,20 +13,21 @@ from types import FrameType
 from rich.console import Console
 
 from codepilot.cli.live import Watcher, make_watcher
+from codepilot.cli.output import SafeStream, say
 from codepilot.core.failures import CodePilotError
 from codepilot.core.run import Run
-from codepilot.engine import Begun, House, Worker, pause
+from codepilot.engine import Begun, Runtime, Worker, pause
 
 
-def drive(house: House, begun: Begun, console: Console, *, quiet: bool) -> Run:
+def drive(runtime: Runtime, begun: Begun, console: Console, *, quiet: bool) -> Run:
     """Work on the run, or follow whoever does, until it ends or waits; returns it as it then is.
 
     What happened since it was as it is given is shown.
     """
     run = begun.run
-    history = house.store.events(run.run_id, limit=run.last_seq)
+    history = runtime.store.events(run.run_id, limit=run.last_seq)
     watcher = make_watcher(console, run, history, quiet=quiet)
-    worker = Worker(house, listen=watcher.show, hear=watcher.hear, begun=begun)
+    worker = Worker(runtime, listen=watcher.show, hear=watcher.hear, begun=begun)
     failures: list[BaseException] = []
 
     def work() -> None:
@@ -36,37 +37,37 @@ def drive(house: House, begun: Begun, console: Console, *, quiet: bool) -> Run:
             failures.append(error)
 
     thread = threading.Thread(target=work, name="worker", daemon=True)
-    with watcher, _signals(house, run.run_id, watcher):
+    with watcher, _signals(runtime, run.run_id, watcher):
         thread.start()
         while thread.is_alive():
             thread.join(0.1)
     if failures:
         raise failures[0]
-    return house.store.load(run.run_id)
+    return runtime.store.load(run.run_id)
 
 
-def notify(house: House, run: Run) -> None:
+def notify(runtime: Runtime, run: Run) -> None:
     """One try at what the run owes its receiver. What it did is done, whatever comes of this."""
     if not run.task.notify:
         return
     from codepilot.engine import deliver
 
     try:
-        problem = deliver(house, run.run_id, os.environ)
+        problem = deliver(runtime, run.run_id, os.environ)
     except KeyboardInterrupt:
         problem = "it was interrupted."
     if problem:
-        sys.stderr.write(f"Its end could not be notified: {problem}\n")
+        say(f"Its end could not be notified: {problem}", err=True)
 
 
 @contextmanager
-def _signals(house: House, run_id: str, watcher: Watcher) -> Iterator[None]:
+def _signals(runtime: Runtime, run_id: str, watcher: Watcher) -> Iterator[None]:
     """Ctrl+C and SIGTERM pause, whoever works on the run; Ctrl+\\ quits at once. Nothing durable is lost by either."""
     asking: list[threading.Thread] = []
 
     def ask() -> None:
         try:
-            pause(house, run_id)
+            pause(runtime, run_id)
         except CodePilotError as error:
             watcher.say(f"It could not be asked to pause: {error}")
 
@@ -76,8 +77,9 @@ def _signals(house: House, run_id: str, watcher: Watcher) -> Iterator[None]:
         asking[-1].start()
 
     def quit_now(signum: int, frame: FrameType | None) -> None:
-        sys.stderr.write("\x1b[?25h\n" if sys.stderr.isatty() else "")
-        sys.stderr.write(f"Quit. Go on with: codepilot resume {run_id}\n")
+        if isinstance(sys.stderr, SafeStream) and sys.stderr.isatty():
+            sys.stderr.write_styled("\x1b[?25h\n")  # show the cursor again
+        say(f"Quit. Go on with: codepilot resume {run_id}", err=True)
         sys.stderr.flush()
         os._exit(131)
 

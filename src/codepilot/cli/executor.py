@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-import typer
-
+from codepilot.cli.output import say
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.engine import load_settings
 from codepilot.sandbox import Credential, Level, choose
@@ -142,6 +141,6 @@ def _token(host: str, no_token: bool, environ: Mapping[str, str]) -> str | None:
 
 def _say(url: str, level: Level, serving: Serving) -> None:
     if serving.as_json:
-        typer.echo(json.dumps({"schema_version": 1, "url": url, "level": level, "home": str(serving.home)}))
+        say(json.dumps({"schema_version": 1, "url": url, "level": level, "home": str(serving.home)}))
     else:
-        typer.echo(f"The executor listens on {url} (sandbox: {level}).")
+        say(f"The executor listens on {url} (sandbox: {level}).")

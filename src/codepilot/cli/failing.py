@@ -47,7 +47,7 @@ def failure_of(error: Exception) -> Failure:
     import traceback
 
     with contextlib.suppress(OSError):
-        traceback.print_exception(error)
+        output.say("".join(traceback.format_exception(error)).rstrip("\n"), err=True)
     return Failure(kind=FailureKind.INTERNAL, message=f"{type(error).__name__}: {error}")
 
 
@@ -65,10 +65,8 @@ def fail(problem: Failure) -> int:
             output.give_up(sys.stdout)
         else:
             return code
-    from rich.console import Console
-
     try:
-        failure(Console(stderr=True), problem)
+        failure(output.console(err=True), problem)
         sys.stderr.flush()
     except OSError:
         output.give_up(sys.stderr)

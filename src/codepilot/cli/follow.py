@@ -11,7 +11,7 @@ from codepilot.cli.screens import when
 from codepilot.cli.telling import describe
 from codepilot.cli.text import plain
 from codepilot.core.events import TERMINAL, WAITING, Event
-from codepilot.engine import House
+from codepilot.engine import Runtime
 from codepilot.telemetry import LogLines
 
 POLL_SEC = 0.3
@@ -19,23 +19,23 @@ PAGE = 500
 """Events that are read at once."""
 
 
-def lines(house: House, run_id: str, *, follow: bool) -> Iterator[str]:
+def lines(runtime: Runtime, run_id: str, *, follow: bool) -> Iterator[str]:
     """The log's lines; with `follow`, those to come until the run ends or waits.
 
     What the log file of this home lacks is told by the store: the run may be worked on elsewhere.
     """
     told = 0
-    for line in _written(house.home.logs / f"{run_id}.jsonl"):
+    for line in _written(runtime.home.logs / f"{run_id}.jsonl"):
         told += 1
         yield line
-    formatted = LogLines(house.redact)
+    formatted = LogLines(runtime.redact)
     if told:
-        formatted.roles.update({step.step_id: step.state for step in house.store.steps(run_id)})
+        formatted.roles.update({step.step_id: step.state for step in runtime.store.steps(run_id)})
     while True:
-        ended = not follow or house.store.load(run_id).state in TERMINAL | WAITING
+        ended = not follow or runtime.store.load(run_id).state in TERMINAL | WAITING
         more = True
         while more:
-            events = house.store.events(run_id, told, limit=PAGE)
+            events = runtime.store.events(run_id, told, limit=PAGE)
             formatted.learn(events)
             yield from formatted.of(events).decode().split("\n")[:-1]
             told += len(events)

@@ -1,21 +1,25 @@
-"""Standard output: no encoding makes it fail, and where nothing can be written to it, that is told as what it is."""
+"""The one way to print: every character that could control a terminal is shown as an escape, whoever wrote it."""
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from codepilot.cli.text import plain_lines
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+    from rich.console import Console
 
 _ESCAPED = "backslashreplace"
 
 
 class Unwritable(OSError):
-    """What was to be printed could not be. A pipe whose reader is gone stays a `BrokenPipeError`."""
+    """The output could not be written. A pipe whose reader is gone stays a `BrokenPipeError`."""
 
 
 class _Out(io.FileIO):
@@ -28,34 +32,63 @@ class _Out(io.FileIO):
             raise Unwritable(error.errno, error.strerror) from error
 
 
+class SafeStream(io.TextIOWrapper):
+    """A standard stream that escapes control characters. Only our own console may write them, by `write_styled`."""
+
+    def write(self, text: str, /) -> int:
+        super().write(plain_lines(text))
+        return len(text)
+
+    def write_styled(self, text: str) -> int:
+        return super().write(text)
+
+
 def prepare() -> None:
-    """Let standard output show as escapes what its encoding lacks, as standard error does; a stream that was closed
-    swallows everything.
-    """
-    told = sys.stdout
-    if sys.stdout is None or sys.stderr is None:
-        nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as long as the process
-        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
-    if isinstance(told, io.TextIOWrapper):
-        raw = _Out(told.fileno(), "wb", closefd=False)
-        sys.stdout = io.TextIOWrapper(
-            raw if told.write_through else io.BufferedWriter(raw),
-            encoding=told.encoding,
-            errors=_ESCAPED,
-            line_buffering=told.line_buffering,
-            write_through=told.write_through,
-        )
+    """Replace both standard streams by safe ones; a closed stream swallows everything."""
+    nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as long as the process
+    sys.stdout = _safe(sys.stdout, _Out) if sys.stdout is not None else nowhere
+    sys.stderr = _safe(sys.stderr, io.FileIO) if sys.stderr is not None else nowhere
+
+
+def _safe(stream: TextIO, raw: type[io.FileIO]) -> TextIO:
+    if not isinstance(stream, io.TextIOWrapper) or isinstance(stream, SafeStream):
+        return stream
+    file = raw(stream.fileno(), "wb", closefd=False)
+    return SafeStream(
+        file if stream.write_through else io.BufferedWriter(file),
+        encoding=stream.encoding,
+        errors=_ESCAPED,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print text for a person, whatever it contains, as a line of its own."""
+    stream = sys.stderr if err else sys.stdout
+    stream.write(f"{plain_lines(text)}\n")
+    stream.flush()
+
+
+def console(*, err: bool = False) -> Console:
+    """The console for tables, colours and live views; it escapes untrusted text as `say` does."""
+    from codepilot.cli.safe_console import SafeConsole
+
+    return SafeConsole(stderr=err)
 
 
 def print_json(text: str) -> None:
-    """A line of JSON, which is UTF-8 whatever the terminal says."""
+    """A line of JSON: UTF-8 whatever the terminal says, with control characters as JSON escapes."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
         sys.stdout.reconfigure(encoding="utf-8", errors=_ESCAPED)
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+        text = text.replace("\x7f", "\\u007f")
     sys.stdout.write(f"{text}\n")
 
 
 def give_up(stream: TextIO) -> None:
-    """Nothing can be written any more: what is still held back would only fail again when the process ends."""
+    """Send the stream to nowhere: what is still buffered would only fail again when the process ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

@@ -28,7 +28,7 @@ from codepilot.store import Home, NotificationRow, RunRow
 from codepilot.telemetry import IterationFigures
 
 if TYPE_CHECKING:
-    from codepilot.engine import House
+    from codepilot.engine import Runtime
 
 COLOURS: Mapping[str, str] = {
     State.DONE: "green",
@@ -68,7 +68,7 @@ def opening(task: TaskSpec, run_id: str, home: Home, level: str, executor: str |
     return Panel(table, title=f"codepilot · {run_id}", title_align="left", border_style="cyan")
 
 
-def ending(console: Console, run: Run, patch: bytes, house: House, *, applied: bool) -> None:
+def ending(console: Console, run: Run, patch: bytes, runtime: Runtime, *, applied: bool) -> None:
     """The diff, before and after, the verdict, the bundle, and what to do next."""
     if run.state is State.DONE:
         from rich.syntax import Syntax
@@ -78,7 +78,7 @@ def ending(console: Console, run: Run, patch: bytes, house: House, *, applied: b
         console.print(_verdict(run))
         if told := _regression_test(run):
             console.print(told, soft_wrap=True)
-        console.print(Text.assemble(("bundle   ", "dim"), _bundle(run, house)), soft_wrap=True)
+        console.print(Text.assemble(("bundle   ", "dim"), _bundle(run, runtime)), soft_wrap=True)
         if run.committed is not None:
             console.print(_commit(run.committed), soft_wrap=True)
         if not applied:
@@ -95,12 +95,12 @@ def ending(console: Console, run: Run, patch: bytes, house: House, *, applied: b
         console.print(parked, soft_wrap=True)
 
 
-def _bundle(run: Run, house: House) -> str:
+def _bundle(run: Run, runtime: Runtime) -> str:
     """Where it lies, if it is on this machine."""
-    for place in (str(house.home.bundles / run.run_id), run.bundle):
+    for place in (str(runtime.home.bundles / run.run_id), run.bundle):
         if place and os.access(place, os.R_OK):
             return place
-    if house.shared:
+    if runtime.shared:
         return f"on the machine that worked last; `codepilot show {run.run_id} --json` brings it here"
     return f"no longer at {run.bundle}"
 
@@ -169,7 +169,7 @@ def run_screen(
     console: Console,
     run: Run,
     patch: bytes,
-    house: House,
+    runtime: Runtime,
     figures: Sequence[IterationFigures] = (),
     notified: Sequence[NotificationRow] = (),
 ) -> None:
@@ -200,7 +200,7 @@ def run_screen(
     console.print(Panel(table, title=run.run_id, title_align="left"))
     if figures:
         console.print(iterations_table(figures))
-    ending(console, run, patch, house, applied=False)
+    ending(console, run, patch, runtime, applied=False)
     if run.uncommitted is not None:
         failure(console, run.uncommitted)
 

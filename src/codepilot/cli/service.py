@@ -32,11 +32,13 @@ from codepilot.cli.base import (
     TestHostOption,
     TestOption,
     UnsafeFlag,
-    open_house,
+    open_runtime,
     say_left,
     settled_model,
 )
+from codepilot.cli.output import say
 from codepilot.cli.text import plain
+from codepilot.core import DEFAULT_AGENT
 
 StoreOption = Annotated[
     str | None, typer.Option(metavar="URL", help="postgresql://… or a file; else CODEPILOT_STORE, else the home's own.")
@@ -57,7 +59,7 @@ def submit(
     prompt: PromptOption = None,
     ref: RefOption = None,
     python: PythonOption = None,
-    agent: AgentOption = "repair",
+    agent: AgentOption = DEFAULT_AGENT,
     model: ModelOption = None,
     fallback_model: FallbackOption = None,
     budget: BudgetOption = None,
@@ -76,7 +78,7 @@ def submit(
     as_json: JsonFlag = False,
 ) -> None:
     """Queue a task for workers (`codepilot worker`) and print the run's id."""
-    from codepilot.engine import House, Request, make_task, parse_budget
+    from codepilot.engine import Request, Runtime, make_task, parse_budget
     from codepilot.engine import submit as enqueue
 
     request = Request(
@@ -98,11 +100,11 @@ def submit(
         branch=branch,
         notify=notify,
     )
-    with House.open(os.environ, store, artifacts) as house:
-        found = enqueue(house, make_task(request, os.environ), run_id)
-        typer.echo(json.dumps({"schema_version": 1, "run_id": found.run_id}) if as_json else found.run_id)
-        if house.apart:
-            typer.echo(house.apart, err=True)
+    with Runtime.open(os.environ, store, artifacts) as runtime:
+        found = enqueue(runtime, make_task(request, os.environ), run_id)
+        say(json.dumps({"schema_version": 1, "run_id": found.run_id}) if as_json else found.run_id)
+        if runtime.apart:
+            say(runtime.apart, err=True)
 
 
 def worker(
@@ -148,9 +150,9 @@ def pause(run_id: RunArg, as_json: JsonFlag = False) -> None:
     """Let a run stop at its next safe point; `codepilot resume` goes on."""
     from codepilot.engine import pause as stop
 
-    with open_house() as house:
-        before = house.store.load(house.store.find(run_id))
-        say_requested(before, stop(house, before.run_id), "pause", as_json=as_json)
+    with open_runtime() as runtime:
+        before = runtime.store.load(runtime.store.find(run_id))
+        say_requested(before, stop(runtime, before.run_id), "pause", as_json=as_json)
 
 
 def fork(
@@ -163,9 +165,9 @@ def fork(
     """Queue a new run that begins where another one was; go on with it by `codepilot resume`."""
     from codepilot.engine import fork_run
 
-    with open_house() as house:
-        found = fork_run(house, house.store.find(run_id), at)
-        typer.echo(json.dumps({"schema_version": 1, "run_id": found.run_id}) if as_json else found.run_id)
+    with open_runtime() as runtime:
+        found = fork_run(runtime, runtime.store.find(run_id), at)
+        say(json.dumps({"schema_version": 1, "run_id": found.run_id}) if as_json else found.run_id)
 
 
 def fsck(
@@ -173,13 +175,13 @@ def fsck(
     as_json: JsonFlag = False,
 ) -> None:
     """Prove for every run that its log is gapless and that what is stored beside it says the same."""
-    with open_house() as house:
-        problems = house.store.check_all()
-        left = house.store.repair(problems) if repair else problems
+    with open_runtime() as runtime:
+        problems = runtime.store.check_all()
+        left = runtime.store.repair(problems) if repair else problems
         if as_json:
-            typer.echo(json.dumps({"schema_version": 1, "problems": problems, "left": left}))
+            say(json.dumps({"schema_version": 1, "problems": problems, "left": left}))
         else:
-            typer.echo("\n".join(_told(problems, left, repair)))
+            say("\n".join(_told(problems, left, repair)))
         raise typer.Exit(4 if left else 0)
 
 
@@ -207,13 +209,13 @@ def prune(
 
     from codepilot.engine import prune as remove
 
-    with open_house() as house:
-        done = remove(house, timedelta(days=days), os.environ, rehearse=dry_run)
+    with open_runtime() as runtime:
+        done = remove(runtime, timedelta(days=days), os.environ, rehearse=dry_run)
         if as_json:
-            typer.echo(json.dumps({"schema_version": 1, **asdict(done)}))
+            say(json.dumps({"schema_version": 1, **asdict(done)}))
         else:
             verb = "would be removed" if dry_run else "removed"
-            typer.echo(f"{done.removed} {verb} ({done.removed_bytes} bytes), {done.kept} kept.")
+            say(f"{done.removed} {verb} ({done.removed_bytes} bytes), {done.kept} kept.")
             say_left(done.left)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from codepilot.cli.output import say
 
 
 def ignore_for_ourselves_only() -> None:
@@ -26,5 +27,5 @@ def early_interrupts(run_id: str) -> Iterator[threading.Event]:
         yield recorded
     except KeyboardInterrupt:
         told = f"Go on with: codepilot resume {run_id}" if recorded.is_set() else "Nothing was begun."
-        sys.stderr.write(f"\nInterrupted. {told}\n")
+        say(f"\nInterrupted. {told}", err=True)
         raise SystemExit(130) from None

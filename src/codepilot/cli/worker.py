@@ -1,4 +1,4 @@
-"""`codepilot worker`: a crew with its endpoint, ended by signals."""
+"""`codepilot worker`: a worker pool with its endpoint, ended by signals."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import gc
 import json
 import logging
 import signal
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FrameType
 
+from codepilot.cli.output import say
 from codepilot.cli.text import plain
 from codepilot.core.contract import JsonObject
 from codepilot.core.decide import LEFT
 from codepilot.core.events import Event, ProofRecorded, RunBlocked, RunFinished, RunPaused, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
-from codepilot.engine import Crew, House, Worker, open_courier, redactor
+from codepilot.engine import Runtime, Worker, WorkerPool, open_courier, redactor
 from codepilot.store.faults import Interrupted
 from codepilot.store.limit import in_words
 from codepilot.store.queue import Lease
@@ -49,24 +49,24 @@ def work(working: Working, environ: Mapping[str, str]) -> int:
     """Work until a signal or, if asked for, until nothing is left. The first signal drains, the second hurries."""
     host, port = _address(working.listen)
     json_logging(logging.INFO, redactor(environ))
-    with _open_house(working, environ) as house:
-        if house.apart:
-            _log.warning("%s", house.apart)
-        limit = house.store.queue.limit
+    with _open_runtime(working, environ) as runtime:
+        if runtime.apart:
+            _log.warning("%s", runtime.apart)
+        limit = runtime.store.queue.limit
         if working.most_running is not None:
             limit.set(working.most_running or None)
-        worker = Worker(house) if working.as_json else Worker(house, Endings(house.redact).hear)
-        crew = Crew(
-            house,
+        worker = Worker(runtime) if working.as_json else Worker(runtime, Endings(runtime.redact).hear)
+        pool = WorkerPool(
+            runtime,
             worker,
             concurrency=working.concurrency,
             drain_sec=working.drain_sec,
             until_idle=working.until_idle,
-            courier=open_courier(house, environ),
+            courier=open_courier(runtime, environ),
         )
 
         def stop(number: int, frame: FrameType | None) -> None:
-            crew.stop(hurry=crew.stopping)
+            pool.stop(hurry=pool.stopping)
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, stop)
@@ -74,26 +74,26 @@ def work(working: Working, environ: Mapping[str, str]) -> int:
         def health() -> tuple[bool, JsonObject]:
             facts: JsonObject = {
                 "worker": worker.name,
-                "busy": crew.busy,
+                "busy": pool.busy,
                 "concurrency": working.concurrency,
-                "draining": crew.stopping,
-                "store": "answers" if crew.well else "away",
+                "draining": pool.stopping,
+                "store": "answers" if pool.well else "away",
             }
-            return crew.well, facts
+            return pool.well, facts
 
         with Endpoint(host, port, health) as endpoint:
-            crew.run(lambda: _say(working, worker.name, endpoint.address, limit.most_running()))
+            pool.run(lambda: _say(working, worker.name, endpoint.address, limit.most_running()))
     return 0
 
 
-def _open_house(working: Working, environ: Mapping[str, str]) -> House:
-    """The house; a server that starts, or that is away for the moment, is waited for."""
+def _open_runtime(working: Working, environ: Mapping[str, str]) -> Runtime:
+    """The runtime; a server that starts, or that is away for the moment, is waited for."""
     lease = Lease(beat_sec=working.stale_sec / 3, stale_sec=working.stale_sec)
     deadline = time.monotonic() + START_SEC
     told = ""
     while True:
         try:
-            house = House.open(environ, working.store, working.artifacts, lease)
+            runtime = Runtime.open(environ, working.store, working.artifacts, lease)
         except Interrupted as error:
             if time.monotonic() > deadline:
                 raise
@@ -102,7 +102,7 @@ def _open_house(working: Working, environ: Mapping[str, str]) -> House:
             time.sleep(1.0)
         else:
             gc.freeze()  # what is loaded by now stays
-            return house
+            return runtime
 
 
 class Endings:
@@ -127,18 +127,16 @@ class Endings:
     def _tell(self, event: Event, state: State, failure: Failure | None = None, verdict: str = "") -> None:
         with contextlib.suppress(Exception):  # whoever read it is gone, or cannot be told; the runs go on
             why = f": {failure.kind}: {self._redact(failure.message)}" if failure else f", {verdict}" if verdict else ""
-            sys.stdout.write(f"{rfc3339(event.at)}  {event.run_id}  {plain(f'{state}{why}')}\n")
-            sys.stdout.flush()
+            say(f"{rfc3339(event.at)}  {event.run_id}  {plain(f'{state}{why}')}")
 
 
 def _say(working: Working, name: str, address: str, most_running: int | None) -> None:
     if working.as_json:
         said = {"schema_version": 1, "worker": name, "listen": address, "most_running": most_running}
-        sys.stdout.write(json.dumps(said) + "\n")
+        say(json.dumps(said))
     else:
         text = f"{name} works on up to {working.concurrency} run(s), {in_words(most_running)}"
-        sys.stdout.write(f"{text}; http://{address}/metrics\n")
-    sys.stdout.flush()
+        say(f"{text}; http://{address}/metrics")
 
 
 def _address(listen: str) -> tuple[str, int]:

@@ -1,1 +1,4 @@
-"""The pure heart: contracts, state machine, plan graph, budgets, failures. No I/O, no clock, no randomness."""
+"""Pure code: contracts, pipelines, state machine, plan graph, policy, budgets, failures. No I/O, clock, randomness."""
+
+DEFAULT_AGENT = "repair"
+"""The agent of a task that names none."""

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AliasChoices, Field, PositiveInt, field_validator, model_validator
 
+from codepilot.core import DEFAULT_AGENT
 from codepilot.core.commit import branch_problem
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.memory import MemorySettings
@@ -126,7 +127,7 @@ class TaskSpec(Contract):
     evaluation: Evaluation = Evaluation()
     priority: int = Field(default=0, ge=-100, le=100)
     """Runs of a higher one are worked on first."""
-    agent: str = "repair"
+    agent: str = DEFAULT_AGENT
     model: str | None = None
     """The chat model that the agent thinks with, for example `anthropic:claude-sonnet-4-6`."""
     fallback_model: str | None = None

@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from codepilot.engine.apply import apply_run, commit_run
+    from codepilot.engine.bundle_check import Checking, verify_bundle
     from codepilot.engine.change import patch_of
     from codepilot.engine.close import fetch_bundle, recording
     from codepilot.engine.control import cancel, go_on, pause, resume
     from codepilot.engine.courier import deliver, notifications_of, open_courier, receiver_place
-    from codepilot.engine.crew import Crew
+    from codepilot.engine.executor_factory import executor_url, level_of, open_executor
     from codepilot.engine.fork import fork_run
     from codepilot.engine.garbage import collect, prune
-    from codepilot.engine.house import House
     from codepilot.engine.links import link_to
-    from codepilot.engine.plane import executor_url, level_of, open_executor
     from codepilot.engine.report import report_run
-    from codepilot.engine.reprove import Checking, verify_again
+    from codepilot.engine.runtime import Runtime
     from codepilot.engine.settings import load_settings, redactor
     from codepilot.engine.task import Begun, Request, begin, make_task, parse_budget, submit
     from codepilot.engine.worker import Worker
+    from codepilot.engine.worker_pool import WorkerPool
 
 _HOMES = {
     "Begun": "task",
-    "Checking": "reprove",
-    "Crew": "crew",
-    "House": "house",
+    "Checking": "bundle_check",
+    "WorkerPool": "worker_pool",
+    "Runtime": "runtime",
     "Request": "task",
     "Worker": "worker",
     "apply_run": "apply",
@@ -38,17 +38,17 @@ _HOMES = {
     "collect": "garbage",
     "commit_run": "apply",
     "deliver": "courier",
-    "executor_url": "plane",
+    "executor_url": "executor_factory",
     "fetch_bundle": "close",
     "fork_run": "fork",
     "go_on": "control",
-    "level_of": "plane",
+    "level_of": "executor_factory",
     "link_to": "links",
     "load_settings": "settings",
     "make_task": "task",
     "notifications_of": "courier",
     "open_courier": "courier",
-    "open_executor": "plane",
+    "open_executor": "executor_factory",
     "parse_budget": "task",
     "patch_of": "change",
     "pause": "control",
@@ -59,16 +59,16 @@ _HOMES = {
     "report_run": "report",
     "resume": "control",
     "submit": "task",
-    "verify_again": "reprove",
+    "verify_bundle": "bundle_check",
 }
 
 __all__ = [
     "Begun",
     "Checking",
-    "Crew",
-    "House",
     "Request",
+    "Runtime",
     "Worker",
+    "WorkerPool",
     "apply_run",
     "begin",
     "cancel",
@@ -96,7 +96,7 @@ __all__ = [
     "report_run",
     "resume",
     "submit",
-    "verify_again",
+    "verify_bundle",
 ]
 
 

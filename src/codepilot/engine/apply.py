@@ -12,13 +12,13 @@ from codepilot.core.run import Run
 from codepilot.engine.change import changed_objects
 from codepilot.engine.close import open_log
 from codepilot.engine.commit import commit_change
-from codepilot.engine.house import House
+from codepilot.engine.runtime import Runtime
 from codepilot.workspace import is_url, promote
 
 
-def apply_run(house: House, run_id: str, *, accept_plausible: bool) -> PatchApplied:
+def apply_run(runtime: Runtime, run_id: str, *, accept_plausible: bool) -> PatchApplied:
     """Refused unless the change was proved, is trusted, and every touched file is still as it was."""
-    run = house.store.load(run_id)
+    run = runtime.store.load(run_id)
     if run.state is not State.DONE or run.proposal is None or run.base is None or run.base.checkout is None:
         raise _nothing(run)
     if is_url(run.task.repo):
@@ -34,8 +34,8 @@ def apply_run(house: House, run_id: str, *, accept_plausible: bool) -> PatchAppl
             next_action=f"Read `codepilot diff {run_id}`, then add --accept-plausible.",
         )
     try:
-        journal = house.home.bundles / f"{run_id}.apply.json"
-        with closing(changed_objects(house, run, run.base)) as objects:
+        journal = runtime.home.bundles / f"{run_id}.apply.json"
+        with closing(changed_objects(runtime, run, run.base)) as objects:
             files = promote(Path(run.base.checkout), objects, run.base.tree, run.proposal.tree, journal)
     except CodePilotError as error:
         if error.kind is not FailureKind.PATCH_CONFLICT:
@@ -48,19 +48,19 @@ def apply_run(house: House, run_id: str, *, accept_plausible: bool) -> PatchAppl
             EventDraft(type=EventType.PATCH_APPLIED, data=applied, step_id=current.step_id, attempt=current.attempt)
         ]
 
-    if not any(isinstance(event.data, PatchApplied) for event in house.store.events(run_id)):
-        house.store.control(run_id, record)
-        open_log(house, run_id).close()
+    if not any(isinstance(event.data, PatchApplied) for event in runtime.store.events(run_id)):
+        runtime.store.control(run_id, record)
+        open_log(runtime, run_id).close()
     return applied.model_copy(update={"files": files})
 
 
-def commit_run(house: House, run_id: str, branch: str, *, accept_plausible: bool) -> CommitRecorded:
+def commit_run(runtime: Runtime, run_id: str, branch: str, *, accept_plausible: bool) -> CommitRecorded:
     """Instead of the checkout, a new branch gets the change, as a commit. Refused as `apply_run` refuses."""
-    run = house.store.load(run_id)
+    run = runtime.store.load(run_id)
     if run.state is not State.DONE or run.proposal is None or run.base is None:
         raise _nothing(run)
-    with closing(changed_objects(house, run, run.base)) as objects:
-        events = house.store.events(run_id)
+    with closing(changed_objects(runtime, run, run.base)) as objects:
+        events = runtime.store.events(run_id)
         committed = commit_change(run, events, objects, branch, accept_plausible=accept_plausible)
 
     def record(current: Run) -> list[EventDraft]:
@@ -70,8 +70,8 @@ def commit_run(house: House, run_id: str, branch: str, *, accept_plausible: bool
             EventDraft(type=EventType.COMMIT_RECORDED, data=committed, step_id=current.step_id, attempt=current.attempt)
         ]
 
-    house.store.control(run_id, record)
-    open_log(house, run_id).close()
+    runtime.store.control(run_id, record)
+    open_log(runtime, run_id).close()
     return committed
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from codepilot.core.artifacts import ArtifactType
 from codepilot.core.events import BasePinned
 from codepilot.core.task import TaskSpec
-from codepilot.engine.house import House
+from codepilot.engine.runtime import Runtime
 from codepilot.store import Home
 from codepilot.workspace import ObjectStore, clone, find_root, first_commit, is_url, lay_out, pin_base
 
@@ -48,32 +48,32 @@ def pin(task: TaskSpec, home: Home) -> BasePinned:
     )
 
 
-def carry_base(house: House, base: BasePinned) -> BasePinned:
+def carry_base(runtime: Runtime, base: BasePinned) -> BasePinned:
     """Put the base's trees where every worker finds them."""
-    if not house.shared:
+    if not runtime.shared:
         return base
-    house.leave_name()
-    with closing(open_objects(house.home, base.repo_id)) as objects:
-        whole = house.artifacts.put_stream(objects.export(base.tree), ArtifactType.SNAPSHOT)
+    runtime.leave_name()
+    with closing(open_objects(runtime.home, base.repo_id)) as objects:
+        whole = runtime.artifacts.put_stream(objects.export(base.tree), ArtifactType.SNAPSHOT)
         if not base.dirty:
             return base.model_copy(update={"carried": (whole,)})
-        rest = house.artifacts.put_stream(objects.export(base.commit_tree, [base.tree]), ArtifactType.SNAPSHOT)
+        rest = runtime.artifacts.put_stream(objects.export(base.commit_tree, [base.tree]), ArtifactType.SNAPSHOT)
         return base.model_copy(update={"carried": (whole, rest)})
 
 
-def can_be_had(house: House, base: BasePinned) -> bool:
+def can_be_had(runtime: Runtime, base: BasePinned) -> bool:
     """Whether the base's trees are in this home or can be brought here: one that was pinned in another home, which
     only shares a database file with this one, is pinned anew.
     """
-    with closing(open_objects(house.home, base.repo_id)) as objects:
+    with closing(open_objects(runtime.home, base.repo_id)) as objects:
         return bool(base.carried) or objects.has_tree(base.tree)
 
 
-def fetch_base(house: House, base: BasePinned, objects: ObjectStore) -> None:
+def fetch_base(runtime: Runtime, base: BasePinned, objects: ObjectStore) -> None:
     """Bring the base's trees here if they are not."""
     if not objects.has_tree(base.tree):
         for ref in base.carried:
-            objects.receive(house.artifacts.stream(ref))
+            objects.receive(runtime.artifacts.stream(ref))
 
 
 def local_checkout(home: Home, base: BasePinned, objects: ObjectStore) -> Path:

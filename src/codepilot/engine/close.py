@@ -13,10 +13,10 @@ from pathlib import Path
 from codepilot.core.events import BundleWritten, Event
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
-from codepilot.engine.house import House
-from codepilot.engine.plane import executor_url, remover
+from codepilot.engine.executor_factory import executor_url, remover
 from codepilot.engine.report import report_run, worth_keeping
-from codepilot.engine.workplace import remove_workplaces
+from codepilot.engine.runtime import Runtime
+from codepilot.engine.workspace_lease import remove_leased_workspaces
 from codepilot.store import Home
 from codepilot.telemetry import RunLog
 from codepilot.verify import write_directory, write_record
@@ -25,62 +25,62 @@ from codepilot.workspace import remove_workspace
 PATIENCE_SEC = 10.0
 
 
-def begin_log(house: House, run_id: str, earlier: Callable[[], Sequence[Event]] = list) -> RunLog:
+def begin_log(runtime: Runtime, run_id: str, earlier: Callable[[], Sequence[Event]] = list) -> RunLog:
     """The run's log file; what it lacks is filled in as later events are met, by those at hand if they suffice."""
 
     def between(after: int, before: int) -> Sequence[Event]:
         at_hand = [event for event in earlier() if after < event.seq < before]
         if len(at_hand) == before - after - 1:
             return at_hand
-        return house.store.events(run_id, after, limit=before - after - 1)
+        return runtime.store.events(run_id, after, limit=before - after - 1)
 
-    log = RunLog(house.home.logs / f"{run_id}.jsonl", house.redact, between)
+    log = RunLog(runtime.home.logs / f"{run_id}.jsonl", runtime.redact, between)
     if log.last_seq > 0:
-        _catch_up(log, house, run_id)
+        _catch_up(log, runtime, run_id)
     return log
 
 
-def open_log(house: House, run_id: str) -> RunLog:
+def open_log(runtime: Runtime, run_id: str) -> RunLog:
     """The run's log file, brought up to date."""
-    log = begin_log(house, run_id)
+    log = begin_log(runtime, run_id)
     if log.last_seq == 0:
-        _catch_up(log, house, run_id)
+        _catch_up(log, runtime, run_id)
     return log
 
 
-def _catch_up(log: RunLog, house: House, run_id: str) -> None:
+def _catch_up(log: RunLog, runtime: Runtime, run_id: str) -> None:
     try:
-        log.catch_up(house.store.events(run_id))
+        log.catch_up(runtime.store.events(run_id))
     except BaseException:
         log.close()
         raise
 
 
-def close_run(run: Run, house: House) -> None:
+def close_run(run: Run, runtime: Runtime) -> None:
     """Idempotent: a crash in here is repaired by calling it again."""
-    open_log(house, run.run_id).close()
-    leave_record(run, house)
+    open_log(runtime, run.run_id).close()
+    leave_record(run, runtime)
 
 
-def leave_record(run: Run, house: House) -> None:
+def leave_record(run: Run, runtime: Runtime) -> None:
     """The same, of a run whose log is up to date. One that never chose a sandbox had no workspace."""
     if not run.terminal:
         return
     if run.bundle is None:
-        with _alone(house.home.logs / f"{run.run_id}.jsonl"):
-            _write_record(run.run_id, house)
+        with _alone(runtime.home.logs / f"{run.run_id}.jsonl"):
+            _write_record(run.run_id, runtime)
     if run.sandbox_level is not None and not worth_keeping(run):
-        remove_workspaces(run, house.home)
+        remove_workspaces(run, runtime.home)
 
 
-def _write_record(run_id: str, house: House) -> None:
+def _write_record(run_id: str, runtime: Runtime) -> None:
     """Of the run as it is now: whoever was stopped before this may be late, and it may have been gone on with."""
-    run = house.store.load(run_id)
+    run = runtime.store.load(run_id)
     if not run.terminal or run.bundle is not None:
         return
-    directory, events = house.home.bundles / run_id, house.store.events(run_id)
-    document = report_run(run, events, house.home).model_copy(update={"bundle": str(directory)})
-    write_record(directory, run, events, document, house.redact)
+    directory, events = runtime.home.bundles / run_id, runtime.store.events(run_id)
+    document = report_run(run, events, runtime.home).model_copy(update={"bundle": str(directory)})
+    write_record(directory, run, events, document, runtime.redact)
 
 
 @contextmanager
@@ -102,25 +102,25 @@ def _alone(log: Path) -> Iterator[None]:
 def remove_workspaces(run: Run, home: Home) -> None:
     elsewhere = executor_url(os.environ) is not None
     remove = remover(run.task, home) if elsewhere else lambda workspace: remove_workspace(home.workspaces / workspace)
-    remove_workplaces(home, run.run_id, remove, elsewhere=elsewhere)
+    remove_leased_workspaces(home, run.run_id, remove, elsewhere=elsewhere)
 
 
-def fetch_bundle(run: Run, events: list[Event], house: House) -> None:
+def fetch_bundle(run: Run, events: list[Event], runtime: Runtime) -> None:
     """Lay the bundle of a run that was finished on another machine down here, in place of what an earlier end left; the
     record of one that ended without is made from its log.
     """
-    directory = house.home.bundles / run.run_id
+    directory = runtime.home.bundles / run.run_id
     written = next((event.data for event in reversed(events) if isinstance(event.data, BundleWritten)), None)
     if written is None and run.terminal and not directory.is_dir():
-        close_run(run, house)
+        close_run(run, runtime)
     if written is None or not written.files:
         return
     named = {Path(name).name: ref for name, ref in written.files.items()}
     if _holds(directory, {name: ref.sha256 for name, ref in named.items()}):
         return
-    files = {name: house.artifacts.get(ref) for name, ref in named.items()}
-    open_log(house, run.run_id).close()
-    with _alone(house.home.logs / f"{run.run_id}.jsonl"):
+    files = {name: runtime.artifacts.get(ref) for name, ref in named.items()}
+    open_log(runtime, run.run_id).close()
+    with _alone(runtime.home.logs / f"{run.run_id}.jsonl"):
         write_directory(directory, files)
 
 
@@ -132,11 +132,11 @@ def _holds(directory: Path, digests: dict[str, str]) -> bool:
     return held == digests
 
 
-def recording(house: House, name: str) -> Path:
+def recording(runtime: Runtime, name: str) -> Path:
     """The transcript of an ended run, by its id or the beginning of one: what its models said can be replayed."""
-    run_id = house.store.find(name)
-    path = house.home.bundles / run_id / "transcript.jsonl"
-    fetch_bundle(house.store.load(run_id), house.store.events(run_id), house)
+    run_id = runtime.store.find(name)
+    path = runtime.home.bundles / run_id / "transcript.jsonl"
+    fetch_bundle(runtime.store.load(run_id), runtime.store.events(run_id), runtime)
     if not path.is_file():
         raise CodePilotError(
             FailureKind.INVALID_SPEC,

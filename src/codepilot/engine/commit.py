@@ -10,22 +10,22 @@ from codepilot.core.commit import COMMIT, CommitRecorded, branch_name, checked_b
 from codepilot.core.events import BasePinned, DependencyDegraded, Event, EventType, PatchProposed, ProofRecorded
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
-from codepilot.engine.site import Site
+from codepilot.engine.execution_context import ExecutionContext
 from codepilot.engine.task import default_goal
 from codepilot.engine.work import Work
 from codepilot.telemetry import redact
 from codepilot.workspace import Commit, ObjectStore, is_url, write_commit
 
 
-def commit_wanted(work: Work, site: Site) -> None:
+def commit_wanted(work: Work, context: ExecutionContext) -> None:
     """Commit a confirmed change where its task names a branch. What forbids that costs the run nothing else."""
     wanted = work.run.task.branch
     if wanted is None or work.run.committed is not None:
         return
-    work.watch.checkpoint()  # whoever lost the run leaves the repository to the one that has it
+    work.watch.raise_if_stopped()  # whoever lost the run leaves the repository to the one that has it
     events = work.store.events(work.run.run_id)
     try:
-        committed = commit_change(work.run, events, site.objects, wanted, before_commit=work.watch.checkpoint)
+        committed = commit_change(work.run, events, context.objects, wanted, before_commit=work.watch.raise_if_stopped)
     except CodePilotError as error:
         consequence = f"the change is not on branch {branch_name(wanted, work.run.run_id)}"
         degraded = DependencyDegraded(dependency=COMMIT, consequence=consequence, failure=error.failure)

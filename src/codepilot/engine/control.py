@@ -9,40 +9,40 @@ from codepilot.core.decide import ask_cancel, ask_pause, decide_cancel, decide_p
 from codepilot.core.events import EventDraft
 from codepilot.core.run import Run, evolve
 from codepilot.engine.close import close_run
-from codepilot.engine.house import House
-from codepilot.engine.measures import count
+from codepilot.engine.metrics import count
+from codepilot.engine.runtime import Runtime
 from codepilot.engine.task import Begun
 from codepilot.store import new_id
 
 Decision = Callable[[Run], list[EventDraft]]
 
 
-def pause(house: House, run_id: str) -> Run:
+def pause(runtime: Runtime, run_id: str) -> Run:
     """Let a run stop. If a worker holds it, the worker stops at the next safe point; else it waits from here on."""
-    return _ask(house, run_id, ask_pause, decide_pause)
+    return _ask(runtime, run_id, ask_pause, decide_pause)
 
 
-def cancel(house: House, run_id: str) -> Run:
+def cancel(runtime: Runtime, run_id: str) -> Run:
     """End a run. If a worker holds it, the worker ends it within a second; else it ends here."""
-    return _ask(house, run_id, ask_cancel, decide_cancel)
+    return _ask(runtime, run_id, ask_cancel, decide_cancel)
 
 
-def resume(house: House, run_id: str) -> Run:
+def resume(runtime: Runtime, run_id: str) -> Run:
     """Reopen a run that waits, is to pause or has spent its budget; one whose worker died needs nothing but a worker.
 
     Returns the run as it was left here: a worker may have taken it since then.
     """
     known: list[Run] = []
-    house.store.reclaim(run_id, wait=True)
-    return reduce(evolve, house.store.control(run_id, _reopening(known)), known[-1])
+    runtime.store.reclaim(run_id, wait=True)
+    return reduce(evolve, runtime.store.control(run_id, _reopening(known)), known[-1])
 
 
-def go_on(house: House, run_id: str) -> Begun:
+def go_on(runtime: Runtime, run_id: str) -> Begun:
     """The same for one that this process works on: its step is ours, unless another worker has it."""
     known: list[Run] = []
     worker = new_id("w-")
-    house.store.reclaim(run_id, wait=True)
-    events, start = house.store.control_and_start(run_id, _reopening(known), worker)
+    runtime.store.reclaim(run_id, wait=True)
+    events, start = runtime.store.control_and_start(run_id, _reopening(known), worker)
     return Begun(reduce(evolve, events, known[-1]), worker, start)
 
 
@@ -54,11 +54,11 @@ def _reopening(known: list[Run]) -> Decision:
     return decide
 
 
-def _ask(house: House, run_id: str, ask: Decision, decide: Decision) -> Run:
+def _ask(runtime: Runtime, run_id: str, ask: Decision, decide: Decision) -> Run:
     """Ask it of the worker that holds the run; where none does, it is decided here."""
-    house.store.control(run_id, ask)
-    house.store.reclaim(run_id, wait=True)
-    if not house.store.queue.at_work(run_id):
-        count(house.store.load(run_id), house.store.control(run_id, decide))
-        close_run(house.store.load(run_id), house)
-    return house.store.load(run_id)
+    runtime.store.control(run_id, ask)
+    runtime.store.reclaim(run_id, wait=True)
+    if not runtime.store.queue.at_work(run_id):
+        count(runtime.store.load(run_id), runtime.store.control(run_id, decide))
+        close_run(runtime.store.load(run_id), runtime)
+    return runtime.store.load(run_id)

@@ -32,8 +32,8 @@ from codepilot.core.notify import (
 )
 from codepilot.core.run import replay
 from codepilot.engine.close import open_log
-from codepilot.engine.house import House
 from codepilot.engine.receiver import Receiver, Unanswered
+from codepilot.engine.runtime import Runtime
 from codepilot.engine.settings import receiver_url
 from codepilot.store import NotificationRow, new_id
 from codepilot.store.notifications import FAILED, PENDING, SENT
@@ -68,8 +68,8 @@ Key = tuple[str, int]
 class Courier:
     """Sends by itself between `with` and its end, or what a run owes when it is asked to. For one thread."""
 
-    def __init__(self, house: House, receiver: Receiver) -> None:
-        self._house = house
+    def __init__(self, runtime: Runtime, receiver: Receiver) -> None:
+        self._runtime = runtime
         self._receiver = receiver
         self._name = new_id("c-")
         self._due: dict[Key, float] = {}
@@ -98,7 +98,7 @@ class Courier:
         """Try everything that is owed and due."""
         ripe = {key for key, due in self._due.items() if due <= time.monotonic()}
         rest = {run_id for run_id, seq in self._due.keys() - ripe}
-        while rows := self._house.store.outbox.owed(rest):
+        while rows := self._runtime.store.outbox.owed(rest):
             for owed in rows:
                 if self._ends_at is not None and time.monotonic() > self._ends_at:
                     return
@@ -113,7 +113,7 @@ class Courier:
     def deliver(self, run_id: str) -> str:
         """One try at what the run owes; what is wrong, if anything is."""
         problems = []
-        for owed in self._house.store.outbox.of(run_id):
+        for owed in self._runtime.store.outbox.of(run_id):
             if owed.state == PENDING:
                 match self._send_in_turn(owed):
                     case Again(seconds=seconds), said:
@@ -128,7 +128,7 @@ class Courier:
         """The same as `_send`, when nobody else is at it any more; one that died is at it for as long as its lease."""
         deadline = time.monotonic() + LEASE_SEC + PREPARED_SEC
         while (found := self._send(owed))[0] is None:
-            now = self._house.store.outbox.still(owed)
+            now = self._runtime.store.outbox.still(owed)
             if now is None:
                 return found
             if time.monotonic() > deadline:
@@ -173,7 +173,7 @@ class Courier:
 
     def _send(self, owed: NotificationRow) -> tuple[Taken | Again | GivenUp | None, str]:
         """What follows from one try, and what is wrong; None if somebody else is at it, has tried it or has done it."""
-        store = self._house.store
+        store = self._runtime.store
         began = time.monotonic()
         lock = store.lock(f"notify {crc32(owed.run_id.encode()) % LANES}", self._name, LEASE_SEC)
         if lock is None:
@@ -197,8 +197,8 @@ class Courier:
 
     def _body(self, owed: NotificationRow) -> bytes:
         """As the run was when it ended: the same bytes for the same key, whatever has become of it since."""
-        run = replay(self._house.store.events(owed.run_id, limit=owed.seq))
-        return notice(run, self._house.redact).model_dump_json(by_alias=False).encode()
+        run = replay(self._runtime.store.events(owed.run_id, limit=owed.seq))
+        return notice(run, self._runtime.redact).model_dump_json(by_alias=False).encode()
 
     def _post(self, owed: NotificationRow, body: bytes) -> tuple[Tried, str]:
         """The try, and what there is to say of it."""
@@ -206,7 +206,7 @@ class Courier:
         try:
             answer = self._receiver.post(f"{owed.run_id}:{owed.seq}", body, TRY_SEC)
         except Unanswered as error:
-            said = self._house.redact(f"{place} did not answer: {error}.")
+            said = self._runtime.redact(f"{place} did not answer: {error}.")
             return Tried(None, tries, _age_sec(owed)), said
         asked = asked_wait(answer.retry_after, now_us() / 1e6)
         return Tried(answer.status, tries, _age_sec(owed), asked), f"{place} answered {answer.status}."
@@ -227,11 +227,11 @@ class Courier:
 
     def _record(self, owed: NotificationRow, kind: EventType, data: NotificationSent | NotificationFailed) -> None:
         """In the store, and in the run's log file if that is here."""
-        self._house.store.outbox.settle(owed, EventDraft(type=kind, data=data))
+        self._runtime.store.outbox.settle(owed, EventDraft(type=kind, data=data))
         self._due.pop((owed.run_id, owed.seq), None)
-        if (self._house.home.logs / f"{owed.run_id}.jsonl").exists():
+        if (self._runtime.home.logs / f"{owed.run_id}.jsonl").exists():
             try:
-                open_log(self._house, owed.run_id).close()
+                open_log(self._runtime, owed.run_id).close()
             except (OSError, CodePilotError) as error:
                 _log.warning("the log file could not be written: %s", error, extra={"run_id": owed.run_id})
 
@@ -239,7 +239,7 @@ class Courier:
         """Nobody tries it for a while: neither those who share the store nor, if that cannot be told, this one."""
         wait = wait_after(owed.tries + 1, random.random()) if seconds is None else seconds
         try:
-            self._house.store.outbox.put_off(owed, wait)
+            self._runtime.store.outbox.put_off(owed, wait)
         finally:
             self._due[owed.run_id, owed.seq] = time.monotonic() + wait
         return Again(wait)
@@ -250,10 +250,10 @@ def _age_sec(owed: NotificationRow) -> float:
     return (now_us() - owed.at) / 1e6
 
 
-def open_courier(house: House, environ: Mapping[str, str]) -> Courier | None:
+def open_courier(runtime: Runtime, environ: Mapping[str, str]) -> Courier | None:
     """One that knows where to, if that is configured here."""
     url = receiver_url(environ)
-    return None if url is None else Courier(house, Receiver(url))
+    return None if url is None else Courier(runtime, Receiver(url))
 
 
 def receiver_place(environ: Mapping[str, str]) -> str | None:
@@ -262,9 +262,9 @@ def receiver_place(environ: Mapping[str, str]) -> str | None:
     return None if url is None else Receiver(url).place
 
 
-def notifications_of(house: House, run_id: str) -> tuple[ReportedNotification, ...]:
+def notifications_of(runtime: Runtime, run_id: str) -> tuple[ReportedNotification, ...]:
     """What became of telling others of the run's ends, as programs read it."""
-    return tuple(_reported(row) for row in house.store.outbox.of(run_id) if row.state in _STATES)
+    return tuple(_reported(row) for row in runtime.store.outbox.of(run_id) if row.state in _STATES)
 
 
 def _reported(row: NotificationRow) -> ReportedNotification:
@@ -279,11 +279,11 @@ def _reported(row: NotificationRow) -> ReportedNotification:
     )
 
 
-def deliver(house: House, run_id: str, environ: Mapping[str, str]) -> str:
+def deliver(runtime: Runtime, run_id: str, environ: Mapping[str, str]) -> str:
     """One try, from a door, at what the run owes; what is wrong, if anything is. Nothing of the run depends on it."""
     try:
-        courier = open_courier(house, environ)
+        courier = open_courier(runtime, environ)
         return "" if courier is None else courier.deliver(run_id)
     except Exception as error:  # noqa: BLE001 - the command has done what it was asked for, whatever this is
         _log.debug("the end of %s could not be notified", run_id, exc_info=True)
-        return house.redact(f"{type(error).__name__}: {error}")
+        return runtime.redact(f"{type(error).__name__}: {error}")

@@ -23,9 +23,9 @@ from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Run
 from codepilot.core.task import FollowUp, TaskOrigin
 from codepilot.engine.commit import commit_wanted
+from codepilot.engine.execution_context import ExecutionContext
 from codepilot.engine.learning import learn
 from codepilot.engine.proposing import without_test
-from codepilot.engine.site import Site
 from codepilot.engine.work import Work
 from codepilot.repair import Strength, measure_strength
 from codepilot.telemetry import report, report_json, rfc3339, timeline, transcript
@@ -58,44 +58,46 @@ def finalize(work: Work) -> Outcome:
     proposal = work.run.proposal
     if proposal is None:
         raise CodePilotError(FailureKind.INTERNAL, f"Run {work.run.run_id} has nothing to finalize.")
-    site, baseline = work.settled()
+    context, baseline = work.settled()
     proof = work.recorded(ProofRecorded)
     if proof is None:
-        proof, proposal = _proved(work, site, baseline, proposal)
+        proof, proposal = _proved(work, context, baseline, proposal)
         work.conclude(EventType.PROOF_RECORDED, proof)
     if not proof.ok:
         return Refused(Failure(kind=FailureKind.PROOF_FAILED, message=proof.reason))
     proposed = _proposed(work.store.events(work.run.run_id))
     work.propose([one for one in _follow_ups(work.run) if one not in proposed])
     if work.recorded(BundleWritten) is None:
-        if not site.objects.has_tree(proposal.tree):  # another machine proved it
-            site.objects.apply(work.base.tree, work.artifacts.get(proposal.diff))
-        commit_wanted(work, site)
-        work.watch.checkpoint()  # whoever lost the run must not write over the bundle of the one that has it
-        _hand_over(work, site, baseline, proposal)
-    learn(work, site, baseline)
+        if not context.objects.has_tree(proposal.tree):  # another machine proved it
+            context.objects.apply(work.base.tree, work.artifacts.get(proposal.diff))
+        commit_wanted(work, context)
+        work.watch.raise_if_stopped()  # whoever lost the run must not write over the bundle of the one that has it
+        _hand_over(work, context, baseline, proposal)
+    learn(work, context, baseline)
     return Succeeded(f"{proof.verdict}: {proof.reason}")
 
 
-def _proved(work: Work, site: Site, baseline: Baseline, proposal: PatchProposed) -> tuple[ProofRecorded, PatchProposed]:
+def _proved(
+    work: Work, context: ExecutionContext, baseline: Baseline, proposal: PatchProposed
+) -> tuple[ProofRecorded, PatchProposed]:
     """The proof; without the test that came with the change, where that does not hold or only a guess is proved."""
-    proof = _prove(work, site, baseline, proposal)
-    if proof.verdict != "confirmed" and without_test(work, site, f"it did not go on: {proof.reason}"):
+    proof = _prove(work, context, baseline, proposal)
+    if proof.verdict != "confirmed" and without_test(work, context, f"it did not go on: {proof.reason}"):
         assert work.run.proposal is not None
         bare = work.run.proposal
-        proof = _carried(work, site, proof, proposal, bare) or _prove(work, site, baseline, bare)
+        proof = _carried(work, context, proof, proposal, bare) or _prove(work, context, baseline, bare)
         proposal = bare
     return proof, proposal
 
 
 def _carried(
-    work: Work, site: Site, proof: ProofRecorded, proposal: PatchProposed, bare: PatchProposed
+    work: Work, context: ExecutionContext, proof: ProofRecorded, proposal: PatchProposed, bare: PatchProposed
 ) -> ProofRecorded | None:
     """The proof of the change with its test as that of the change alone, where both were judged as the same tree."""
     if not proof.ok:
         return None
-    base, built = work.base.tree, site.objects.apply(work.base.tree, work.artifacts.get(bare.diff))
-    judged = [judged_tree(site.objects, base, tree)[0] for tree in (proposal.tree, built)]
+    base, built = work.base.tree, context.objects.apply(work.base.tree, work.artifacts.get(bare.diff))
+    judged = [judged_tree(context.objects, base, tree)[0] for tree in (proposal.tree, built)]
     if built != bare.tree or judged[0] != judged[1]:
         return None
     checks = [check for check in proof.checks if check.name != REGRESSION_TEST]
@@ -103,21 +105,21 @@ def _carried(
     return proof.model_copy(update={"checks": tuple(told)})
 
 
-def _prove(work: Work, site: Site, baseline: Baseline, proposal: PatchProposed) -> ProofRecorded:
+def _prove(work: Work, context: ExecutionContext, baseline: Baseline, proposal: PatchProposed) -> ProofRecorded:
     def measure(workspace: str) -> Strength | None:
         seconds = min(STRENGTH_SEC, work.watch.seconds_left() / 2)
-        return strength_of(site, workspace, proposal.tree, baseline.targets, seconds)
+        return strength_of(context, workspace, proposal.tree, baseline.targets, seconds)
 
     budget = work.run.task.budget
     return prove(
-        site.executor,
-        site.objects,
+        context.executor,
+        context.objects,
         work.base.tree,
         work.artifacts.get(proposal.diff),
-        site.project,
+        context.project,
         baseline,
         workspace=work.workspace,
-        create=site.request,
+        create=context.request,
         command_sec=budget.command_sec,
         tree=proposal.tree,
         confidence=proposal.patch.confidence,
@@ -128,16 +130,16 @@ def _prove(work: Work, site: Site, baseline: Baseline, proposal: PatchProposed) 
 
 
 def strength_of(
-    site: Site, workspace: str, tree: str, targets: Sequence[str], seconds: float = STRENGTH_SEC
+    context: ExecutionContext, workspace: str, tree: str, targets: Sequence[str], seconds: float = STRENGTH_SEC
 ) -> Strength | None:
     """How much the tests would notice of a wrong change to the functions that were touched, where they are Python."""
-    if not site.project.is_python:
+    if not context.project.is_python:
         return None
-    changed = {path: before for path, before, after in site.objects.changes(site.base.tree, tree) if after}
-    originals = {path: site.objects.read_blob(entry.oid) for path, entry in changed.items() if entry}
+    changed = {path: before for path, before, after in context.objects.changes(context.base.tree, tree) if after}
+    originals = {path: context.objects.read_blob(entry.oid) for path, entry in changed.items() if entry}
     paths = tuple(changed)
     return measure_strength(
-        site.executor, workspace, site.project, paths, targets, seconds=seconds, originals=originals
+        context.executor, workspace, context.project, paths, targets, seconds=seconds, originals=originals
     )
 
 
@@ -163,7 +165,7 @@ def _proposed(events: Sequence[Event]) -> list[FollowUp]:
     return [event.data.follow_up for event in events if isinstance(event.data, FollowUpProposed)]
 
 
-def _hand_over(work: Work, site: Site, baseline: Baseline, proposal: PatchProposed) -> None:
+def _hand_over(work: Work, context: ExecutionContext, baseline: Baseline, proposal: PatchProposed) -> None:
     directory = work.home.bundles / work.run.run_id
     events = work.store.events(work.run.run_id)
     document = report(
@@ -174,20 +176,22 @@ def _hand_over(work: Work, site: Site, baseline: Baseline, proposal: PatchPropos
         next_steps=_proposed(events),
         status=State.DONE,
     )
-    done, clean = work.run.model_copy(update={"state": State.DONE}), work.house.redact
+    done, clean = work.run.model_copy(update={"state": State.DONE}), work.runtime.redact
     contents = BundleContents(
         patch=work.artifacts.get(proposal.diff),
-        base_diff=_base_diff(site),
+        base_diff=_base_diff(context),
         report=report_json(document, clean),
         transcript=transcript(events, clean),
         timeline=timeline(done, events, clean),
-        provenance=_provenance(work, site, baseline, proposal, rfc3339(events[-1].at)).redacted(clean),
+        provenance=_provenance(work, context, baseline, proposal, rfc3339(events[-1].at)).redacted(clean),
     )
     written = write_bundle(directory, contents)
     data = BundleWritten(path=str(written.path), sha256=written.sha256)
-    if work.house.shared:
+    if work.runtime.shared:
         files = _kept_files(work, written.path)
-        tree = work.artifacts.put_stream(site.objects.export(proposal.tree, [site.base.tree]), ArtifactType.SNAPSHOT)
+        tree = work.artifacts.put_stream(
+            context.objects.export(proposal.tree, [context.base.tree]), ArtifactType.SNAPSHOT
+        )
         data = data.model_copy(update={"files": files, "tree": tree})
         work.record(EventType.BUNDLE_WRITTEN, data, (*files.values(), tree))
     else:
@@ -202,12 +206,14 @@ def _kept_files(work: Work, directory: Path) -> dict[str, ArtifactRef]:
     }
 
 
-def _base_diff(site: Site) -> bytes:
+def _base_diff(context: ExecutionContext) -> bytes:
     """From the base commit to the pinned base: what was uncommitted when the run began."""
-    return site.objects.diff(site.base.commit_tree, site.base.tree).patch if site.base.dirty else b""
+    return context.objects.diff(context.base.commit_tree, context.base.tree).patch if context.base.dirty else b""
 
 
-def _provenance(work: Work, site: Site, baseline: Baseline, proposal: PatchProposed, at: str) -> Provenance:
+def _provenance(
+    work: Work, context: ExecutionContext, baseline: Baseline, proposal: PatchProposed, at: str
+) -> Provenance:
     run = work.run
     return Provenance(
         run_id=run.run_id,
@@ -223,11 +229,11 @@ def _provenance(work: Work, site: Site, baseline: Baseline, proposal: PatchPropo
         confidence=run.confidence,
         versions=Versions(
             codepilot=__version__,
-            python=".".join(map(str, site.project.interpreter.version)),
+            python=".".join(map(str, context.project.interpreter.version)),
             git=git_version(),
         ),
         commands=(baseline.suite.cmd,),
-        sandbox=sandbox_used(site.executor.level),
+        sandbox=sandbox_used(context.executor.level),
         created_at=at,
         checkout=work.base.checkout,
         regression_test=proposal.patch.regression_test,

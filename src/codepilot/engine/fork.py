@@ -10,34 +10,34 @@ from codepilot.core.events import Event, EventDraft, EventType, PatchProposed, S
 from codepilot.core.fork import fork, taken_over
 from codepilot.core.run import Run, replay
 from codepilot.engine.base import fetch_base, open_objects
-from codepilot.engine.carry import read_snapshot
-from codepilot.engine.house import House
-from codepilot.engine.workplace import workplaces
+from codepilot.engine.runtime import Runtime
+from codepilot.engine.snapshot_transfer import read_snapshot
+from codepilot.engine.workspace_lease import leased_workspaces
 from codepilot.store import new_id
 
 
-def fork_run(house: House, run_id: str, at: int | None) -> Run:
+def fork_run(runtime: Runtime, run_id: str, at: int | None) -> Run:
     """A new run that has the events of another one up to `at`, the last at which it was at work by default.
 
     Where the files of a turn are gone, it begins with the turn's step.
     """
-    events = house.store.events(run_id)
-    taken = taken_over(events, at if at is not None else _last_at_work(house, run_id))
+    events = runtime.store.events(run_id)
+    taken = taken_over(events, at if at is not None else _last_at_work(runtime, run_id))
     past = replay(taken)
-    kept = _keep(house, past, {snapshot for snapshot in _needed(taken, past) if not _known(taken, snapshot)})
+    kept = _keep(runtime, past, {snapshot for snapshot in _needed(taken, past) if not _known(taken, snapshot)})
     if (turn := _turn(taken, past)) is not None and turn not in kept and not _known(taken, turn):
         begun = max(event.seq for event in taken if event.type is EventType.STEP_QUEUED)
         taken = [event for event in taken if event.seq <= begun]
     forked = new_id("r-")
-    house.store.create_run(forked, [*fork(taken, forked), *kept.values()])
-    return house.store.load(forked)
+    runtime.store.create_run(forked, [*fork(taken, forked), *kept.values()])
+    return runtime.store.load(forked)
 
 
-def _last_at_work(house: House, run_id: str) -> int:
-    run = house.store.load(run_id)
+def _last_at_work(runtime: Runtime, run_id: str) -> int:
+    run = runtime.store.load(run_id)
     if not run.terminal:
         return run.last_seq
-    return max(event.seq for event in house.store.events(run_id) if event.type is EventType.RUN_FINISHED) - 1
+    return max(event.seq for event in runtime.store.events(run_id) if event.type is EventType.RUN_FINISHED) - 1
 
 
 def _needed(taken: Sequence[Event], past: Run) -> set[str]:
@@ -62,19 +62,19 @@ def _known(taken: Sequence[Event], snapshot: str) -> bool:
     return any(event.data.snapshot == snapshot for event in taken if isinstance(event.data, kinds))
 
 
-def _keep(house: House, past: Run, snapshots: set[str]) -> dict[str, EventDraft]:
+def _keep(runtime: Runtime, past: Run, snapshots: set[str]) -> dict[str, EventDraft]:
     """Keep those of the snapshots that the old run's workspaces here still have."""
     kept: dict[str, EventDraft] = {}
     if past.base is None:
         return kept
-    with closing(open_objects(house.home, past.base.repo_id)) as objects:
-        fetch_base(house, past.base, objects)
-        for name in workplaces(house.home, past.run_id):
+    with closing(open_objects(runtime.home, past.base.repo_id)) as objects:
+        fetch_base(runtime, past.base, objects)
+        for name in leased_workspaces(runtime.home, past.run_id):
             for snapshot in sorted(snapshots - kept.keys()):
-                chunks = read_snapshot(house.home.workspaces / name, objects, snapshot)
+                chunks = read_snapshot(runtime.home.workspaces / name, objects, snapshot)
                 if chunks is not None:
-                    house.leave_name()
-                    ref = house.artifacts.put_stream(chunks, ArtifactType.SNAPSHOT)
+                    runtime.leave_name()
+                    ref = runtime.artifacts.put_stream(chunks, ArtifactType.SNAPSHOT)
                     data = SnapshotKept(snapshot=snapshot, kept=ref)
                     kept[snapshot] = EventDraft(type=EventType.SNAPSHOT_KEPT, data=data, artifacts=(ref,))
     return kept

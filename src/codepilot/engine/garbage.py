@@ -11,9 +11,9 @@ from datetime import timedelta
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.engine.close import remove_workspaces
-from codepilot.engine.house import ARTIFACTS_VARIABLE, STORE_VARIABLE, House
 from codepilot.engine.report import worth_keeping
-from codepilot.engine.workplace import lock_files, remove_workplaces, run_of
+from codepilot.engine.runtime import ARTIFACTS_VARIABLE, STORE_VARIABLE, Runtime
+from codepilot.engine.workspace_lease import lock_files, remove_leased_workspaces, run_of
 from codepilot.store import Pruned, Unreadable
 from codepilot.store import prune as prune_artifacts
 from codepilot.store.owners import NAMES
@@ -34,73 +34,73 @@ class Collected:
     """Runs that were left alone because it is not known how they stand, and why."""
 
 
-def collect(house: House, days: float) -> Collected:
+def collect(runtime: Runtime, days: float) -> Collected:
     """Remove workspaces that nobody has worked in for `days`, but for those of runs that are not understood here."""
     horizon = now_us() - int(days * 86_400 * 1e6)
-    strange = house.store.not_understood()
+    strange = runtime.store.not_understood()
     removed: list[str] = []
     left: dict[str, str] = {}
 
     def remove(workspace: str) -> None:
-        path = house.home.workspaces / workspace
+        path = runtime.home.workspaces / workspace
         if path.exists():
             remove_workspace(path)
             removed.append(workspace)
 
-    for run_id in sorted(_here(house)):
-        places = list(house.home.workspaces.glob(f"{run_id}*"))
+    for run_id in sorted(_here(runtime)):
+        places = list(runtime.home.workspaces.glob(f"{run_id}*"))
         if not all(path.stat().st_mtime_ns // 1000 <= horizon for path in places):
             continue
         try:
-            unneeded = run_id not in strange and _unneeded(house, run_id, horizon, strange)
+            unneeded = run_id not in strange and _unneeded(runtime, run_id, horizon, strange)
         except Unreadable as error:
             strange[run_id] = str(error)
             unneeded = False
         if unneeded:
-            remove_workplaces(house.home, run_id, remove)
+            remove_leased_workspaces(runtime.home, run_id, remove)
         elif run_id in strange:
             left[run_id] = strange[run_id]
     return Collected(removed, left)
 
 
-def prune(house: House, older_than: timedelta, environ: Mapping[str, str], *, rehearse: bool) -> Pruned:
+def prune(runtime: Runtime, older_than: timedelta, environ: Mapping[str, str], *, rehearse: bool) -> Pruned:
     """Remove artifacts that only old, ended runs name; not from a place that other stores use as well."""
-    _refuse_others(house, environ)
-    return prune_artifacts(house.store, house.artifacts, older_than, rehearse=rehearse)
+    _refuse_others(runtime, environ)
+    return prune_artifacts(runtime.store, runtime.artifacts, older_than, rehearse=rehearse)
 
 
-def _refuse_others(house: House, environ: Mapping[str, str]) -> None:
+def _refuse_others(runtime: Runtime, environ: Mapping[str, str]) -> None:
     """Earlier versions left no names: whose artifacts lie in a place that was named, or in nobody's name, is asked."""
-    names = house.artifacts.names()
-    others = sorted(f"{place} ({name})" for name, place in names.items() if name != house.store.store_id)
+    names = runtime.artifacts.names()
+    others = sorted(f"{place} ({name})" for name, place in names.items() if name != runtime.store.store_id)
     if others:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
-            f"Artifacts of other stores are in {house.artifacts.place} too, and would be removed: {', '.join(others)}.",
+            f"{runtime.artifacts.place} holds other stores' artifacts too, which would go: {', '.join(others)}.",
             next_action=f"Set {STORE_VARIABLE} to the store whose artifacts they are. If there is no such store any"
             f" more, remove its name from {NAMES}/ there.",
         )
     store = environ.get(STORE_VARIABLE)
-    said = store if environ.get(ARTIFACTS_VARIABLE) else store in (None, "", str(house.home.database))
+    said = store if environ.get(ARTIFACTS_VARIABLE) else store in (None, "", str(runtime.home.database))
     if not said and (not names or environ.get(ARTIFACTS_VARIABLE)):
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
-            f"It is not known whose artifacts lie in {house.artifacts.place}: whatever the runs of {house.store.place}"
+            f"Unknown owner of the artifacts in {runtime.artifacts.place}: what the runs of {runtime.store.place}"
             " do not name would be removed, a whole team's artifacts perhaps.",
             next_action=f"Set both {STORE_VARIABLE} and {ARTIFACTS_VARIABLE}: the store, and where its artifacts are.",
         )
 
 
-def sweep(house: House) -> None:
+def sweep(runtime: Runtime) -> None:
     """Remove the workspaces here of runs that ended elsewhere, or while another process had one in use; and what
     processes that were killed left half made."""
-    for run_id in _here(house):
+    for run_id in _here(runtime):
         with contextlib.suppress(CodePilotError), _told(run_id):
-            run = house.store.load(run_id)
+            run = runtime.store.load(run_id)
             if run.terminal and not worth_keeping(run):
-                remove_workspaces(run, house.home)
+                remove_workspaces(run, runtime.home)
     for pattern in ("*.git/tmp_index_*", "*.tmp"):
-        for path in house.home.repos.glob(pattern):
+        for path in runtime.home.repos.glob(pattern):
             with _told(path.name):
                 if time.time() - path.lstat().st_mtime > HALF_MADE_SEC:
                     remove_workspace(path)
@@ -117,24 +117,26 @@ def _told(what: str) -> Iterator[None]:
         _log.warning("what is left of %s cannot be removed: %s", what, error)
 
 
-def _here(house: House) -> set[str]:
+def _here(runtime: Runtime) -> set[str]:
     """The runs that have, or had, a workspace in this home."""
-    return {run_of(path.name) for path in house.home.workspaces.iterdir()} | set(map(run_of, lock_files(house.home)))
+    return {run_of(path.name) for path in runtime.home.workspaces.iterdir()} | set(
+        map(run_of, lock_files(runtime.home))
+    )
 
 
-def _unneeded(house: House, run_id: str, horizon: int, strange: dict[str, str]) -> bool:
+def _unneeded(runtime: Runtime, run_id: str, horizon: int, strange: dict[str, str]) -> bool:
     """Whether nobody needs the run's workspaces; of one that this store does not have, only if no other store may."""
     try:
-        run = house.store.load(run_id)
+        run = runtime.store.load(run_id)
     except CodePilotError as error:
         if error.kind is not FailureKind.INVALID_SPEC:
             raise
-        names = house.home.names()
-        if names.keys() == {house.store.store_id}:
+        names = runtime.home.names()
+        if names.keys() == {runtime.store.store_id}:
             return True
-        others = [place for name, place in names.items() if name != house.store.store_id]
+        others = [place for name, place in names.items() if name != runtime.store.store_id]
         where = f"perhaps in {' or '.join(sorted(others))}" if others else "nor is it known which stores have runs here"
-        strange[run_id] = f"Run {run_id} is not in {house.store.place}, {where}."
+        strange[run_id] = f"Run {run_id} is not in {runtime.store.place}, {where}."
         return False
-    house.store.reclaim(run_id)
-    return run.updated_at <= horizon and not house.store.queue.at_work(run_id)
+    runtime.store.reclaim(run_id)
+    return run.updated_at <= horizon and not runtime.store.queue.at_work(run_id)

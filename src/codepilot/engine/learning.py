@@ -15,14 +15,14 @@ from codepilot.core.memory import (
     MemoryRecorded,
     PatternMemory,
 )
-from codepilot.engine.site import Site
+from codepilot.engine.execution_context import ExecutionContext
 from codepilot.engine.work import Work
 from codepilot.verify import Baseline
 
 _TRACE_LINES = 2
 
 
-def learn(work: Work, site: Site, baseline: Baseline) -> None:
+def learn(work: Work, context: ExecutionContext, baseline: Baseline) -> None:
     """Record it all or nothing, once in a run: a later attempt at the step, or another step like it, adds nothing.
 
     A change that is handed over is not lost because nothing can be learnt from it.
@@ -33,7 +33,7 @@ def learn(work: Work, site: Site, baseline: Baseline) -> None:
     if any(isinstance(event.data, MemoryRecorded) for event in work.store.events(work.run.run_id)):
         return
     learnt = [_failure(work, baseline, proposal), _pattern(work, baseline, proposal)]
-    repo, language = work.lineage, site.project.language
+    repo, language = work.lineage, context.project.language
     recorded = [MemoryRecorded(repo=repo, language=language, memory=memory) for memory in learnt if memory]
     try:
         work.store.memories("pattern", repo=repo, limit=1)  # so that nobody waits for a table that somebody has locked
@@ -80,5 +80,5 @@ def _changed(work: Work, proposal: PatchProposed) -> str:
 
 def _clean(work: Work, text: str, most: int) -> str:
     """Redacted first, so that no half of a secret is left at the cut."""
-    clean = work.house.redact(text)
+    clean = work.runtime.redact(text)
     return clean if len(clean) <= most else f"{clean[: most - 1]}…"

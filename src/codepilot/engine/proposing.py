@@ -10,8 +10,8 @@ from codepilot.core.areas import outside
 from codepilot.core.artifacts import ArtifactType, PatchCandidate, RegressionTest
 from codepilot.core.events import EventType, PatchProposed
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.engine.carry import keep_snapshot, restore_snapshot
-from codepilot.engine.site import Site
+from codepilot.engine.execution_context import ExecutionContext
+from codepilot.engine.snapshot_transfer import keep_snapshot, restore_snapshot
 from codepilot.engine.work import Work
 from codepilot.executor import DiffResult, Violation
 from codepilot.verify import flagged
@@ -46,7 +46,7 @@ def _broken(work: Work, diff: DiffResult) -> tuple[Violation, ...]:
 
 
 def where_allowed(
-    work: Work, site: Site, offered: PatchCandidate, diff: DiffResult, snapshot: str
+    work: Work, context: ExecutionContext, offered: PatchCandidate, diff: DiffResult, snapshot: str
 ) -> tuple[PatchCandidate, DiffResult, str]:
     """The change as it is in the workspace; without the test that came with it, where that lies in a wrong place."""
     test, base = offered.regression_test, work.run.base_snapshot
@@ -56,36 +56,36 @@ def where_allowed(
     if not rules:
         return offered, diff, snapshot
     why = RegressionTest(reason=f"{test.path} may not be changed ({rules[0]})")
-    bare = _take_out(work, site, test.path, base, snapshot)
-    left = site.executor.diff(work.workspace, work.base.tree)
+    bare = _take_out(work, context, test.path, base, snapshot)
+    left = context.executor.diff(work.workspace, work.base.tree)
     return offered.model_copy(update={"regression_test": why}), left, bare
 
 
-def _take_out(work: Work, site: Site, path: str, base: str, snapshot: str) -> str:
+def _take_out(work: Work, context: ExecutionContext, path: str, base: str, snapshot: str) -> str:
     """Leave what a snapshot holds in the workspace, but one file as the base has it."""
-    _bring(work, site, base)
+    _bring(work, context, base)
     before = work.snapshot().snapshot
-    _bring(work, site, snapshot)
-    site.executor.restore(work.workspace, before, (path,))
+    _bring(work, context, snapshot)
+    context.executor.restore(work.workspace, before, (path,))
     return work.snapshot().snapshot
 
 
-def without_test(work: Work, site: Site, why: str) -> bool:
+def without_test(work: Work, context: ExecutionContext, why: str) -> bool:
     """Propose the change alone, if it came with a test, and leave it in the workspace; whether there was one."""
     proposal, base = work.run.proposal, work.run.base_snapshot
     test = proposal.patch.regression_test if proposal else None
     if proposal is None or base is None or test is None or not test.written:
         return False
-    work.watch.checkpoint()  # what was interrupted says nothing about the test
-    bare_snapshot = _take_out(work, site, test.path, base, proposal.snapshot)
-    diff = site.executor.diff(work.workspace, work.base.tree)
+    work.watch.raise_if_stopped()  # what was interrupted says nothing about the test
+    bare_snapshot = _take_out(work, context, test.path, base, proposal.snapshot)
+    diff = context.executor.diff(work.workspace, work.base.tree)
     bare = proposal.patch.model_copy(update={"regression_test": RegressionTest(reason=why)})
     propose(work, bare, diff, bare_snapshot)
     return True
 
 
-def _bring(work: Work, site: Site, snapshot: str) -> None:
-    if not restore_snapshot(work, site, snapshot):
+def _bring(work: Work, context: ExecutionContext, snapshot: str) -> None:
+    if not restore_snapshot(work, context, snapshot):
         raise CodePilotError(
             FailureKind.WORKER_LOST,
             f"What {work.run.run_id} had in its workspace is gone with the machine or the directory it was in.",

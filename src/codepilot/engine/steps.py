@@ -35,11 +35,11 @@ from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.plan import Plan
 from codepilot.core.task import TaskSpec
 from codepilot.engine.base import can_be_had, carry_base, fetch_base, local_checkout, open_objects, pin
-from codepilot.engine.carry import keep_snapshot, restore_snapshot
+from codepilot.engine.execution_context import ExecutionContext, find_project, keep_baseline
+from codepilot.engine.executor_factory import executor_url, seen_at
 from codepilot.engine.finalize import finalize
-from codepilot.engine.plane import executor_url, seen_at
 from codepilot.engine.proposing import propose, where_allowed, without_test
-from codepilot.engine.site import Site, find_project, keep_baseline
+from codepilot.engine.snapshot_transfer import keep_snapshot, restore_snapshot
 from codepilot.engine.work import Work
 from codepilot.project import Project
 from codepilot.verify import Baseline, review, run_baseline, run_gate, scan_generated
@@ -57,8 +57,8 @@ def initialise(work: Work) -> Outcome:
         raise CodePilotError(FailureKind.INVALID_SPEC, f"No gate exists yet for {', '.join(sorted(unknown))}.")
     if done := work.recorded(BaselineRecorded):
         return Succeeded(f"{len(done.targets)} failing test(s) to repair")
-    if work.run.base is None or not can_be_had(work.house, work.run.base):
-        base = carry_base(work.house, pin(task, work.home))
+    if work.run.base is None or not can_be_had(work.runtime, work.run.base):
+        base = carry_base(work.runtime, pin(task, work.home))
         work.record(EventType.BASE_PINNED, base, base.carried)
     chosen = SandboxChosen(level=work.executor.level, executor=executor_url(os.environ))
     if (work.run.sandbox_level, work.run.executor) != (chosen.level, chosen.executor):
@@ -66,14 +66,14 @@ def initialise(work: Work) -> Outcome:
     if work.recorded(NetworkAllowed) is None:
         work.append([work.draft(EventType.NETWORK_ALLOWED, scope) for scope in _network(task)])
     project = _project(work)
-    site = work.site(project)
-    site.executor.delete(work.workspace)
-    path = site.create(work.workspace, work.base.tree)
+    context = work.context(project)
+    context.executor.delete(work.workspace)
+    path = context.create(work.workspace, work.base.tree)
     work.record(EventType.WORKSPACE_CREATED, WorkspaceCreated(workspace=work.workspace, path=path))
     clean = work.snapshot()
     taken = work.draft(EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot=clean.snapshot, tree=clean.tree))
     work.append([taken, *keep_snapshot(work, clean.snapshot)])
-    baseline = run_baseline(site.executor, work.workspace, project, task.tests, task.budget.command_sec)
+    baseline = run_baseline(context.executor, work.workspace, project, task.tests, task.budget.command_sec)
     report = keep_baseline(work.artifacts, project, baseline)
     recorded = BaselineRecorded(
         targets=baseline.targets,
@@ -100,7 +100,7 @@ def _network(task: TaskSpec) -> list[NetworkAllowed]:
 
 def _project(work: Work) -> Project:
     with closing(open_objects(work.home, work.base.repo_id)) as objects:
-        fetch_base(work.house, work.base, objects)
+        fetch_base(work.runtime, work.base, objects)
         root = local_checkout(work.home, work.base, objects)
         project = find_project(
             work.run.task,
@@ -110,11 +110,13 @@ def _project(work: Work) -> Project:
             lambda: seen_at(work.executor, objects, work.workspace),
             work.run.task.test_hosts,
         )
-    if work.agent.name == "repair" and not project.is_python:
+    languages = work.agent.languages
+    if languages is not None and project.language not in languages:
+        known = ", ".join(sorted(languages))
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
-            f"The embedded repair agent repairs Python alone, and this project's tests run by {project.runner}.",
-            next_action="Use --agent codeact with a model.",
+            f"The agent {work.agent.name!r} works on {known} only, not on {project.language} projects.",
+            next_action="Choose an agent for this language, for example --agent codeact with a model.",
         )
     return project
 
@@ -140,14 +142,14 @@ def implement(work: Work) -> Outcome:
     """Let the agent change the workspace, then take the exact difference as its proposal."""
     if done := work.recorded(PatchProposed):
         return _outcome_of_patch(done)
-    site, baseline = work.settled()
-    _restore(work, site, _resume_point(work, work.run.base_snapshot))
-    offered = _expect(work.agent.perform(State.IMPLEMENT, work.desk(site, baseline)), PatchCandidate)
+    context, baseline = work.settled()
+    _restore(work, context, _resume_point(work, work.run.base_snapshot))
+    offered = _expect(work.agent.perform(State.IMPLEMENT, work.desk(context, baseline)), PatchCandidate)
     taken = work.snapshot()
-    diff = site.executor.diff(work.workspace, work.base.tree)
+    diff = context.executor.diff(work.workspace, work.base.tree)
     if diff.tree != taken.tree:
         raise CodePilotError(FailureKind.TOOL_FAILED, "The workspace changed while it was being examined.")
-    return _outcome_of_patch(propose(work, *where_allowed(work, site, offered, diff, taken.snapshot)))
+    return _outcome_of_patch(propose(work, *where_allowed(work, context, offered, diff, taken.snapshot)))
 
 
 def _outcome_of_patch(proposed: PatchProposed) -> Outcome:
@@ -161,34 +163,34 @@ def test(work: Work) -> Outcome:
     """Run the gates on the proposal; the platform judges, never the agent."""
     if done := work.recorded(TestsJudged):
         return _outcome_of_tests(done.result)
-    site, baseline = work.settled()
-    _restore(work, site, _proposal(work).snapshot)
-    result = _gates(work, site, baseline)
-    if not result.passed and without_test(work, site, "the gates did not hold with it"):
-        result = _gates(work, site, baseline)
+    context, baseline = work.settled()
+    _restore(work, context, _proposal(work).snapshot)
+    result = _gates(work, context, baseline)
+    if not result.passed and without_test(work, context, "the gates did not hold with it"):
+        result = _gates(work, context, baseline)
     work.conclude(EventType.TESTS_JUDGED, TestsJudged(result=result))
     return _outcome_of_tests(result)
 
 
-def _gates(work: Work, site: Site, baseline: Baseline) -> TestResult:
+def _gates(work: Work, context: ExecutionContext, baseline: Baseline) -> TestResult:
     def base_workspace() -> str:
         name = f"{work.workspace}-base"
-        site.executor.delete(name)
-        site.create(name, work.base.tree)
+        context.executor.delete(name)
+        context.create(name, work.base.tree)
         return name
 
     try:
         return run_gate(
-            site.executor,
+            context.executor,
             work.workspace,
-            site.project,
+            context.project,
             baseline,
             work.run.task.budget.command_sec,
             base_workspace=base_workspace,
             narrowed=work.run.narrowed,
         )
     finally:
-        site.executor.delete(f"{work.workspace}-base")
+        context.executor.delete(f"{work.workspace}-base")
 
 
 def _outcome_of_tests(result: TestResult) -> Outcome:
@@ -199,23 +201,23 @@ def review_change(work: Work) -> Outcome:
     """Deterministic checks first: no agent can overrule them. Then the agent's reviewer, if it has one."""
     if done := work.recorded(ReviewRecorded):
         return _outcome_of_review(done.review)
-    site, baseline = work.settled()
-    _restore(work, site, _proposal(work).snapshot)
-    verdict = _check(work, site)
-    if verdict.verdict != "APPROVE" and without_test(work, site, f"the review refused it: {verdict.reasons[0]}"):
-        verdict = _check(work, site)
+    context, baseline = work.settled()
+    _restore(work, context, _proposal(work).snapshot)
+    verdict = _check(work, context)
+    if verdict.verdict != "APPROVE" and without_test(work, context, f"the review refused it: {verdict.reasons[0]}"):
+        verdict = _check(work, context)
     if State.REVIEW not in work.agent.roles:
         verdict = verdict.model_copy(update={"notes": f"the agent {work.agent.name!r} has no reviewer"})
     elif verdict.verdict == "APPROVE":
-        verdict = _reviewed(work, site, baseline, verdict)
+        verdict = _reviewed(work, context, baseline, verdict)
     work.conclude(EventType.REVIEW_RECORDED, ReviewRecorded(review=verdict))
     return _outcome_of_review(verdict)
 
 
-def _reviewed(work: Work, site: Site, baseline: Baseline, checked: Review) -> Review:
+def _reviewed(work: Work, context: ExecutionContext, baseline: Baseline, checked: Review) -> Review:
     """The reviewer's judgement; what the checks saw stays as they saw it."""
     try:
-        seen = _expect(work.agent.perform(State.REVIEW, work.desk(site, baseline)), Review)
+        seen = _expect(work.agent.perform(State.REVIEW, work.desk(context, baseline)), Review)
     except Abstained as left_out:
         return checked.model_copy(update={"notes": str(left_out)})
     return seen.model_copy(update={"policy_checks": checked.policy_checks, "patch_loc": checked.patch_loc})
@@ -230,17 +232,17 @@ def _outcome_of_review(verdict: Review) -> Outcome:
     return Refused(Failure(kind=FailureKind.REVIEW_REFUSED, message=f"The review asks for changes: {reasons}"))
 
 
-def _check(work: Work, site: Site) -> Review:
-    diff = site.executor.diff(work.workspace, work.base.tree)
-    base_entries = site.objects.read_tree(work.base.tree)
+def _check(work: Work, context: ExecutionContext) -> Review:
+    diff = context.executor.diff(work.workspace, work.base.tree)
+    base_entries = context.objects.read_tree(work.base.tree)
 
     def before(path: str) -> bytes | None:
         entry = base_entries.get(path)
-        return None if entry is None else site.objects.read_blob(entry.oid)
+        return None if entry is None else context.objects.read_blob(entry.oid)
 
     def after(path: str) -> bytes | None:
         try:
-            return site.executor.read_file(work.workspace, path)
+            return context.executor.read_file(work.workspace, path)
         except CodePilotError as error:
             if error.kind is FailureKind.PATH_NOT_FOUND:
                 return None
@@ -252,7 +254,7 @@ def _check(work: Work, site: Site) -> Review:
     threshold = task.policy.generated_code
     if threshold == "off":
         return review(diff, before, after, task.budget, task.kind, warnings=warnings, failing=failing)
-    scan = scan_generated(site.executor, work.workspace, diff.changes, before, after)
+    scan = scan_generated(context.executor, work.workspace, diff.changes, before, after)
     return review(diff, before, after, task.budget, task.kind, scan, threshold, warnings, failing)
 
 
@@ -264,11 +266,11 @@ def _by_agent(
         return Skipped(f"the agent {work.agent.name!r} has no such role")
     if work.recorded(RepoMapped, PlanCreated, ReflectionRecorded):
         return Succeeded()
-    site, baseline = work.settled()
+    context, baseline = work.settled()
     start = work.run.proposal.snapshot if work.run.proposal else work.run.base_snapshot
-    _restore(work, site, _resume_point(work, start))
+    _restore(work, context, _resume_point(work, start))
     try:
-        made = _expect(work.agent.perform(role, work.desk(site, baseline)), kind)
+        made = _expect(work.agent.perform(role, work.desk(context, baseline)), kind)
     except Abstained as left_out:
         return Skipped(str(left_out))
     event_type, data = to_event(made)
@@ -282,10 +284,10 @@ def _resume_point(work: Work, start: str | None) -> str | None:
     return taken[-1].snapshot if taken else start
 
 
-def _restore(work: Work, site: Site, snapshot: str | None) -> None:
+def _restore(work: Work, context: ExecutionContext, snapshot: str | None) -> None:
     if snapshot is None:
         raise CodePilotError(FailureKind.INTERNAL, f"Run {work.run.run_id} has no snapshot to start from.")
-    if not restore_snapshot(work, site, snapshot):
+    if not restore_snapshot(work, context, snapshot):
         raise CodePilotError(
             FailureKind.WORKER_LOST,
             f"What {work.run.run_id} had in its workspace is gone with the machine or the directory it was in.",

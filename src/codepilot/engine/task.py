@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from codepilot.agents import Agent
+from codepilot.core import DEFAULT_AGENT
 from codepilot.core.commit import RUN, checked_branch
 from codepilot.core.decide import start
 from codepilot.core.events import EventDraft, EventType
@@ -17,14 +18,14 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import HOST_PATTERN
 from codepilot.core.run import Run, replay
 from codepilot.core.task import Capability, Goal, RiskProfile, TaskKind, TaskSpec
+from codepilot.engine.agent_factory import choose_models, make_thinker
 from codepilot.engine.base import carry_base, pin
 from codepilot.engine.settings import Settings, load_settings, make_budget
-from codepilot.engine.staffing import choose_models, make_thinker
 from codepilot.store import new_id
 from codepilot.workspace import find_root, has_password, is_url, refuse_branch, resolve_commit, shown
 
 if TYPE_CHECKING:
-    from codepilot.engine.house import House
+    from codepilot.engine.runtime import Runtime
     from codepilot.store import Start
 
 
@@ -38,7 +39,7 @@ class Request:
     """What is asked in words; the tests may say it all."""
     ref: str | None = None
     python: str | None = None
-    agent: str = "repair"
+    agent: str = DEFAULT_AGENT
     model: str | None = None
     fallback_model: str | None = None
     elsewhere: bool = False
@@ -64,24 +65,24 @@ class Begun:
     """None if there is nothing to do, or others do it."""
 
 
-def submit(house: House, task: TaskSpec, run_id: str | None = None) -> Run:
+def submit(runtime: Runtime, task: TaskSpec, run_id: str | None = None) -> Run:
     """Record a run of the task; doing so again under the same id changes nothing.
 
     Returns the run as it was recorded: a worker may have taken it since then.
     """
     run_id = run_id or new_id("r-")
-    return replay(house.store.create_run(run_id, _first_events(house, task, run_id, pinned=True)))
+    return replay(runtime.store.create_run(run_id, _first_events(runtime, task, run_id, pinned=True)))
 
 
-def begin(house: House, task: TaskSpec, run_id: str | None = None) -> Begun:
+def begin(runtime: Runtime, task: TaskSpec, run_id: str | None = None) -> Begun:
     """The same for one that this process works on: its first step is ours, however many workers look for one."""
     run_id, worker = run_id or new_id("r-"), new_id("w-")
-    first = _first_events(house, task, run_id, pinned=house.shared)
-    events, start = house.store.create_and_start(run_id, first, worker)
+    first = _first_events(runtime, task, run_id, pinned=runtime.shared)
+    events, start = runtime.store.create_and_start(run_id, first, worker)
     return Begun(replay(events), worker, start)
 
 
-def _first_events(house: House, task: TaskSpec, run_id: str, *, pinned: bool) -> list[EventDraft]:
+def _first_events(runtime: Runtime, task: TaskSpec, run_id: str, *, pinned: bool) -> list[EventDraft]:
     """A checkout is `pinned` now where it may be another by the time that a worker comes, or cannot be seen by it."""
     if not re.fullmatch(r"r-[a-z0-9][a-z0-9-]{0,60}", run_id) or run_id.endswith(("-base", "-proof")):
         raise CodePilotError(
@@ -91,7 +92,7 @@ def _first_events(house: House, task: TaskSpec, run_id: str, *, pinned: bool) ->
         )
     drafts = start(task, run_id)
     if pinned and not is_url(task.repo):
-        base = carry_base(house, pin(task, house.home))
+        base = carry_base(runtime, pin(task, runtime.home))
         drafts.insert(1, EventDraft(type=EventType.BASE_PINNED, data=base, artifacts=base.carried))
     return drafts
 

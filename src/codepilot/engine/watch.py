@@ -74,7 +74,7 @@ class Watch:
         """Whether what is in flight must not be waited for."""
         return self.cancelled or self.leaving or self.spent is not None or self.lost is not None
 
-    def checkpoint(self) -> None:
+    def raise_if_stopped(self) -> None:
         """A safe point: raises if the step must stop here."""
         self.look(_standing(self._store, self.claim.worker))
         if self.lost is not None:

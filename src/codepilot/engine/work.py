@@ -27,10 +27,10 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.memory import MemoryKind
 from codepilot.core.run import Run, evolve
 from codepilot.core.task import FollowUp
-from codepilot.engine.carry import keep_snapshot
-from codepilot.engine.house import House
-from codepilot.engine.measures import SNAPSHOT_SECONDS
-from codepilot.engine.site import KeptSite, Site, recall_baseline
+from codepilot.engine.execution_context import ExecutionContext, RunResources, recall_baseline
+from codepilot.engine.metrics import SNAPSHOT_SECONDS
+from codepilot.engine.runtime import Runtime
+from codepilot.engine.snapshot_transfer import keep_snapshot
 from codepilot.engine.watch import Watch
 from codepilot.executor import Executor, SnapshotInfo, Violation
 from codepilot.project import Project
@@ -46,28 +46,28 @@ class Work:
 
     run: Run
     claim: Claim
-    house: House
+    runtime: Runtime
     agent: Agent
     watch: Watch
-    kept: KeptSite
+    resources: RunResources
     publish: Callable[[Sequence[Event]], None]
     hear: Callable[[str], None] = lambda piece: None
 
     @property
     def store(self) -> Store:
-        return self.house.store
+        return self.runtime.store
 
     @property
     def artifacts(self) -> Artifacts:
-        return self.house.artifacts
+        return self.runtime.artifacts
 
     @property
     def home(self) -> Home:
-        return self.house.home
+        return self.runtime.home
 
     @property
     def workspace(self) -> str:
-        return self.kept.workspace(self.run.run_id)
+        return self.resources.workspace(self.run.run_id)
 
     @property
     def base(self) -> BasePinned:
@@ -86,7 +86,7 @@ class Work:
 
     def conclude(self, kind: EventType, data: Contract, artifacts: tuple[ArtifactRef, ...] = ()) -> Event:
         """Record a judgement, unless the step was told to stop: what was interrupted is not judged."""
-        self.watch.checkpoint()
+        self.watch.raise_if_stopped()
         return self.record(kind, data, artifacts)
 
     def propose(self, follow_ups: Sequence[FollowUp]) -> None:
@@ -95,7 +95,7 @@ class Work:
         self.append([self.draft(kind, FollowUpProposed(follow_up=follow_up)) for follow_up in follow_ups])
 
     def append(self, drafts: Sequence[EventDraft]) -> list[Event]:
-        refused = [self.draft(EventType.NETWORK_REFUSED, one) for one in self.kept.take_refused()]
+        refused = [self.draft(EventType.NETWORK_REFUSED, one) for one in self.resources.take_refused()]
         events = self.store.append(self.claim, [*drafts, *refused], self.run)
         if events and events[0].seq != self.run.last_seq + 1:
             self.run = self.store.load(self.run.run_id)  # somebody asked something of it in between
@@ -136,11 +136,11 @@ class Work:
 
     @property
     def executor(self) -> Executor:
-        return self.kept.executor(self.run.task)
+        return self.resources.executor(self.run.task)
 
-    def site(self, project: Project) -> Site:
+    def context(self, project: Project) -> ExecutionContext:
         """The run's execution plane."""
-        return self.kept.get(self.run.task, self.base, project)
+        return self.resources.get(self.run.task, self.base, project)
 
     def snapshot(self) -> SnapshotInfo:
         """Keep the workspace as it is, for this machine."""
@@ -149,12 +149,12 @@ class Work:
         SNAPSHOT_SECONDS.observe(time.perf_counter() - started)
         return taken
 
-    def settled(self) -> tuple[Site, Baseline]:
-        """The site of a run whose baseline is recorded, with its workspace in place."""
+    def settled(self) -> tuple[ExecutionContext, Baseline]:
+        """The context of a run whose baseline is recorded, with its workspace in place."""
         project, baseline = recall_baseline(self.artifacts, self.run)
-        site = self.site(project)
-        site.create(self.workspace, self.base.tree)
-        return site, baseline
+        context = self.context(project)
+        context.create(self.workspace, self.base.tree)
+        return context, baseline
 
     def remember(self, language: str) -> Callable[[MemoryKind], list[MemoryRow]]:
         """Asks for what runs before this one have recorded: those on the same repository, or of the same language."""
@@ -162,7 +162,7 @@ class Work:
             return lambda kind: self.store.memories(kind, language=language)
         return lambda kind: self.store.memories(kind, repo=self.lineage)
 
-    def desk(self, site: Site, baseline: Baseline) -> Desk:
+    def desk(self, context: ExecutionContext, baseline: Baseline) -> Desk:
         def record(draft: EventDraft) -> Event:
             """A finished turn and the snapshot it left are recorded together or not at all."""
             if not isinstance(draft.data, TurnFinished):
@@ -183,22 +183,22 @@ class Work:
         return Desk(
             run=self.run,
             now=lambda: self.run,
-            executor=site.executor,
+            executor=context.executor,
             workspace=self.workspace,
-            project=site.project,
+            project=context.project,
             baseline=baseline.suite,
             history=self.history(),
             earlier=self.store.events(self.run.run_id),
             record=record,
-            checkpoint=self.watch.checkpoint,
+            raise_if_stopped=self.watch.raise_if_stopped,
             seconds_left=self.watch.seconds_left,
             keep=lambda data: self.artifacts.put(data, ArtifactType.LOG),
             fetch=self.artifacts.get,
             stopped=lambda: self.watch.urgent,
             hear=self.hear,
-            ages=site.ages,
-            survey=lambda: site.survey,
-            remember=self.remember(site.project.language) if self.run.task.memory.enabled else None,
+            ages=context.ages,
+            survey=lambda: context.survey,
+            remember=self.remember(context.project.language) if self.run.task.memory.enabled else None,
         )
 
 

@@ -21,14 +21,14 @@ from codepilot.core.events import TERMINAL, WAITING, Event, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Run, evolve
 from codepilot.core.task import TaskSpec
+from codepilot.engine.agent_factory import agent_for_task
 from codepilot.engine.close import close_run, leave_record
+from codepilot.engine.execution_context import RunResources
 from codepilot.engine.heart import Heart
-from codepilot.engine.house import House
 from codepilot.engine.late_log import LateLog
-from codepilot.engine.measures import count
+from codepilot.engine.metrics import count
+from codepilot.engine.runtime import Runtime
 from codepilot.engine.settings import redactor
-from codepilot.engine.site import KeptSite
-from codepilot.engine.staffing import agent_of
 from codepilot.engine.steps import STEPS
 from codepilot.engine.task import Begun
 from codepilot.engine.teller import Teller
@@ -51,17 +51,17 @@ class Worker:
 
     def __init__(
         self,
-        house: House,
+        runtime: Runtime,
         listen: Callable[[Event], None] = lambda event: None,
-        agent_for: Callable[[TaskSpec], Agent] = agent_of,
+        agent_for: Callable[[TaskSpec], Agent] = agent_for_task,
         hear: Callable[[str], None] = lambda piece: None,
         begun: Begun | None = None,
     ) -> None:
         """`begun` is what was begun for it, in the name that it bears then."""
         self.name = begun.worker if begun else new_id("w-")
         self._first = begun.start if begun else None
-        self._house = house
-        self._store = house.store
+        self._runtime = runtime
+        self._store = runtime.store
         self._agent_for = agent_for
         self._listen = listen
         self._hear = hear
@@ -73,7 +73,7 @@ class Worker:
         self._crowded = False
         """Whether more steps are at work than the store's limit allows."""
         self._making_way = threading.Lock()
-        self._watcher = Watcher(house.store, self.name)
+        self._watcher = Watcher(runtime.store, self.name)
 
     def in_hand(self) -> set[Claim]:
         """What is worked on here at this moment, and heeds us: whoever does not has lost his step to others."""
@@ -105,7 +105,7 @@ class Worker:
                 run = self._store.load(run_id)
                 teller.catch_up(run.last_seq)
                 if run.state in TERMINAL | WAITING and not run.soon_back:
-                    close_run(run, self._house)
+                    close_run(run, self._runtime)
                     return run
                 if start is None:
                     time.sleep(FOLLOW_SEC)
@@ -116,16 +116,16 @@ class Worker:
         following: Start | Run | None = start
         self._take_in_hand(start)
         try:
-            with closing(LateLog(self._house, start)) as log, closing(KeptSite(self._house)) as kept:
+            with closing(LateLog(self._runtime, start)) as log, closing(RunResources(self._runtime)) as resources:
                 while isinstance(following, Start):
-                    following = self._step(following, log, kept, listen or self._listen)
+                    following = self._step(following, log, resources, listen or self._listen)
         finally:
             del self._in_hand[threading.get_ident()]
         run = following or self._store.load(run_id)
         if run.state in TERMINAL | WAITING and log.last_seq == run.last_seq:
-            leave_record(run, self._house)
+            leave_record(run, self._runtime)
         elif run.state in TERMINAL | WAITING:
-            close_run(run, self._house)
+            close_run(run, self._runtime)
 
     def settle(self) -> None:
         """Take no further step once those in hand are done."""
@@ -158,7 +158,9 @@ class Worker:
         """As soon as it is ours: whatever we hold and have not in hand is given back before long."""
         self._in_hand[threading.get_ident()] = start.claim
 
-    def _step(self, start: Start, log: LateLog, kept: KeptSite, listen: Callable[[Event], None]) -> Start | Run | None:
+    def _step(
+        self, start: Start, log: LateLog, resources: RunResources, listen: Callable[[Event], None]
+    ) -> Start | Run | None:
         """Do one step; what is to be done next, or how it left the run, as far as that is known."""
         claim, run = start.claim, start.run
 
@@ -173,7 +175,7 @@ class Worker:
             publish(start.events)
             outcome: Outcome | None = decide_start(run)
             if outcome is None:
-                outcome, run = self._perform(run, claim, kept, log, publish)
+                outcome, run = self._perform(run, claim, resources, log, publish)
             if self._settling.is_set() or self._makes_way(run):
                 events = self._store.commit(claim, lambda current: decide(current, outcome, now_us()), run)
             else:
@@ -195,17 +197,19 @@ class Worker:
         return following
 
     def _perform(
-        self, run: Run, claim: Claim, kept: KeptSite, log: LateLog, publish: Callable[[Sequence[Event]], None]
+        self, run: Run, claim: Claim, resources: RunResources, log: LateLog, publish: Callable[[Sequence[Event]], None]
     ) -> tuple[Outcome, Run]:
         """How the step ended, and the run as it left it."""
         interrupting = run.state not in AGENT_STATES
-        watch = Watch(self._store, run, claim, kept.interrupt, self._leaving, pause_interrupts=interrupting)
+        watch = Watch(self._store, run, claim, resources.interrupt, self._leaving, pause_interrupts=interrupting)
         with self._watcher.over(watch, log.flush):
             try:
-                self._house.leave_name()
-                kept.settle(run)
+                self._runtime.leave_name()
+                resources.settle(run)
                 agent = self._agent_for(run.task)
-                outcome = STEPS[run.state](Work(run, claim, self._house, agent, watch, kept, publish, self._hear))
+                outcome = STEPS[run.state](
+                    Work(run, claim, self._runtime, agent, watch, resources, publish, self._hear)
+                )
             except StopRequested:
                 outcome = _stopped(watch)
             except LostLease:

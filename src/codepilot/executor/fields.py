@@ -18,7 +18,7 @@ OBJECT_PATTERN = r"^[0-9a-f]{64}$"
 
 _NAME = re.compile(NAME_PATTERN[1:-1])
 _OBJECT = re.compile(OBJECT_PATTERN[1:-1])
-_LEAST_MEMORY, _MOST_BYTES = 1 << 20, 1 << 44
+_LEAST_MEMORY, _MOST_BYTES, _MOST_OUTPUT = 1 << 20, 1 << 44, 32 << 20
 
 Item = TypeVar("Item")
 Many = Annotated[tuple[Item, ...], FailFast()]
@@ -56,7 +56,7 @@ def _possible(limits: Limits) -> Limits:
         and _LEAST_MEMORY <= limits.memory_bytes <= _MOST_BYTES
         and 1 <= limits.processes <= 1 << 20
         and all(0 <= size <= _MOST_BYTES for size in sizes)
-        and 1 <= limits.output_bytes <= 1 << 30
+        and 1 <= limits.output_bytes <= _MOST_OUTPUT
     )
     if not fits or math.isnan(limits.wall_sec):
         raise ValueError("a limit is outside of what can be enforced")
@@ -80,7 +80,7 @@ _LIMITS_SCHEMA = {
         "processes": _number("integer", _DEFAULT.processes, minimum=1, maximum=1 << 20),
         "file_bytes": _number("integer", _DEFAULT.file_bytes, minimum=0, maximum=_MOST_BYTES),
         "disk_bytes": _number("integer", _DEFAULT.disk_bytes, minimum=0, maximum=_MOST_BYTES),
-        "output_bytes": _number("integer", _DEFAULT.output_bytes, minimum=1, maximum=1 << 30),
+        "output_bytes": _number("integer", _DEFAULT.output_bytes, minimum=1, maximum=_MOST_OUTPUT),
     },
 }
 LimitsField = Annotated[Limits, AfterValidator(_possible), WithJsonSchema(_LIMITS_SCHEMA)]

@@ -5,14 +5,15 @@ calls back into the engine. Every method may be called again with the same argum
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal, Protocol, dataclass_transform
+from typing import Annotated, Any, Literal, Protocol, dataclass_transform
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic._internal._model_construction import ModelMetaclass
 
 from codepilot.core.contract import Contract
 from codepilot.core.events import SkillCall
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.git_names import check_copied_path, is_in_git_directory
 from codepilot.core.policy import Host
 from codepilot.executor.fields import (
     AbsolutePath,
@@ -68,6 +69,13 @@ class MountSpec(Contract):
     target: Text
 
 
+def _copied(spec: MountSpec) -> MountSpec:
+    check_copied_path(spec.target)
+    if is_in_git_directory(spec.source):
+        raise ValueError(f"{spec.source!r} is in a git directory, which is never copied into a workspace")
+    return spec
+
+
 class CreateWorkspace(Request):
     """A private directory holding `tree` exactly. `at` is the path at which code inside sees it."""
 
@@ -76,7 +84,7 @@ class CreateWorkspace(Request):
     tree: ObjectId
     at: AbsolutePath | None = None
     mounts: Many[MountSpec] = ()
-    carried: Many[MountSpec] = ()
+    carried: Many[Annotated[MountSpec, AfterValidator(_copied)]] = ()
     """Host files copied in when the workspace is made; they are no part of its tree. Targets are relative to it."""
     env: Environment = {}
     kernel_python: Text | None = None

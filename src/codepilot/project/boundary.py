@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +33,21 @@ def is_within(path: Path, folder: Path) -> bool:
 def points_into(path: Path, root: Path) -> bool:
     """Whether a path leads into a directory, by its own spelling or after following links."""
     return any(is_within(one, other) for one in (path, path.resolve()) for other in (root, root.resolve()))
+
+
+def read_head(path: Path, size: int = 1 << 20, *, within: Path | None = None) -> str:
+    """The first bytes of a regular file as text; "" for a missing, special or unreadable one.
+
+    With `within`, a link that leads out of that directory is not followed.
+    """
+    try:
+        if within is not None and not is_within(path.resolve(), within.resolve()):
+            return ""
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            return file.read(size).decode("utf-8-sig", "replace") if regular else ""
+    except (OSError, RuntimeError, ValueError):
+        return ""
 
 
 @dataclass(frozen=True)

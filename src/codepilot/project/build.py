@@ -6,7 +6,6 @@ starts the tool and reports each test as frames; all that follows reads frames a
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,11 +14,11 @@ from typing import Protocol
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.project.boundary import SYSTEM, Boundary, is_within, points_into
+from codepilot.project.installed import search_folders
 from codepilot.project.suite import RunnerName
 
 PLUGIN_DIR = Path(__file__).resolve().parent / "plugin"
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
-MAX_READ = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,7 @@ class Checkout:
 
     def program(self, name: str) -> Path | None:
         """A program on the user's PATH. One in the repository is none: only tools of the machine are shown inside."""
-        folders = [one for one in self.environ.get("PATH", os.defpath).split(os.pathsep) if one.startswith(os.sep)]
-        found = [shutil.which(name, path=folder) for folder in folders]
+        found = [shutil.which(name, path=str(folder)) for folder in search_folders(self.root, self.environ)]
         return next((Path(one) for one in found if one and not points_into(Path(one), self.root)), None)
 
 
@@ -88,14 +86,3 @@ def installation(program: Path) -> tuple[Path, ...]:
 
 def search_path(*programs: Path) -> str:
     return ":".join(dict.fromkeys([*(str(program.parent) for program in programs), *SYSTEM_PATH]))
-
-
-def read_text(path: Path) -> str:
-    """The head of a regular file; nothing for what is missing, special or unreadable."""
-    try:
-        if not path.is_file():
-            return ""
-        with path.open("rb") as file:
-            return file.read(MAX_READ).decode("utf-8-sig", "replace")
-    except OSError:
-        return ""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.project_settings import ProjectSettings
-from codepilot.project.boundary import is_within
+from codepilot.project.boundary import is_within, read_head
 from codepilot.project.build import PLUGIN_DIR, Build, Checkout
 from codepilot.project.gradle import Gradle
 from codepilot.project.interpreter import OWN, find_interpreter
@@ -73,17 +73,23 @@ def detect(
     environ: Mapping[str, str],
     inside: str,
     settings: ProjectSettings | None = None,
+    named_by_user: bool = False,
 ) -> Project:
-    """How to test the project at `root`, whose workspace code will see at `inside`."""
+    """How to test the project at `root`, whose workspace code will see at `inside`.
+
+    `named_by_user` says that `settings.python` is the user's own choice and not the repository's.
+    """
     settings = settings or ProjectSettings()
     root = root.absolute()
     build = _build(root, settings.runner)
     if build is not None:
-        return _built(build, Checkout(root, inside, environ), python, settings)
+        return _built(build, Checkout(root, inside, environ), python, settings, named_by_user)
     tests = survey(root)
     if not tests.any and settings.runner == "auto":
         raise _no_suite(root)
-    interpreter = find_interpreter(root, python=python, configured=settings.python, environ=environ)
+    interpreter = find_interpreter(
+        root, python=python, configured=settings.python, environ=environ, named_by_user=named_by_user
+    )
     return Project(
         runner=_choose(tests, interpreter, settings),
         interpreter=interpreter,
@@ -115,10 +121,14 @@ def _build(root: Path, wanted: str) -> Build | None:
     return next((build for build in BUILDS if build.found(root)), None)
 
 
-def _built(build: Build, checkout: Checkout, python: str | None, settings: ProjectSettings) -> Project:
+def _built(
+    build: Build, checkout: Checkout, python: str | None, settings: ProjectSettings, named_by_user: bool
+) -> Project:
     needs = build.needs(checkout)
     environ = {name: value for name, value in checkout.environ.items() if name != "VIRTUAL_ENV"}
-    interpreter = find_interpreter(checkout.root, python=python, configured=settings.python, environ=environ)
+    interpreter = find_interpreter(
+        checkout.root, python=python, configured=settings.python, environ=environ, named_by_user=named_by_user
+    )
     driver = [interpreter.executable, str(PLUGIN_DIR / needs.driver[0]), *needs.driver[1:]]
     own = {"CODEPILOT_TESTS": json.dumps(driver), "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}
     return Project(
@@ -164,7 +174,7 @@ def survey(root: Path) -> Tests:
             configured = True
         elif _TEST_FILE.fullmatch(path.name) and read < MAX_READ:
             read += 1
-            text = _text(path)
+            text = read_head(path, MAX_BYTES, within=root)
             pytest_style = pytest_style or _PYTEST_STYLE.search(text) is not None
             unittest_style = unittest_style or _UNITTEST_STYLE.search(text) is not None
         if configured and pytest_style and unittest_style:
@@ -178,13 +188,13 @@ def _pytest_configured(root: Path) -> bool:
     for name, section in (("setup.cfg", "tool:pytest"), ("tox.ini", "pytest")):
         parser = configparser.RawConfigParser(strict=False)
         try:
-            parser.read_string(_text(root / name))
+            parser.read_string(read_head(root / name, MAX_BYTES, within=root))
         except configparser.Error:
             continue
         if parser.has_section(section):
             return True
     try:
-        tool = tomllib.loads(_text(root / "pyproject.toml")).get("tool", {})
+        tool = tomllib.loads(read_head(root / "pyproject.toml", MAX_BYTES, within=root)).get("tool", {})
     except (tomllib.TOMLDecodeError, RecursionError):
         return False
     return isinstance(tool, dict) and "pytest" in tool
@@ -205,17 +215,6 @@ def _python_files(root: Path) -> Iterator[Path]:
 def _enters(folder: Path) -> bool:
     name = folder.name
     return not name.startswith(".") and name not in _PRUNED and not (folder / "pyvenv.cfg").exists()
-
-
-def _text(path: Path) -> str:
-    """The head of a regular file; nothing for what is missing, special or unreadable."""
-    try:
-        if not path.is_file():
-            return ""
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES).decode("utf-8-sig", "replace")
-    except OSError:
-        return ""
 
 
 def _choose(tests: Tests, interpreter: Interpreter, settings: ProjectSettings) -> RunnerName:

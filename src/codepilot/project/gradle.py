@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from codepilot.project.build import Checkout, Needs, installation, missing, read_text, search_path, shown
+from codepilot.project.boundary import read_head
+from codepilot.project.build import Checkout, Needs, installation, missing, search_path, shown
 from codepilot.project.java import java_environment, java_home
 from codepilot.project.suite import RunnerName
 
@@ -41,7 +42,9 @@ class Gradle:
 
 def _wrapped(checkout: Checkout) -> Path | None:
     """The distribution that the project's wrapper names, if it was downloaded."""
-    named = _DISTRIBUTION.search(read_text(checkout.root / "gradle/wrapper/gradle-wrapper.properties"))
+    named = _DISTRIBUTION.search(
+        read_head(checkout.root / "gradle/wrapper/gradle-wrapper.properties", within=checkout.root)
+    )
     if named is None or checkout.home is None:
         return None
     kept = checkout.home / ".gradle/wrapper/dists" / named[1]

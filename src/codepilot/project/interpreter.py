@@ -1,7 +1,8 @@
-"""Finds the Python that runs a project's tests, and what of the host it needs to be seen inside.
+"""Finds the Python that runs a project's tests, and the host directories it needs inside the sandbox.
 
-A virtual environment is read, not run: its files may be the repository's own. Only its base interpreter is asked.
-What an environment in the repository names is followed only as far as `Boundary` lets it.
+A virtual environment is read, not run: its files may be the repository's own. Only its base interpreter is run, to
+ask for its version and paths. A base that the repository chose must be an installed interpreter (`installed.py`), and
+is asked inside the sandbox.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.project.boundary import Boundary, is_within, points_into
+from codepilot.project.boundary import Boundary, is_within, points_into, read_head
+from codepilot.project.installed import is_installed, is_script, search_folders
 from codepilot.project.probe import Answer, probe
 from codepilot.project.suite import Interpreter
 from codepilot.project.visible import environment_mounts, prune, site_targets
@@ -24,19 +27,43 @@ _VENV_NAMES = (".venv", "venv")
 OWN = "CodePilot's own"
 _FLAG = "--python"
 _CONFIGURED = "[project] python"
+_ACTIVE = "$VIRTUAL_ENV"
 
 
 def find_interpreter(
-    root: Path, *, python: str | None, configured: str | None, environ: Mapping[str, str]
+    root: Path,
+    *,
+    python: str | None,
+    configured: str | None,
+    environ: Mapping[str, str],
+    named_by_user: bool = False,
 ) -> Interpreter:
-    """The first of: the flag, the configuration, $VIRTUAL_ENV, the checkout's own, CodePilot's."""
+    """The first of: the flag, the configuration, $VIRTUAL_ENV, the checkout's own environment, CodePilot's.
+
+    `named_by_user` says that `configured` comes from the user's own configuration and not from the repository's.
+    """
     boundary = Boundary.around(root.absolute(), environ)
-    for origin, named in ((_FLAG, python), (_CONFIGURED, configured)):
-        if named:
-            return _describe(_named(named, boundary.root, environ, origin), origin, boundary)
+    if python:
+        found = _named(python, boundary.root, environ, _FLAG)
+        return _describe(Choice(found, _FLAG, by_user=not points_into(found.parent, boundary.root)), boundary, environ)
+    if configured:
+        found = _named(configured, boundary.root, environ, _CONFIGURED)
+        absolute = os.sep not in configured or _expanded(Path(configured)).is_absolute()
+        by_user = named_by_user and absolute and not points_into(found.parent, boundary.root)
+        return _describe(Choice(found, _CONFIGURED, by_user=by_user), boundary, environ)
     for origin, home in _environments(boundary, environ):
-        return _describe(_venv_python(home, origin), origin, boundary)
-    return _describe(own_python(), OWN, boundary)
+        by_user = origin == _ACTIVE and not points_into(home, boundary.root)
+        return _describe(Choice(_venv_python(home, origin), origin, by_user=by_user), boundary, environ)
+    return _describe(Choice(own_python(), OWN, by_user=True), boundary, environ)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An interpreter, what named it, and whether that was the user rather than the repository."""
+
+    python: Path
+    origin: str
+    by_user: bool
 
 
 def _environments(boundary: Boundary, environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
@@ -45,7 +72,7 @@ def _environments(boundary: Boundary, environ: Mapping[str, str]) -> Iterator[tu
     if active and Path(active).is_dir() and Path(active).resolve() != Path(sys.prefix).resolve():
         home = Path(os.path.normpath(Path(active).absolute()))
         if not (boundary.is_clone and points_into(home, boundary.root)):
-            yield "$VIRTUAL_ENV", home
+            yield _ACTIVE, home
     for name in () if boundary.is_clone else _VENV_NAMES:
         if (boundary.root / name / "pyvenv.cfg").is_file():
             yield name, boundary.root / name
@@ -65,8 +92,7 @@ def _venv_python(home: Path, origin: str) -> Path:
 def _named(named: str, root: Path, environ: Mapping[str, str], origin: str) -> Path:
     """A path, a directory of an environment, or a command on the PATH. Only the flag counts from where one is."""
     if os.sep not in named:
-        folders = environ.get("PATH", os.defpath).split(os.pathsep)
-        found = shutil.which(named, path=os.pathsep.join(folder for folder in folders if folder.startswith(os.sep)))
+        found = shutil.which(named, path=os.pathsep.join(map(str, search_folders(root, environ))))
         candidates = [Path(found)] if found else []
     else:
         path = _expanded(Path(named))
@@ -90,21 +116,31 @@ def _expanded(path: Path) -> Path:
         return path
 
 
-def _describe(python: Path, origin: str, boundary: Boundary) -> Interpreter:
-    venv = _venv_of(python)
-    base = boundary.out_of_tree(_base_of(python, venv))
-    _check(base, venv, origin, boundary)
-    answer = probe(base)
-    if venv is None:
-        venv = _venv_of(Path(answer.executable))
-        python = Path(answer.executable)
-        if venv is not None:
-            return _describe(python, origin, boundary)
-    return _assemble(python, venv, answer, origin, boundary)
+def _describe(choice: Choice, boundary: Boundary, environ: Mapping[str, str]) -> Interpreter:
+    venv = _venv_of(choice.python)
+    base = boundary.out_of_tree(_base_of(choice.python, venv))
+    _check(base, venv, choice.origin, boundary)
+    if not choice.by_user and not is_installed(base, boundary, environ):
+        raise CodePilotError(
+            FailureKind.ENVIRONMENT_MISSING,
+            f"The interpreter {base} ({choice.origin}), which the repository chose, is not an installed one.",
+            next_action="Name it yourself: with --python, in your own configuration, or by putting it on your PATH.",
+            python=str(base),
+        )
+    answer = probe(base) if choice.by_user or is_script(base) else _probe_inside(base.resolve(), boundary)
+    if venv is None and _venv_of(Path(answer.executable)) is not None:
+        return _describe(replace(choice, python=Path(answer.executable)), boundary, environ)
+    python = choice.python if venv is not None else Path(answer.executable)
+    return _assemble(python, venv, answer, choice.origin, boundary)
+
+
+def _probe_inside(base: Path, boundary: Boundary) -> Answer:
+    prefix = base.parent.parent
+    return probe(base, base if boundary.holds_too_much(prefix) else prefix)
 
 
 def _check(base: Path, venv: Path | None, origin: str, boundary: Boundary) -> None:
-    """Refuse to start what is no Python by its name, and what the repository or an agent may have written."""
+    """Refuse a program that is not named like Python, and files that the repository or an agent may have written."""
     if not base.name.startswith(("python", "pypy", "graalpy")):
         named = f"The environment {venv} ({origin}) names {base}" if venv else f"{origin} names {base}"
         raise CodePilotError(
@@ -200,9 +236,5 @@ def _sees_system(venv: Path) -> bool:
 
 
 def _read_cfg(venv: Path) -> dict[str, str]:
-    try:
-        text = (venv / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}
-    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    pairs = (line.partition("=") for line in read_head(venv / "pyvenv.cfg").splitlines() if "=" in line)
     return {key.strip().lower(): value.strip() for key, _, value in pairs}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from codepilot.project.build import Checkout, Needs, installation, missing, read_text, search_path, shown
+from codepilot.project.boundary import read_head
+from codepilot.project.build import Checkout, Needs, installation, missing, search_path, shown
 from codepilot.project.java import QUICK, java_environment, java_home
 from codepilot.project.suite import RunnerName
 
@@ -43,7 +44,7 @@ class Maven:
 def _repository(checkout: Checkout) -> Path:
     """Where the user keeps artifacts. Their settings are read for this alone, and never shown."""
     home = checkout.home or Path("/nonexistent")
-    named = _LOCAL.search(read_text(home / ".m2/settings.xml"))
+    named = _LOCAL.search(read_head(home / ".m2/settings.xml"))
     if named is None:
         return home / ".m2/repository"
     return Path(named[1].replace("${user.home}", str(home)))

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.project.boundary import is_within
-from codepilot.project.build import Checkout, Needs, installation, missing, read_text, search_path, shown
+from codepilot.project.boundary import is_within, read_head
+from codepilot.project.build import Checkout, Needs, installation, missing, search_path, shown
 from codepilot.project.plugin import codepilot_scripts as scripts
 from codepilot.project.suite import RunnerName
 
@@ -59,7 +59,7 @@ class Npm:
 
 def _package(root: Path) -> dict[str, Any]:
     try:
-        package = json.loads(read_text(root / "package.json") or "{}")
+        package = json.loads(read_head(root / "package.json", within=root) or "{}")
     except (ValueError, RecursionError):
         return {}
     named = isinstance(package, dict) and isinstance(package.get("scripts", {}), dict)

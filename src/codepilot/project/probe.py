@@ -1,15 +1,22 @@
-"""Asks an interpreter what it is. Only interpreters outside the repository are ever started, isolated and elsewhere."""
+"""Runs an interpreter once to learn its version and paths.
+
+An interpreter that the repository chose runs inside the sandbox. One that the user named runs on the host, because it
+may be a version manager's script that looks for the real one. No file of the repository is run either way.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.project.boundary import SYSTEM, is_within
+from codepilot.sandbox import Limits, Mount, View, choose
 
 TIMEOUT_SEC = 30.0
 OLDEST = (3, 8)
@@ -46,13 +53,16 @@ class Answer:
     has_pytest: bool
 
 
-def probe(python: Path) -> Answer:
-    """What the interpreter says of itself; refused if it is no Python, or too old a one."""
+def probe(python: Path, installation: Path | None = None) -> Answer:
+    """What the interpreter says of itself; refused if it is no Python, or too old a one.
+
+    With `installation` it runs inside the sandbox, which shows that directory beside the system's.
+    """
     try:
         stat = python.stat()
     except OSError as error:
         raise _missing(python, f"cannot be read ({error.strerror})") from error
-    answer = _ask(str(python), stat.st_mtime_ns, stat.st_size)
+    answer = _ask(str(python), stat.st_mtime_ns, stat.st_size, installation)
     if answer.version < OLDEST:
         found = ".".join(map(str, answer.version))
         raise _missing(python, f"is Python {found}, and {OLDEST[0]}.{OLDEST[1]} is the oldest that can be used")
@@ -60,12 +70,41 @@ def probe(python: Path) -> Answer:
 
 
 @lru_cache(maxsize=64)
-def _ask(python: str, _mtime: int, _size: int) -> Answer:
+def _ask(python: str, _mtime: int, _size: int, installation: Path | None) -> Answer:
     path = Path(python)
+    code, output, errors = _run(path) if installation is None else _run_inside(path, installation)
+    if code is None:
+        raise _missing(path, f"did not answer within {TIMEOUT_SEC:g} s")
+    if code != 0:
+        lines = errors.decode("utf-8", "replace").strip().splitlines()
+        raise _missing(path, f"does not work as a Python interpreter ({lines[-1][:300] if lines else 'no message'})")
+    return _read(path, output)
+
+
+def _run_inside(python: Path, installation: Path) -> tuple[int | None, bytes, bytes]:
+    """Exit code and output of a run inside the sandbox; no code if it did not end in time."""
+    try:
+        box = choose("best")
+    except CodePilotError:
+        return _run(python)  # no level works on this machine, and the interpreter is an installed one
+    known = any(is_within(installation, place) for place in SYSTEM)
+    mounts = () if known else (Mount(installation, installation),)
+    with tempfile.TemporaryDirectory(prefix="codepilot-python-") as folder:
+        here = Path(folder).resolve()
+        view = View(Mount(here, here, writable=True), mounts)
+        done = box.run([str(python), "-I", "-c", _QUESTION], view, Limits(wall_sec=TIMEOUT_SEC))
+    if done.status == "timeout":
+        return None, b"", b""
+    return 1 if done.exit_code is None else done.exit_code, done.stdout, done.stderr
+
+
+def _run(python: Path) -> tuple[int | None, bytes, bytes]:
+    """The same on the host, isolated and away from the repository."""
     environ = {name: os.environ[name] for name in ("PATH", "HOME", "LD_LIBRARY_PATH") if name in os.environ}
+    command = [str(python), "-I", "-c", _QUESTION]
     try:
         done = subprocess.run(
-            [python, "-I", "-c", _QUESTION],
+            command,
             cwd="/",
             env=environ,
             stdin=subprocess.DEVNULL,
@@ -74,13 +113,10 @@ def _ask(python: str, _mtime: int, _size: int) -> Answer:
             check=False,
         )
     except OSError as error:
-        raise _missing(path, f"cannot be started ({error.strerror})") from error
-    except subprocess.TimeoutExpired as error:
-        raise _missing(path, f"did not answer within {TIMEOUT_SEC:g} s") from error
-    if done.returncode != 0:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise _missing(path, f"does not work as a Python interpreter ({said[-1][:300] if said else 'it said nothing'})")
-    return _read(path, done.stdout)
+        raise _missing(python, f"cannot be started ({error.strerror})") from error
+    except subprocess.TimeoutExpired:
+        return None, b"", b""
+    return done.returncode, done.stdout, done.stderr
 
 
 def _read(python: Path, output: bytes) -> Answer:

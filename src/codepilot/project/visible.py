@@ -7,10 +7,9 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from codepilot.project.boundary import SYSTEM, Boundary, is_within
+from codepilot.project.boundary import SYSTEM, Boundary, is_within, read_head
 from codepilot.project.probe import Answer
 
-MAX_LINK_BYTES = 1 << 20
 _MAX_HOPS = 40
 
 
@@ -52,7 +51,7 @@ def site_targets(sites: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def _link_targets(site: Path, link: Path) -> Iterator[Path]:
-    for line in _read(link).splitlines():
+    for line in read_head(link).splitlines():
         line = line.strip()
         if line.startswith(("import ", "import\t")):
             yield from _finder_targets(site, line)
@@ -67,7 +66,7 @@ def _finder_targets(site: Path, line: str) -> Iterator[Path]:
     if not name.isidentifier() or "editable" not in name or not finder.is_file():
         return
     try:
-        tree = ast.parse(_read(finder))
+        tree = ast.parse(read_head(finder))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     for node in ast.walk(tree):
@@ -81,17 +80,6 @@ def _existing(name: str) -> Iterator[Path]:
         path = Path(os.path.normpath(name))
         if os.access(path, os.F_OK):
             yield path
-
-
-def _read(path: Path) -> str:
-    """The head of a regular file; nothing for what is missing, special or unreadable."""
-    try:
-        if not path.is_file():
-            return ""
-        with path.open("rb") as file:
-            return file.read(MAX_LINK_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def prune(paths: Iterable[Path], boundary: Boundary) -> tuple[str, ...]:

@@ -1,11 +1,11 @@
 """Model-free repair: localise, propose, try, rank. Candidate code runs only inside the sandbox."""
 
-from codepilot.repair.engine import search
+from codepilot.repair.mutation.strength import Strength, measure_strength
 from codepilot.repair.protocol import Candidate, Progress, SearchRequest, SearchResult
 from codepilot.repair.recency import Ages
-from codepilot.repair.strength import Strength, measure_strength
-from codepilot.repair.testwriting import Unwritable, Written, write_test
-from codepilot.repair.witness import Witnesses, WitnessRequest, find_witnesses, nearby_tests
+from codepilot.repair.regression.inputs import Witnesses, WitnessRequest, find_witnesses, nearby_tests
+from codepilot.repair.regression.writer import Unwritable, Written, write_test
+from codepilot.repair.search import search
 
 __all__ = [
     "Ages",

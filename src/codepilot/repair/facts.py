@@ -7,15 +7,15 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from codepilot.repair.context import Failure
-from codepilot.repair.examples import examples
-from codepilot.repair.heap import Proposal
+from codepilot.repair.client import Job
 from codepilot.repair.localise import TestTrace
 from codepilot.repair.protocol import SearchRequest
-from codepilot.repair.related import Related
-from codepilot.repair.source import Source, Unit
+from codepilot.repair.python.context import Failure
+from codepilot.repair.python.enumerate import Proposal
+from codepilot.repair.python.examples import examples
+from codepilot.repair.python.source import Source, Unit
+from codepilot.repair.selection import Related
 from codepilot.repair.testfiles import TestFiles
-from codepilot.repair.worker import Job
 
 MAX_PROMISES = 20
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from codepilot.core.contract import JsonObject
+from codepilot.repair.client import Ruling
 from codepilot.repair.pairs import recall
 from codepilot.repair.pairs import remember as remember_marks
+from codepilot.repair.python.source import Source
 from codepilot.repair.rank import Plausible, rank
 from codepilot.repair.record import remember, revive
-from codepilot.repair.source import Source
-from codepilot.repair.worker import Ruling
 
 SURE = 0.7
 """The confidence that makes up for changes on inputs that tests were content with."""

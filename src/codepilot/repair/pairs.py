@@ -11,8 +11,8 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from codepilot.repair.heap import Proposal
-from codepilot.repair.source import Edit
+from codepilot.repair.python.enumerate import Proposal
+from codepilot.repair.python.source import Edit
 
 FURTHER, CRASHED, LATE, DEAR, PLAIN = "+", "x", "t", "d", "."
 """What came of a single edit."""

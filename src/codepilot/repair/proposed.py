@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from codepilot.repair.heap import Proposal
-from codepilot.repair.priors import PRIORS
-from codepilot.repair.source import Edit, Source
+from codepilot.repair.python.enumerate import Proposal
+from codepilot.repair.python.priors import PRIORS
+from codepilot.repair.python.source import Edit, Source
 
 PROPOSED = "proposed"
 _SCORE = max(PRIORS.values())

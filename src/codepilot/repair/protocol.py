@@ -6,6 +6,7 @@ continue it; a candidate offered as plausible made the target tests pass and bro
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -28,6 +29,17 @@ class Candidate:
     position: int
     signs: Mapping[str, float] = field(default_factory=dict)
     """What the confidence was made of."""
+
+    @property
+    def diff(self) -> str:
+        """The change as a unified diff that applies to the original file."""
+        before, after = map(_diff_lines, (self.original, self.patched))
+        return "".join(difflib.unified_diff(before, after, f"a/{self.path}", f"b/{self.path}"))
+
+
+def _diff_lines(content: bytes) -> list[str]:
+    *whole, rest = content.decode("utf-8", "backslashreplace").split("\n")
+    return [f"{line}\n" for line in whole] + ([f"{rest}\n\\ No newline at end of file\n"] if rest else [])
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from codepilot.repair.client import Evidence
 from codepilot.repair.confidence import confidence
-from codepilot.repair.heap import Proposal
-from codepilot.repair.source import Source
-from codepilot.repair.usage import put_to_use
-from codepilot.repair.worker import Evidence
+from codepilot.repair.python.enumerate import Proposal
+from codepilot.repair.python.source import Source
+from codepilot.repair.python.usage import put_to_use
 
 _DOUBTS: dict[str, float] = {
     "statement.delete": 0.5,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 
 from codepilot.repair.localise import Suspicion
-from codepilot.repair.source import Source
+from codepilot.repair.python.source import Source
 
 Ages = Mapping[str, Sequence[tuple[bytes, int | None]]]
 """For files, the lines of a commit, each with how many commits ago it was changed; None is long ago."""

@@ -10,12 +10,12 @@ from functools import cache
 from pathlib import Path
 
 from codepilot.core.contract import JsonObject, canonical_json
-from codepilot.repair.heap import Proposal
+from codepilot.repair.client import Evidence
 from codepilot.repair.protocol import Candidate
+from codepilot.repair.python.enumerate import Proposal
+from codepilot.repair.python.source import Edit, Source
+from codepilot.repair.python.synthesis import Known
 from codepilot.repair.rank import Plausible, explain
-from codepilot.repair.source import Edit, Source
-from codepilot.repair.synthesis import Known
-from codepilot.repair.worker import Evidence
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
 

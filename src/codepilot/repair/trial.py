@@ -11,9 +11,9 @@ from typing import Any
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import Executor
 from codepilot.project import Project
+from codepilot.repair.client import UNKNOWN, Evidence, Job, Mode, Ruling, Worker, WorkerLost
 from codepilot.repair.localise import TestTrace
-from codepilot.repair.source import Unit
-from codepilot.repair.worker import UNKNOWN, Evidence, Job, Mode, Ruling, Worker, WorkerLost
+from codepilot.repair.python.source import Unit
 
 _MAX_LOSSES = 60
 _WEIGH_SEC = 8.0

@@ -23,7 +23,7 @@ def basic_skills() -> Registry:
     policies: tuple[tuple[SkillPolicy, tuple[Callable[..., object], ...]], ...] = (
         (READS, (inside.read_file, inside.list_files, searching.search_code)),
         (READS, (repository.git_status, repository.git_diff)),
-        (WRITES, (inside.write_file, inside.create_file, inside.apply_patch, repository.git_reset)),
+        (WRITES, (inside.write_file, inside.create_file, inside.edit_file, inside.apply_patch, repository.git_reset)),
         (RUNS, (running.run_command, suites.run_tests)),
         (LOOKS, (local.parse_surefire_xml, local.score_patch_quality, local.check_policy)),
     )

@@ -11,6 +11,8 @@ import re
 
 from codepilot.skills.places import ROOT, PathError, decoded, inside, read_bytes, relative, walk, writable
 
+MAX_PLACES = 10
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from codepilot.skills.patching import Changes
@@ -37,6 +39,44 @@ def create_file(path: str, content: str) -> None:
     if writable(path, "create_file").exists():
         raise PathError(f"{path} exists already; use write_file or apply_patch.")
     write_file(path, content)
+
+
+def edit_file(path: str, old: str, new: str) -> str:
+    """Replace a text that stands exactly once in a file. Says where, or why nothing was changed."""
+    text = decoded(read_bytes(path))[0]
+    if not old or old == new:
+        raise PathError(f"{path} was not changed: `old` is {'empty' if not old else 'the same as `new`'}.")
+    places = _line_numbers(text, old)
+    if not places:
+        raise PathError(f"{path} was not changed: it does not contain `old`.{_nearly(text, old)}")
+    if len(places) > 1:
+        more = ", …" if len(places) > MAX_PLACES else ""
+        lines = ", ".join(map(str, places[:MAX_PLACES])) + more
+        raise PathError(f"{path} was not changed: `old` starts at lines {lines}. Give more of the lines around it.")
+    writable(path, "edit_file").write_bytes(_encoded(path, text.replace(old, new, 1)))
+    return f"edited {path}, line {places[0]}"
+
+
+def _line_numbers(text: str, wanted: str) -> list[int]:
+    """The lines at which a text starts, overlapping ones too, up to one more than are shown."""
+    found: list[int] = []
+    at = text.find(wanted)
+    while at >= 0 and len(found) <= MAX_PLACES:
+        found.append(text.count("\n", 0, at) + 1)
+        at = text.find(wanted, at + 1)
+    return found
+
+
+def _nearly(text: str, old: str) -> str:
+    """What differs, where only line endings, indentation or blanks do."""
+    if "\r\n" in text and old in text.replace("\r\n", "\n"):
+        return " Its lines end in \\r\\n."
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    wanted = [" ".join(line.split()) for line in old.strip().splitlines()]
+    for number in range(len(lines) - len(wanted) + 1) if wanted else ():
+        if lines[number : number + len(wanted)] == wanted:
+            return f" Line {number + 1} differs only in blanks; copy them as they are."
+    return ""
 
 
 def list_files(path: str = ".", pattern: str = "**/*") -> list[str]:

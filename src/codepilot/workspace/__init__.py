@@ -14,7 +14,7 @@ from codepilot.workspace.history import DatedLine, line_ages
 from codepilot.workspace.objects import Change, ObjectStore, TreeDiff
 from codepilot.workspace.paths import shown
 from codepilot.workspace.promote import promote
-from codepilot.workspace.repository import find_root, first_commit, resolve_commit
+from codepilot.workspace.repository import find_repository, find_root, first_commit, resolve_commit
 from codepilot.workspace.trees import Entry
 from codepilot.workspace.url import has_password, is_url
 from codepilot.workspace.walk import Violation, WalkLimits
@@ -35,6 +35,7 @@ __all__ = [
     "Workspace",
     "WorkspaceDiff",
     "clone",
+    "find_repository",
     "find_root",
     "first_commit",
     "git_version",

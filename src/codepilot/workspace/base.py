@@ -16,10 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from codepilot.core.git_names import is_git_name
 from codepilot.workspace import beneath
 from codepilot.workspace.ignore import IgnoreRules
 from codepilot.workspace.objects import ObjectStore, Writer
-from codepilot.workspace.paths import is_git_name, shown
+from codepilot.workspace.paths import shown
 from codepilot.workspace.repository import Repository, find_repository, resolve, unreachable
 from codepilot.workspace.submodules import keep_tree
 from codepilot.workspace.trees import EXECUTABLE, FILE, GITLINK, SYMLINK, Entry

@@ -14,7 +14,7 @@ import itertools
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -26,6 +26,7 @@ _HANDLE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 _renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 _RENAME_EXCHANGE = 2
 _HANDS, _FEW, _REFUSALS = 8, 8, 1000
+_STEP = 1 << 20
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -127,16 +128,25 @@ def read_all(fd: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def create_file(parent: int, name: str, data: bytes, mode: int, mtime_ns: int | None = None) -> os.stat_result:
+def read_chunks(fd: int, size: int) -> Iterator[bytes]:
+    """Exactly `size` bytes of a file in pieces; zeros stand for what was cut off meanwhile."""
+    left = size
+    while left > 0:
+        chunk = os.read(fd, min(left, _STEP)) or bytes(min(left, _STEP))
+        left -= len(chunk)
+        yield chunk
+
+
+def create_file(parent: int, name: str, data: Iterable[bytes], mode: int, mtime_ns: int) -> os.stat_result:
     """A new file with exactly this content, mode and time; its final status."""
     fd = os.open(name, _NEW, 0o600, dir_fd=parent)
     try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
+        for chunk in data:
+            view = memoryview(chunk)
+            while view:
+                view = view[os.write(fd, view) :]
         os.fchmod(fd, mode)
-        if mtime_ns is not None:
-            os.utime(fd, ns=(mtime_ns, mtime_ns))
+        os.utime(fd, ns=(mtime_ns, mtime_ns))
         return os.fstat(fd)
     finally:
         os.close(fd)

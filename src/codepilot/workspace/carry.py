@@ -13,15 +13,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.git_names import is_git_alias, is_in_git_directory
 from codepilot.workspace import beneath
-from codepilot.workspace.paths import is_git_name
+from codepilot.workspace.paths import shown
 
 
 def carry(source: Path, root: int, target: Sequence[str]) -> None:
     """Copy a file or directory to a place beneath an open directory."""
+    folder = source.parent.resolve()
+    if is_in_git_directory(os.fspath(folder / source.name)) or any(map(is_git_alias, target)):
+        raise CodePilotError(
+            FailureKind.TOOL_PERMISSION_DENIED,
+            f"{shown(str(source))} is in a git directory, which is never copied into a workspace",
+            "Take it out of `carry` in codepilot.toml.",
+        )
     try:
         with contextlib.ExitStack() as stack:
-            parent = stack.enter_context(beneath.opened(source.parent))
+            parent = stack.enter_context(beneath.opened(folder))
             place = root
             for part in target[:-1]:
                 place = stack.enter_context(_subdirectory(place, part))
@@ -29,8 +37,16 @@ def carry(source: Path, root: int, target: Sequence[str]) -> None:
     except FileNotFoundError as error:
         raise CodePilotError(
             FailureKind.PATH_NOT_FOUND,
-            f"there is nothing to carry at {source}",
+            f"there is nothing to carry at {shown(str(source))}",
             "Generate the file, or take it out of `carry` in codepilot.toml.",
+        ) from error
+    except OSError as error:
+        if error.errno in beneath.NO_ROOM:
+            raise
+        raise CodePilotError(
+            FailureKind.TOOL_INVALID_ARGS,
+            f"{shown(str(source))} cannot be copied to {shown('/'.join(target))!r}: {error.strerror}",
+            "Name a place in the tree that leads through no link and no file.",
         ) from error
 
 
@@ -39,7 +55,7 @@ def _copy(parent: int, name: str, place: int, target: str) -> None:
     if stat.S_ISDIR(status.st_mode):
         with beneath.opened(name, parent) as source, _subdirectory(place, target) as below:
             for child in beneath.names(source):
-                if not is_git_name(child):
+                if not is_git_alias(child):
                     _copy(source, child, below, child)
     elif beneath.status(place, target) is not None:
         return
@@ -50,10 +66,10 @@ def _copy(parent: int, name: str, place: int, target: str) -> None:
         if fd is None:
             return
         try:
-            data = beneath.read_all(fd, status.st_size)
+            chunks = beneath.read_chunks(fd, status.st_size)
+            beneath.create_file(place, target, chunks, status.st_mode & 0o777, status.st_mtime_ns)
         finally:
             os.close(fd)
-        beneath.create_file(place, target, data, status.st_mode & 0o777, status.st_mtime_ns)
 
 
 def _subdirectory(place: int, name: str) -> contextlib.AbstractContextManager[int]:

@@ -24,10 +24,16 @@ _ADVICE = (
 """What git says after the reason that a remote cannot be read."""
 
 
+def absolute_path() -> str:
+    """The PATH without relative directories: git runs in a checkout, which must not bring a `git` of its own."""
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join(folder for folder in folders if folder.startswith(os.sep)) or os.defpath
+
+
 def scrubbed_environment(git_dir: Path, work_tree: Path | None = None) -> dict[str, str]:
     """All that git is told about the machine."""
     env = {
-        "PATH": os.environ.get("PATH", os.defpath),
+        "PATH": absolute_path(),
         "HOME": "/nonexistent",
         "LC_ALL": "C",
         "GIT_DIR": str(git_dir),

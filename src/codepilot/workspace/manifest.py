@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.workspace.paths import is_git_name, is_plain_name
+from codepilot.core.git_names import is_git_name
+from codepilot.workspace.paths import is_plain_name
 
 ItemKind = Literal["d", "f", "l"]
 

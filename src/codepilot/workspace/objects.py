@@ -21,11 +21,14 @@ from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.workspace import beneath
 from codepilot.workspace.git import last_line, must_git, run_git
 from codepilot.workspace.pack import (
+    LARGE,
     Kind,
     PackReader,
     PackWriter,
+    begin_id,
     has_loose,
     loose_header,
     object_id,
@@ -43,7 +46,11 @@ _CONFIG = (
 RECEIVED_BYTES = 4 << 30
 """How much a received stream may unpack to unless said otherwise."""
 
+DIFF_BYTES = 32 << 20
+"""How much content the changed files of one diff may hold on both sides."""
+
 _OID = re.compile("[0-9a-f]{64}")
+_PATHS_BYTES, _PATCH_HEADER = 64 << 20, 200
 _LOOSE_OBJECTS, _LOOSE_BYTES = 16, 16 << 20
 _LARGE_PACK = 4096
 
@@ -182,6 +189,27 @@ class ObjectStore:
             raise CodePilotError(FailureKind.INTERNAL, f"object {oid} in {self.path} is corrupt")
         return found
 
+    def stream(self, oid: str) -> Iterator[bytes]:
+        """The content of an object in pieces; after the last one it is verified against its name."""
+        header = self.header(oid)
+        chunks = self._stream_anywhere(oid) if header is not None and header[1] > LARGE else None
+        if header is None or chunks is None:
+            yield self.read(oid)[1]
+            return
+        digest = begin_id(*header)
+        for chunk in chunks:
+            digest.update(chunk)
+            yield chunk
+        if digest.hexdigest() != oid:
+            raise CodePilotError(FailureKind.INTERNAL, f"object {oid} in {self.path} is corrupt")
+
+    def _stream_anywhere(self, oid: str) -> Iterator[bytes] | None:
+        pack = self._pack_of(oid)
+        found = None if pack is None else pack.stream(oid)
+        for alternate in self._alternates:
+            found = found or alternate._stream_anywhere(oid)
+        return found
+
     def write_blob(self, data: bytes) -> str:
         with self.writer() as writer:
             return writer.add("blob", data)
@@ -219,14 +247,27 @@ class ObjectStore:
     def changes(self, a: str, b: str) -> Iterator[tuple[str, Entry | None, Entry | None]]:
         """Every path that differs, with its entry on either side, in byte order of the paths."""
         found: list[tuple[str, Entry | None, Entry | None]] = []
-        self._compare("", a, b, found)
+        self._compare("", a, b, found, [_PATHS_BYTES])
         return iter(sorted(found, key=lambda change: os.fsencode(change[0])))
 
     def diff(self, a: str, b: str) -> TreeDiff:
-        """The patch from tree `a` to tree `b`, and the list of what changed."""
-        changes = tuple(self._describe(*change) for change in self.changes(a, b))
-        if not changes:
+        """The patch from tree `a` to tree `b`, and the list of what changed. A change above DIFF_BYTES is refused."""
+        found = list(self.changes(a, b))
+        if not found:
             return TreeDiff(b"", ())
+        sides = [side for _, before, after in found for side in (before, after) if side and side.mode != GITLINK]
+        size = sum((self.header(side.oid) or ("blob", 0))[1] for side in sides)
+        size += sum(_PATCH_HEADER + 6 * len(path) for path, _, _ in found)
+        if size > DIFF_BYTES:
+            raise CodePilotError(
+                FailureKind.POLICY_VIOLATION,
+                f"the change is too large for a diff: {len(found)} files with {size >> 20} MiB of content,"
+                f" at most {DIFF_BYTES >> 20} MiB",
+                "Delete generated files, or work in a temporary directory outside the tree.",
+                files=len(found),
+                bytes=size,
+            )
+        changes = tuple(self._describe(*change) for change in found)
         options = ["-r", "-p", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv"]
         patch = must_git(["diff-tree", *options, "--no-color", "-U3", a, b], self.path)
         return TreeDiff(patch, changes)
@@ -262,7 +303,12 @@ class ObjectStore:
             index.with_name(index.name + ".lock").unlink(missing_ok=True)
 
     def _compare(
-        self, prefix: str, a: str | None, b: str | None, found: list[tuple[str, Entry | None, Entry | None]]
+        self,
+        prefix: str,
+        a: str | None,
+        b: str | None,
+        found: list[tuple[str, Entry | None, Entry | None]],
+        room: list[int],
     ) -> None:
         if a == b:
             return
@@ -275,10 +321,17 @@ class ObjectStore:
             tree_before = before.oid if before and before.mode == DIRECTORY else None
             tree_after = after.oid if after and after.mode == DIRECTORY else None
             if tree_before or tree_after:
-                self._compare(f"{prefix}{name}/", tree_before, tree_after, found)
+                self._compare(f"{prefix}{name}/", tree_before, tree_after, found, room)
             file_before = None if tree_before else before
             file_after = None if tree_after else after
             if file_before or file_after:
+                room[0] -= len(prefix) + len(name) + _PATCH_HEADER
+                if room[0] < 0:
+                    raise CodePilotError(
+                        FailureKind.POLICY_VIOLATION,
+                        f"the change is too large: more than {len(found)} files with long paths",
+                        "Delete generated files, or work in a temporary directory outside the tree.",
+                    )
                 found.append((prefix + name, file_before, file_after))
 
     def _describe(self, path: str, before: Entry | None, after: Entry | None) -> Change:
@@ -290,7 +343,7 @@ class ObjectStore:
         else:
             kind = "mode" if before.oid == after.oid else "modified"
         sides = [side for side in (before, after) if side and side.mode in (FILE, EXECUTABLE)]
-        binary = any(b"\0" in self.read_blob(side.oid)[:8000] for side in sides)
+        binary = any(b"\0" in next(self.stream(side.oid), b"")[:8000] for side in sides)
         return Change(path, kind, before.mode if before else None, after.mode if after else None, binary)
 
     def _read_kind(self, oid: str, wanted: Kind) -> bytes:
@@ -386,7 +439,7 @@ class Writer:
     def add(self, kind: Kind, data: bytes) -> str:
         """Name the object and store it unless it is there."""
         oid = object_id(kind, data)
-        if oid in self._added or self._store.has(oid):
+        if self._has(oid):
             return oid
         self._added.add(oid)
         if self._pack is not None:
@@ -395,11 +448,28 @@ class Writer:
         self._pending[oid] = (kind, data)
         self._bytes += len(data)
         if len(self._pending) > _LOOSE_OBJECTS or self._bytes > _LOOSE_BYTES:
-            self._pack = PackWriter(self._objects, self._store.durable)
-            for waiting, (its_kind, its_data) in self._pending.items():
-                self._pack.add(waiting, its_kind, its_data)
-            self._pending.clear()
+            self._begun_pack()
         return oid
+
+    def add_file(self, fd: int, size: int) -> tuple[str, int]:
+        """Store what an open file holds; the name and size of its blob. A large one is read piece by piece."""
+        if size <= LARGE:
+            data = beneath.read_all(fd, size)
+            return self.add("blob", data), len(data)
+        oid = self._begun_pack().add_stream("blob", size, beneath.read_chunks(fd, size), self._has)
+        self._added.add(oid)
+        return oid, size
+
+    def _has(self, oid: str) -> bool:
+        return oid in self._added or self._store.has(oid)
+
+    def _begun_pack(self) -> PackWriter:
+        if self._pack is None:
+            self._pack = PackWriter(self._objects, self._store.durable)
+            for waiting, (kind, data) in self._pending.items():
+                self._pack.add(waiting, kind, data)
+            self._pending.clear()
+        return self._pack
 
     def _finish(self) -> None:
         for oid, (kind, data) in self._pending.items():

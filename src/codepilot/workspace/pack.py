@@ -7,16 +7,19 @@ all. Packs that someone else deltified are not decoded here; the caller asks git
 from __future__ import annotations
 
 import hashlib
+import itertools
 import mmap
 import os
 import secrets
 import struct
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 from weakref import WeakValueDictionary
+
+from codepilot.workspace import beneath
 
 Kind = Literal["blob", "tree", "commit", "tag"]
 
@@ -30,10 +33,28 @@ _MAPS: WeakValueDictionary[tuple[int, int], mmap.mmap] = WeakValueDictionary()
 _MAPPING = threading.Lock()
 
 
+LARGE = 8 << 20
+"""Objects above this size are never held in memory whole."""
+STEP = 1 << 20
+
+
+def begin_id(kind: Kind, size: int) -> hashlib._Hash:
+    """The hash of an object's header; its content is to be added."""
+    return hashlib.sha256(b"%s %d\0" % (kind.encode(), size))
+
+
 def object_id(kind: Kind, data: bytes) -> str:
     """The SHA-256 name git gives to an object."""
-    digest = hashlib.sha256(b"%s %d\0" % (kind.encode(), len(data)))
+    digest = begin_id(kind, len(data))
     digest.update(data)
+    return digest.hexdigest()
+
+
+def file_id(fd: int, size: int) -> str:
+    """The name of the blob that the first `size` bytes of an open file would be."""
+    digest = begin_id("blob", size)
+    for chunk in beneath.read_chunks(fd, size):
+        digest.update(chunk)
     return digest.hexdigest()
 
 
@@ -138,6 +159,32 @@ class PackWriter:
         self._file.write(raw)
         self._offset += len(raw)
 
+    def add_stream(self, kind: Kind, size: int, chunks: Iterable[bytes], known: Callable[[str], bool]) -> str:
+        """Add an object of `size` bytes piece by piece and return its name. One that is `known` is not kept."""
+        start, crc = self._offset, 0
+        digest, squeeze = begin_id(kind, size), zlib.compressobj(_LEVEL)
+        pieces = (squeeze.compress(chunk) for chunk in _hashed(chunks, digest))
+        try:
+            for raw in itertools.chain((_entry_header(_CODES[kind], size),), pieces, (squeeze.flush() for _ in "1")):
+                crc = zlib.crc32(raw, crc)
+                self._file.write(raw)
+                self._offset += len(raw)
+        except BaseException:
+            self._roll_back(start)
+            raise
+        oid = digest.hexdigest()
+        if bytes.fromhex(oid) in self._entries or known(oid):
+            self._roll_back(start)
+        else:
+            self._entries[bytes.fromhex(oid)] = (start, crc)
+        return oid
+
+    def _roll_back(self, offset: int) -> None:
+        self._unmap()
+        self._file.seek(offset)
+        self._file.truncate()
+        self._offset = offset
+
     def __len__(self) -> int:
         return len(self._entries)
 
@@ -221,6 +268,12 @@ class PackWriter:
         return body + hashlib.sha256(body).digest()
 
 
+def _hashed(chunks: Iterable[bytes], digest: hashlib._Hash) -> Iterator[bytes]:
+    for chunk in chunks:
+        digest.update(chunk)
+        yield chunk
+
+
 def _entry_header(code: int, size: int) -> bytes:
     byte = (code << 4) | (size & 15)
     size >>= 4
@@ -271,6 +324,14 @@ class PackReader:
         if position is None:
             return None
         return _read_entry(self._pack, self._offset(position))
+
+    def stream(self, oid: str) -> Iterator[bytes] | None:
+        """The content of an object in pieces; None as for `read`."""
+        position = self._find(bytes.fromhex(oid))
+        if position is None:
+            return None
+        kind, _, start = _read_header(self._pack, self._offset(position))
+        return None if kind is None else _inflated(self._pack, start)
 
     def header(self, oid: str) -> tuple[Kind, int] | None:
         """Type and size of an object, without its content; None as for `read`."""
@@ -331,6 +392,19 @@ def _read_entry(pack: mmap.mmap, offset: int) -> tuple[Kind, bytes] | None:
         parts.append(inflate.decompress(pack[position : position + step]))
         position += step
     return kind, b"".join(parts)
+
+
+def _inflated(pack: mmap.mmap, position: int) -> Iterator[bytes]:
+    """The content at a place of a pack, a bounded piece at a time. Pages already read are given back."""
+    inflate = zlib.decompressobj()
+    while not inflate.eof and position < len(pack):
+        pending = pack[position : position + STEP]
+        while pending and not inflate.eof:
+            yield inflate.decompress(pending, STEP)
+            pending = inflate.unconsumed_tail
+        first = position - position % mmap.PAGESIZE
+        pack.madvise(mmap.MADV_DONTNEED, first, min(position + STEP, len(pack)) - first)
+        position += STEP
 
 
 def _mapped(path: Path) -> mmap.mmap:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from codepilot.core.failures import CodePilotError, FailureKind
-
-_UNSEEN = dict.fromkeys((*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF))
-"""What HFS+ leaves out when it compares names."""
-
+from codepilot.core.git_names import is_git_name
 
 _NAME_BYTES = 255
 
@@ -14,22 +11,6 @@ _NAME_BYTES = 255
 def shown(path: str) -> str:
     """A path as text that any encoder takes: undecodable bytes become `\\xNN`."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def is_git_name(name: str) -> bool:
-    """Whether a name is `.git` on any file system."""
-    return len(name) == 4 and name.lower() == ".git"
-
-
-def is_git_alias(name: str) -> bool:
-    """Whether git on some other system would take the name, or a part of it there, for `.git`."""
-    if len(name) < 4 or ("git" not in name.translate(_UNSEEN).lower()):
-        return False
-    for part in name.split("\\"):
-        shortened = part.partition(":")[0].rstrip(" .").lower()
-        if shortened in (".git", "git~1") or part.translate(_UNSEEN).lower() == ".git":
-            return True
-    return False
 
 
 def is_plain_name(name: str) -> bool:

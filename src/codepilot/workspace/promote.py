@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.git_names import is_git_name
 from codepilot.workspace import beneath
 from codepilot.workspace.objects import ObjectStore
-from codepilot.workspace.pack import object_id
-from codepilot.workspace.paths import is_git_name, shown
+from codepilot.workspace.pack import file_id, object_id
+from codepilot.workspace.paths import shown
 from codepilot.workspace.trees import EXECUTABLE, FILE, GITLINK, SYMLINK, Entry
 
 _OCCUPIED = Entry("occupied", "")
@@ -181,7 +182,7 @@ def _regular(parent: int, name: str) -> Entry:
         return _OCCUPIED
     try:
         status = os.fstat(fd)
-        oid = object_id("blob", beneath.read_all(fd, status.st_size))
+        oid = file_id(fd, status.st_size)
     finally:
         os.close(fd)
     return Entry(EXECUTABLE if status.st_mode & 0o100 else FILE, oid)

@@ -15,12 +15,12 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.git_names import is_git_name
 from codepilot.workspace import beneath
 from codepilot.workspace.manifest import Item, decode
 from codepilot.workspace.memory import Known, Listing, Memory, Status, listed, status_of, without_git
 from codepilot.workspace.objects import ObjectStore
-from codepilot.workspace.pack import object_id
-from codepilot.workspace.paths import is_git_name
+from codepilot.workspace.pack import file_id
 from codepilot.workspace.submodules import carried_tree
 from codepilot.workspace.trees import EXECUTABLE, GITLINK, SYMLINK, Entry
 
@@ -51,12 +51,11 @@ def _lay_directory(objects: ObjectStore, tree: str, fd: int, prefix: str, known:
 
 
 def _lay_file(objects: ObjectStore, entry: Entry, fd: int, name: str, path: str, known: dict[str, Known]) -> None:
-    data = objects.read_blob(entry.oid)
     if entry.mode == SYMLINK:
-        os.symlink(data, os.fsencode(name), dir_fd=fd)
+        os.symlink(objects.read_blob(entry.oid), os.fsencode(name), dir_fd=fd)
         return
     mode = 0o755 if entry.mode == EXECUTABLE else 0o644
-    status = beneath.create_file(fd, name, data, mode, LAID_DOWN_NS)
+    status = beneath.create_file(fd, name, objects.stream(entry.oid), mode, LAID_DOWN_NS)
     known[path] = Known(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, entry.oid)
 
 
@@ -179,16 +178,16 @@ class Restorer:
         if found is None or stat.S_ISDIR(found.mode):
             beneath.remove(fd, name)
         temporary = secrets.token_hex(8)
-        data = self._objects.read_blob(item.oid)
-        if len(data) != item.size:
+        if self._objects.header(item.oid) != ("blob", item.size):
             raise CodePilotError(FailureKind.POLICY_VIOLATION, f"the snapshot is wrong about the size of {name!r}")
+        content = self._objects.stream
         try:
-            beneath.create_file(self._staging, temporary, data, item.mode, item.mtime_ns)
+            beneath.create_file(self._staging, temporary, content(item.oid), item.mode, item.mtime_ns)
         except OSError as error:
             if error.errno not in beneath.NO_ROOM:
                 raise
             beneath.empty(self._staging)
-            beneath.create_file(self._staging, temporary, data, item.mode, item.mtime_ns)
+            beneath.create_file(self._staging, temporary, content(item.oid), item.mode, item.mtime_ns)
         beneath.put(self._staging, temporary, fd, name)
 
     def _kept(self, fd: int, name: str, item: Item, found: Status, known: Known | None) -> bool:
@@ -205,7 +204,7 @@ class Restorer:
         if opened is None:
             return False
         try:
-            if os.fstat(opened).st_nlink != 1 or object_id("blob", beneath.read_all(opened, item.size)) != item.oid:
+            if os.fstat(opened).st_nlink != 1 or file_id(opened, item.size) != item.oid:
                 return False
             if not exact:
                 os.fchmod(opened, item.mode)

@@ -1,13 +1,14 @@
 """Objects as a byte stream: a gzipped ustar archive whose every byte follows from what it holds.
 
 A first member says what the stream is; each further one is an object, named `blob/<id>` or `tree/<id>`. Any `tar` can
-list it. Promises: equal objects give equal streams (for one build of zlib), never more than one object is in memory,
-and a reader takes nothing but what a writer here would have written: other headers, padding, endings or trailing data
-are refused, as is a stream that unpacks to more than was allowed.
+list it. Promises: equal objects give equal streams (for one build of zlib); no more than a piece of an object is held
+in memory; a reader accepts only what a writer here would have written: other headers, padding, endings or trailing
+data are refused, as is a stream that unpacks to more than was allowed.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import zlib
 from collections.abc import Iterable, Iterator
@@ -17,8 +18,8 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace.pack import Kind
 
 OBJECT_BYTES: Final = 512 << 20
-"""The largest object that travels; it is held in memory once."""
-OBJECTS: Final = 1_000_000
+"""The largest object that travels."""
+OBJECTS: Final = 500_000
 TITLE: Final = "codepilot-objects"
 
 _BLOCK: Final = 512
@@ -35,20 +36,22 @@ class Member(NamedTuple):
 
     kind: Kind
     oid: str
-    data: bytes
+    size: int
+    chunks: Iterable[bytes]
 
 
 def write_stream(title: bytes, members: Iterable[Member]) -> Iterator[bytes]:
     """The stream of a title and objects, in pieces."""
     squeeze = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
     yield squeeze.compress(_member(TITLE, title))
-    for kind, oid, data in members:
-        if len(data) > OBJECT_BYTES:
+    for kind, oid, size, chunks in members:
+        if size > OBJECT_BYTES:
             raise CodePilotError(
-                FailureKind.POLICY_VIOLATION, f"an object of {len(data)} bytes is too large to send", oid=oid
+                FailureKind.POLICY_VIOLATION, f"an object of {size} bytes is too large to send", oid=oid
             )
-        if piece := squeeze.compress(_member(f"{kind}/{oid}", data)):
-            yield piece
+        for plain in itertools.chain((_header(f"{kind}/{oid}", size),), chunks, (bytes(-size % _BLOCK),)):
+            if piece := squeeze.compress(plain):
+                yield piece
     yield squeeze.compress(bytes(2 * _BLOCK)) + squeeze.flush()
 
 
@@ -71,7 +74,9 @@ class StreamReader:
         name, size = self._header()
         if name != TITLE or size > _TITLE_BYTES:
             raise refused("it does not begin as one")
-        return self._content(size)
+        title = self._take(size)
+        self._padding(size)
+        return title
 
     def members(self) -> Iterator[Member]:
         """All objects; having come to the end, nothing of the stream is left."""
@@ -86,7 +91,11 @@ class StreamReader:
             count += 1
             if size > OBJECT_BYTES or count > OBJECTS:
                 raise too_much(f"at most {OBJECTS} objects of {OBJECT_BYTES} bytes")
-            yield Member(_KINDS[found[1]], found[2], self._content(size))
+            pieces = self._pieces(size)
+            yield Member(_KINDS[found[1]], found[2], size, pieces)
+            for _ in pieces:
+                pass  # What nobody wanted must be passed over.
+            self._padding(size)
         if self._take(_BLOCK).strip(b"\0") or self._buffer or next(self._source, b""):
             raise refused("something follows its end")
 
@@ -103,11 +112,15 @@ class StreamReader:
             raise refused("a header is not as it is written here")
         return name, size
 
-    def _content(self, size: int) -> bytes:
-        data = self._take(size)
+    def _padding(self, size: int) -> None:
         if self._take(-size % _BLOCK).strip(b"\0"):
             raise refused("its padding is not empty")
-        return data
+
+    def _pieces(self, size: int) -> Iterator[bytes]:
+        while size > 0:
+            piece = self._take(min(size, _STEP))
+            size -= len(piece)
+            yield piece
 
     def _take(self, size: int) -> bytes:
         while len(self._buffer) < size:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace.manifest import ItemKind, check_manifest, decode, decode_record, is_record
-from codepilot.workspace.pack import Kind, PackWriter, object_id
+from codepilot.workspace.pack import LARGE, Kind, PackWriter, object_id
 from codepilot.workspace.stream import Member, StreamReader, refused, too_much, write_stream
 from codepilot.workspace.submodules import carried_tree, keep_tree
 from codepilot.workspace.trees import DIRECTORY, GITLINK, SYMLINK, Entry, check_tree, decode_tree
@@ -29,7 +29,7 @@ Role = Literal["blob", "link", "tree", "manifest", "snapshot"]
 
 _FORMAT = "codepilot objects 1"
 _OID = re.compile("[0-9a-f]{64}")
-_ENTRIES, _BYTES, _DEPTH = 2_000_000, 16 << 30, 256
+_ENTRIES, _BYTES, _DEPTH = 1_000_000, 16 << 30, 256
 """What a root may come to when it is laid out, where one object may stand in any number of places."""
 _LISTING_BYTES, _TARGET_BYTES = 32 << 20, 4095
 """How large one tree or manifest, and the target of a link, may be."""
@@ -129,15 +129,25 @@ def receive(store: ObjectStore, chunks: Iterable[bytes], limit_bytes: int, role:
 def _arrived(store: ObjectStore, reader: StreamReader, quarantine: PackWriter) -> dict[str, Header]:
     """Take every object whose name is its hash; those that are here already are not kept twice."""
     arrived: dict[str, Header] = {}
-    for kind, oid, data in reader.members():
+    for kind, oid, size, chunks in reader.members():
         if oid in arrived:
             raise refused("an object comes twice")
-        if object_id(kind, data) != oid:
+        if kind == "tree" and size > _LISTING_BYTES:
+            raise too_much(f"a tree of {size} bytes")
+        if _take(store, quarantine, kind, oid, size, chunks) != oid:
             raise refused(f"an object is not what its name {oid} says")
-        arrived[oid] = (kind, len(data))
-        if not store.has(oid):
-            quarantine.add(oid, kind, data)
+        arrived[oid] = (kind, size)
     return arrived
+
+
+def _take(store: ObjectStore, quarantine: PackWriter, kind: Kind, oid: str, size: int, chunks: Iterable[bytes]) -> str:
+    if size > LARGE:
+        return quarantine.add_stream(kind, size, chunks, store.has)
+    data = b"".join(chunks)
+    found = object_id(kind, data)
+    if found == oid and not store.has(oid):
+        quarantine.add(oid, kind, data)
+    return found
 
 
 def _check(store: ObjectStore, quarantine: PackWriter, title: Title, arrived: Mapping[str, Header]) -> None:
@@ -267,5 +277,7 @@ def _role(store: ObjectStore, oid: str) -> Role:
 
 
 def _member(store: ObjectStore, oid: str) -> Member:
-    kind, data = store.read(oid)
-    return Member(kind, oid, data)
+    header = store.header(oid)
+    if header is None:
+        raise CodePilotError(FailureKind.INTERNAL, f"object {oid} is missing from {store.path}")
+    return Member(header[0], oid, header[1], store.stream(oid))

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.workspace.paths import is_git_name, is_plain_name, shown
+from codepilot.core.git_names import is_git_name
+from codepilot.workspace.paths import is_plain_name, shown
 
 FILE, EXECUTABLE, SYMLINK, GITLINK, DIRECTORY = "100644", "100755", "120000", "160000", "40000"
 _MODES = frozenset((FILE, EXECUTABLE, SYMLINK, GITLINK, DIRECTORY))

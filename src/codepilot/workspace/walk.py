@@ -14,6 +14,7 @@ import stat
 import time
 from dataclasses import dataclass, field, replace
 
+from codepilot.core.git_names import is_git_alias, is_git_name
 from codepilot.workspace import beneath
 from codepilot.workspace.manifest import Item, encode
 from codepilot.workspace.memory import (
@@ -35,10 +36,12 @@ from codepilot.workspace.memory import (
     without_git,
 )
 from codepilot.workspace.objects import Writer
-from codepilot.workspace.paths import is_git_alias, is_git_name, leads_out
+from codepilot.workspace.paths import leads_out
 from codepilot.workspace.reference import Reference
 from codepilot.workspace.trees import DIRECTORY, EXECUTABLE, FILE, GITLINK, SYMLINK, Entry, encode_tree
 
+_TEXT_BYTES = 16 << 20
+"""How much the paths of violations, links and ignored files may take."""
 _NOTHING = Seen()
 _ALIAS = "git on other systems takes this name for .git"
 
@@ -108,6 +111,7 @@ class Walk:
         self._files = 0
         self._bytes = 0
         self._complete = True
+        self._text = _TEXT_BYTES
         self._started_ns = time.time_ns()
 
     def run(self, root: int) -> Walked:
@@ -128,6 +132,13 @@ class Walk:
 
     def _violate(self, rule: str, path: str, detail: str = "") -> None:
         self._violations.append(Violation(rule, path, detail))
+        self._weigh(path, detail)
+
+    def _weigh(self, *texts: str) -> None:
+        """Bound what is kept of paths, however many and long they are."""
+        self._text -= sum(map(len, texts)) + 100
+        if self._text < 0:
+            self._exceed(texts[0])
 
     def _listed(self, fd: int, prefix: str) -> Listing:
         """All that is in a directory, unless that alone is too much."""
@@ -211,6 +222,7 @@ class Walk:
                 self._violate("special_file", path, f"{_special(status.mode)}; only files and links may be added")
         if hidden and not level.collapsed and path not in self._reference.submodule_files:
             self._ignored.append(path)
+            self._weigh(path)
         if tracked is None and is_git_alias(status.name):
             self._violate("nested_git", path, _ALIAS)
         if result is None:
@@ -239,6 +251,7 @@ class Walk:
         collapsed = level.collapsed or (ignored and not tracked)
         if collapsed and not level.collapsed:
             self._ignored.append(path + "/")
+            self._weigh(path)
         if not tracked:
             self._add_up(path, 1, 0)
             if is_git_alias(name):
@@ -302,17 +315,16 @@ class Walk:
             return None
         try:
             before = os.fstat(fd)
-            data = b"" if before.st_size > self._limits.file_bytes else beneath.read_all(fd, before.st_size)
+            if before.st_size > self._limits.file_bytes:
+                self._violate("file_too_large", path, f"it grew beyond {self._limits.file_bytes} bytes")
+                return None
+            oid, size = self._writer.add_file(fd, before.st_size)
             after = status_of(status.name, os.fstat(fd))
         finally:
             os.close(fd)
-        if max(before.st_size, len(data)) > self._limits.file_bytes:
-            self._violate("file_too_large", path, f"it grew beyond {self._limits.file_bytes} bytes")
-            return None
-        oid = self._writer.add("blob", data)
-        if (before.st_ctime_ns, before.st_size) == (after.ctime_ns, len(data)) and self._settled(after.ctime_ns):
+        if (before.st_ctime_ns, before.st_size) == (after.ctime_ns, size) and self._settled(after.ctime_ns):
             level.fresh[status.name] = Known(after.inode, after.size, after.mtime_ns, after.ctime_ns, oid)
-        return oid, after
+        return oid, after._replace(size=size)
 
     def _settled(self, ctime_ns: int) -> bool:
         """Whether any later change is bound to move the file's status time."""
@@ -327,6 +339,7 @@ class Walk:
             return None
         oid = self._writer.add("blob", os.fsencode(target))
         self._links[path] = target
+        self._weigh(path, target)
         self._count(path, oid, 0)
         entry = Entry(SYMLINK, oid)
         if not hidden and entry != tracked:

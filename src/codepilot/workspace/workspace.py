@@ -180,7 +180,7 @@ class Workspace:
             difference = self._objects().diff(base_tree, walked.tree)
         return WorkspaceDiff(difference.patch, walked.tree, difference.changes, walked.violations, walked.ignored)
 
-    def read_file(self, path: str, limit: int = 64 << 20) -> bytes:
+    def read_file(self, path: str, limit: int = 32 << 20) -> bytes:
         """The content of a regular file inside, reached without following any link."""
         parts = _inside(path)
         try:

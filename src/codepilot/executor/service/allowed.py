@@ -8,6 +8,7 @@ from pathlib import Path
 
 import codepilot
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.git_names import check_copied_path
 from codepilot.executor.wire import CreateRemote
 
 
@@ -30,6 +31,15 @@ def check_mounts(request: CreateRemote, allowed: Sequence[Path]) -> None:
                 "Install the project's environment there, at the same path.",
                 source=mount.source,
             )
+
+
+def check_carried(request: CreateRemote) -> None:
+    """Refuse targets outside the tree or in a git directory."""
+    for target in request.carried:
+        try:
+            check_copied_path(target)
+        except ValueError as error:
+            raise CodePilotError(FailureKind.TOOL_PERMISSION_DENIED, str(error), target=target) from None
 
 
 def check_python(request: CreateRemote) -> None:

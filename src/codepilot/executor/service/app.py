@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import re
 import secrets
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +35,8 @@ from codepilot.telemetry import METRICS
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _OPEN = ("/healthz", "/openapi.json")
-_BYTES = "application/octet-stream"
+_BYTES, _JSON = "application/octet-stream", "application/json"
+_LARGE_REPLY = 1 << 20
 _CONTROLS = 8
 _ASTRAY = "none"
 
@@ -52,6 +54,7 @@ class Edge:
         self.draining = False
         self.measures = Measures()
         self._gates = {kind: Gate(settings.concurrency, settings.queue) for kind in ("runs", "files", "uploads")}
+        self._gates["intake"] = Gate(1, settings.queue)  # One stream at a time is unpacked and checked.
         self._exports = 0
         self._pools = {
             "runs": ThreadPoolExecutor(settings.concurrency, "codepilot-run"),
@@ -165,20 +168,30 @@ class Edge:
             if operation.work and self.draining:
                 raise Draining
 
-            def act() -> Contract | bytes:
-                return operation.carry_out(self.plane, asked)
+            def act() -> Response:
+                return self._reply(operation.carry_out(self.plane, asked))
 
             if operation.turn == "control":
-                answer = await self._threaded("control", act)
-            else:
-                order = workspace if operation.ordered else ""
-                async with self._gates[operation.turn].turn(order):
-                    if operation.work and self.draining:
-                        raise Draining
-                    answer = await self._threaded(operation.turn, act)
-            return _reply(answer)
+                return await self._threaded("control", act)
+            order = workspace if operation.ordered else ""
+            async with self._gates[operation.turn].turn(order):
+                if operation.work and self.draining:
+                    raise Draining
+                return await self._threaded(operation.turn, act)
 
         return handle
+
+    def _reply(self, answer: Contract | bytes) -> Response:
+        """A response; a large one waits on disk for its reader, so that slow readers cost no memory."""
+        kind = _BYTES if isinstance(answer, bytes) else _JSON
+        data = answer if isinstance(answer, bytes) else answer.__pydantic_serializer__.to_json(answer)
+        if len(data) <= _LARGE_REPLY:
+            return Response(data, media_type=kind)
+        file = tempfile.TemporaryFile(dir=self.settings.staging)  # noqa: SIM115 - closed with the response
+        file.write(data)
+        file.seek(0)
+        chunks = iterate_in_threadpool(iter(lambda: file.read(_LARGE_REPLY), b""))
+        return StreamingResponse(chunks, headers={"Content-Length": str(len(data))}, media_type=kind)
 
     async def _contract(self, request: Request, kind: type[bodies.Asked]) -> bodies.Asked:
         return await bodies.contract(request, kind, self.settings.json_bytes, self.settings.body_sec)
@@ -252,7 +265,7 @@ class Edge:
             async with self._gates["uploads"].turn():
                 with self.plane.spool() as file:
                     await bodies.spooled(request, file, limit, seconds)
-                    async with self._gates["files"].turn(workspace):
+                    async with self._gates["intake"].turn(), self._gates["files"].turn(workspace):
                         return _reply(await self._threaded("files", lambda: take(file)))
         except Busy:
             await bodies.discarded(request, limit, seconds)

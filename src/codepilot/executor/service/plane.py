@@ -23,7 +23,7 @@ from codepilot.executor.protocol import (
     StartProcess,
     WorkspaceInfo,
 )
-from codepilot.executor.service.allowed import check_hosts, check_mounts, check_python
+from codepilot.executor.service.allowed import check_carried, check_hosts, check_mounts, check_python
 from codepilot.executor.service.gate import Busy
 from codepilot.executor.service.processes import Processes, Served
 from codepilot.executor.service.settings import ServiceSettings
@@ -61,6 +61,7 @@ class Plane:
     def create(self, request: CreateRemote) -> WorkspaceInfo:
         check_mounts(request, self.settings.allow_mounts)
         check_python(request)
+        check_carried(request)
         check_hosts(request.hosts, self.settings.allow_hosts)
         there = (self.settings.workspaces_home / request.workspace / "tree").is_dir()
         with self._room(request.workspace) if not there else contextlib.nullcontext():

@@ -1,0 +1,79 @@
+"""The open runtime: one home directory with its store and artifacts, shared by every door."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+
+from codepilot.engine.settings import redactor
+from codepilot.store import Artifacts, Home, Store, open_artifacts
+from codepilot.store.queue import LEASE, Lease
+from codepilot.telemetry import Redactor
+
+STORE_VARIABLE = "CODEPILOT_STORE"
+ARTIFACTS_VARIABLE = "CODEPILOT_ARTIFACTS"
+
+
+@dataclass(frozen=True)
+class Runtime:
+    home: Home
+    store: Store
+    artifacts: Artifacts
+
+    @classmethod
+    def open(
+        cls, environ: Mapping[str, str], store: str | None = None, artifacts: str | None = None, lease: Lease = LEASE
+    ) -> Runtime:
+        """The home, and the store and artifacts that are named, by the environment otherwise; else the home's own."""
+        home = Home.default(environ).ensure()
+        place = store or environ.get(STORE_VARIABLE) or home.database
+        kept = artifacts or environ.get(ARTIFACTS_VARIABLE) or home.artifacts
+        return cls(home, Store.open(place, lease=lease), open_artifacts(kept))
+
+    @property
+    def shared(self) -> bool:
+        """Whether workers on other machines may go on with what is begun here."""
+        return self.store.shared
+
+    @property
+    def apart(self) -> str:
+        """What to say where machines share the store, and each would keep artifacts in a home of its own."""
+        if not self.shared or not Path(self.artifacts.place).resolve().is_relative_to(self.home.path.resolve()):
+            return ""
+        return (
+            f"The store is a server, but artifacts are kept in this home ({self.artifacts.place}): a worker with "
+            "another home cannot read them, and ends such runs with artifact_store_unavailable. Name one place for "
+            f"all: --artifacts or {ARTIFACTS_VARIABLE}, s3://BUCKET or a directory that all machines share."
+        )
+
+    @cached_property
+    def redact(self) -> Redactor:
+        """Takes the secrets of this process out of what is written where people look."""
+        return redactor(os.environ)
+
+    def leave_name(self) -> None:
+        """Say in the home and with the artifacts whose things lie there, before any do: garbage collection and
+        retention remove nothing of other stores.
+        """
+        _ = self._left_name
+
+    @cached_property
+    def _left_name(self) -> bool:
+        for place in (self.home, self.artifacts):
+            place.leave_name(self.store.store_id, self.store.place)
+        return True
+
+    def close(self) -> None:
+        self.store.close()
+
+    def __enter__(self) -> Runtime:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

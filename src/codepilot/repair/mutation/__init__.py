@@ -1,0 +1,1 @@
+"""Mutation testing: how many small mutants of a change its tests notice."""

@@ -1,0 +1,1 @@
+"""Everything in repair that knows Python: parsing, templates, synthesis, and the worker inside the sandbox."""

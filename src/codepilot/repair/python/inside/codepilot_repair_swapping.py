@@ -1,0 +1,120 @@
+"""One function's code, compiled alone and put into the living functions.
+
+Runs inside the sandbox; standard library alone, Python 3.8 or newer.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from codepilot.repair.python.inside.codepilot_repair_ground import Ground
+    from codepilot.repair.python.inside.codepilot_repair_running import compile_text
+    from codepilot.repair.python.inside.codepilot_repair_steps import bodies, conditions, counted
+else:
+    from codepilot_repair_running import compile_text
+    from codepilot_repair_steps import bodies, conditions, counted
+
+
+def prepare(unit: dict[str, Any]) -> None:
+    """Find out once what every candidate of the function needs: where its loops and its inner functions are."""
+    unit["loops"] = conditions(unit["segment"])
+    unit["bodies"] = bodies(unit["segment"])
+
+
+def unchanged(unit: dict[str, Any], key: str) -> dict[str, Any]:
+    """The job that leaves a function as it is, but for its loops, which count."""
+    end = len(unit["segment"])
+    return {"unit": key, "start": end, "end": end, "text": ""}
+
+
+def swap(
+    ground: Ground, job: dict[str, Any], units: dict[str, Any], thorough: bool = False
+) -> str | list[tuple[Any, Any, Any, Any]]:
+    """Put the candidate's code into the living functions; what was there before, or why it cannot be."""
+    if "content" in job:
+        return "cold"
+    unit = units[job["unit"]]
+    name = unit["qualname"].rpartition(".")[2]
+    living = ground.living(unit)
+    entered = (unit["line"], name) in ground.entered.get(unit["path"], ())
+    called_otherwise = job["start"] < unit["body"]
+    if not living or (thorough and (entered or called_otherwise)) or (entered and not _reached(ground, unit, job)):
+        return "cold"
+    try:
+        text = counted(unit["segment"], unit["loops"], job["start"], job["end"], job["text"])
+        code = compile_text(text, unit, living[0].__code__.co_filename)
+        new = [(function, code) for function in living] + _inner(ground, unit["path"], living[0].__code__, code)
+        if any(code.co_freevars != function.__code__.co_freevars for function, code in new):
+            return "cold"
+        defaults = _defaults(text, unit, living[0]) if called_otherwise else None
+    except Restructured:
+        return "cold"
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "invalid"
+    old = [(function, *_parts(function)) for function, _ in new]
+    for function, code in new:
+        function.__code__ = code
+    if defaults is not None:
+        for function in living:
+            function.__defaults__, function.__kwdefaults__ = defaults
+    return old
+
+
+class Restructured(Exception):
+    """Functions that live on have no counterpart in the candidate."""
+
+
+def _inner(ground: Ground, path: str, old: Any, new: Any) -> list[tuple[Any, Any]]:
+    """What the function made while the project was loaded and still lives (a decorator's wrappers), with its new code.
+
+    Those keep what they were given when they were made.
+    """
+    before, after = ([one for one in code.co_consts if isinstance(one, types.CodeType)] for code in (old, new))
+    living = [ground.functions.get((path, code.co_firstlineno, code.co_name), []) for code in before]
+    alike = [code.co_name for code in before] == [code.co_name for code in after]
+    found = []
+    for at, code in enumerate(before):
+        deeper = _inner(ground, path, code, after[at] if alike else code)
+        if (living[at] or deeper) and not alike:
+            raise Restructured
+        found += [(function, after[at]) for function in living[at]] + deeper
+    return found
+
+
+def _parts(function: Any) -> tuple[Any, Any, Any]:
+    return function.__code__, function.__defaults__, function.__kwdefaults__
+
+
+def _defaults(text: str, unit: dict[str, Any], living: Any) -> tuple[Any, Any]:
+    """What the text's function would take for arguments that are not given."""
+    names = dict(living.__globals__)
+    try:
+        exec(compile(text, living.__code__.co_filename, "exec", dont_inherit=True), names)
+        function: Any = names[unit["qualname"].partition(".")[0]]
+        for part in unit["qualname"].split(".")[1:]:
+            function = getattr(function, part)
+    except Exception as error:
+        raise ValueError from error
+    return function.__defaults__, function.__kwdefaults__
+
+
+def _reached(ground: Ground, unit: dict[str, Any], job: dict[str, Any]) -> bool:
+    """Whether the targets run a function that ran while the project was loaded as well.
+
+    Swapping it tells enough for a first try then. What is kept has to be loaded with it. That they run what the
+    function made (a decorator's wrapper) tells nothing of a change around that.
+    """
+    segment, first = unit["segment"], unit["shift"] + 1
+    lines = set(range(unit["line"], first + segment.count("\n") + 1))
+    changes = job["text"] or job["end"] > job["start"]
+    if changes and not any(start <= job["start"] and job["end"] <= end for start, end in unit["bodies"]):
+        for start, end in unit["bodies"]:
+            lines.difference_update(range(first + segment.count("\n", 0, start), first + segment.count("\n", 0, end)))
+    return not ground.ran.get(unit["path"], set()).isdisjoint(lines)
+
+
+def put_back(old: list[tuple[Any, Any, Any, Any]]) -> None:
+    for function, code, defaults, named in old:
+        function.__code__, function.__defaults__, function.__kwdefaults__ = code, defaults, named

@@ -1,0 +1,216 @@
+"""Each test on the base: how it ends, what it costs, which lines it runs, where it fails.
+
+Runs inside the sandbox; standard library alone, Python 3.8 or newer.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+import os
+import sys
+import time
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from codepilot.repair.python.inside.codepilot_repair_children import Say, Turn
+    from codepilot.repair.python.inside.codepilot_repair_ground import Ground, imported
+    from codepilot.repair.python.inside.codepilot_repair_running import failure
+    from codepilot.repair.python.inside.codepilot_repair_watch import Lines, relative
+else:
+    from codepilot_repair_children import Turn
+    from codepilot_repair_ground import imported
+    from codepilot_repair_running import failure
+    from codepilot_repair_watch import Lines, relative
+
+TRACE_SEC = 10.0
+UNKNOWN_SEC = 0.4
+ENDLESS_SEC = 0.1
+MANY = 2
+TRACE_COST = 15.0
+WATCH_SEC = 1.5
+"""What watching a test may cost beside running it."""
+SLOW_SEC = 0.5
+ENDED = ("passed", "failed")
+BLOCK = 60
+
+
+class Block(Turn):
+    """Tests for one child, those that it has told of, and those that are left."""
+
+    def __init__(self, tracing: Tracing, tests: list[str]) -> None:
+        super().__init__(functools.partial(tracing.trace_all, tests), self._hear)
+        self.tracing, self.tests = tracing, tests
+        self.told = 0
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        self.told += 1
+        self.tracing.take(message)
+
+    def left(self) -> list[str]:
+        return self.tests[self.told :]
+
+
+class Tracing:
+    """Those to be run `alone` get a child of their own: what others left in caches would hide lines.
+
+    The rest is run as long as there is time.
+    """
+
+    def __init__(self, ground: Ground, alone: set[str], until: float) -> None:
+        self.ground, self.alone, self.until = ground, alone, until
+        self.waiting: list[list[str]] = []
+        self.endless = 0
+        self.imported: set[str] = set()
+        """Modules that some target imports."""
+
+    def run(self, tests: list[str]) -> None:
+        known = [name for name in tests if name in self.ground.suite.items]
+        first, rest = ([name for name in known if (name in self.alone) is alone] for alone in (True, False))
+        self.waiting = [[name] for name in first]
+        self._work(1)
+        self.waiting = [rest[at : at + BLOCK] for at in range(0, len(rest), BLOCK)]
+        self._work(self.ground.places if len(self.waiting) > 1 else 1)
+
+    def _work(self, places: int) -> None:
+        self.waiting.reverse()
+        for block in self.ground.children.each(self._following, places):
+            left = block.left()
+            if left and not block.renewed:
+                self.ground.channel.send(test=left.pop(0), outcome="died", cpu=0, wall=0, lines={}, frames=[])
+            if left:
+                self.waiting.append(left)
+
+    def _following(self) -> Block | None:
+        if not self.waiting or (self.waiting[-1][0] not in self.alone and time.monotonic() > self.until):
+            return None
+        return Block(self, self.waiting.pop())
+
+    def take(self, message: dict[str, Any]) -> None:
+        ground = self.ground
+        new = set(message.pop("imported"))
+        shared = message.pop("shared")
+        ground.sharing.update([message["test"]] if shared else [])
+        # What an import uses, any test may use that comes to it first.
+        ground.guard.learn(message.pop("written"), shared and bool(new), message.pop("forked"))
+        ground.leaks = 2 if message.pop("stateful") else ground.leaks
+        ground.odd.update([message["test"]] if message.pop("odd") else [])
+        if message["test"] in self.alone and message["outcome"] in ENDED and not new <= self.imported:
+            self.imported |= new
+            ground.importing.append(message["test"])
+        # What ran until something broke says nothing about what the mended test needs.
+        if message["exception"] in ("MemoryError", "RecursionError", "Stop"):
+            message.update(cpu=0.0, wall=0.0)
+        ground.costs[message["test"]] = (message["cpu"], message["wall"])
+        for path, lines in message["lines"].items() if message["test"] in self.alone else ():
+            ground.ran.setdefault(path, set()).update(lines)
+        self.endless += message["exception"] == "Stop"
+        ground.channel.send(**message)
+
+    def trace_all(self, tests: list[str], say: Say, folder: str) -> None:
+        ground = self.ground
+        ground.suite.private(folder)
+        ground.guard.arm(strict=False)
+        ground.learn_imports()
+        for name in tests:
+            if name not in self.alone and time.monotonic() > self.until:
+                say(renew=True)
+                return
+            if self._trace(name, say) == "timeout":
+                say(renew=True)
+                return
+
+    def _trace(self, name: str, say: Say) -> str:
+        say(begin=3 * TRACE_SEC)
+        self.ground.guard.shared = False
+        begun = time.process_time()
+        loaded = set(sys.modules)
+        with Lines(ways=True) as lines:
+            first, error = self.ground.run(name, limit=self._limit(name))
+        traced = time.process_time() - begun
+        new = imported(loaded)
+        second, cpu, wall, stateful, odd = first, 0.0, 0.0, False, False
+        if first != "timeout":
+            say(begin=3 * TRACE_SEC)
+            cpu, wall = time.process_time(), time.monotonic()
+            second, _ = self.ground.run(name, limit=TRACE_SEC, thorough=False)
+            cpu, wall = time.process_time() - cpu, time.monotonic() - wall
+            if second not in (first, "timeout"):
+                say(begin=3 * TRACE_SEC)
+                second, odd = self.ground.run(name, limit=TRACE_SEC)[0], True
+            if name in self.alone and cpu < SLOW_SEC:
+                stateful = self._goes_another_way(name, lines.found, failure(error), new, say)
+            cpu, wall = max(cpu, traced / TRACE_COST), max(wall, traced / TRACE_COST)
+        say(
+            test=name,
+            outcome=first if first == second else "unstable",
+            cpu=cpu,
+            wall=wall,
+            lines={path: sorted(numbers) for path, numbers in lines.found.items()},
+            ways=self._ways(name, lines.ways or {}),
+            written=sorted(self.ground.guard.written),
+            shared=self.ground.guard.shared,
+            forked=self.ground.guard.forked,
+            stateful=stateful,
+            imported=sorted(new),
+            odd=odd and first == second,
+            **failure(error),
+        )
+        return "timeout" if "timeout" in (first, second) else first
+
+    def _ways(self, name: str, ways: dict[str, set[tuple[int, int]]]) -> dict[str, list[tuple[int, int]]]:
+        """Where a test goes on from lines that the targets run: nothing else is asked about ways."""
+        ran = self.ground.ran
+        return {
+            path: sorted(way for way in found if name in self.alone or way[0] in ran[path])
+            for path, found in ways.items()
+            if name in self.alone or path in ran
+        }
+
+    def _limit(self, name: str) -> float:
+        """Enough for what the test took in the suite; little where it never came to an end, as others did not."""
+        if name in self.ground.costs:
+            return min(TRACE_SEC, WATCH_SEC + 4 * self.ground.costs[name][0])
+        return ENDLESS_SEC if self.endless >= MANY else UNKNOWN_SEC
+
+    def _goes_another_way(
+        self, name: str, before: dict[str, set[Any]], fell: dict[str, Any], new: dict[str, Any], say: Say
+    ) -> bool:
+        """Whether the test runs other lines when it is run again: then something remembers that cannot be put back.
+
+        The `new` modules that it imported run what stands outside of functions once, which is no sign by itself.
+        """
+        say(begin=3 * TRACE_SEC)
+        self.ground.memory.restored()
+        with Lines() as lines:
+            error = self.ground.run(name, limit=TRACE_SEC)[1]
+        try:
+            inner = {relative(module.__file__): _in_functions(module) for module in new.values()}
+        except Exception:  # noqa: BLE001 - modules may be made in any way; this one might remember anything
+            return True
+        for path in {*before, *lines.found}:
+            first, second = before.get(path, set()), lines.found.get(path, set())
+            if second - first or (first - second) & inner.get(path, first):
+                return True
+        if any(sys.modules.get(module) is not known or self._generated(known) for module, known in new.items()):
+            return True
+        now = failure(error)
+        return bool(new) and any(now[part] != fell[part] for part in ("exception", "frames"))
+
+    def _generated(self, module: Any) -> bool:
+        """Whether the test may have written the module itself."""
+        return os.path.realpath(module.__file__) in self.ground.guard.written
+
+
+def _in_functions(module: Any) -> set[int]:
+    """Lines of the module's functions, their heads left out."""
+    found: set[int] = set()
+    waiting = [module.__spec__.loader.get_code(module.__spec__.name)]
+    while waiting:
+        code = waiting.pop()
+        waiting += [one for one in code.co_consts if isinstance(one, types.CodeType)]
+        if code.co_flags & inspect.CO_OPTIMIZED:
+            found.update(line for _, line in dis.findlinestarts(code) if line and line != code.co_firstlineno)
+    return found

@@ -1,0 +1,1 @@
+"""Writes the regression test that comes with a confirmed repair."""

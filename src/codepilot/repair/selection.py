@@ -1,0 +1,177 @@
+"""Which tests judge a candidate, and which files may be edited."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
+
+from codepilot.core.artifacts import TestStatus
+from codepilot.core.failures import CodePilotError
+from codepilot.executor import Executor
+from codepilot.project import SuiteRun
+from codepilot.repair.client import Selection
+from codepilot.repair.localise import Suspicion, TestTrace
+from codepilot.repair.python.enumerate import Proposal
+from codepilot.repair.python.package import imported_paths
+from codepilot.repair.python.source import Source, Unreadable
+from codepilot.repair.testfiles import TestFiles, file_of
+
+MAX_TESTS = 3000
+MAX_LOADED = 4000
+"""How many tests the chosen files may hold besides the targets' own: a file is loaded as a whole."""
+MAX_TEST_SEC = 60.0
+NEAR_TESTS, NEAR_SEC = 80, 2.0
+ALL_SEC = 4.0
+MAX_FILES = 400
+MAX_LENT, LENT_TO = 8, 3
+"""How many files are read only to lend, and to how many of the most suspicious ones."""
+LOADING = 0.03
+"""What a function that ran only at load weighs beside the most suspicious line: each try of it costs a fresh load."""
+COLD = 0.7
+"""A function that ran while the project was loaded can only be kept by loading it anew, which takes long."""
+
+
+def resolve(targets: Sequence[str], baseline: SuiteRun) -> tuple[str, ...]:
+    """The collected ids that the targets stand for, only those that are red."""
+    red = set(baseline.red)
+    found: dict[str, None] = {}
+    for target in targets:
+        ids = baseline.resolved.get(target) or [
+            test for test in baseline.collected if test == target or test.startswith((f"{target}::", f"{target}["))
+        ]
+        wanted = [test for test in ids if test in red] or list(ids) or [target]
+        found.update(dict.fromkeys(wanted))
+    return tuple(found)
+
+
+def choose_tests(targets: Sequence[str], baseline: SuiteRun) -> tuple[str, ...]:
+    """Passing tests worth running: those nearest to the targets first, as many as can be afforded."""
+    passing = [test for test in baseline.having(TestStatus.PASSED) if test not in targets]
+    own = frozenset(file_of(target) for target in targets)
+    folders = {str(PurePosixPath(file).parent) for file in own}
+    files = set(own)
+
+    def distance(test: str) -> int:
+        file = file_of(test)
+        return 0 if file in own else 1 if str(PurePosixPath(file).parent) in folders else 2
+
+    sizes = Counter(file_of(test) for test in baseline.collected)
+    loaded = sum(sizes[file] for file in files)
+    chosen: list[str] = []
+    spent = 0.0
+    for test in sorted(passing, key=distance)[:MAX_TESTS]:
+        cost, file = baseline.cases[test].duration_sec, file_of(test)
+        if file not in files and loaded + sizes[file] <= MAX_LOADED:
+            files.add(file)
+            loaded += sizes[file]
+        if file in files and spent + cost <= MAX_TEST_SEC:
+            spent += cost
+            chosen.append(test)
+    return tuple(chosen)
+
+
+def read_sources(executor: Executor, workspace: str, paths: Iterable[str]) -> dict[str, Source]:
+    """The files that can be edited. One that cannot be read or parsed is no place to search in."""
+    sources: dict[str, Source] = {}
+    for path in list(paths)[:MAX_FILES]:
+        try:
+            sources[path] = Source.read(path, executor.read_file(workspace, path))
+        except (Unreadable, CodePilotError):
+            continue
+    return sources
+
+
+def read_package(
+    executor: Executor, workspace: str, sources: Mapping[str, Source], suspicion: Suspicion, judging: TestFiles
+) -> dict[str, Source]:
+    """What the most suspicious files import from their package and no test runs: it may lend, and is not edited."""
+    worst = sorted(sources, key=lambda path: (-suspicion.of(path, suspicion.lines.get(path, {})), path))[:LENT_TO]
+    wanted = dict.fromkeys(path for file in worst for path in imported_paths(sources[file]))
+    asked = [path for path in wanted if path not in sources and path not in judging]
+    return read_sources(executor, workspace, asked[:MAX_LENT])
+
+
+def add_loading(
+    suspicion: Suspicion, sources: Mapping[str, Source], entered: Mapping[str, frozenset[int]]
+) -> Suspicion:
+    """Functions that ran while the project was loaded left their results behind: a little suspicious as well.
+
+    Those that the failing tests run too wait a little longer: what passes has to be loaded anew.
+    """
+    top = max((score for known in suspicion.lines.values() for score in known.values()), default=0.0)
+    weight = LOADING * top if top else 1.0
+    lines = {path: dict(known) for path, known in suspicion.lines.items()}
+    for path, source in sources.items():
+        for unit in source.units:
+            if unit.first_line in entered.get(path, ()):
+                known = lines.setdefault(path, {})
+                for line in unit.lines:
+                    known[line] = known[line] * COLD if line in known else weight
+    return Suspicion({path: dict(sorted(known.items())) for path, known in sorted(lines.items())})
+
+
+class Related:
+    """The tests around each function, from what they covered on the base, in the order they were traced in."""
+
+    def __init__(self, targets: Sequence[str], traces: Sequence[TestTrace]) -> None:
+        costs = {trace.test: trace.cpu_sec for trace in traces}
+        self._targets = tuple(sorted(targets, key=lambda test: round(costs.get(test, 0.0), 2)))
+        self._passing = [trace for trace in traces if trace.passed and trace.test not in targets]
+        self._near: dict[tuple[str, int], Selection] = {}
+        self._through: dict[tuple[str, int], list[TestTrace]] = {}
+        failing = [trace.lines for trace in traces if trace.test in targets]
+        self.ground = len({(path, line) for lines in failing for path, found in lines.items() for line in found})
+        """How many lines the targets run: the more, the likelier that some wrong edit pleases them."""
+
+    def near(self, proposal: Proposal) -> Selection:
+        """Tests that run through the function (or the file), within a small budget."""
+        key = proposal.function
+        if key not in self._near:
+            covering = self._covering(proposal)
+            afforded = _afford(_cheapest_first(covering), NEAR_SEC, NEAR_TESTS)
+            self._near[key] = self._selection(afforded)
+        return self._near[key]
+
+    def everything(self, proposal: Proposal) -> Selection:
+        """Those tests and all others, within a larger budget."""
+        covering = self._covering(proposal)
+        first = {trace.test for trace in covering}
+        rest = [trace for trace in self._passing if trace.test not in first]
+        afforded = _afford([*_cheapest_first(covering), *_cheapest_first(rest)], ALL_SEC, MAX_TESTS)
+        return self._selection(afforded, thorough=True)
+
+    def _selection(self, cheap: Sequence[str], thorough: bool = False) -> Selection:
+        chosen = set(cheap)
+        others = tuple(trace.test for trace in self._passing if trace.test in chosen)
+        return Selection(self._targets, others, thorough, tuple(cheap))
+
+    def witnesses(self, proposal: Proposal) -> int:
+        """How many tests run what is edited: a wrong edit would show in one of them."""
+        source, edit = proposal.source, proposal.edit
+        edited = {proposal.line, *range(source.line_of(edit.start), source.line_of(edit.end) + 1)}
+        lines = [trace.lines.get(source.path, frozenset()) for trace in self._covering(proposal)]
+        return len(self._targets) + sum(not edited.isdisjoint(found) for found in lines)
+
+    def _covering(self, proposal: Proposal) -> list[TestTrace]:
+        key = proposal.function
+        if key not in self._through:
+            path, lines = proposal.source.path, set(proposal.unit.lines) if proposal.unit else None
+            reached = ((trace, trace.lines.get(path)) for trace in self._passing)
+            self._through[key] = [trace for trace, found in reached if found and (lines is None or lines & found)]
+        return self._through[key]
+
+
+def _cheapest_first(traces: Iterable[TestTrace]) -> list[TestTrace]:
+    return sorted(traces, key=lambda trace: (round(trace.cpu_sec, 3), trace.test))
+
+
+def _afford(traces: Sequence[TestTrace], seconds: float, count: int) -> list[str]:
+    chosen: list[str] = []
+    spent = 0.0
+    for trace in traces[:count]:
+        spent += trace.wall_sec
+        if spent > seconds and chosen:
+            break
+        chosen.append(trace.test)
+    return chosen
