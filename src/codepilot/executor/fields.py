@@ -18,7 +18,7 @@ OBJECT_PATTERN = r"^[0-9a-f]{64}$"
 
 _NAME = re.compile(NAME_PATTERN[1:-1])
 _OBJECT = re.compile(OBJECT_PATTERN[1:-1])
-_LEAST_MEMORY, _MOST_BYTES, _MOST_OUTPUT = 1 << 20, 1 << 44, 32 << 20
+_LEAST_MEMORY, _MOST_BYTES, _MOST_OUTPUT = 1 << 20, 1 << 44, 64 << 20
 
 Item = TypeVar("Item")
 Many = Annotated[tuple[Item, ...], FailFast()]
