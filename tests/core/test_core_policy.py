@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from codepilot.core.permit import LADDER, Action, permit
 from codepilot.core.policy import Policy, tightened
+from codepilot.core.task import Capability
 
 HOSTS = st.lists(st.sampled_from(["pypi.org", "*.example.org", "localhost:8080"]), unique=True).map(tuple)
 POLICIES = st.builds(
@@ -52,3 +54,61 @@ def test_what_is_not_a_host_is_refused(host: str) -> None:
 
 def test_hosts_may_come_as_one_text() -> None:
     assert Policy.model_validate({"hosts": "pypi.org, *.example.org"}).hosts == ("pypi.org", "*.example.org")
+
+
+# permit ---------------------------------------------------------------------------------------------
+
+SHELL = Action("call", "os.system", rule="call.os.system", reason="use run_command", lifted_by="full_shell")
+REQUESTS = Action("import", "requests", rule="import.requests", needs_network=True)
+UNKNOWN = Action("import", "numpyy", rule="import.unknown", reason="it may be missing", advisory=True)
+PUSH = Action("command", "git push", rule="command.git", lifted_by="full_shell")
+AREA = Action("path", "docs/a.md", rule="plan.forbidden_areas")
+DEFAULT = ("write_and_run_tests", "ask_before_risky")
+
+
+@pytest.mark.parametrize("action", [SHELL, REQUESTS, PUSH, AREA])
+def test_an_action_that_breaks_a_rule_is_denied_with_rule_and_reason(action: Action) -> None:
+    decision = permit(Policy(), *DEFAULT, action)
+    assert (decision.effect, decision.rule, decision.reason) == ("deny", action.rule, action.reason)
+    assert decision.score == 1.0
+
+
+def test_an_action_that_breaks_no_rule_is_allowed() -> None:
+    assert permit(Policy(imports="strict"), *DEFAULT, Action("command", "pytest -q")).effect == "allow"
+
+
+def test_a_capability_lifts_rules_up_to_its_own_rung() -> None:
+    for capability in Capability:
+        lifted = capability is Capability.FULL_SHELL
+        for action in (SHELL, PUSH):
+            assert permit(Policy(), capability, "full_autonomy", action).effect == ("allow" if lifted else "deny")
+        assert permit(Policy(), capability, "full_autonomy", AREA).effect == "deny"
+    assert set(LADDER) == set(Capability)
+
+
+def test_network_modules_are_allowed_where_hosts_are() -> None:
+    assert permit(Policy(hosts=("pypi.org",)), *DEFAULT, REQUESTS).effect == "allow"
+
+
+@pytest.mark.parametrize(
+    ("imports", "interaction", "effect"),
+    [
+        ("advise", "ask_before_risky", "allow"),
+        ("advise", "full_autonomy", "allow"),
+        ("advise", "ask_every_step", "ask"),
+        ("strict", "full_autonomy", "deny"),
+        ("strict", "ask_every_step", "deny"),
+        ("off", "ask_every_step", "allow"),
+    ],
+)
+def test_an_advisory_rule_follows_policy_and_interaction(imports: str, interaction: str, effect: str) -> None:
+    policy = Policy.model_validate({"imports": imports})
+    decision = permit(policy, "write_and_run_tests", interaction, UNKNOWN)
+    assert decision.effect == effect
+    assert (decision.reason == UNKNOWN.reason) == (imports != "off")
+
+
+def test_switching_import_checks_off_lifts_no_other_rule() -> None:
+    off = Policy(imports="off")
+    assert permit(off, *DEFAULT, SHELL).effect == "allow"
+    assert permit(off, *DEFAULT, PUSH).effect == permit(off, *DEFAULT, AREA).effect == "deny"
