@@ -81,7 +81,7 @@ def until(seen: Callable[[], object], seconds: float = 60.0) -> None:
 def test_what_is_said_of_an_end(quiet: Runtime, place: Receiver) -> None:
     key = "sk-" + "a1b2" * 8
     run_id = ended(quiet, goal=f"mend it with {key}")
-    counted = METRICS.counter("codepilot_notifications_total", "", ["result"]).value(result="sent")
+    counted = METRICS.value("codepilot_notifications_total", result="sent")
     Courier(quiet, Address(place.url)).round()
     (heard,) = place.heard
     run = quiet.store.load(run_id)
@@ -98,7 +98,7 @@ def test_what_is_said_of_an_end(quiet: Runtime, place: Receiver) -> None:
     assert datetime.fromisoformat(said.at).timestamp() == pytest.approx(row.at / 1e6, abs=0.001)
     (event,) = settled(quiet, run_id)
     assert event.data.status == 200 and row.state == "sent"  # type: ignore[attr-defined]
-    assert METRICS.counter("codepilot_notifications_total", "", ["result"]).value(result="sent") == counted + 1
+    assert METRICS.value("codepilot_notifications_total", result="sent") == counted + 1
     Courier(quiet, Address(place.url)).round()
     assert len(place.heard) == 1, "and nobody says it again"
 

@@ -80,9 +80,9 @@ def test_every_refusal_and_every_call_is_counted_by_its_kind(
     assert violations['{violation_type="nested_git"}'] == 1 and sum(violations.values()) == 2
     calls = named(counted(), "codepilot_tool_calls_total")
     assert calls == told(
-        events, TurnFinished, lambda one: [f'{{tool="{call.skill}",status="{call.status}"}}' for call in one.calls]
+        events, TurnFinished, lambda one: [f'{{status="{call.status}",tool="{call.skill}"}}' for call in one.calls]
     )
-    assert calls['{tool="read_file",status="success"}'] == 2 and calls['{tool="write_file",status="success"}'] == 1
+    assert calls['{status="success",tool="read_file"}'] == 2 and calls['{status="success",tool="write_file"}'] == 1
     assert sum(value for name, value in calls.items() if "run_command" in name and "success" not in name) == 1
 
 

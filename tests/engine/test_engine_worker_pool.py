@@ -58,11 +58,11 @@ def test_the_urgent_do_not_wait_though_the_store_allows_fewer_than_the_worker_ha
     monkeypatch.setattr(worker_pool, "COUNT_SEC", 0.02)
     runtime.store.queue.limit.set(1)
     worker, told, order = Worker(runtime), threading.Event(), []
-    make_way, depth = worker.make_way, METRICS.gauge("codepilot_step_queue_depth")
+    make_way = worker.make_way
 
     def tell(priority: int | None, *, crowded: bool) -> None:
         make_way(priority, crowded=crowded)
-        if priority is not None and depth.value() == 1:
+        if priority is not None and METRICS.value("codepilot_step_queue_depth") == 1:
             told.set()
 
     monkeypatch.setattr(worker, "make_way", tell)

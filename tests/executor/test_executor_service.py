@@ -149,7 +149,7 @@ def test_what_it_counts_can_be_scraped(service):
     assert b"codepilot_executor_request_duration_seconds_bucket" in text
     for queue in ("runs", "files", "uploads"):
         for gauge in ("queue_depth", "in_flight"):
-            assert f'codepilot_executor_{gauge}{{queue="{queue}"}} 0\n'.encode() in text
+            assert f'codepilot_executor_{gauge}{{queue="{queue}"}} 0.0\n'.encode() in text
     assert b"\ncodepilot_executor_workspaces " in text
 
 

@@ -35,9 +35,7 @@ class Bench:
         return caught.value.kind
 
     def counted(self, skill: str, status: str) -> float:
-        return self.metrics.counter("codepilot_skill_calls_total", "", ("skill", "status")).value(
-            skill=skill, status=status
-        )
+        return self.metrics.value("codepilot_skill_calls_total", skill=skill, status=status)
 
 
 def failing(times: int, error: Exception) -> Callable[[], int]:
@@ -127,8 +125,8 @@ def test_only_registered_names_become_labels() -> None:
     bench.registry.count([SkillCall(skill=f"forged {number}", status="success") for number in range(2_000)])
     bench.registry.count([SkillCall(skill="known", status="success")])
     text = bench.metrics.render()
-    assert 'codepilot_skill_calls_total{skill="unknown",status="success"} 2000' in text
-    assert 'codepilot_skill_calls_total{skill="unknown",status="error"} 1' in text
+    assert 'codepilot_skill_calls_total{skill="unknown",status="success"} 2000.0' in text
+    assert 'codepilot_skill_calls_total{skill="unknown",status="error"} 1.0' in text
     assert "forged" not in text
     assert "made up" not in text
     assert 'skill="known"' not in text  # LOCAL calls are counted where they are made
@@ -143,9 +141,9 @@ def test_calls_from_inside_are_counted_with_their_target() -> None:
         registry.add(skill)
     registry.count([SkillCall(skill="read_file", status="success", duration_ms=2.0)])
     registry.call("check_policy", {"diff": ""}, Capability.READ_ONLY)
-    durations = metrics.histogram("codepilot_skill_duration_seconds", "", ("skill", "target"))
-    assert durations.count(skill="read_file", target="executor") == 1
-    assert durations.count(skill="check_policy", target="local") == 1
+    durations = "codepilot_skill_duration_seconds_count"
+    assert metrics.value(durations, skill="read_file", target="executor") == 1
+    assert metrics.value(durations, skill="check_policy", target="local") == 1
 
 
 def test_what_a_kernel_asks_is_answered_with_plain_data() -> None:

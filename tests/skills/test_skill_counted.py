@@ -100,13 +100,12 @@ class Bench:
         return self.executor.run_code(RunCode(workspace="w", code=code, timeout_sec=30, idempotency_key=""))
 
     def counted(self, skill: str) -> dict[str, float]:
-        calls = self.metrics.counter("codepilot_skill_calls_total", "", ("skill", "status"))
         statuses = ("success", "error", "timeout", "policy_violation")
-        return {one: value for one in statuses if (value := calls.value(skill=skill, status=one))}
+        calls = {one: self.metrics.value("codepilot_skill_calls_total", skill=skill, status=one) for one in statuses}
+        return {status: value for status, value in calls.items() if value}
 
     def timed(self, skill: str, target: str) -> int:
-        durations = self.metrics.histogram("codepilot_skill_duration_seconds", "", ("skill", "target"))
-        return durations.count(skill=skill, target=target)
+        return int(self.metrics.value("codepilot_skill_duration_seconds_count", skill=skill, target=target))
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,12 @@ from http.client import HTTPConnection
 
 import pytest
 
-from codepilot.core.contract import JsonObject
-from codepilot.telemetry.endpoint import Endpoint
+from codepilot.telemetry.endpoint import Endpoint, Health
 
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    with Endpoint("127.0.0.1", 0, lambda: (False, {"store": "away"})) as endpoint:
+    with Endpoint("127.0.0.1", 0, lambda: Health(False, False, {"store": "away"})) as endpoint:
         yield endpoint.address
 
 
@@ -32,7 +31,9 @@ def ask(address: str, method: str, path: str) -> tuple[int, dict[str, str], byte
     return reply.status, headers, body
 
 
-@pytest.mark.parametrize(("path", "status"), [("/metrics", 200), ("/healthz", 503), ("/elsewhere", 404)])
+@pytest.mark.parametrize(
+    ("path", "status"), [("/metrics", 200), ("/healthz", 503), ("/readyz", 503), ("/elsewhere", 404)]
+)
 def test_queries_are_ignored_and_head_has_no_body(address: str, path: str, status: int) -> None:
     told, headers, _ = ask(address, "GET", path)
     assert told == status
@@ -45,10 +46,10 @@ def test_queries_are_ignored_and_head_has_no_body(address: str, path: str, statu
 def test_a_client_that_goes_away_is_not_told_of(capfd: pytest.CaptureFixture[str]) -> None:
     begun: list[bool] = []
 
-    def health() -> tuple[bool, JsonObject]:
+    def health() -> Health:
         begun.append(True)
         time.sleep(0.2)
-        return True, {"much": "x" * 1_000_000}
+        return Health(True, True, {"much": "x" * 1_000_000})
 
     with Endpoint("127.0.0.1", 0, health) as endpoint:
         host, port = endpoint.address.split(":")
@@ -68,7 +69,7 @@ def test_a_client_that_goes_away_is_not_told_of(capfd: pytest.CaptureFixture[str
 def test_what_goes_wrong_with_an_answer_is_logged(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def health() -> tuple[bool, JsonObject]:
+    def health() -> Health:
         raise KeyError("nothing is known")
 
     with (
@@ -83,3 +84,9 @@ def test_what_goes_wrong_with_an_answer_is_logged(
         time.sleep(0.01)
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [KeyError]
     assert capfd.readouterr().err == ""
+
+
+def test_a_process_that_drains_is_healthy_and_not_ready() -> None:
+    with Endpoint("127.0.0.1", 0, lambda: Health(True, False, {"draining": True})) as endpoint:
+        assert ask(endpoint.address, "GET", "/healthz")[0] == 200
+        assert ask(endpoint.address, "GET", "/readyz")[0] == 503

@@ -39,18 +39,18 @@ def test_metrics_have_their_names_and_count(alone: Deployment, shop: Path) -> No
             run_id = alone.submit(shop)
             wait_for(lambda: told.heard, 90)
             ended(runtime, run_id)
-        wait_for(lambda: 'codepilot_notifications_total{result="sent"} 1' in worker.get("/metrics")[1], 30)
+        wait_for(lambda: 'codepilot_notifications_total{result="sent"} 1.0' in worker.get("/metrics")[1], 30)
     assert (told.heard[0].json["run_id"], told.heard[0].json["verdict"]) == (run_id, "confirmed")
-    wait_for(lambda: 'codepilot_run_total{status="success"} 1' in worker.get("/metrics")[1], 60)
+    wait_for(lambda: 'codepilot_run_total{status="success"} 1.0' in worker.get("/metrics")[1], 60)
     told = worker.get("/metrics")[1].splitlines()
     assert {f"# TYPE {name} {kind}" for name, kind in SEED.items()} <= set(told)
     assert {
-        'codepilot_step_duration_seconds_count{role="FINALIZE",status="succeeded"} 1',
-        "codepilot_run_duration_seconds_count 1",
-        "codepilot_pass_at_1_ratio 1",
-        "codepilot_step_queue_depth 0",
-        "codepilot_workspace_snapshot_duration_seconds_count 3",
-        'codepilot_agent_turns_total{role="IMPLEMENT"} 1',
+        'codepilot_step_duration_seconds_count{role="FINALIZE",status="succeeded"} 1.0',
+        "codepilot_run_duration_seconds_count 1.0",
+        "codepilot_pass_at_1_ratio 1.0",
+        "codepilot_step_queue_depth 0.0",
+        "codepilot_workspace_snapshot_duration_seconds_count 3.0",
+        'codepilot_agent_turns_total{role="IMPLEMENT"} 1.0',
     } <= set(told)
     assert worker.get("/elsewhere")[0] == 404
 

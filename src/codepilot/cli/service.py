@@ -121,7 +121,7 @@ def worker(
         ),
     ] = None,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where /metrics and /healthz are; port 0 takes any.")
+        str, typer.Option(metavar="HOST:PORT", help="Address of /metrics, /healthz and /readyz; port 0 takes any.")
     ] = "127.0.0.1:0",
     drain: Annotated[
         float,

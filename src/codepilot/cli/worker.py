@@ -23,7 +23,7 @@ from codepilot.store.faults import Interrupted
 from codepilot.store.limit import in_words
 from codepilot.store.queue import Lease
 from codepilot.telemetry.clock import rfc3339
-from codepilot.telemetry.endpoint import Endpoint
+from codepilot.telemetry.endpoint import Endpoint, Health
 from codepilot.telemetry.process_log import json_logging
 
 START_SEC = 60.0
@@ -71,7 +71,7 @@ def work(working: Working, environ: Mapping[str, str]) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, stop)
 
-        def health() -> tuple[bool, JsonObject]:
+        def health() -> Health:
             facts: JsonObject = {
                 "worker": worker.name,
                 "busy": pool.busy,
@@ -79,7 +79,7 @@ def work(working: Working, environ: Mapping[str, str]) -> int:
                 "draining": pool.stopping,
                 "store": "answers" if pool.well else "away",
             }
-            return pool.well, facts
+            return Health(pool.well, pool.well and not pool.stopping, facts)
 
         with Endpoint(host, port, health) as endpoint:
             pool.run(lambda: _say(working, worker.name, endpoint.address, limit.most_running()))

@@ -1,4 +1,4 @@
-"""What a worker's process counts of the runs it works on; `/metrics` shows it."""
+"""Prometheus metrics of runs and steps."""
 
 from __future__ import annotations
 
@@ -25,21 +25,27 @@ LONG = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 
 _runs = METRICS.counter("codepilot_run_total", "Runs that ended.", ["status"])
 _first_time = METRICS.gauge(
-    "codepilot_pass_at_1_ratio", "Of the runs done or failed here, those whose first change held."
+    "codepilot_pass_at_1_ratio", "Share of runs done or failed in this process whose first change passed."
 )
-_run_seconds = METRICS.histogram("codepilot_run_duration_seconds", "From submission to the end.", buckets=LONG)
+_run_seconds = METRICS.histogram(
+    "codepilot_run_duration_seconds", "Time from submission to the end of a run.", buckets=LONG
+)
 _step_seconds = METRICS.histogram(
-    "codepilot_step_duration_seconds", "From its start to its end.", ["role", "status"], LONG
+    "codepilot_step_duration_seconds", "Time from the start to the end of a step.", ["role", "status"], LONG
 )
 _retries = METRICS.counter("codepilot_step_retries_total", "Attempts after the first.", ["role"])
 _backtracks = METRICS.counter("codepilot_backtrack_total", "Returns to PLAN after red cycles.")
-_turns = METRICS.counter("codepilot_agent_turns_total", "Turns of agents.", ["role"])
-_calls = METRICS.counter("codepilot_tool_calls_total", "What agents' actions called.", ["tool", "status"])
-_violations = METRICS.counter("codepilot_sandbox_violations_total", "What policy refused.", ["violation_type"])
-SNAPSHOT_SECONDS = METRICS.histogram("codepilot_workspace_snapshot_duration_seconds", "Taking one snapshot.")
+_turns = METRICS.counter("codepilot_agent_turns_total", "Agent turns.", ["role"])
+_calls = METRICS.counter(
+    "codepilot_tool_calls_total", "Skills and commands called by agents' actions.", ["tool", "status"]
+)
+_violations = METRICS.counter(
+    "codepilot_sandbox_violations_total", "Actions and files refused by policy.", ["violation_type"]
+)
+SNAPSHOT_SECONDS = METRICS.histogram("codepilot_workspace_snapshot_duration_seconds", "Time to take a snapshot.")
 
 Caller(METRICS)
-"""Declares what skills count, so that a scraper finds it before the first of them is called."""
+"""Declares the metrics of skills, so that scrapers see them before the first call."""
 
 _STATUS = {State.DONE: "success", State.FAILED: "failed", State.ABORTED: "aborted"}
 _ENDINGS = {StepSucceeded: "succeeded", StepFailed: "failed", StepSkipped: "skipped"}
@@ -47,7 +53,7 @@ _COUNTED = frozenset({*_ENDINGS, StepQueued, TurnStarted, TurnFinished, Guardrai
 
 
 def count(run: Run, events: Sequence[Event]) -> None:
-    """`run` as it was before the events."""
+    """Count the events; `run` is the run before them."""
     role = str(run.state)
     for event in events:
         if type(event.data) not in _COUNTED:
@@ -71,7 +77,7 @@ def count(run: Run, events: Sequence[Event]) -> None:
             case RunFinished(state=state):
                 _runs.inc(status=_STATUS[state])
                 if state in (State.DONE, State.FAILED):
-                    _tell_first_time(state is State.DONE and run.spent.iterations <= 1)
+                    _count_first_time(state is State.DONE and run.spent.iterations <= 1)
                 _run_seconds.observe((event.at - run.created_at) / 1e6)
 
 
@@ -79,8 +85,8 @@ _ended = [0, 0]
 _guard = threading.Lock()
 
 
-def _tell_first_time(held: bool) -> None:
+def _count_first_time(passed: bool) -> None:
     with _guard:
-        _ended[0] += held
+        _ended[0] += passed
         _ended[1] += 1
         _first_time.set(_ended[0] / _ended[1])

@@ -1,4 +1,4 @@
-"""`/metrics` and `/healthz` of a process that is no web service otherwise."""
+"""HTTP endpoint of a worker: `/metrics`, `/healthz` and `/readyz`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 
@@ -17,13 +18,22 @@ from codepilot.telemetry.metrics import CONTENT_TYPE, METRICS
 
 _log = logging.getLogger(__name__)
 
-Health = Callable[[], tuple[bool, JsonObject]]
+
+@dataclass(frozen=True)
+class Health:
+    """`ok` answers `/healthz`, `ready` answers `/readyz`; both show `facts`."""
+
+    ok: bool
+    ready: bool
+    facts: JsonObject
 
 
 class Endpoint:
-    """Answers scrapers and probes from a thread of its own."""
+    """Serves scrapers and probes from a thread of its own, and enables the process's metrics."""
 
-    def __init__(self, host: str, port: int, health: Health) -> None:
+    def __init__(self, host: str, port: int, health: Callable[[], Health]) -> None:
+        METRICS.enabled = True
+
         class Handler(BaseHTTPRequestHandler):
             timeout = 10
 
@@ -31,11 +41,12 @@ class Endpoint:
                 path = _path(self.path)
                 if path == "/metrics":
                     self._answer(200, CONTENT_TYPE, METRICS.render().encode())
-                elif path == "/healthz":
-                    well, facts = health()
-                    self._answer(200 if well else 503, "application/json", json.dumps(facts).encode())
+                elif path in ("/healthz", "/readyz"):
+                    found = health()
+                    passed = found.ok if path == "/healthz" else found.ready
+                    self._answer(200 if passed else 503, "application/json", json.dumps(found.facts).encode())
                 else:
-                    self._answer(404, "text/plain; charset=utf-8", b"There are /metrics and /healthz.\n")
+                    self._answer(404, "text/plain; charset=utf-8", b"There are /metrics, /healthz and /readyz.\n")
 
             def do_HEAD(self) -> None:
                 self.do_GET()
@@ -49,25 +60,25 @@ class Endpoint:
                     self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Probes come every few seconds and are not worth a line."""
+                """Do not log requests: probes come every few seconds."""
 
         class Server(ThreadingHTTPServer):
             address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
             daemon_threads = True
 
             def handle_error(self, request: object, client_address: object) -> None:
-                """A client that went away is nobody's business; the rest is said as everything else is."""
+                """Log errors other than a client that closed its connection."""
                 error = sys.exception()
                 if not isinstance(error, OSError):
-                    _log.error("a request of %s was not answered", client_address, exc_info=error)
+                    _log.error("the request of %s failed", client_address, exc_info=error)
 
         try:
             self._server = Server((host, port), Handler)
         except OSError as error:
             raise CodePilotError(
                 FailureKind.INVALID_SPEC,
-                f"Nothing can listen on {host}:{port}: {error.strerror or error}.",
-                next_action="Name another address; port 0 takes any that is free.",
+                f"Cannot listen on {host}:{port}: {error.strerror or error}.",
+                next_action="Use another address; port 0 takes any free port.",
             ) from error
         self._thread = threading.Thread(target=self._server.serve_forever, name="endpoint", daemon=True)
 
@@ -88,7 +99,7 @@ class Endpoint:
 
 
 def _path(target: str) -> str:
-    """What is asked for, without the query; whoever asks through a proxy names the whole URL."""
+    """The path without the query. A client behind a proxy sends the whole URL."""
     path = target.partition("?")[0]
     scheme, proxied, rest = path.partition("://")
     return f"/{rest.partition('/')[2]}" if proxied and scheme.lower() in ("http", "https") else path

@@ -32,6 +32,7 @@ from codepilot.executor.service.processes import Served
 from codepilot.executor.service.replies import Misdirected, Unauthorised, failed, told
 from codepilot.executor.wire import About, BaseState, Done, Health, ProcessState, Signal, WaitRemote, Written
 from codepilot.telemetry import METRICS
+from codepilot.telemetry.metrics import CONTENT_TYPE
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _OPEN = ("/healthz", "/openapi.json")
@@ -52,6 +53,7 @@ class Edge:
         self.plane = plane
         self.settings = settings
         self.draining = False
+        METRICS.enabled = True
         self.measures = Measures()
         self._gates = {kind: Gate(settings.concurrency, settings.queue) for kind in ("runs", "files", "uploads")}
         self._gates["intake"] = Gate(1, settings.queue)  # One stream at a time is unpacked and checked.
@@ -301,7 +303,7 @@ class Edge:
     async def metrics(self, request: Request) -> Response:
         workspaces = await self._threaded("control", self.plane.workspaces)
         self.measures.now(self._gates, workspaces, self.plane.processes.running())
-        return Response(METRICS.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(METRICS.render(), media_type=CONTENT_TYPE)
 
     async def openapi(self, request: Request) -> Response:
         return Response(self._document, media_type="application/json")
