@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from codepilot.sandbox import Kernel, Limits, Sandbox, View
-from codepilot.sandbox.replies import Lost, longest_line, parse_line
+from codepilot.sandbox import Kernel, Limits, ProtocolError, Sandbox, View
+from codepilot.sandbox.json_lines import parse_object
+from codepilot.sandbox.replies import longest_line
 
 SAY = """
 import os
@@ -26,12 +27,12 @@ def say(line):
 """
 READ = """
 import resource, sys, time
-from codepilot.sandbox.replies import Lost, parse_line
+from codepilot.sandbox.json_lines import ProtocolError, parse_object
 line = eval(sys.argv[1])
 before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
 try:
-    parse_line(line)
-except Lost:
+    parse_object(line)
+except ProtocolError:
     pass
 used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
 print(time.process_time() - started, used * 1024 / len(line))
@@ -68,9 +69,9 @@ def test_a_line_costs_no_more_than_its_length(line):
 def test_quotes_that_are_escaped_end_no_string():
     line = json.dumps({"stdout": '\\"' * 400_000 + "\\"}).encode()
     assert len(line) > 1 << 20
-    assert parse_line(line) == json.loads(line)
-    with pytest.raises(Lost):
-        parse_line(b'{"a": "\\\\", "b": [' + b"1," * (1 << 20) + b"1]}")
+    assert parse_object(line) == json.loads(line)
+    with pytest.raises(ProtocolError):
+        parse_object(b'{"a": "\\\\", "b": [' + b"1," * (1 << 20) + b"1]}")
 
 
 def test_an_endless_line_costs_the_kernel_and_no_time(kernel):
@@ -80,7 +81,7 @@ def test_an_endless_line_costs_the_kernel_and_no_time(kernel):
     assert time.monotonic() - started < 10
     flood = kernel.run(f"{SAY}\nfor _ in range(40): say(b'x' * 1_000_000)", timeout_sec=20)
     assert (flood.status, flood.kernel_restarted) == ("error", True)
-    assert "says too much" in flood.error.message
+    assert "a line of more than" in flood.error.message
     assert kernel.run("2 + 2").value == "4"
 
 

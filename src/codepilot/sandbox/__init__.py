@@ -6,6 +6,7 @@ from codepilot.sandbox.bridged import no_proxy
 from codepilot.sandbox.cgroup import Enforcement, enforcement
 from codepilot.sandbox.credentials import Credential
 from codepilot.sandbox.held import Held
+from codepilot.sandbox.json_lines import JsonLinesClient, ProcessEnded, ProtocolError
 from codepilot.sandbox.kernel_client import Kernel
 from codepilot.sandbox.own import base_prefixes, base_python, own_python
 from codepilot.sandbox.probe import Least, LevelReport, Wanted, choose, probe, weaker
@@ -23,6 +24,7 @@ __all__ = [
     "Credential",
     "Enforcement",
     "Held",
+    "JsonLinesClient",
     "Kernel",
     "Least",
     "Level",
@@ -30,6 +32,8 @@ __all__ = [
     "Limits",
     "Mount",
     "Process",
+    "ProcessEnded",
+    "ProtocolError",
     "Proxy",
     "Sandbox",
     "Seen",

@@ -47,15 +47,13 @@ class Asks:
         kept = [call for call in told if call.status != _VIOLATION]
         return told if len(told) - len(kept) >= len(noted) else (*noted, *kept)
 
-    def reply(self, message: dict[str, Any], size: int, given_up: Callable[[], bool]) -> bytes:
+    def reply(self, message: dict[str, Any], given_up: Callable[[], bool]) -> bytes:
         """The line that answers `message`, at the latest when `given_up` says so."""
         self._count += 1
         number, skill, arguments = message.get("call"), message.get("skill"), message.get("arguments")
         told: dict[str, JsonValue]
         if not isinstance(skill, str) or not isinstance(arguments, dict):
             told = _error(FailureKind.TOOL_INVALID_ARGS, "A call names a skill and its arguments.")
-        elif size > MAX_BYTES:
-            told = _error(FailureKind.TOOL_INVALID_ARGS, f"A call may not be larger than {MAX_BYTES >> 20} MiB.")
         elif self._answer is None:
             told = _error(FailureKind.TOOL_FAILED, "No skill of the host's can be called here.")
         elif self._count > MAX_ASKS:

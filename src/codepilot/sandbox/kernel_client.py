@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import io
-import json
+import contextlib
+import math
 import os
 import secrets
-import select
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox.asking import Answer, Asks
+from codepilot.sandbox.json_lines import JsonLinesClient, ProcessEnded, ProtocolError
 from codepilot.sandbox.own import base_prefixes, base_python
 from codepilot.sandbox.printed import Printed
-from codepilot.sandbox.replies import ActionError, ActionResult, Lost, longest_line, parse_line, result_of
+from codepilot.sandbox.replies import ActionError, ActionResult, Lost, longest_line, result_of
 from codepilot.sandbox.spec import Limits, Mount, Process, Sandbox, View
 
 _SOURCE = Path(__file__).with_name("kernel.py")
 _INSIDE = Path("/run/codepilot/kernel.py")
 _START_SECONDS = 30.0
 _INTERRUPT_SECONDS = 2.0
-_FOREVER = float("inf")
 _NUMBER_BITS = 52
 _ENDING_SECONDS = 0.5
 
@@ -48,7 +47,7 @@ class Kernel:
         answer: Answer | None = None,
     ) -> None:
         self._sandbox = sandbox
-        self._limits = replace(limits, wall_sec=_FOREVER)
+        self._limits = replace(limits, wall_sec=math.inf)
         self._prelude = prelude
         self._answer = answer
         self._command, mounts = _command(sandbox, python)
@@ -56,8 +55,7 @@ class Kernel:
         self._view = replace(view, mounts=(*view.mounts, *(mount for mount in mounts if mount.target not in known)))
         self._process: Process | None = None
         self._printed: Printed | None = None
-        self._buffer = bytearray()
-        self._searched = 0
+        self._client: JsonLinesClient | None = None
         self._was_lost = False
         self._stops = 0
         self._asking = False
@@ -147,16 +145,16 @@ class Kernel:
 
     def _greet(self, process: Process) -> None:
         """Wait for a fresh kernel's first word, and define the skills in it."""
-        self._buffer.clear()
-        self._searched = 0
+        longest = longest_line(self._limits.output_bytes)
         nobody = Asks(None)
         try:
-            self._read_reply(process, 0, time.monotonic() + _START_SECONDS, nobody, interruptible=False)
+            self._client = JsonLinesClient(process, longest, 2 * longest)
+            self._read_reply(self._client, 0, time.monotonic() + _START_SECONDS, nobody, interruptible=False)
             if self._prelude:
                 reply, _ = self._ask(process, "define", self._prelude, _START_SECONDS, nobody)
                 if not reply.get("ok"):
                     raise Lost(f"the skills could not be defined: {reply.get('error')}")
-        except (Lost, TimeoutError) as lost:
+        except (Lost, ProcessEnded, TimeoutError) as lost:
             process.kill()
             self._process = None
             said = process.stderr_tail().decode(errors="replace").strip()[-2000:]
@@ -168,65 +166,55 @@ class Kernel:
         self, process: Process, op: str, source: str, timeout_sec: float, asks: Asks
     ) -> tuple[dict[str, Any], Literal["timeout", "interrupted"] | None]:
         """Send a request and wait; at the deadline interrupt, and if that does not help give the kernel up."""
+        assert self._client is not None
+        client = self._client
         number = secrets.randbits(_NUMBER_BITS)  # what an earlier action says ahead of us is no reply to it
         request = {"id": number, "op": op, "source": source, "limit": self._limits.output_bytes}
         deadline = time.monotonic() + timeout_sec
+        with _losing():
+            client.ask(request, max(deadline, time.monotonic() + _START_SECONDS))
         try:
-            _send(process, json.dumps(request).encode() + b"\n", max(deadline, time.monotonic() + _START_SECONDS))
-        except (OSError, ValueError) as error:
-            raise Lost("it does not listen") from error
-        try:
-            reply = self._read_reply(process, number, deadline, asks, op == "run")
+            reply = self._read_reply(client, number, deadline, asks, op == "run")
             return reply, "interrupted" if self._interrupted.is_set() else None
         except TimeoutError:
             interrupted = self._interrupted.is_set()
             process.interrupt()
         try:
-            reply = self._read_reply(process, number, time.monotonic() + _INTERRUPT_SECONDS, asks)
+            reply = self._read_reply(client, number, time.monotonic() + _INTERRUPT_SECONDS, asks)
             return reply, "interrupted" if interrupted else "timeout"
         except TimeoutError as error:
             raise Lost("interrupted" if interrupted else "timeout") from error
 
     def _read_reply(
-        self, process: Process, wanted: int, deadline: float, asks: Asks, interruptible: bool = True
+        self, client: JsonLinesClient, wanted: int, deadline: float, asks: Asks, interruptible: bool = True
     ) -> dict[str, Any]:
         """The reply with this id. TimeoutError after the deadline, sooner if interrupted and not obeyed."""
-        most = longest_line(self._limits.output_bytes)
-        ready = select.poll()
-        try:
-            ready.register(process.stdout.fileno(), select.POLLIN)
-        except ValueError as error:
-            raise Lost("it was ended") from error
-        while True:
-            line = self._line()
-            if line is not None:
-                message = parse_line(line)
-                if "note" in message:
-                    asks.note(message["note"])
-                elif "call" in message:
-                    self._reply(process, asks.reply(message, len(line), self._over(deadline, interruptible)), deadline)
-                elif message.get("id") == wanted:
-                    return message
-                continue
-            if len(self._buffer) > most:
-                raise Lost("it says too much")
-            self._wait(process, ready, deadline, interruptible)
-            chunk = _read(process)
-            if not chunk:
-                process.wait(_ENDING_SECONDS)  # it may have closed its pipe and live on
-                raise Lost("it ended")
-            self._buffer += chunk
+        obey_until = math.inf
 
-    def _line(self) -> bytes | None:
-        """The next line, if it is there."""
-        end = self._buffer.find(b"\n", self._searched)
-        if end < 0:
-            self._searched = len(self._buffer)
-            return None
-        line = self._buffer[:end]
-        del self._buffer[: end + 1]
-        self._searched = 0
-        return bytes(line)
+        def check() -> None:
+            nonlocal obey_until
+            if interruptible and self._interrupted.is_set():
+                obey_until = min(obey_until, time.monotonic() + _INTERRUPT_SECONDS)
+                if time.monotonic() >= obey_until:
+                    raise TimeoutError
+
+        while True:
+            try:
+                message = client.receive(deadline, check)
+            except ProtocolError as error:
+                raise Lost(str(error)) from error
+            except ProcessEnded as error:
+                if self._process is not None:
+                    self._process.wait(_ENDING_SECONDS)  # it may have closed its pipe and live on
+                raise Lost("it ended") from error
+            if "note" in message:
+                asks.note(message["note"])
+            elif "call" in message:
+                answer = asks.reply(message, self._over(deadline, interruptible))
+                with _losing():
+                    client.send(answer, deadline + _INTERRUPT_SECONDS)
+            elif message.get("id") == wanted:
+                return message
 
     def _over(self, deadline: float, interruptible: bool) -> Callable[[], bool]:
         """Whether it is no use to answer any more: the time is up, or the action is to be stopped."""
@@ -234,23 +222,6 @@ class Kernel:
         return lambda: (
             time.monotonic() >= deadline or (interruptible and self._interrupted.is_set()) or self._stops != stops
         )
-
-    def _reply(self, process: Process, line: bytes, deadline: float) -> None:
-        try:
-            _send(process, line, deadline + _INTERRUPT_SECONDS)
-        except (OSError, ValueError) as error:
-            raise Lost("it does not listen") from error
-
-    def _wait(self, process: Process, ready: select.poll, deadline: float, interruptible: bool) -> None:
-        """Until there is something to read. A requested interrupt shortens the deadline."""
-        while not process.stdout.closed:
-            now = time.monotonic()
-            if interruptible and self._interrupted.is_set():
-                deadline = min(deadline, now + _INTERRUPT_SECONDS)
-            if now >= deadline:
-                raise TimeoutError
-            if ready.poll(min(deadline - now, 0.5) * 1000):
-                return
 
     def _loss(self, process: Process, printed: Printed | None, why: str) -> ActionResult:
         """What to say about a kernel that is gone; the next action gets a fresh one."""
@@ -275,30 +246,13 @@ class Kernel:
         return replace(lost, error=error, exit_code=code)
 
 
-def _send(process: Process, data: bytes, deadline: float) -> None:
-    """Write all of it, or raise TimeoutError: a kernel that does not read must not hold us."""
-    fd = process.stdin.fileno()
-    os.set_blocking(fd, False)
-    rest = memoryview(data)
-    ready = select.poll()
-    ready.register(fd, select.POLLOUT)
-    while rest:
-        try:
-            rest = rest[os.write(fd, rest) :]
-        except BlockingIOError:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError("the kernel does not read") from None
-            ready.poll(min(left, 0.5) * 1000)
-
-
-def _read(process: Process) -> bytes:
-    """What there is to read; nothing once the kernel has ended or was ended by another thread."""
-    assert isinstance(process.stdout, io.BufferedReader)
+@contextlib.contextmanager
+def _losing() -> Iterator[None]:
+    """A kernel that does not take what it is sent is lost."""
     try:
-        return process.stdout.read1(1 << 18)
-    except ValueError:
-        return b""
+        yield
+    except (ProcessEnded, TimeoutError) as error:
+        raise Lost("it does not listen") from error
 
 
 def _command(sandbox: Sandbox, python: str | None) -> tuple[list[str], Sequence[Mount]]:

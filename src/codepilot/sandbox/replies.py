@@ -5,7 +5,6 @@ All of it can be forged, so reading it costs time and memory in proportion to it
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,7 +13,6 @@ from codepilot.core.events import SkillCall
 from codepilot.sandbox.asking import MAX_BYTES, told_calls
 
 _OVERHEAD_BYTES = 1 << 20
-_STRUCTURE_BYTES = 1 << 20
 _TIMES = 6
 """A line holds both streams, each up to three times as long in JSON; of what is longer the kernel leaves more out."""
 _TYPE_CHARS = 200
@@ -55,34 +53,6 @@ class ActionResult:
 def longest_line(output_bytes: int) -> int:
     """No line of a kernel's that keeps to the protocol is longer."""
     return max(_TIMES * output_bytes, MAX_BYTES) + _OVERHEAD_BYTES
-
-
-def parse_line(line: bytes) -> dict[str, Any]:
-    if len(line) > _STRUCTURE_BYTES and _structure(line) > _STRUCTURE_BYTES:
-        raise Lost("it says too much")  # a line of nothing but brackets takes twenty times its size in memory
-    try:
-        message = json.loads(line.decode("ascii"))
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise Lost("it does not speak the protocol") from error
-    if not isinstance(message, dict):
-        raise Lost("it does not speak the protocol")
-    return message
-
-
-def _structure(line: bytes) -> int:
-    """How many bytes of a line lie outside of strings, which count as one each; it is not counted much too far."""
-    line = line.replace(rb"\\", b"").replace(rb"\"", b"")
-    found = start = 0
-    while found <= _STRUCTURE_BYTES:
-        opened = line.find(b'"', start)
-        if opened < 0:
-            return found + len(line) - start
-        found += opened - start + 1
-        closed = line.find(b'"', opened + 1)
-        if closed < 0:
-            return found
-        start = closed + 1
-    return found
 
 
 def result_of(
