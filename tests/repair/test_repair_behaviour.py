@@ -13,7 +13,7 @@ from repair_kit import plausible_of
 
 from codepilot.repair.client import Evidence
 from codepilot.repair.localise import TestTrace
-from codepilot.repair.python.inside.codepilot_repair_evidence import (
+from codepilot.repair.python.inside.behaviour import (
     Calls,
     agreeing,
     changes,

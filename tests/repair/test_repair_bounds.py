@@ -14,7 +14,7 @@ from repair_kit import Bench, job_of, rulings, trial_of
 
 from codepilot.repair.client import Selection
 from codepilot.repair.python.enumerate import Proposal
-from codepilot.repair.python.inside.codepilot_repair_steps import NAME, conditions, counted
+from codepilot.repair.python.inside.step_budget import NAME, conditions, counted
 from codepilot.repair.python.source import Edit, Source
 from codepilot.repair.retry import EVERY, Dear, spread
 

@@ -5,18 +5,14 @@ from __future__ import annotations
 import enum
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from codepilot import repair
-
-sys.path.append(str(Path(repair.__file__).parent / "python/inside"))
-from codepilot_repair_drawing import drawn, promised
-from codepilot_repair_evidence import changes, digest, kinds, outcomes, retyped, told
+from codepilot.repair.python.inside.behaviour import changes, digest, kinds, outcomes, retyped, told
+from codepilot.repair.python.inside.typed_inputs import drawn, promised
 
 
 class Colour(enum.Enum):

@@ -12,7 +12,7 @@ from repair_kit import Bench, job_of, plausible_of, rulings, trial_of
 from codepilot.repair.client import Evidence, Selection, WorkerLost
 from codepilot.repair.pairs import LATE
 from codepilot.repair.python.enumerate import Proposal
-from codepilot.repair.python.inside.codepilot_repair_children import PAGE, Children
+from codepilot.repair.python.inside.children import PAGE, Children
 from codepilot.repair.python.source import Edit, Source
 from codepilot.repair.search import _Search
 from codepilot.repair.selection import Related

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-import codepilot.repair
+from codepilot.repair.python.inside import holes
 
 
 class Slow:
@@ -28,11 +24,7 @@ def ask(hole: Any, **scope: Any) -> None:
     hole.act(frame_with(**scope))
 
 
-def test_states_are_copied_until_their_time_is_used_up_and_again_at_the_next_look(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.syspath_prepend(str(Path(codepilot.repair.__file__).parent / "python/inside"))
-    holes = importlib.import_module("codepilot_repair_holes")
+def test_states_are_copied_until_their_time_is_used_up_and_again_at_the_next_look() -> None:
     hole = holes.Hole({})
     inner: list[int] = []
     hole.watch("")

@@ -8,13 +8,11 @@ from importlib.util import MAGIC_NUMBER
 
 import pytest
 
-from codepilot.repair.python.bootstrap import BOOT, parcel
-
-PARTS = ("watch", "running", "evidence", "drawing", "suites", "calls", "world", "witness")
+from codepilot.repair.python.bootstrap import BOOT, DISTINGUISH, bundle
 
 
 def pieces() -> tuple[bytes, bytes]:
-    whole = parcel(PARTS)
+    whole = bundle(DISTINGUISH)
     end = 8 + int(whole[:8])
     return whole[8:end], whole[end + 8 :]
 

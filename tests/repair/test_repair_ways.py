@@ -14,7 +14,7 @@ from repair_kit import Bench, trial_of
 
 from codepilot import repair
 from codepilot.repair.localise import localise
-from codepilot.repair.python.inside.codepilot_repair_watch import branch_events
+from codepilot.repair.python.inside.coverage import branch_events
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 
@@ -74,7 +74,7 @@ LOOPS = """def search(items, wanted):
 """
 SEEN = """import json, sys
 sys.path.insert(0, {inside!r})
-from codepilot_repair_watch import Lines
+from inside.coverage import Lines
 from loops import search
 for name, call in {calls!r}.items():
     with Lines(ways=True) as lines:
@@ -104,7 +104,7 @@ def _interpreters() -> list[str]:
 
 @pytest.mark.parametrize("python", _interpreters(), ids=lambda path: Path(path).parents[1].name)
 def test_every_interpreter_tells_the_ways(python: str, tmp_path: Path) -> None:
-    inside = str(Path(repair.__file__).parent / "python/inside")
+    inside = str(Path(repair.__file__).parent / "python")
     (tmp_path / "loops.py").write_text(LOOPS, "utf-8")
     code = SEEN.format(inside=inside, calls=CALLS)
     ran = subprocess.run([python, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from codepilot.executor import Executor, StartProcess
 from codepilot.project import Project, environment
 from codepilot.repair.localise import TestTrace
-from codepilot.repair.python.bootstrap import BOOT, parcel
+from codepilot.repair.python.bootstrap import BOOT, WORKER, bundle
 from codepilot.repair.python.source import Edit, Source, Unit
 from codepilot.repair.wire import (
     Garbled,
@@ -32,10 +32,6 @@ from codepilot.repair.wire import (
 )
 from codepilot.sandbox import Limits, Process
 
-_PARTS = (
-    *("watch", "running", "memory", "evidence", "drawing", "suites", "children", "steps", "forms", "bank", "holes"),
-    *("compose", "ground", "swapping", "tracing", "trying", "weighing", "worker"),
-)
 _MAX_ANSWER = 256 << 20
 """Bytes that may answer one request."""
 _MAX_REACH = 8
@@ -208,7 +204,7 @@ class Worker:
             "places": self.places,
             "learned": dict(self.learned),
         }
-        self._write(parcel(_PARTS) + json.dumps(header).encode() + b"\n")
+        self._write(bundle(WORKER) + json.dumps(header).encode() + b"\n")
         return self._told(deadline)
 
     def _told(self, deadline: float) -> bool:

@@ -1,6 +1,6 @@
-"""The code that a process inside begins with: parts of ours, compiled here for a Python that is like our own.
+"""The programs that run inside the sandbox, bundled as one input for a Python that has none of CodePilot's files.
 
-Compiling them inside would be a third of what starting such a process costs, and many are started.
+They are compiled here for a Python like our own: compiling them inside would be a third of the start-up time.
 """
 
 from __future__ import annotations
@@ -13,6 +13,14 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
 _INSIDE = Path(__file__).with_name("inside")
+WORKER = (
+    *("coverage", "calling", "module_state", "behaviour", "typed_inputs", "suites", "children", "step_budget"),
+    *("grammar", "enumeration", "holes", "angelic_search", "worker_state", "code_swap", "baseline_traces", "trials"),
+    *("evidence", "worker"),
+)
+"""The modules of the repair worker, each after those it imports; the last one has `main`."""
+DISTINGUISH = ("coverage", "calling", "behaviour", "typed_inputs", "suites", "recorded_calls", "ambient", "distinguish")
+"""The modules that search for distinguishing inputs."""
 BOOT = """import os, sys
 if "" in sys.path:
     sys.path.remove("")
@@ -29,24 +37,27 @@ def take(n):
 magic, parts = json.loads(take(int(take(8))))
 compiled = take(int(take(8)))
 codes = marshal.loads(compiled) if bytes.fromhex(magic) == MAGIC_NUMBER else [None] * len(parts)
+package = sys.modules["codepilot_inside"] = types.ModuleType("codepilot_inside")
+package.__path__ = []
 for (name, source), code in zip(parts, codes):
     module = sys.modules[name] = types.ModuleType(name)
+    module.__package__ = "codepilot_inside"
     exec(code or compile(source, "<" + name + ">", "exec"), module.__dict__)
 sys.path.insert(0, os.getcwd())
 module.main()
 """
-"""Loads a parcel from standard input, before the project's own files can be taken for the library's."""
+"""Loads a bundle from standard input as a package, before the project's own files can shadow the standard library."""
 
 
-def parcel(parts: Sequence[str]) -> bytes:
-    """What `BOOT` reads first: the parts as source, and as code for those whose Python this can be."""
-    told = json.dumps([MAGIC_NUMBER.hex(), [part[:2] for part in map(_part, parts)]]).encode()
-    compiled = marshal.dumps([_part(part)[2] for part in parts])
-    return b"".join(b"%08d%b" % (len(piece), piece) for piece in (told, compiled))
+def bundle(modules: Sequence[str]) -> bytes:
+    """The input that `BOOT` reads first: the modules as source, and as bytecode for a Python of our own version."""
+    sources = json.dumps([MAGIC_NUMBER.hex(), [part[:2] for part in map(_part, modules)]]).encode()
+    compiled = marshal.dumps([_part(module)[2] for module in modules])
+    return b"".join(b"%08d%b" % (len(piece), piece) for piece in (sources, compiled))
 
 
 @cache
-def _part(name: str) -> tuple[str, str, object]:
-    module = f"codepilot_repair_{name}"
+def _part(module: str) -> tuple[str, str, object]:
+    name = f"codepilot_inside.{module}"
     source = (_INSIDE / f"{module}.py").read_text("utf-8")
-    return module, source, compile(source, f"<{module}>", "exec", dont_inherit=True)
+    return name, source, compile(source, f"<{name}>", "exec", dont_inherit=True)

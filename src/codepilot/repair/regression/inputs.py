@@ -26,14 +26,13 @@ from typing import Any
 from codepilot.core.artifacts import TestStatus
 from codepilot.executor import Executor, RunCommand
 from codepilot.project import Project, SuiteRun, environment
-from codepilot.repair.python.bootstrap import BOOT, parcel
+from codepilot.repair.python.bootstrap import BOOT, DISTINGUISH, bundle
 from codepilot.repair.python.source import Source, Unit, Unreadable
 from codepilot.repair.regression.literals import INHERENT, Hand, named, positional, read
 from codepilot.repair.regression.writer import Example, Place, Subject, Thing
 from codepilot.repair.selection import resolve
 from codepilot.sandbox import Limits
 
-_PARTS = ("watch", "running", "evidence", "drawing", "suites", "calls", "world", "witness")
 MAX_TESTS = 60
 MAX_ROWS = 40
 MAX_CASES = 24
@@ -170,7 +169,7 @@ def _ask(request: WitnessRequest, spec: Mapping[str, Any], seed: str, deadline: 
         RunCommand(
             workspace=request.workspace,
             argv=(request.project.interpreter.executable, "-c", BOOT),
-            stdin=parcel(_PARTS) + json.dumps(spec).encode() + b"\n",
+            stdin=bundle(DISTINGUISH) + json.dumps(spec).encode() + b"\n",
             env={**environment(request.project), "PYTHONHASHSEED": seed},
             timeout_sec=seconds,
             limits=Limits(wall_sec=seconds, output_bytes=MAX_ANSWER),

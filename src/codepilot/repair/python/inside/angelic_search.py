@@ -13,33 +13,20 @@ import functools
 import itertools
 import time
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from .calling import compile_text, reach
+from .children import Turn
+from .enumeration import ERROR, Bank, kind_of, shaken
+from .holes import NAME, Exhausted, Hole, bounds, conditions, exact, masks
+from .step_budget import conditions as loops
+from .step_budget import counted
 
-    from codepilot.repair.python.inside.codepilot_repair_bank import ERROR, Bank, Made, kind_of, shaken
-    from codepilot.repair.python.inside.codepilot_repair_children import Say, Turn
-    from codepilot.repair.python.inside.codepilot_repair_holes import (
-        NAME,
-        Condition,
-        Exhausted,
-        Hole,
-        bounds,
-        conditions,
-        exact,
-        masks,
-    )
-    from codepilot.repair.python.inside.codepilot_repair_running import compile_text, reach
-    from codepilot.repair.python.inside.codepilot_repair_steps import conditions as loops
-    from codepilot.repair.python.inside.codepilot_repair_steps import counted
-else:
-    from codepilot_repair_bank import ERROR, Bank, kind_of, shaken
-    from codepilot_repair_children import Turn
-    from codepilot_repair_holes import NAME, Exhausted, Hole, bounds, conditions, exact, masks
-    from codepilot_repair_running import compile_text, reach
-    from codepilot_repair_steps import conditions as loops
-    from codepilot_repair_steps import counted
+if TYPE_CHECKING:
+    from .children import Say
+    from .enumeration import Made
+    from .holes import Condition
 
 EFFORTS: tuple[dict[str, Any], ...] = (
     {"depth": 0, "limit": 200, "couples": 300, "pairs": 0, "sec": 0.06, "any": False},

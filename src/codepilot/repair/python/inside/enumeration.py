@@ -11,23 +11,10 @@ import ast
 import copy
 import itertools
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from codepilot.repair.python.inside.codepilot_repair_forms import (
-        ADD,
-        ATOM,
-        BINARIES,
-        COMPARE,
-        MAX_LENGTH,
-        MULTIPLY,
-        UNARIES,
-        UNARY,
-    )
-else:
-    from codepilot_repair_forms import ADD, ATOM, BINARIES, COMPARE, MAX_LENGTH, MULTIPLY, UNARIES, UNARY
+from .grammar import ADD, ATOM, BINARIES, COMPARE, MAX_LENGTH, MULTIPLY, UNARIES, UNARY
 
 ERROR: Any = type("Error", (), {"__repr__": lambda self: "<error>"})()
 """What an expression that raised has for a value."""

@@ -22,12 +22,9 @@ import tempfile
 import time
 import traceback
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from codepilot.repair.python.inside.codepilot_repair_watch import ROOT, relative
-else:
-    from codepilot_repair_watch import ROOT, relative
+from .coverage import ROOT, relative
 
 ASKING = ("posix", "nt", "time", "_socket", "_locale", "_posixsubprocess", "pwd", "grp", "resource", "select", "_uuid")
 """Modules of C whose functions answer about the machine or the moment."""

@@ -17,14 +17,10 @@ import sys
 import traceback
 import unittest
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from codepilot.repair.python.inside.codepilot_repair_watch import ROOT
-else:
-    from codepilot_repair_watch import ROOT
+from .coverage import ROOT
 
 CALM: dict[str, Any] = {
     "numprocesses": None,

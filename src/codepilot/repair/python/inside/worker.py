@@ -14,24 +14,15 @@ import os
 import sys
 import time
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from codepilot.repair.python.inside.codepilot_repair_compose import compose
-    from codepilot.repair.python.inside.codepilot_repair_ground import Ground
-    from codepilot.repair.python.inside.codepilot_repair_running import Channel
-    from codepilot.repair.python.inside.codepilot_repair_tracing import Tracing
-    from codepilot.repair.python.inside.codepilot_repair_trying import Trying
-    from codepilot.repair.python.inside.codepilot_repair_watch import ROOT, Lines, relative
-    from codepilot.repair.python.inside.codepilot_repair_weighing import weigh
-else:
-    from codepilot_repair_compose import compose
-    from codepilot_repair_ground import Ground
-    from codepilot_repair_running import Channel
-    from codepilot_repair_tracing import Tracing
-    from codepilot_repair_trying import Trying
-    from codepilot_repair_watch import ROOT, Lines, relative
-    from codepilot_repair_weighing import weigh
+from .angelic_search import compose
+from .baseline_traces import Tracing
+from .calling import Channel
+from .coverage import ROOT, Lines, relative
+from .evidence import weigh
+from .trials import Trying
+from .worker_state import Ground
 
 MAX_MODULES = 3000
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any
 
 NAME = "__codepilot_step__"
 NEWLINE = re.compile(r"\r\n|\r|\n")

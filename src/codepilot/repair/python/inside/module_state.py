@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import collections
 import types
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
+from typing import Any
 
 PAIRS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 ROWS = (list, set, collections.deque)

@@ -9,14 +9,10 @@ import __future__
 import json
 import os
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from codepilot.repair.python.inside.codepilot_repair_watch import relative
-else:
-    from codepilot_repair_watch import relative
+from .coverage import relative
 
 MAX_FRAMES = 40
 

@@ -12,24 +12,18 @@ import os
 import signal
 import sys
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from .calling import call
+from .children import Children
+from .coverage import Guard, relative
+from .module_state import Memory
+from .step_budget import Steps, Stop
+from .suites import Overlay, PytestSuite, UnittestSuite
 
-    from codepilot.repair.python.inside.codepilot_repair_children import Children
-    from codepilot.repair.python.inside.codepilot_repair_memory import Memory
-    from codepilot.repair.python.inside.codepilot_repair_running import Channel, call
-    from codepilot.repair.python.inside.codepilot_repair_steps import Steps, Stop
-    from codepilot.repair.python.inside.codepilot_repair_suites import Overlay, PytestSuite, UnittestSuite
-    from codepilot.repair.python.inside.codepilot_repair_watch import Guard, relative
-else:
-    from codepilot_repair_children import Children
-    from codepilot_repair_memory import Memory
-    from codepilot_repair_running import call
-    from codepilot_repair_steps import Steps, Stop
-    from codepilot_repair_suites import Overlay, PytestSuite, UnittestSuite
-    from codepilot_repair_watch import Guard, relative
+if TYPE_CHECKING:
+    from .calling import Channel
 
 FLOOR_SEC = 0.012
 FACTOR = 10.0

@@ -16,14 +16,10 @@ import functools
 import itertools
 import random
 import typing
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from codepilot.repair.python.inside.codepilot_repair_evidence import copied, kind_of, parameters, timed
-else:
-    from codepilot_repair_evidence import copied, kind_of, parameters, timed
+from .behaviour import copied, kind_of, parameters, timed
 
 COUNT = 32
 DEEPEST = 3

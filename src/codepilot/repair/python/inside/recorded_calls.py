@@ -13,12 +13,9 @@ import dis
 import enum
 import sys
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from codepilot.repair.python.inside.codepilot_repair_evidence import varied
-else:
-    from codepilot_repair_evidence import varied
+from .behaviour import varied
 
 MAX_SEEDS = 24
 MAX_KNOWN = 400

@@ -15,10 +15,8 @@ import signal
 import sys
 import time
 import types
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any
 
 MOST_CALLS = 16
 VARIANTS = 6

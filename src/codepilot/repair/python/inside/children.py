@@ -17,11 +17,10 @@ import signal
 import struct
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     Say = Callable[..., None]
 
 MEMORY = 240 << 20

@@ -20,46 +20,15 @@ import sys
 import time
 import types
 import unittest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from codepilot.repair.python.inside.codepilot_repair_calls import (
-        Names,
-        Outcome,
-        Subject,
-        bindings,
-        differs,
-        equal,
-        mixed,
-        raised_by,
-        rebuilt,
-        told,
-    )
-    from codepilot.repair.python.inside.codepilot_repair_drawing import drawn
-    from codepilot.repair.python.inside.codepilot_repair_evidence import varied
-    from codepilot.repair.python.inside.codepilot_repair_running import Channel, compile_text
-    from codepilot.repair.python.inside.codepilot_repair_suites import PytestSuite, UnittestSuite
-    from codepilot.repair.python.inside.codepilot_repair_watch import Guard, relative
-    from codepilot.repair.python.inside.codepilot_repair_world import Here, World, move
-else:
-    from codepilot_repair_calls import (
-        Names,
-        Outcome,
-        Subject,
-        bindings,
-        differs,
-        equal,
-        mixed,
-        raised_by,
-        rebuilt,
-        told,
-    )
-    from codepilot_repair_drawing import drawn
-    from codepilot_repair_evidence import varied
-    from codepilot_repair_running import Channel, compile_text
-    from codepilot_repair_suites import PytestSuite, UnittestSuite
-    from codepilot_repair_watch import Guard, relative
-    from codepilot_repair_world import Here, World, move
+from .ambient import Here, World, move
+from .behaviour import varied
+from .calling import Channel, compile_text
+from .coverage import Guard, relative
+from .recorded_calls import Names, Outcome, Subject, bindings, differs, equal, mixed, raised_by, rebuilt, told
+from .suites import PytestSuite, UnittestSuite
+from .typed_inputs import drawn
 
 MAX_SUBJECTS = 6
 MAX_ROWS = 40

@@ -11,16 +11,11 @@ import copy
 import sys
 import time
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from codepilot.repair.python.inside.codepilot_repair_bank import ERROR, Made, applied, joined
-    from codepilot.repair.python.inside.codepilot_repair_forms import AND, COMPARE, NOT, OR, RELATIONS
-else:
-    from codepilot_repair_bank import ERROR, Made, applied, joined
-    from codepilot_repair_forms import AND, COMPARE, NOT, OR, RELATIONS
+from .enumeration import ERROR, Made, applied, joined
+from .grammar import AND, COMPARE, NOT, OR, RELATIONS
 
 NAME = "__codepilot_hole__"
 MAX_STATES = 120

@@ -8,13 +8,11 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
+from .calling import compile_text
+from .step_budget import bodies, conditions, counted
+
 if TYPE_CHECKING:
-    from codepilot.repair.python.inside.codepilot_repair_ground import Ground
-    from codepilot.repair.python.inside.codepilot_repair_running import compile_text
-    from codepilot.repair.python.inside.codepilot_repair_steps import bodies, conditions, counted
-else:
-    from codepilot_repair_running import compile_text
-    from codepilot_repair_steps import bodies, conditions, counted
+    from .worker_state import Ground
 
 
 def prepare(unit: dict[str, Any]) -> None:

@@ -8,36 +8,13 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from .behaviour import Calls, agreeing, changes, digest, kinds, outcomes, retyped, slips, varied
+from .code_swap import prepare, swap, unchanged
+from .typed_inputs import drawn, promised
+
 if TYPE_CHECKING:
-    from codepilot.repair.python.inside.codepilot_repair_children import Say
-    from codepilot.repair.python.inside.codepilot_repair_drawing import drawn, promised
-    from codepilot.repair.python.inside.codepilot_repair_evidence import (
-        Calls,
-        agreeing,
-        changes,
-        digest,
-        kinds,
-        outcomes,
-        retyped,
-        slips,
-        varied,
-    )
-    from codepilot.repair.python.inside.codepilot_repair_ground import Ground
-    from codepilot.repair.python.inside.codepilot_repair_swapping import prepare, swap, unchanged
-else:
-    from codepilot_repair_drawing import drawn, promised
-    from codepilot_repair_evidence import (
-        Calls,
-        agreeing,
-        changes,
-        digest,
-        kinds,
-        outcomes,
-        retyped,
-        slips,
-        varied,
-    )
-    from codepilot_repair_swapping import prepare, swap, unchanged
+    from .children import Say
+    from .worker_state import Ground
 
 WEIGH_SEC = 4.0
 UNKNOWN_SEC = 1.0

@@ -11,15 +11,13 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from .calling import reach
+from .children import Turn
+from .code_swap import prepare, put_back, swap, unchanged
+
 if TYPE_CHECKING:
-    from codepilot.repair.python.inside.codepilot_repair_children import Say, Turn
-    from codepilot.repair.python.inside.codepilot_repair_ground import Ground
-    from codepilot.repair.python.inside.codepilot_repair_running import reach
-    from codepilot.repair.python.inside.codepilot_repair_swapping import prepare, put_back, swap, unchanged
-else:
-    from codepilot_repair_children import Turn
-    from codepilot_repair_running import reach
-    from codepilot_repair_swapping import prepare, put_back, swap, unchanged
+    from .children import Say
+    from .worker_state import Ground
 
 MAX_STOPS = 8
 COUNTED = 40

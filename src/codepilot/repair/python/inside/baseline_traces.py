@@ -14,16 +14,14 @@ import time
 import types
 from typing import TYPE_CHECKING, Any
 
+from .calling import failure
+from .children import Turn
+from .coverage import Lines, relative
+from .worker_state import imported
+
 if TYPE_CHECKING:
-    from codepilot.repair.python.inside.codepilot_repair_children import Say, Turn
-    from codepilot.repair.python.inside.codepilot_repair_ground import Ground, imported
-    from codepilot.repair.python.inside.codepilot_repair_running import failure
-    from codepilot.repair.python.inside.codepilot_repair_watch import Lines, relative
-else:
-    from codepilot_repair_children import Turn
-    from codepilot_repair_ground import imported
-    from codepilot_repair_running import failure
-    from codepilot_repair_watch import Lines, relative
+    from .children import Say
+    from .worker_state import Ground
 
 TRACE_SEC = 10.0
 UNKNOWN_SEC = 0.4
