@@ -94,7 +94,7 @@ def _fill(store: str, url: str, home: Path, size: EngineSize) -> list[str]:
         ids = [new_id("r-") for _ in range(size.stored_runs)]
         for number, run_id in enumerate(ids):
             task = TaskSpec(task_id=new_id("t-"), goal=Wish(natural=f"Mend number {number}"), repo="/nowhere")
-            begun = opened.create_run(run_id, past(task, run_id, diff))
+            begun = opened.create_run(run_id, past(task, run_id, diff)).events
         _add_turns(store, url, begun[-1].seq + 1, size.events_each)
         asked = ids[:: max(1, len(ids) // ASKED_RUNS)][:ASKED_RUNS]
         for run_id in asked:

@@ -22,7 +22,7 @@ def submitted(codepilot: Command, shop: Path, **environ: str) -> tuple[str, byte
     run_id = codepilot("submit", str(shop), **environ).out.strip()
     data = new_id("x").encode()
     with Runtime.open({**codepilot.environ, **environ}) as runtime:
-        begun = runtime.store.start("w-one", run_id)
+        begun = runtime.store.claim_next("w-one", run_id)
         assert begun is not None
         ref = runtime.artifacts.put(data, ArtifactType.SNAPSHOT)
         kept = SnapshotKept(snapshot="s-1", kept=ref)

@@ -112,13 +112,13 @@ def _refused_its_branch(runtime: Runtime, outcome: Outcome) -> Begun:
     task = TaskSpec(task_id=new_id("t-"), goal=Goal(natural="Mend it"), repo="/nowhere", branch="mend")
     run_id, worker = new_id("r-"), new_id("w-")
     runtime.store.create_run(run_id, start(task, run_id))
-    begun = runtime.store.start(worker, run_id)
+    begun = runtime.store.claim_next(worker, run_id)
     assert begun is not None
     taken = Failure(kind=FailureKind.INVALID_SPEC, message="There is a branch mend already.")
     degraded = DependencyDegraded(dependency=COMMIT, consequence="it is not on branch mend", failure=taken)
     step, attempt = begun.claim.step_id, begun.claim.attempt
     refused = EventDraft(type=EventType.DEPENDENCY_DEGRADED, data=degraded, step_id=step, attempt=attempt)
-    runtime.store.append(begun.claim, [refused], begun.run)
+    runtime.store.append(begun.claim, [refused])
     runtime.store.commit(begun.claim, lambda run: decide(run, outcome, now_us()))
     run = runtime.store.load(run_id)
     assert run.uncommitted == taken

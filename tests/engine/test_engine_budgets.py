@@ -57,7 +57,7 @@ def test_the_time_of_a_step_is_one_budget_for_all_its_lives(runtime: Runtime, ch
         assert first.drive(run.run_id).state is State.PAUSED
         resume(runtime, run.run_id)
     else:
-        start = runtime.store.start(first.name, run.run_id)
+        start = runtime.store.claim_next(first.name, run.run_id)
         assert start is not None
         first.work_on(start)
         assert runtime.store.load(run.run_id).state is State.IMPLEMENT

@@ -40,7 +40,7 @@ def aborted(runtime: Runtime) -> Run:
 
 def begin(runtime: Runtime, run_id: str) -> Claim:
     runtime.store.register_worker(WORKER)
-    begun = runtime.store.start(WORKER, run_id)
+    begun = runtime.store.claim_next(WORKER, run_id)
     assert begun is not None
     return begun.claim
 

@@ -300,7 +300,7 @@ def test_an_end_is_told_as_it_was_although_the_run_went_on(quiet: Runtime, place
     spent = Failed(Failure(kind=FailureKind.BUDGET_EXCEEDED, message="spent", details={"budget": "wall_sec"}))
     quiet.store.register_worker("w-one")
     for _ in range(2):
-        begun = quiet.store.start("w-one", run_id)
+        begun = quiet.store.claim_next("w-one", run_id)
         assert begun is not None
         quiet.store.commit(begun.claim, lambda run: decide(run, spent, now=run.updated_at))
         quiet.store.control(run_id, decide_resume)

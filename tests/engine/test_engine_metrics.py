@@ -94,7 +94,7 @@ def told(events: list[Event], kind: type, labels: Callable[..., list[str]]) -> d
 def test_a_step_taken_from_a_dead_worker_is_counted(runtime: Runtime, checkout: Path, counted: Counted) -> None:
     run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
     dead = Store.open(runtime.home.database, locks=runtime.home.locks)
-    assert dead.start("w-dead", run.run_id) is not None
+    assert dead.claim_next("w-dead", run.run_id) is not None
     dead.close()
     with Heart(runtime.store, "w-alive", set):
         deadline = time.monotonic() + 30
@@ -102,7 +102,7 @@ def test_a_step_taken_from_a_dead_worker_is_counted(runtime: Runtime, checkout: 
             time.sleep(0.05)
         time.sleep(1.0)
     assert named(counted(), "codepilot_step_heartbeat_reclaim_total") == {"": 1}, "once, however often it looks"
-    started = runtime.store.start("w-alive", run.run_id)
+    started = runtime.store.claim_next("w-alive", run.run_id)
     assert started is not None and started.claim.fence == 3
 
 

@@ -302,7 +302,7 @@ def test_pausing_waits_for_the_reply_in_flight_and_asks_for_no_other(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[bool] = []
-    really = place.runtime.store.queue.standing
+    really = place.runtime.store.queue.held_claims
 
     def standing(worker: str) -> dict[Claim, Requests]:
         found = really(worker)

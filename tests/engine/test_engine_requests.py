@@ -172,6 +172,6 @@ def test_who_follows_goes_on_with_what_the_other_leaves(
 def _work(runtime: Runtime, worker: Worker, run_id: str) -> None:
     """As a pool does: a run that was left is not looked at again."""
     with corridor.Heart(runtime.store, worker.name, worker.in_hand):
-        begun = runtime.store.start(worker.name, run_id)
+        begun = runtime.store.claim_next(worker.name, run_id)
         assert begun is not None
         worker.work_on(begun)

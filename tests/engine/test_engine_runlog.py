@@ -61,7 +61,7 @@ def drive(
         monkeypatch.setattr(corridor, "STEPS", dict.fromkeys(State, step))
         worker = Worker(runtime, agent_for=lambda task: None)  # type: ignore[arg-type,return-value]
         with corridor.Heart(runtime.store, worker.name, worker.in_hand):
-            begun = runtime.store.start(worker.name, run_id)
+            begun = runtime.store.claim_next(worker.name, run_id)
             assert begun is not None
             worker.work_on(begun)
 
@@ -153,7 +153,7 @@ def test_a_run_that_another_took_over_has_no_line_twice(
     def step(work: Work) -> Outcome:
         runtime.store.give_back(work.claim)
         runtime.store.register_worker("w-heir")
-        assert runtime.store.start("w-heir", run_id) is not None
+        assert runtime.store.claim_next("w-heir", run_id) is not None
         open_log(runtime, run_id).close()
         return Succeeded()
 

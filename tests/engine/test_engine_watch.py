@@ -18,7 +18,7 @@ from codepilot.engine import Runtime, cancel, steps
 from codepilot.engine import watch as watching
 from codepilot.engine.watch import Watch, Watcher
 from codepilot.engine.work import Work
-from codepilot.store import Claim, Requests, Start, Store, new_id
+from codepilot.store import Claim, ClaimedStep, Requests, Store, new_id
 from codepilot.store.faults import Interrupted
 from no_room import no_room_for
 
@@ -30,18 +30,18 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened.close()
 
 
-def begun(store: Store, **budget: float) -> Start:
+def begun(store: Store, **budget: float) -> ClaimedStep:
     run_id = new_id("r")
     task = TaskSpec(
         task_id=new_id("t"), goal=Goal(natural="x"), repo="/somewhere", budget=Budget.model_validate(budget)
     )
     store.create_run(run_id, start(task, run_id))
-    found = store.start("w-one", run_id)
+    found = store.claim_next("w-one", run_id)
     assert found is not None
     return found
 
 
-def watch_of(store: Store, started: Start, interrupted: threading.Event) -> Watch:
+def watch_of(store: Store, started: ClaimedStep, interrupted: threading.Event) -> Watch:
     return Watch(store, started.run, started.claim, interrupted.set, threading.Event(), pause_interrupts=True)
 
 
@@ -55,7 +55,7 @@ def test_a_step_that_ended_while_it_was_looked_at_interrupts_nothing(
 ) -> None:
     """The step's executor belongs to the next step of the run by then."""
     interrupted, looking, over = threading.Event(), threading.Event(), threading.Event()
-    really = store.queue.standing
+    really = store.queue.held_claims
 
     def standing(worker: str) -> dict[Claim, Requests]:
         looking.set()
@@ -66,7 +66,8 @@ def test_a_step_that_ended_while_it_was_looked_at_interrupts_nothing(
     started = begun(store)
     with Watcher(store, "w-one").over(watch_of(store, started, interrupted)):
         assert looking.wait(10)
-    events, following = store.commit_and_start(started.claim, lambda run: decide(run, Succeeded(), run.updated_at))
+    written = store.commit(started.claim, lambda run: decide(run, Succeeded(), run.updated_at), claim_next=True)
+    events, following = written.events, written.claimed
     assert events[0].type is EventType.STEP_SUCCEEDED
     assert following is not None
     over.set()

@@ -204,7 +204,7 @@ def test_a_worker_whose_database_file_is_no_longer_in_its_place_says_so_and_ends
     hand = threading.Thread(target=work, daemon=True)
     hand.start()
     deadline = time.monotonic() + 60
-    while not list(runtime.home.locks.glob("*.bell")):
+    while not list(runtime.home.locks.glob("*.wakeup")):
         assert time.monotonic() < deadline, "it never came to rest"
         time.sleep(0.01)
     if gone == "the home":

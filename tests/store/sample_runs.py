@@ -40,7 +40,7 @@ def turn(claim: Claim, number: int, text: str = "fine") -> list[EventDraft]:
 
 
 def take(store: Store, worker: str = "w-one", run_id: str | None = None) -> Claim:
-    start = store.start(worker, run_id)
+    start = store.claim_next(worker, run_id)
     assert start is not None
     return start.claim
 

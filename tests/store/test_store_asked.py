@@ -12,7 +12,7 @@ from sample_runs import new_run, paused_run, succeed, take, task
 
 from codepilot.core.decide import decide_resume, start
 from codepilot.core.events import EventType, State
-from codepilot.store import Home, StepStatus, Store, new_id
+from codepilot.store import Home, StepStatus, Store, Written, new_id
 
 RUNS = 30
 
@@ -25,7 +25,7 @@ def takers(stores: list[Store]) -> Iterator[list[str]]:
 
     def look(store: Store, name: str) -> None:
         while not over.is_set():
-            begun = store.start(name)
+            begun = store.claim_next(name)
             if begun is not None:
                 got.append(begun.claim.run_id)
 
@@ -45,7 +45,8 @@ def test_a_run_is_begun_by_who_creates_it_however_many_look_for_work(open_store:
     with takers([open_store() for _ in range(4)]) as got:
         for _ in range(RUNS):
             run_id = new_id("r")
-            events, begun = store.create_and_start(run_id, start(task(), run_id), "w-asked")
+            written = store.create_run(run_id, start(task(), run_id), "w-asked")
+            events, begun = written.events, written.claimed
             assert begun is not None
             assert store.events(run_id) == [*events, *begun.events]
             assert begun.earlier() == events
@@ -58,14 +59,14 @@ def test_a_run_is_begun_by_who_creates_it_however_many_look_for_work(open_store:
 
 def test_what_was_begun_with_its_run_goes_on_like_any_other(store: Store) -> None:
     run_id = new_id("r")
-    _, begun = store.create_and_start(run_id, start(task(), run_id), "w-asked")
+    begun = store.create_run(run_id, start(task(), run_id), "w-asked").claimed
     assert begun is not None
     (step,) = store.steps(run_id)
     assert (step.status, step.worker, step.fence) == (StepStatus.RUNNING, "w-asked", 1)
     workspace = store.workspace(run_id)
     assert workspace is not None and workspace.held_by == "w-asked"
     store.check(run_id)
-    _, following = store.commit_and_start(begun.claim, succeed, begun.run)
+    following = store.commit(begun.claim, succeed, claim_next=True).claimed
     assert following is not None and following.claim.state is State.MAP_REPO
     store.give_back(following.claim)
     assert take(store, "w-other").run_id == run_id
@@ -75,8 +76,8 @@ def test_what_was_begun_with_its_run_goes_on_like_any_other(store: Store) -> Non
 def test_a_run_that_was_there_before_is_not_begun_by_creating_it_again(store: Store) -> None:
     run_id = new_id("r")
     drafts = start(task(), run_id)
-    first = store.create_run(run_id, drafts)
-    assert store.create_and_start(run_id, drafts, "w-asked") == (first, None)
+    first = store.create_run(run_id, drafts).events
+    assert store.create_run(run_id, drafts, "w-asked") == Written(first)
     assert [step.status for step in store.steps(run_id)] == [StepStatus.PENDING]
 
 
@@ -85,7 +86,8 @@ def test_whoever_resumes_a_run_has_its_step_however_many_look_for_work(open_stor
     runs = [paused_run(store) for _ in range(RUNS)]
     with takers([open_store() for _ in range(4)]) as got:
         for run_id in runs:
-            events, begun = store.control_and_start(run_id, decide_resume, "w-asked")
+            written = store.control(run_id, decide_resume, "w-asked")
+            events, begun = written.events, written.claimed
             assert [event.type for event in events] == [EventType.RUN_RESUMED]
             assert begun is not None and begun.run == store.load(run_id)
             assert begun.earlier() == store.events(run_id)[:-1]
@@ -96,9 +98,10 @@ def test_whoever_resumes_a_run_has_its_step_however_many_look_for_work(open_stor
 def test_whoever_resumes_what_another_has_leaves_it_to_them(store: Store) -> None:
     run_id = new_run(store)
     held = take(store, "w-other")
-    assert store.control_and_start(run_id, decide_resume, "w-asked") == ([], None)
+    assert store.control(run_id, decide_resume, "w-asked") == Written([])
     store.give_back(held)
-    events, begun = store.control_and_start(run_id, decide_resume, "w-asked")
+    written = store.control(run_id, decide_resume, "w-asked")
+    events, begun = written.events, written.claimed
     assert events == [] and begun is not None, "one whose worker died needs no event"
 
 
@@ -107,13 +110,13 @@ def test_who_dies_after_the_creation_is_followed_by_another(place: str, home: Ho
     program = (
         "from codepilot.core.decide import start\n"
         'run_id = new_id("r")\n'
-        'store.create_and_start(run_id, start(task(), run_id), "w-doomed")\n'
+        'store.create_run(run_id, start(task(), run_id), "w-doomed")\n'
         "print(run_id, flush=True)\nsys.stdin.readline()\n"
     )
     process = python(program, place, home)
     try:
         run_id = heard(process)
-        assert store.start("w-other") is None
+        assert store.claim_next("w-other") is None
     finally:
         end(process)
     assert len(store.reclaim(run_id, wait=True)) == 1

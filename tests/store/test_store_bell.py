@@ -22,7 +22,7 @@ def waited(wait: Callable[[], None]) -> float:
 
 def test_a_new_run_wakes_who_waits_elsewhere(place: str, home: Home, store: Store) -> None:
     program = """
-bell = store.bell()
+bell = store.wakeup()
 bell.wait(0)
 print("waits", flush=True)
 bell.wait(30)
@@ -40,7 +40,7 @@ print("woken", flush=True)
 
 
 def test_the_first_wait_returns_at_once_and_later_ones_when_someone_rings(store: Store) -> None:
-    bell = store.bell()
+    bell = store.wakeup()
     assert waited(lambda: bell.wait(30)) < 25, "what was rung before it hung was not heard"
     assert waited(lambda: bell.wait(0.2)) >= 0.2
     new_run(store)
@@ -55,17 +55,17 @@ def test_the_first_wait_returns_at_once_and_later_ones_when_someone_rings(store:
 
 
 def test_a_dead_waiter_is_swept_away(place: str, home: Home, store: Store) -> None:
-    process = python("bell = store.bell()\nbell.wait(0)\nprint('waits', flush=True)\nbell.wait(60)\n", place, home)
+    process = python("bell = store.wakeup()\nbell.wait(0)\nprint('waits', flush=True)\nbell.wait(60)\n", place, home)
     assert heard(process) == "waits"
     end(process)
     new_run(store)
-    assert not list(home.locks.glob("*.bell"))
+    assert not list(home.locks.glob("*.wakeup"))
 
 
 def test_a_bell_whose_session_was_cut_hangs_itself_again(postgres: PostgresServer) -> None:
     place = postgres.database()
     store = Store.open(place)
-    bell = store.bell()
+    bell = store.wakeup()
     bell.wait(0)
     raw_sql(place, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%%'")
     bell.wait(1)
@@ -78,7 +78,7 @@ def test_a_bell_whose_session_was_cut_hangs_itself_again(postgres: PostgresServe
 
 def test_a_bell_beside_a_server_that_is_away_only_waits(postgres: PostgresServer) -> None:
     store = Store.open(postgres.database())
-    bell = store.bell()
+    bell = store.wakeup()
     bell.wait(0)
     postgres.stop()
     try:

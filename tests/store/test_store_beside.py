@@ -76,7 +76,7 @@ def test_an_approval_is_asked_once_and_answered_once(store: Store) -> None:
     claim = take(store)
     first, second = store.append(claim, [asked(claim, "a-1"), asked(claim, "a-2", "low")])
     assert [row.approval_id for row in store.approvals(waiting=True)] == ["a-1", "a-2"]
-    (answer,) = store.control(run_id, lambda _: [decided(claim, "a-1", "always")])
+    (answer,) = store.control(run_id, lambda _: [decided(claim, "a-1", "always")]).events
     told = store.approvals(run_id)
     assert [(row.decision, row.decided_by, row.decided_at) for row in told] == [
         ("always", "someone", answer.at),
@@ -106,7 +106,7 @@ def test_two_people_who_answer_at_once_are_not_both_heard(store: Store) -> None:
 
     def answer(decision: str) -> bool:
         try:
-            return bool(store.control(run_id, lambda _: [decided(claim, "a-1", decision)]))
+            return bool(store.control(run_id, lambda _: [decided(claim, "a-1", decision)]).events)
         except CodePilotError:
             return False
 
@@ -156,7 +156,7 @@ def test_a_lie_is_found_and_written_anew_from_the_log(place: str, store: Store, 
     assert store.load(run_id) == before
     assert {row.goal for row in store.history()} == {before.task.goal.natural}
     store.reclaim(wait=True)
-    begun = store.start("w-two", run_id)
+    begun = store.claim_next("w-two", run_id)
     heir = begun.claim if begun else claim
     assert heir == claim or heir.fence > claim.fence, "a claim from before cannot come back"
     store.commit(heir, succeed)

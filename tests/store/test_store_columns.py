@@ -128,7 +128,7 @@ def given_back(store: Store) -> str:
 
 def reopened(store: Store) -> str:
     run_id = running(store)
-    (claim,) = store.queue.standing("w-one")
+    (claim,) = store.queue.held_claims("w-one")
     store.commit(claim, lambda run: decide(run, Paused("asked"), now=run.updated_at))
     store.control(run_id, decide_resume)
     return run_id
@@ -136,7 +136,7 @@ def reopened(store: Store) -> str:
 
 def ended(store: Store) -> str:
     run_id = running(store)
-    (claim,) = store.queue.standing("w-one")
+    (claim,) = store.queue.held_claims("w-one")
     store.commit(claim, succeed)
     take(store, "w-one", run_id)
     store.control(run_id, decide_cancel)

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from codepilot.core.decide import Paused, Succeeded, decide
 from codepilot.core.events import EventType, Requested
 from codepilot.core.failures import FailureKind
-from codepilot.store import LostLease, Start, StepStatus, Store, convoy, tries
+from codepilot.store import ClaimedStep, LostLease, StepStatus, Store, convoy, tries
 from codepilot.store.convoy import Convoy
 from codepilot.store.faults import Interrupted
 from codepilot.store.statements import SERVER_NOW
@@ -222,10 +222,9 @@ def test_steps_end_together_and_a_lost_claim_among_them_is_refused_alone(store: 
     ready = threading.Barrier(len(asked))
 
     def end(n: int) -> object:
-        known = store.load(asked[n].run_id)
         ready.wait(10)
         try:
-            return store.commit_and_start(asked[n], succeed, known)[1]
+            return store.commit(asked[n], succeed, claim_next=True).claimed
         except LostLease as error:
             return error
 
@@ -244,7 +243,6 @@ def test_a_try_that_came_to_nothing_leaves_no_mark_on_the_answer_of_the_next(
     """The first try begins the next step and is undone with its company; the second pauses, and its answer is lost."""
     monkeypatch.setattr(tries, "PAUSE_SEC", 0.01)
     claim = take(store, run_id=new_run(store))
-    known = store.load(claim.run_id)
     write, opened = store._database.write_in_turn, itertools.count(1)
 
     @contextmanager
@@ -260,7 +258,8 @@ def test_a_try_that_came_to_nothing_leaves_no_mark_on_the_answer_of_the_next(
     monkeypatch.setattr(store._database, "write_in_turn", faulty)
     outcomes = iter([Succeeded(), Paused("asked"), Paused("asked")])
     store._progress._convoy._waiting.append(convoy._Passenger("r-companion", lambda connection: None, True, False))
-    told, following = store.commit_and_start(claim, lambda run: decide(run, next(outcomes), now=1), known)
+    written = store.commit(claim, lambda run: decide(run, next(outcomes), now=1), claim_next=True)
+    told, following = written.events, written.claimed
     assert [event.type for event in told] == [EventType.RUN_PAUSED]
     assert following is None
     assert store.events(claim.run_id)[-1] == told[0]
@@ -271,9 +270,9 @@ def test_steps_taken_together_are_taken_once_each(store: Store) -> None:
     store.register_worker("w-1")
     ready = threading.Barrier(16)
 
-    def start(_: int) -> Start | None:
+    def start(_: int) -> ClaimedStep | None:
         ready.wait(10)
-        return store.start("w-1")
+        return store.claim_next("w-1")
 
     with ThreadPoolExecutor(16) as pool:
         started = [one for one in pool.map(start, range(16)) if one is not None]
@@ -297,17 +296,17 @@ def test_no_claim_is_given_twice_although_the_transaction_it_was_first_given_in_
             if next(opened) <= lost:
                 raise AWAY
 
-    def start(_: int) -> Start | None:
+    def start(_: int) -> ClaimedStep | None:
         ready.wait(10)
         with suppress(Interrupted):  # both of its tries may be among those that are lost
-            return store.start("w-1")
+            return store.claim_next("w-1")
         return None
 
     monkeypatch.setattr(tries, "PAUSE_SEC", 0.01)
     monkeypatch.setattr(store._database, "write_in_turn", faulty)
     with ThreadPoolExecutor(6) as pool:
         given = [one.claim.run_id for one in pool.map(start, range(6)) if one is not None]
-    while (left := store.start("w-1")) is not None:  # what one had locked while another looked
+    while (left := store.claim_next("w-1")) is not None:  # what one had locked while another looked
         given.append(left.claim.run_id)
     assert sorted(given) == sorted(runs)
     for run_id in runs:
@@ -320,7 +319,7 @@ def test_a_start_whose_commit_is_still_under_way_is_waited_for(store: Store) -> 
     store.register_worker("w-1")
     progress = store._progress
 
-    def ours(begun: Start) -> bool:
+    def ours(begun: ClaimedStep) -> bool:
         with store._database.write(durable=False) as connection:
             return progress._is_ours(connection, begun)
 
@@ -328,7 +327,7 @@ def test_a_start_whose_commit_is_still_under_way_is_waited_for(store: Store) -> 
         with store._database.write(durable=True) as connection:
             taken = store.queue.take(connection, "w-1", None, None)
             assert taken is not None
-            begun, _ = progress._log.start(connection, *taken)
+            begun = progress._log.start(connection, *taken)
             SERVER_NOW.row(connection, {})
             asked = pool.submit(ours, begun)
             threading.Event().wait(0.1)
@@ -344,7 +343,7 @@ def test_whoever_waits_to_count_what_is_at_work_keeps_nobody_else_waiting(store:
     with ThreadPoolExecutor(1) as pool, store._database.write(durable=False) as elsewhere:
         store._database.exclude(elsewhere)
         SERVER_NOW.row(elsewhere, {})
-        waits = pool.submit(lambda: (counting.set(), store.start("w-one"))[1])
+        waits = pool.submit(lambda: (counting.set(), store.claim_next("w-one"))[1])
         assert counting.wait(10)
         threading.Event().wait(0.1)
         store.append(claim, turn(claim, 1))
@@ -356,7 +355,7 @@ def test_what_was_asked_of_a_run_since_it_was_known_is_not_overwritten(store: St
     claim = take(store, run_id=new_run(store))
     known = store.load(claim.run_id)
     store.control(claim.run_id, lambda _: [draft(claim, EventType.PAUSE_REQUESTED, Requested())])
-    added = store.append(claim, turn(claim, 1), known)
+    added = store.append(claim, turn(claim, 1))
     assert [event.seq for event in added] == [known.last_seq + 2, known.last_seq + 3]
     store.check(claim.run_id)
 
@@ -365,5 +364,5 @@ def test_a_lost_claim_adds_nothing_however_well_its_run_is_known(store: Store) -
     claim = take(store, run_id=new_run(store))
     known = store.load(claim.run_id)
     with pytest.raises(LostLease):
-        store.append(replace(claim, fence=9), turn(claim, 1), known)
+        store.append(replace(claim, fence=9), turn(claim, 1))
     assert store.load(claim.run_id) == known

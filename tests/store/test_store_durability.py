@@ -56,7 +56,7 @@ def test_creating_a_run_again_returns_what_exists(store: Store) -> None:
     first = store.events(run_id)
     claim = take(store)
     store.append(claim, turn(claim, 1))
-    again = store.create_run(run_id, start(store.load(run_id).task, run_id))
+    again = store.create_run(run_id, start(store.load(run_id).task, run_id)).events
     assert again[: len(first)] == first
     assert len(again) == len(first) + 3
     assert len(store.steps(run_id)) == 1
@@ -75,10 +75,10 @@ def test_killed_in_the_middle_of_writing_nothing_is_torn(place: str, home: Home,
     program = """
 while True:
     run_id = new_run(store)
-    while (start := store.start("w-killed", run_id)) is not None:
+    while (start := store.claim_next("w-killed", run_id)) is not None:
         claim = start.claim
         store.append(claim, turn(claim, 1, "x" * 3000))
-        seq = store.commit(claim, succeed)[-1].seq
+        seq = store.commit(claim, succeed).events[-1].seq
         os.write(1, f"{run_id} {seq}\\n".encode())
 """
     told: dict[str, int] = {}
@@ -100,8 +100,8 @@ while True:
     open_runs = [row.run_id for row in store.history(10_000) if row.state is not State.DONE]
     store.reclaim(wait=True)
     for run_id in open_runs:
-        while (start := store.start("w-heir", run_id)) is not None:
-            store.commit(start.claim, succeed, start.run)
+        while (start := store.claim_next("w-heir", run_id)) is not None:
+            store.commit(start.claim, succeed)
         assert store.load(run_id).state is State.DONE
         store.check(run_id)
 
@@ -143,7 +143,7 @@ time.sleep(600)
     assert process.stdout.readline() == b"ready\n"
     assert store.worker_alive("w-doomed")
     assert store.reclaim() == []
-    assert store.start("w-heir") is None
+    assert store.claim_next("w-heir") is None
     process.kill()
     process.wait()
     process.stdout.close()

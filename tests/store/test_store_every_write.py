@@ -74,7 +74,7 @@ def beginning(scene: Scene, store: Store) -> tuple[Act, Act]:
         assert len(store.events(run_id)) == 3
         assert (step.status, step.worker, step.fence) == (StepStatus.RUNNING, "w-two", 1)
 
-    return lambda store: store.create_and_start(run_id, drafts, "w-two"), check
+    return lambda store: store.create_run(run_id, drafts, "w-two"), check
 
 
 def reopening(scene: Scene, store: Store) -> tuple[Act, Act]:
@@ -86,7 +86,7 @@ def reopening(scene: Scene, store: Store) -> tuple[Act, Act]:
         assert scene.counted(store, run_id, EventType.RUN_RESUMED) == 1
         assert scene.counted(store, run_id, EventType.STEP_STARTED) == 1
 
-    return lambda store: store.control_and_start(run_id, decide_resume, "w-two"), check
+    return lambda store: store.control(run_id, decide_resume, "w-two"), check
 
 
 def starting(scene: Scene, store: Store) -> tuple[Act, Act]:
@@ -97,7 +97,7 @@ def starting(scene: Scene, store: Store) -> tuple[Act, Act]:
         assert step.status is StepStatus.RUNNING and step.worker == "w-two"
         assert step.fence == scene.counted(store, run_id, EventType.STEP_STARTED) == 1
 
-    return lambda store: store.start("w-two", run_id), check
+    return lambda store: store.claim_next("w-two", run_id), check
 
 
 def appending(scene: Scene, store: Store) -> tuple[Act, Act]:
@@ -133,7 +133,7 @@ def going_on(scene: Scene, store: Store) -> tuple[Act, Act]:
         assert scene.counted(store, run_id, EventType.STEP_SUCCEEDED) == 1
         assert [step.status for step in store.steps(run_id)] == [StepStatus.SUCCEEDED, StepStatus.RUNNING]
 
-    return lambda store: store.commit_and_start(claim, succeed), check
+    return lambda store: store.commit(claim, succeed, claim_next=True), check
 
 
 def asking(scene: Scene, store: Store) -> tuple[Act, Act]:

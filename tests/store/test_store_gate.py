@@ -97,7 +97,7 @@ def test_a_worker_a_watcher_and_a_reader_share_a_store(store: Store) -> None:
     def watch() -> int:
         seen = 0
         while not done.is_set():
-            store.queue.standing(claim.worker)
+            store.queue.held_claims(claim.worker)
             seen = max(seen, store.load(run_id).last_seq)
             events = store.events(run_id)
             assert [event.seq for event in events] == list(range(1, len(events) + 1))

@@ -237,7 +237,7 @@ def work(name):
         for _ in range(3):
             store.control(chance.choice(runs), ask)
         store.queue.limit.set(chance.choice([None, 3]))
-        start = store.start(name)
+        start = store.claim_next(name)
         if start is None:
             store.reclaim()
             continue
@@ -250,7 +250,7 @@ def work(name):
                     break
                 if chance.random() < 0.2:
                     store.control(claim.run_id, lambda run: [draft(claim, EventType.PAUSE_REQUESTED, Requested())])
-                _, start = store.commit_and_start(claim, succeed, chance.choice([None, start.run]))
+                start = store.commit(claim, succeed, claim_next=True).claimed
         except LostLease:
             pass
 threads = [threading.Thread(target=work, args=(f"w-{seed}-{n}",)) for n in range(3)]
@@ -288,12 +288,12 @@ def test_a_cancelled_run_is_claimed_by_nobody(open_store: Callable[[], Store]) -
     store, other = open_store(), open_store()
     runs = [new_run(store) for _ in range(20)]
     with ThreadPoolExecutor(4) as pool:
-        starts = pool.map(lambda run_id: other.start("w-one", run_id), runs)
+        starts = pool.map(lambda run_id: other.claim_next("w-one", run_id), runs)
         list(pool.map(lambda run_id: store.control(run_id, decide_cancel), runs))
         for begun in starts:
             if begun is not None:
                 with pytest.raises(LostLease):
-                    other.commit(begun.claim, succeed, begun.run)
+                    other.commit(begun.claim, succeed)
     for run_id in runs:
         assert [step.status for step in store.steps(run_id)] == [StepStatus.CANCELLED]
         store.check(run_id)
@@ -307,7 +307,7 @@ def test_no_more_than_the_most_are_at_work(open_store: Callable[[], Store]) -> N
     order = list(range(12))
     random.Random(7).shuffle(order)
     with ThreadPoolExecutor(6) as pool:
-        starts = list(pool.map(lambda n: stores[n % 3].start(f"w-{n}"), order))
+        starts = list(pool.map(lambda n: stores[n % 3].claim_next(f"w-{n}"), order))
     given = [start.claim for start in starts if start is not None]
     assert len(given) == 5
     assert stores[0].queue.running() == 5

@@ -22,8 +22,8 @@ def test_whoever_was_not_told_of_it_keeps_to_it(open_store: Callable[[], Store])
     runs = [new_run(told) for _ in range(4)]
     assert other.queue.limit.most_running() is None
     told.queue.limit.set(2)
-    assert [other.start("w-other") is not None for _ in range(3)] == [True, True, False]
-    assert open_store().start("w-new") is None
+    assert [other.claim_next("w-other") is not None for _ in range(3)] == [True, True, False]
+    assert open_store().claim_next("w-new") is None
     take(other, "w-asked", runs[3])
     assert other.queue.running() == 3, "whoever names a run does not wait"
 
@@ -37,13 +37,13 @@ def test_what_was_set_last_holds_and_is_logged(
     one.queue.limit.set(1)
     assert other.queue.limit.most_running() == 1
     take(other, "w-other")
-    assert (one.start("w-one"), other.start("w-other")) == (None, None)
+    assert (one.claim_next("w-one"), other.claim_next("w-other")) == (None, None)
     one.queue.limit.set(2)
     assert "at most 2 step(s) at work on the whole store; it was 1" in caplog.text
     caplog.clear()
     take(other, "w-other")
     assert "at most 2 step(s) at work on the whole store; it was 1" in caplog.text
-    assert one.start("w-one") is None
+    assert one.claim_next("w-one") is None
     other.queue.limit.set(None)
     take(one)
     assert "no limit of steps at work; it was 2" in caplog.text
@@ -61,7 +61,7 @@ def test_one_that_is_no_number_is_told_and_can_be_set_anew(place: str, store: St
     store.queue.limit.set(3)
     raw_sql(place, "UPDATE meta SET value = 'many' WHERE key = 'most_running'")
     with pytest.raises(CodePilotError, match="'many'") as refused:
-        store.start("w-one")
+        store.claim_next("w-one")
     assert "--most-running" in refused.value.failure.next_action
     store.queue.limit.set(3)
     assert store.queue.limit.most_running() == 3

@@ -117,7 +117,7 @@ class StoreMachine(RuleBasedStateMachine):
     def take(self, data: st.DataObject, worker: str) -> None:
         if worker in self.claims:
             return
-        begun, done = self.attempt(worker, data.draw(self.faults), lambda store: store.start(worker))
+        begun, done = self.attempt(worker, data.draw(self.faults), lambda store: store.claim_next(worker))
         held = self.at_work(worker)
         assert len(held) <= 1
         if done:
@@ -133,8 +133,7 @@ class StoreMachine(RuleBasedStateMachine):
             return
         note = f"turn {next(numbers)}"
         drafts = [item for _ in range(40 if many else 0) for item in turn(claim, 1)] + turn(claim, 1, note)
-        known = self.store.load(claim.run_id) if data.draw(st.booleans()) else None
-        _, done = self.attempt(worker, data.draw(self.faults), lambda store: store.append(claim, drafts, known))
+        _, done = self.attempt(worker, data.draw(self.faults), lambda store: store.append(claim, drafts))
         if not done and not self.found(claim.run_id, note):
             self.stores[worker].append(claim, drafts)
         self.said[note] = claim.run_id
@@ -150,7 +149,7 @@ class StoreMachine(RuleBasedStateMachine):
 
         def write(store: Store) -> Claim | None:
             if go_on:
-                following = store.commit_and_start(claim, decided)[1]
+                following = store.commit(claim, decided, claim_next=True).claimed
                 return following.claim if following else None
             store.commit(claim, decided)
             return None

@@ -30,7 +30,7 @@ def new_run(store: Store, *, notify: bool = True) -> str:
 def end(store: Store, run_id: str, failure: Failure = SPENT) -> int:
     """Let the run's step fail so; the place of the event that ended the run."""
     claim = take(store, "w-one", run_id)
-    return store.commit(claim, lambda run: decide(run, Failed(failure), now=run.updated_at))[-1].seq
+    return store.commit(claim, lambda run: decide(run, Failed(failure), now=run.updated_at)).events[-1].seq
 
 
 def sent(of: int) -> EventDraft:
@@ -48,7 +48,7 @@ def test_an_end_is_owed_from_the_moment_it_is_recorded_and_settled_once(store: S
     store.commit(take(store, "w-one", run_id), succeed)
     assert store.outbox.owed() == [], "a step is no end"
     ended = end(store, run_id)
-    (cancelled,) = store.control(other, decide_cancel)
+    (cancelled,) = store.control(other, decide_cancel).events
     first, second = store.outbox.owed()
     assert (first.run_id, first.seq, first.state, first.settled_at) == (run_id, ended, "pending", None)
     assert first.at == store.events(run_id)[-1].at
@@ -85,7 +85,7 @@ def test_a_run_that_goes_on_and_ends_again_is_notified_again(store: Store) -> No
     (owed,) = store.outbox.of(run_id)
     assert store.outbox.settle(owed, sent(first)), "while it is at work again"
     known = store.load(run_id)
-    second = store.commit(claim, lambda run: decide(run, Failed(SPENT), now=run.updated_at))[-1].seq
+    second = store.commit(claim, lambda run: decide(run, Failed(SPENT), now=run.updated_at)).events[-1].seq
     assert known.last_seq < second
     assert [(row.seq, row.state) for row in store.outbox.of(run_id)] == [(first, "sent"), (second, "pending")]
     store.check(run_id)

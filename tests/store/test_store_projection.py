@@ -74,16 +74,16 @@ def test_rows_and_view_are_what_the_log_tells(shared: Store, path: list[Outcome 
     row = next(row for row in shared.history(100_000) if row.run_id == run_id)
     assert (row.state, row.verdict, row.updated_at) == (run.state, run.verdict, run.updated_at)
     waiting_or_over = run.terminal or run.state in (State.PAUSED, State.BLOCKED)
-    assert (shared.start("w-one", run_id) is None) == waiting_or_over
+    assert (shared.claim_next("w-one", run_id) is None) == waiting_or_over
 
 
 def walk(store: Store, run_id: str, move: Outcome | str) -> None:
-    start = store.start("w-one", run_id)
+    start = store.claim_next("w-one", run_id)
     if start is None:
         store.control(run_id, decide_resume)
         return
     claim = start.claim
-    asked = store.queue.standing("w-one")[claim]
+    asked = store.queue.held_claims("w-one")[claim]
     assert (asked.pause, asked.cancel) == (start.run.pause_requested, start.run.cancel_requested)
     assert start.run == store.load(run_id)
     match move:

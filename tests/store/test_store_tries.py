@@ -46,7 +46,7 @@ both = pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_run_is_created_once(store: Store, proxy: CuttingProxy, moment: Moment) -> None:
     run_id = new_id("r")
     proxy.cut(moment)
-    added = store.create_run(run_id, start(task(), run_id))
+    added = store.create_run(run_id, start(task(), run_id)).events
     assert proxy.cuts == 1
     assert store.events(run_id) == added
     assert len(added) == 2
@@ -57,12 +57,13 @@ def test_a_run_is_created_once(store: Store, proxy: CuttingProxy, moment: Moment
 def test_a_run_is_created_and_begun_once(store: Store, proxy: CuttingProxy, moment: Moment) -> None:
     run_id = new_id("r")
     proxy.cut(moment)
-    added, begun = store.create_and_start(run_id, start(task(), run_id), "w-one")
+    written = store.create_run(run_id, start(task(), run_id), "w-one")
+    added, begun = written.events, written.claimed
     assert proxy.cuts == 1
     assert begun is not None
     assert store.events(run_id) == [*added, *begun.events]
     assert (begun.earlier(), begun.run) == (added, store.load(run_id))
-    store.commit(begun.claim, succeed, begun.run)
+    store.commit(begun.claim, succeed)
     store.check(run_id)
 
 
@@ -72,13 +73,14 @@ def test_a_run_is_resumed_and_begun_once(store: Store, proxy: CuttingProxy, mome
     run_id = paused_run(store) if paused else new_run(store)
     before = store.events(run_id)
     proxy.cut(moment)
-    added, begun = store.control_and_start(run_id, decide_resume, "w-one")
+    written = store.control(run_id, decide_resume, "w-one")
+    added, begun = written.events, written.claimed
     assert proxy.cuts == 1
     assert begun is not None
     assert store.events(run_id) == [*before, *added, *begun.events]
     assert [event.type for event in added] == [EventType.RUN_RESUMED] * paused
     assert begun.run == store.load(run_id)
-    store.commit(begun.claim, succeed, begun.run)
+    store.commit(begun.claim, succeed)
     store.check(run_id)
 
 
@@ -86,21 +88,19 @@ def test_a_run_is_resumed_and_begun_once(store: Store, proxy: CuttingProxy, mome
 def test_a_step_is_claimed_once(store: Store, proxy: CuttingProxy, moment: Moment) -> None:
     runs = {new_run(store), new_run(store)}
     proxy.cut(moment)
-    begun = store.start("w-one")
+    begun = store.claim_next("w-one")
     assert proxy.cuts == 1
     assert begun is not None and begun.earlier() in ([], store.events(begun.claim.run_id)[:-1])
     assert {begun.claim.run_id, take(store).run_id} == runs
-    assert store.start("w-one") is None
+    assert store.claim_next("w-one") is None
 
 
 @both
-@pytest.mark.parametrize("known", [True, False])
-def test_events_are_appended_once(store: Store, proxy: CuttingProxy, moment: Moment, known: bool) -> None:
+def test_events_are_appended_once(store: Store, proxy: CuttingProxy, moment: Moment) -> None:
     run_id = new_run(store)
     claim = take(store)
-    run = store.load(run_id) if known else None
     proxy.cut(moment)
-    added = store.append(claim, turn(claim, 1), run)
+    added = store.append(claim, turn(claim, 1))
     assert proxy.cuts == 1
     assert store.events(run_id, after=3) == added
     assert [event.seq for event in store.append(claim, turn(claim, 1))] == [6, 7], "the same again is meant"
@@ -112,7 +112,7 @@ def test_a_step_ends_once(store: Store, proxy: CuttingProxy, moment: Moment) -> 
     run_id = new_run(store)
     claim = take(store)
     proxy.cut(moment)
-    added = store.commit(claim, succeed)
+    added = store.commit(claim, succeed).events
     assert proxy.cuts == 1
     assert store.events(run_id, after=3) == added
     assert [step.status for step in store.steps(run_id)] == [StepStatus.SUCCEEDED, StepStatus.PENDING]
@@ -122,18 +122,18 @@ def test_a_step_ends_once(store: Store, proxy: CuttingProxy, moment: Moment) -> 
 
 
 @both
-@pytest.mark.parametrize("known", [False, True])
-def test_a_step_ends_and_the_next_is_held(store: Store, proxy: CuttingProxy, moment: Moment, known: bool) -> None:
+def test_a_step_ends_and_the_next_is_held(store: Store, proxy: CuttingProxy, moment: Moment) -> None:
     run_id = new_run(store)
-    begun = store.start("w-one")
+    begun = store.claim_next("w-one")
     assert begun is not None
     proxy.cut(moment)
-    added, following = store.commit_and_start(begun.claim, succeed, begun.run if known else None)
+    written = store.commit(begun.claim, succeed, claim_next=True)
+    added, following = written.events, written.claimed
     assert proxy.cuts == 1
     assert following is not None
     assert store.events(run_id, after=3) == [*added, *following.events]
     assert following.run == store.load(run_id)
-    store.commit(following.claim, succeed, following.run)
+    store.commit(following.claim, succeed)
     assert store.load(run_id).state is State.PLAN
     store.check(run_id)
 
@@ -185,7 +185,7 @@ def test_every_reading_survives_a_restart(postgres: PostgresServer, monkeypatch:
         lambda: store.history(),
         lambda: store.find("last"),
         lambda: store.steps(run_id),
-        lambda: store.queue.standing("w-one"),
+        lambda: store.queue.held_claims("w-one"),
         lambda: store.queue.running(),
         lambda: store.worker_alive("w-one"),
     ]

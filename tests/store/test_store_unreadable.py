@@ -39,29 +39,29 @@ def test_others_are_taken_and_it_waits_as_it_was(place: str, store: Store, damag
     spoil(place, spoilt, damage)
     claim = take(store)
     assert claim.run_id == sound
-    assert store.start("w-one") is None
+    assert store.claim_next("w-one") is None
     waiting = store.steps(spoilt)[0]
     assert (waiting.status, waiting.fence, waiting.worker) == (StepStatus.PENDING, 0, None)
     assert not store.queue.idle()
     store.give_back(claim)
     with pytest.raises(Unreadable, match=f"Run {spoilt} cannot be read: event 1: ") as refused:
-        store.start("w-one", spoilt)
+        store.claim_next("w-one", spoilt)
     assert "codepilot fsck" in refused.value.failure.next_action
 
 
 def test_whoever_works_until_nothing_is_left_does_not_wait_for_it(place: str, store: Store) -> None:
     spoil(place, new_run(store))
     assert not store.queue.idle()
-    assert store.start("w-one") is None
+    assert store.claim_next("w-one") is None
     assert store.queue.idle() and store.queue.depth() == 1
 
 
 def test_it_is_tried_again_after_a_while(place: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     run_id = new_run(store)
     spoil(place, run_id)
-    assert store.start("w-one") is None
+    assert store.claim_next("w-one") is None
     raw_sql(place, f"UPDATE events SET type = 'task_spec_recorded' WHERE run_id = '{run_id}' AND seq = 1")
-    assert store.start("w-one") is None
+    assert store.claim_next("w-one") is None
     monkeypatch.setattr(queue, "PASSED_OVER_SEC", 0.0)
     store.commit(take(store), succeed)
     store.check(run_id)
@@ -73,14 +73,14 @@ def test_those_who_take_steps_in_company_are_not_kept_either(place: str, store: 
     for run_id in spoilt:
         spoil(place, run_id)
     with ThreadPoolExecutor(6) as pool:
-        starts = list(pool.map(lambda number: store.start(f"w-{number % 2}"), range(12)))
+        starts = list(pool.map(lambda number: store.claim_next(f"w-{number % 2}"), range(12)))
     assert sorted(start.claim.run_id for start in starts if start is not None) == sorted(sound)
 
 
 def test_a_step_of_a_state_that_is_not_known_here_is_passed_over_too(place: str, store: Store) -> None:
     spoilt, sound = new_run(store), new_run(store)
     raw_sql(place, f"UPDATE steps SET state = 'DREAM' WHERE run_id = '{spoilt}'")
-    begun = store.start("w-one")
+    begun = store.claim_next("w-one")
     assert begun is not None and (begun.claim.run_id, begun.claim.state) == (sound, State.INIT)
 
 
@@ -95,9 +95,9 @@ def test_many_are_passed_over_a_few_at_a_time_and_none_is_tried_again_meanwhile(
     for run_id in spoilt:
         spoil(place, run_id)
     for _ in range(2):
-        assert store.start("w-one") is None, "whoever asks may look whether it is to stop"
+        assert store.claim_next("w-one") is None, "whoever asks may look whether it is to stop"
         now[0] += 40.0
-    begun = store.start("w-one")
+    begun = store.claim_next("w-one")
     assert begun is not None and begun.claim.run_id == sound, "the first would be tried again after 60 seconds"
 
 
@@ -108,8 +108,8 @@ def test_a_step_at_work_of_a_state_that_is_not_known_here_keeps_no_other_from_be
     dead = [take(store, "w-dead", run_id).step_id for run_id in (spoilt, sound)]
     mine = take(store, "w-one", own)
     raw_sql(place, f"UPDATE steps SET state = 'DREAM' WHERE run_id = '{spoilt}'")
-    assert list(store.queue.standing("w-one")) == [mine]
-    assert [claim.run_id for claim in store.queue.standing("w-dead")] == [sound]
+    assert list(store.queue.held_claims("w-one")) == [mine]
+    assert [claim.run_id for claim in store.queue.held_claims("w-dead")] == [sound]
     store.release_worker("w-dead")
     assert sorted(store.reclaim(wait=True)) == sorted(dead)
 
@@ -122,7 +122,7 @@ def test_a_run_whose_log_is_gone_is_passed_over_too(place: str, store: Store) ->
     on = " ON events" if on_postgres(place) else ""
     drops = [f"DROP TRIGGER {row[0]}{on}" for row in raw_sql(place, names)]
     raw_sql(place, *drops, *(f"DELETE FROM {of} WHERE run_id = '{spoilt}'" for of in ("artifacts", "events")))
-    begun = store.start("w-one")
+    begun = store.claim_next("w-one")
     assert begun is not None and begun.claim.run_id == sound
     with pytest.raises(Unreadable, match="its log: it is empty"):
         store.load(spoilt)

@@ -59,11 +59,12 @@ def test_what_is_known_of_a_run_is_not_believed_once_others_have_added_to_it(
     store: Store, open_store: Callable[[], Store]
 ) -> None:
     run_id = new_run(store)
-    begun = store.start("w-one", run_id)
+    begun = store.claim_next("w-one", run_id)
     assert begun is not None
     request = EventDraft(type=EventType.PAUSE_REQUESTED, data=Requested(), step_id=begun.claim.step_id)
     open_store().control(run_id, lambda _: [request])
-    added, following = store.commit_and_start(begun.claim, succeed, begun.run)
+    written = store.commit(begun.claim, succeed, claim_next=True)
+    added, following = written.events, written.claimed
     assert [event.seq for event in added] == [5, 6, 7]
     assert following is None
     assert store.load(run_id).state is State.PAUSED
@@ -72,14 +73,14 @@ def test_what_is_known_of_a_run_is_not_believed_once_others_have_added_to_it(
 
 def test_who_lost_a_step_cannot_end_it_by_what_it_knows(store: Store) -> None:
     run_id = new_run(store)
-    begun = store.start("w-one", run_id)
+    begun = store.claim_next("w-one", run_id)
     assert begun is not None
     store.give_back(begun.claim)
     with pytest.raises(LostLease):
-        store.commit(begun.claim, succeed, begun.run)
+        store.commit(begun.claim, succeed)
     assert store.load(run_id) == begun.run
     taken = take(store)
     with pytest.raises(LostLease):
-        store.commit_and_start(begun.claim, succeed, begun.run)
+        store.commit(begun.claim, succeed, claim_next=True)
     store.commit(taken, succeed)
     store.check(run_id)

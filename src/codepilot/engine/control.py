@@ -34,7 +34,7 @@ def resume(runtime: Runtime, run_id: str) -> Run:
     """
     known: list[Run] = []
     runtime.store.reclaim(run_id, wait=True)
-    return reduce(evolve, runtime.store.control(run_id, _reopening(known)), known[-1])
+    return reduce(evolve, runtime.store.control(run_id, _reopening(known)).events, known[-1])
 
 
 def go_on(runtime: Runtime, run_id: str) -> Begun:
@@ -42,8 +42,8 @@ def go_on(runtime: Runtime, run_id: str) -> Begun:
     known: list[Run] = []
     worker = new_id("w-")
     runtime.store.reclaim(run_id, wait=True)
-    events, start = runtime.store.control_and_start(run_id, _reopening(known), worker)
-    return Begun(reduce(evolve, events, known[-1]), worker, start)
+    written = runtime.store.control(run_id, _reopening(known), worker)
+    return Begun(reduce(evolve, written.events, known[-1]), worker, written.claimed)
 
 
 def _reopening(known: list[Run]) -> Decision:
@@ -59,6 +59,6 @@ def _ask(runtime: Runtime, run_id: str, ask: Decision, decide: Decision) -> Run:
     runtime.store.control(run_id, ask)
     runtime.store.reclaim(run_id, wait=True)
     if not runtime.store.queue.at_work(run_id):
-        count(runtime.store.load(run_id), runtime.store.control(run_id, decide))
+        count(runtime.store.load(run_id), runtime.store.control(run_id, decide).events)
         close_run(runtime.store.load(run_id), runtime)
     return runtime.store.load(run_id)

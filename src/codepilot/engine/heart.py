@@ -82,13 +82,13 @@ class Heart:
             try:
                 self._store.control(run_id, lambda run: decide_due(run, now))
             except Unreadable as error:
-                self._store.queue.pass_over(run_id)
+                self._store.queue.quarantine(run_id)
                 _log.warning("%s stays parked: %s", run_id, error)
 
     def _give_back_ownerless(self) -> None:
         """Steps that the store counts as ours and that nobody here works on: the answer to a claim was lost, or the
         work on one failed where nothing could be written. Seen twice, since a claim may be on its way to its hand."""
-        ownerless = set(self._store.queue.standing(self._worker)) - self._in_hand()
+        ownerless = set(self._store.queue.held_claims(self._worker)) - self._in_hand()
         for claim in ownerless & self._ownerless:
             self._store.give_back(claim)
         self._ownerless = ownerless

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from codepilot.core.events import Event
 from codepilot.engine.close import begin_log
 from codepilot.engine.runtime import Runtime
-from codepilot.store import Start
+from codepilot.store import ClaimedStep
 from codepilot.telemetry import RunLog
 
 MOMENT_SEC = 0.25
@@ -21,7 +21,7 @@ class LateLog:
     A process that is killed loses those it holds, and no event with them: whoever opens the log next writes them.
     """
 
-    def __init__(self, runtime: Runtime, start: Start) -> None:
+    def __init__(self, runtime: Runtime, start: ClaimedStep) -> None:
         self._runtime = runtime
         self._start = start
         self._log: RunLog | None = None
@@ -60,7 +60,7 @@ class LateLog:
 
     def _write(self) -> None:
         if self._log is None:
-            self._log = begin_log(self._runtime, self._start.claim.run_id, self._start.earlier)
+            self._log = begin_log(self._runtime, self._start.claim.run_id)
         self._log.write(self._held)
         self._held.clear()
         self._written = time.monotonic()

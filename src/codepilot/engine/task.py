@@ -26,7 +26,7 @@ from codepilot.workspace import find_root, has_password, is_url, refuse_branch, 
 
 if TYPE_CHECKING:
     from codepilot.engine.runtime import Runtime
-    from codepilot.store import Start
+    from codepilot.store import ClaimedStep
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Begun:
 
     run: Run
     worker: str
-    start: Start | None
+    start: ClaimedStep | None
     """None if there is nothing to do, or others do it."""
 
 
@@ -71,15 +71,15 @@ def submit(runtime: Runtime, task: TaskSpec, run_id: str | None = None) -> Run:
     Returns the run as it was recorded: a worker may have taken it since then.
     """
     run_id = run_id or new_id("r-")
-    return replay(runtime.store.create_run(run_id, _first_events(runtime, task, run_id, pinned=True)))
+    return replay(runtime.store.create_run(run_id, _first_events(runtime, task, run_id, pinned=True)).events)
 
 
 def begin(runtime: Runtime, task: TaskSpec, run_id: str | None = None) -> Begun:
     """The same for one that this process works on: its first step is ours, however many workers look for one."""
     run_id, worker = run_id or new_id("r-"), new_id("w-")
     first = _first_events(runtime, task, run_id, pinned=runtime.shared)
-    events, start = runtime.store.create_and_start(run_id, first, worker)
-    return Begun(replay(events), worker, start)
+    written = runtime.store.create_run(run_id, first, worker)
+    return Begun(replay(written.events), worker, written.claimed)
 
 
 def _first_events(runtime: Runtime, task: TaskSpec, run_id: str, *, pinned: bool) -> list[EventDraft]:

@@ -187,7 +187,7 @@ class Watcher:
 def _standing(store: Store, worker: str) -> Mapping[Claim, Requests] | None:
     """What the store says; nothing if it is away."""
     try:
-        return store.queue.standing(worker)
+        return store.queue.held_claims(worker)
     except CodePilotError as error:
         if error.kind is not FailureKind.STORE_UNAVAILABLE:
             raise

@@ -96,7 +96,7 @@ class Work:
 
     def append(self, drafts: Sequence[EventDraft]) -> list[Event]:
         refused = [self.draft(EventType.NETWORK_REFUSED, one) for one in self.resources.take_refused()]
-        events = self.store.append(self.claim, [*drafts, *refused], self.run)
+        events = self.store.append(self.claim, [*drafts, *refused])
         if events and events[0].seq != self.run.last_seq + 1:
             self.run = self.store.load(self.run.run_id)  # somebody asked something of it in between
         else:

@@ -34,7 +34,7 @@ from codepilot.engine.task import Begun
 from codepilot.engine.teller import Teller
 from codepilot.engine.watch import StopRequested, Watch, Watcher
 from codepilot.engine.work import Work
-from codepilot.store import Claim, LostLease, Start, new_id
+from codepilot.store import Claim, ClaimedStep, LostLease, new_id
 from codepilot.store.faults import disk_is_full
 from codepilot.telemetry import now_us
 
@@ -99,7 +99,7 @@ class Worker:
                 told = first.run.last_seq - len(first.events)
             teller = Teller(self._store, run_id, self._listen, told)
             while True:
-                start, first = first or self._store.start(self.name, run_id), None
+                start, first = first or self._store.claim_next(self.name, run_id), None
                 if start is not None:
                     self.work_on(start, teller.tell)
                 run = self._store.load(run_id)
@@ -110,14 +110,14 @@ class Worker:
                 if start is None:
                     time.sleep(FOLLOW_SEC)
 
-    def work_on(self, start: Start, listen: Callable[[Event], None] | None = None) -> None:
+    def work_on(self, start: ClaimedStep, listen: Callable[[Event], None] | None = None) -> None:
         """Do the step, and those of the same run that follow it, until the run ends or waits or another needs us."""
         run_id = start.claim.run_id
-        following: Start | Run | None = start
+        following: ClaimedStep | Run | None = start
         self._take_in_hand(start)
         try:
             with closing(LateLog(self._runtime, start)) as log, closing(RunResources(self._runtime)) as resources:
-                while isinstance(following, Start):
+                while isinstance(following, ClaimedStep):
                     following = self._step(following, log, resources, listen or self._listen)
         finally:
             del self._in_hand[threading.get_ident()]
@@ -154,13 +154,13 @@ class Worker:
                 self._more_urgent = None
         return outranked
 
-    def _take_in_hand(self, start: Start) -> None:
+    def _take_in_hand(self, start: ClaimedStep) -> None:
         """As soon as it is ours: whatever we hold and have not in hand is given back before long."""
         self._in_hand[threading.get_ident()] = start.claim
 
     def _step(
-        self, start: Start, log: LateLog, resources: RunResources, listen: Callable[[Event], None]
-    ) -> Start | Run | None:
+        self, start: ClaimedStep, log: LateLog, resources: RunResources, listen: Callable[[Event], None]
+    ) -> ClaimedStep | Run | None:
         """Do one step; what is to be done next, or how it left the run, as far as that is known."""
         claim, run = start.claim, start.run
 
@@ -170,22 +170,21 @@ class Worker:
             for event in events:
                 listen(event)
 
-        following: Start | Run | None = None
+        following: ClaimedStep | Run | None = None
         try:
             publish(start.events)
             outcome: Outcome | None = decide_start(run)
             if outcome is None:
                 outcome, run = self._perform(run, claim, resources, log, publish)
             if self._settling.is_set() or self._makes_way(run):
-                events = self._store.commit(claim, lambda current: decide(current, outcome, now_us()), run)
+                events = self._store.commit(claim, lambda current: decide(current, outcome, now_us())).events
             else:
-                events, following = self._store.commit_and_start(
-                    claim, lambda current: decide(current, outcome, now_us()), run
-                )
-            if isinstance(following, Start):
+                written = self._store.commit(claim, lambda current: decide(current, outcome, now_us()), claim_next=True)
+                events, following = written.events, written.claimed
+            if isinstance(following, ClaimedStep):
                 self._take_in_hand(following)
             publish(events)
-            if not isinstance(following, Start):
+            if not isinstance(following, ClaimedStep):
                 log.flush()
             if following is None and events and events[0].seq == run.last_seq + 1:
                 following = reduce(evolve, events, run)

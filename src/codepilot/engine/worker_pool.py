@@ -1,6 +1,6 @@
 """`codepilot worker`: takes steps of any run for as long as it may, several at a time.
 
-One thread looks for work and sleeps at the store's bell when there is none; each run in hand has a thread of its
+One thread looks for work and sleeps at the store's wakeup when there is none; each run in hand has a thread of its
 own. It ends as it is told: first it takes nothing new and finishes its steps, then it gives back what is left.
 """
 
@@ -19,8 +19,8 @@ from codepilot.engine.garbage import sweep
 from codepilot.engine.heart import Heart
 from codepilot.engine.runtime import Runtime
 from codepilot.engine.worker import Worker
-from codepilot.store import Start
-from codepilot.store.bell import Bell
+from codepilot.store import ClaimedStep
+from codepilot.store.wakeup import Wakeup
 from codepilot.telemetry import METRICS
 
 POLL_SEC = 2.0
@@ -57,20 +57,20 @@ class WorkerPool:
         self._heart: Heart | None = None
         self._stopping = threading.Event()
         self._hands: set[threading.Thread] = set()
-        self._bell: Bell | None = None
+        self._wakeup: Wakeup | None = None
         self._swept = 0.0
         self._counted = 0.0
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Work until `stop`, or until the store is another; `ready` is called when the store knows this worker."""
         store, worker = self._runtime.store, self._worker
-        with Heart(store, worker.name, worker.in_hand) as heart, closing(store.bell()) as bell, ExitStack() as last:
+        with Heart(store, worker.name, worker.in_hand) as heart, closing(store.wakeup()) as wakeup, ExitStack() as last:
             if self._courier is not None:
                 last.enter_context(self._courier)
-            self._bell, self._heart = bell, heart
+            self._wakeup, self._heart = wakeup, heart
             ready()
             while not self._stopping.is_set():
-                self._look(bell)
+                self._look(wakeup)
             self._worker.settle()
             self._wait(self._drain_sec)
             self._worker.leave()
@@ -89,8 +89,8 @@ class WorkerPool:
         self._worker.settle()
         if hurry:
             self._worker.leave()
-        if self._bell is not None:
-            self._bell.poke()
+        if self._wakeup is not None:
+            self._wakeup.poke()
 
     @property
     def busy(self) -> int:
@@ -110,7 +110,7 @@ class WorkerPool:
         """Whether the store has answered lately."""
         return self._heart is not None and self._heart.well
 
-    def _look(self, bell: Bell) -> None:
+    def _look(self, wakeup: Wakeup) -> None:
         """Take one step, or sleep until there may be one."""
         if self._runtime.store.replaced:
             self.stop(hurry=True)
@@ -118,13 +118,13 @@ class WorkerPool:
         try:
             start = self._take() if self.busy < self._concurrency else None
             if start is None:
-                self._rest(bell)
+                self._rest(wakeup)
                 return
         except CodePilotError as error:
             _log.warning("the store does not answer: %s", error)
             self._stopping.wait(AWAY_SEC)
             return
-        hand = threading.Thread(target=self._work, args=(start, bell), name=f"hand-{start.run.run_id}", daemon=True)
+        hand = threading.Thread(target=self._work, args=(start, wakeup), name=f"hand-{start.run.run_id}", daemon=True)
         self._hands.add(hand)
         try:
             hand.start()
@@ -133,17 +133,17 @@ class WorkerPool:
             _log.error("left to others: %s", error, extra={"run_id": start.run.run_id})
             self._stopping.wait(AWAY_SEC)
 
-    def _take(self) -> Start | None:
-        return self._runtime.store.start(self._worker.name)
+    def _take(self) -> ClaimedStep | None:
+        return self._runtime.store.claim_next(self._worker.name)
 
-    def _rest(self, bell: Bell) -> None:
+    def _rest(self, wakeup: Wakeup) -> None:
         self._tidy()
         if self._until_idle and not self.busy and self._runtime.store.queue.idle():
             self._stopping.set()
         else:
-            bell.wait(POLL_SEC if not self._until_idle else IDLE_SEC)
+            wakeup.wait(POLL_SEC if not self._until_idle else IDLE_SEC)
 
-    def _work(self, start: Start, bell: Bell) -> None:
+    def _work(self, start: ClaimedStep, wakeup: Wakeup) -> None:
         """Work on the run, then on the next one that waits."""
         try:
             while True:
@@ -158,9 +158,9 @@ class WorkerPool:
             _log.warning("the store does not answer: %s", error)
         finally:
             self._hands.discard(threading.current_thread())
-            bell.poke()
+            wakeup.poke()
 
-    def _work_on(self, start: Start) -> None:
+    def _work_on(self, start: ClaimedStep) -> None:
         """A step that cannot be reported on goes back: the heart sees that nobody has it in hand any more."""
         try:
             self._worker.work_on(start)

@@ -14,15 +14,16 @@ from codepilot.store.retention import Pruned, prune
 from codepilot.store.rows import (
     ArtifactRow,
     Claim,
+    ClaimedStep,
     LostLease,
     MemoryRow,
     NotificationRow,
     Requests,
     RunRow,
-    Start,
     StepRow,
     StepStatus,
     Unreadable,
+    Written,
 )
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ __all__ = [
     "ArtifactRow",
     "Artifacts",
     "Claim",
+    "ClaimedStep",
     "FileArtifacts",
     "Home",
     "LostLease",
@@ -51,11 +53,11 @@ __all__ = [
     "Pruned",
     "Requests",
     "RunRow",
-    "Start",
     "StepRow",
     "StepStatus",
     "Store",
     "Unreadable",
+    "Written",
     "new_id",
     "open_artifacts",
     "prune",

@@ -13,7 +13,6 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.store.bell import Bell, FileBell, ServerBell, ring
 from codepilot.store.faults import database_failure, disk_faults
 from codepilot.store.gate import Gate
 from codepilot.store.liveness import FileLocks, Liveness
@@ -22,6 +21,7 @@ from codepilot.store.prepared import WIRE
 from codepilot.store.sessions import ServerLocks
 from codepilot.store.statements import EXCLUDE, NOT_DURABLE, RING, SERVER_NOW
 from codepilot.store.url import no_store, shown, store_url
+from codepilot.store.wakeup import FileWakeup, ServerWakeup, Wakeup, ring
 from codepilot.store.wire import Wire
 
 _BUSY_MS = 30_000
@@ -123,8 +123,8 @@ class Database:
     def liveness(self) -> Liveness:
         return ServerLocks(self._sessions, self.place) if self._locks is None else FileLocks(self._locks)
 
-    def bell(self) -> Bell:
-        return ServerBell(self._sessions) if self._locks is None else FileBell(self._locks)
+    def wakeup(self) -> Wakeup:
+        return ServerWakeup(self._sessions) if self._locks is None else FileWakeup(self._locks)
 
     def now(self, connection: Connection, clock: Callable[[], int]) -> int:
         """Microseconds by the clock that all who use the database share."""

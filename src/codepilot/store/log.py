@@ -18,7 +18,6 @@ from codepilot.core.run import Run, begin, evolve
 from codepilot.core.task import TaskSpec
 from codepilot.store.beside import expect_asked, project_beside
 from codepilot.store.notifications import project_notifications
-from codepilot.store.prepared import Sent
 from codepilot.store.projection import (
     CHANGES_ROWS,
     VIEW_SHAPE,
@@ -31,7 +30,7 @@ from codepilot.store.projection import (
 )
 from codepilot.store.queue import claim_params
 from codepilot.store.records import begun_by, event_id, no_run, plain_text, read_event
-from codepilot.store.rows import Claim, Start, Unreadable
+from codepilot.store.rows import Claim, ClaimedStep, Unreadable
 from codepilot.store.statements import (
     EXPECT_HELD,
     INSERT_EVENT,
@@ -54,9 +53,6 @@ from codepilot.store.tries import Tried
 
 VIEW_LAG = 64
 """How many events the stored view of a run may lie behind its log: it is written anew at each multiple."""
-
-EARLIER_MOST = 16
-"""Up to so many events of a run are read when one of its steps is begun: its log file will want them."""
 
 
 class Log:
@@ -131,16 +127,14 @@ class Log:
             project_notifications(connection, added)
         return added, run
 
-    def start(self, connection: Connection, claim: Claim, row: Sequence[Any]) -> tuple[Start, Sent | None]:
-        """Record that the claim's step begins; with it, a question for the events before, if they are few.
+    def start(self, connection: Connection, claim: Claim, row: Sequence[Any]) -> ClaimedStep:
+        """Record that the claim's step begins.
 
         `row` is the run's, as `SELECT_RUN` gives it.
         """
         run = self._told(connection, claim.run_id, row, None)
-        few = run.last_seq <= EARLIER_MOST
-        earlier = SELECT_EVENTS.send(connection, {"in_run": claim.run_id, "in_after": 0}) if few else None
         added = self.extend(connection, claim.run_id, run.last_seq, [started(claim)], Tried())
-        return Start(claim, added, evolve(run, added[0])), earlier
+        return ClaimedStep(claim, added, evolve(run, added[0]))
 
     # reading ----------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 from sqlalchemy import Connection
@@ -18,10 +17,8 @@ from codepilot.store.convoy import Convoy
 from codepilot.store.database import Database
 from codepilot.store.faults import is_conflict, is_stale
 from codepilot.store.log import Log, started
-from codepilot.store.prepared import Sent
 from codepilot.store.queue import Queue, claim_params
-from codepilot.store.records import read_event
-from codepilot.store.rows import Claim, LostLease, Start, Unreadable
+from codepilot.store.rows import Claim, ClaimedStep, LostLease, Unreadable
 from codepilot.store.statements import SELECT_HELD, SELECT_RUN_LOCKED
 from codepilot.store.tries import Tried, twice
 
@@ -33,8 +30,6 @@ _LAST = "~"
 wait, for its turn to count what is at work or for a step that it may have taken before, it goes alone."""
 
 Answer = TypeVar("Answer")
-_Taken = tuple[Start, Sent | None] | None
-"""A step that was begun, and the answer to the question for the events before it."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,8 +42,10 @@ class Progress:
         self._convoy = Convoy(database)
         self._shared = database.shared
 
-    def create(self, run_id: str, drafts: Sequence[EventDraft], worker: str | None) -> tuple[list[Event], Start | None]:
-        """See `Store.create_run`, and `Store.create_and_start` for a `worker`."""
+    def create(
+        self, run_id: str, drafts: Sequence[EventDraft], worker: str | None
+    ) -> tuple[list[Event], ClaimedStep | None]:
+        """See `Store.create_run`."""
         try:
             return self._create(run_id, drafts, worker, new=True)
         except CodePilotError as error:
@@ -58,10 +55,10 @@ class Progress:
 
     def control(
         self, run_id: str, decide: Callable[[Run], Sequence[EventDraft]], worker: str | None
-    ) -> tuple[list[Event], Start | None]:
-        """See `Store.control`, and `Store.control_and_start` for a `worker`."""
+    ) -> tuple[list[Event], ClaimedStep | None]:
+        """See `Store.control`."""
 
-        def write(tried: Tried) -> tuple[list[Event], _Taken]:
+        def write(tried: Tried) -> tuple[list[Event], ClaimedStep | None]:
             with self._database.write(durable=True, rings=True) as connection:
                 run = self._log.locked(connection, run_id)
                 added = self._log.committed(connection, tried)
@@ -69,23 +66,22 @@ class Progress:
                     added = self._log.record(connection, run, decide(run), tried)[0]
                 return added, self._take(connection, tried, worker, run_id) if worker else None
 
-        added, taken = twice(self._database, write)
-        return added, _told(taken)
+        return twice(self._database, write)
 
-    def start(self, worker: str, run_id: str | None) -> Start | None:
-        """See `Store.start`."""
+    def start(self, worker: str, run_id: str | None) -> ClaimedStep | None:
+        """See `Store.claim_next`."""
         most_running = self._queue.limit.most_running() if run_id is None else None
 
-        def take(connection: Connection, tried: Tried) -> _Taken:
+        def take(connection: Connection, tried: Tried) -> ClaimedStep | None:
             return self._take(connection, tried, worker, run_id, most_running)
 
-        def go(tried: Tried) -> _Taken:
+        def go(tried: Tried) -> ClaimedStep | None:
             if most_running is None and tried.begun is None:
                 return self._convoy.go(_LAST, lambda connection: take(connection, tried), durable=self._shared)
             with self._database.write(durable=self._shared) as connection:
                 return take(connection, tried)
 
-        return _told(self._readable(go, run_id))
+        return self._readable(go, run_id)
 
     def append(self, claim: Claim, drafts: Sequence[EventDraft], known: Run | None) -> list[Event]:
         """See `Store.append`."""
@@ -105,10 +101,10 @@ class Progress:
 
     def end(
         self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]], known: Run | None, go_on: bool
-    ) -> tuple[list[Event], Start | None]:
+    ) -> tuple[list[Event], ClaimedStep | None]:
         """What the end of the claim's step brings and, with `go_on`, the start of the run's next one."""
 
-        def work(connection: Connection, tried: Tried, trusting: bool) -> tuple[list[Event], Start | None]:
+        def work(connection: Connection, tried: Tried, trusting: bool) -> tuple[list[Event], ClaimedStep | None]:
             if known is not None and trusting:
                 self._log.expect(connection, claim, known)
                 return self._follow(connection, claim, decide(known), known, go_on, tried)
@@ -126,37 +122,37 @@ class Progress:
 
     def _create(
         self, run_id: str, drafts: Sequence[EventDraft], worker: str | None, *, new: bool
-    ) -> tuple[list[Event], Start | None]:
+    ) -> tuple[list[Event], ClaimedStep | None]:
         """One that is believed to be `new` is not looked for first."""
         heir = _following(run_id, worker, drafts) if worker else None
 
-        def write(tried: Tried) -> tuple[list[Event], Start | None]:
+        def write(tried: Tried) -> tuple[list[Event], ClaimedStep | None]:
             with self._database.write(durable=True, rings=heir is None) as connection:
                 existing = [] if new and not tried.placed else self._log.whole(connection, run_id)
                 if (begun := tried.begun) is not None and existing and self._is_ours(connection, begun):
-                    return list(begun.earlier()), begun
+                    return self._log.whole(connection, run_id)[:-1], begun
                 if existing:
                     return existing, None
                 if heir is None:
                     return self._log.create(connection, run_id, drafts, tried)[0], None
                 added, run = self._log.create(connection, run_id, [*drafts, started(heir)], tried, heir)
-                tried.begun = Start(heir, added[-1:], run, lambda: added[:-1])
+                tried.begun = ClaimedStep(heir, added[-1:], run)
                 return added[:-1], tried.begun
 
         return twice(self._database, write)
 
     def _take(
         self, connection: Connection, tried: Tried, worker: str, run_id: str | None, most_running: int | None = None
-    ) -> _Taken:
+    ) -> ClaimedStep | None:
         """Begin the next step there is, unless an earlier try has."""
         if (begun := tried.begun) is not None and self._is_ours(connection, begun):
-            return begun, None
+            return begun
         tried.begun = None
         taken = self._queue.take(connection, worker, run_id, most_running)
         if taken is None:
             return None
-        tried.begun, earlier = self._log.start(connection, *taken)
-        return tried.begun, earlier
+        tried.begun = self._log.start(connection, *taken)
+        return tried.begun
 
     def _readable(self, go: Callable[[Tried], Answer], run_id: str | None) -> Answer | None:
         """What comes of it; a run that cannot be read keeps nobody from the others."""
@@ -166,11 +162,11 @@ class Progress:
             except Unreadable as error:
                 if run_id is not None:
                     raise
-                self._queue.pass_over(error.run_id)
+                self._queue.quarantine(error.run_id)
                 _log.error("passed over: %s", error, extra={"run_id": error.run_id})
         return None
 
-    def _is_ours(self, connection: Connection, begun: Start) -> bool:
+    def _is_ours(self, connection: Connection, begun: ClaimedStep) -> bool:
         """Whether that start was committed and still holds. Once it has come to nothing, another thread of the same
         worker may be given the very same claim: only the event tells whose it is.
         """
@@ -212,31 +208,15 @@ class Progress:
         run: Run,
         go_on: bool,
         tried: Tried,
-    ) -> tuple[list[Event], Start | None]:
+    ) -> tuple[list[Event], ClaimedStep | None]:
         """Record what the end of the claim's step brings, and the start of the next one if it goes on."""
         heir = _following(claim.run_id, claim.worker, drafts) if go_on else None
         tried.begun = None
         if heir is None:
             return self._log.record(connection, run, drafts, tried, claim)[0], None
         added, run = self._log.record(connection, run, [*drafts, started(heir)], tried, claim, heir)
-        tried.begun = Start(heir, added[-1:], run)
+        tried.begun = ClaimedStep(heir, added[-1:], run)
         return added[:-1], tried.begun
-
-
-def _told(taken: _Taken) -> Start | None:
-    """The start, with what there is to be read of the time before it."""
-    begun, earlier = taken or (None, None)
-    if begun is None or earlier is None:
-        return begun
-    return replace(begun, earlier=lambda: _earlier(earlier))
-
-
-def _earlier(sent: Sent) -> list[Event]:
-    """None if one cannot be read: whoever needs that one is told when it asks for it."""
-    try:
-        return [read_event(row) for row in sent.rows()]
-    except Unreadable:
-        return []
 
 
 def _following(run_id: str, worker: str, drafts: Sequence[EventDraft]) -> Claim | None:

@@ -100,7 +100,7 @@ class Queue:
         """Let others have the step, if the claim still holds."""
         self._returned([claim_params(claim)], {})
 
-    def standing(self, worker: str) -> dict[Claim, Requests]:
+    def held_claims(self, worker: str) -> dict[Claim, Requests]:
         """The steps that the worker has, as far as the store knows, and what is asked of their runs; cheap."""
 
         def look(_: Tried) -> dict[Claim, Requests]:
@@ -132,7 +132,7 @@ class Queue:
 
     def most_urgent(self) -> int | None:
         """The highest priority of a step that waits for a worker, if one does."""
-        but = {"in_but": self.passed_over()}
+        but = {"in_but": self.quarantined()}
 
         def look(_: Tried) -> int | None:
             with self._database.ask() as connection:
@@ -143,17 +143,17 @@ class Queue:
 
     def idle(self) -> bool:
         """Whether no step waits or is at work, but for those that are passed over."""
-        passed_over = self.passed_over()
+        passed_over = self.quarantined()
         if passed_over != NOBODY:
             return self._count(COUNT_OPEN_BUT, {"in_but": passed_over}) == 0
         return self._count(COUNT_OPEN) == 0
 
-    def pass_over(self, run_id: str) -> None:
+    def quarantine(self, run_id: str) -> None:
         """Take no step of this run for a while: it cannot be read here."""
         self._passed_at = time.monotonic()
         self._unreadable[run_id] = None
 
-    def passed_over(self) -> str:
+    def quarantined(self) -> str:
         """The ids of runs that are, as statements take them. Somebody may have mended them: a while after the last
         one was found, all are tried again. One by one, the first of many would be back before the last is found.
         """
@@ -184,7 +184,7 @@ class Queue:
     def _next(self, connection: Connection, run_id: str | None) -> Sequence[Any] | None:
         if run_id is not None:
             return NEXT_STEP_OF_RUN.row(connection, {"in_run": run_id})
-        passed_over = self.passed_over()
+        passed_over = self.quarantined()
         if passed_over != NOBODY:
             return NEXT_STEP_BUT.row(connection, {"in_but": passed_over})
         return NEXT_STEP.row(connection, {})

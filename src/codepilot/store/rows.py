@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from codepilot.core.artifacts import ArtifactRef
@@ -48,14 +48,20 @@ class Requests:
 
 
 @dataclass(frozen=True)
-class Start:
-    """A step that was begun: the right to write for it, what its beginning recorded, and the run after that."""
+class ClaimedStep:
+    """A step that a worker has begun: the claim, the events of its start, and the run after them."""
 
     claim: Claim
     events: Sequence[Event]
     run: Run
-    earlier: Callable[[], Sequence[Event]] = field(default=list, compare=False)
-    """The run's events before those, if they are few and were just fetched."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """The events that a transaction added, and the step that it claimed for the worker that asked for one."""
+
+    events: list[Event]
+    claimed: ClaimedStep | None = None
 
 
 @dataclass(frozen=True)

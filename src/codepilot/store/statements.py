@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from sqlalchemy import ColumnElement, Text, and_, bindparam, delete, func, insert, literal_column, select, text, update
 
 from codepilot.core.events import TERMINAL, WAITING
-from codepilot.store.bell import CHANNEL
 from codepilot.store.prepared import Prepared
 from codepilot.store.rows import OPEN, StepStatus
 from codepilot.store.schema import (
@@ -24,6 +23,7 @@ from codepilot.store.schema import (
     views,
     workspaces,
 )
+from codepilot.store.wakeup import CHANNEL
 from codepilot.telemetry.figures import BREAKS, COUNTED
 
 

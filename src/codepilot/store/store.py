@@ -14,7 +14,6 @@ from codepilot.core.events import TERMINAL, Event, EventDraft, State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.memory import MemoryKind
 from codepilot.core.run import Run
-from codepilot.store.bell import Bell
 from codepilot.store.check import check_run, some_runs
 from codepilot.store.database import Database
 from codepilot.store.identity import identity
@@ -30,18 +29,20 @@ from codepilot.store.rows import (
     ApprovalRow,
     ArtifactRow,
     Claim,
+    ClaimedStep,
     Lock,
     MemoryRow,
     RunRow,
-    Start,
     StepRow,
     Unreadable,
     WorkspaceRow,
+    Written,
 )
 from codepilot.store.schema import approvals, artifacts, events, runs, steps, workspaces
 from codepilot.store.statements import SELECT_COUNTED, SELECT_DUE, SELECT_EVENTS, SELECT_SOME_EVENTS
 from codepilot.store.tale import broken
 from codepilot.store.tries import Tried, twice
+from codepilot.store.wakeup import Wakeup
 from codepilot.telemetry import Figures, figures, now_us
 
 _RUNS_AT_ONCE = 200
@@ -98,66 +99,53 @@ class Store:
         """What tells it from all other stores, wherever it is reached."""
         return identity(self._database)
 
-    def bell(self) -> Bell:
-        """A bell to wait at for steps; one for each who waits, to be closed by them."""
-        return self._database.bell()
+    def wakeup(self) -> Wakeup:
+        """What a thread waits on for steps; each waiting thread has its own, and closes it."""
+        return self._database.wakeup()
 
     # writing ----------------------------------------------------------------------------------------
 
-    def create_run(self, run_id: str, drafts: Sequence[EventDraft]) -> list[Event]:
-        """Begin a run with its first events; a second call with the same id returns those that exist."""
-        return self._progress.create(run_id, drafts, None)[0]
+    def create_run(self, run_id: str, drafts: Sequence[EventDraft], claim_for: str | None = None) -> Written:
+        """Begin a run with its first events; a second call with the same id returns those that exist.
 
-    def create_and_start(
-        self, run_id: str, drafts: Sequence[EventDraft], worker: str
-    ) -> tuple[list[Event], Start | None]:
-        """The same, and the step that they queue begun by `worker`, unless the run was there before: nobody else can
-        be quicker.
+        With `claim_for`, the step that the events queue is begun by that worker in the same transaction, unless the
+        run exists already: no other worker can claim it first.
         """
-        self.queue.require(worker)
-        return self._progress.create(run_id, drafts, worker)
+        if claim_for is not None:
+            self.queue.require(claim_for)
+        return Written(*self._progress.create(run_id, drafts, claim_for))
 
-    def append(self, claim: Claim, drafts: Sequence[EventDraft], known: Run | None = None) -> list[Event]:
-        """Add events of a step at work. They survive a killed process, and a power cut from the next commit on.
+    def append(self, claim: Claim, drafts: Sequence[EventDraft]) -> list[Event]:
+        """Add events of a claimed step. They survive a killed process, and a power cut from the next commit on.
 
-        A server may die without its workers: what it was told to keep must then be there at once. A run that is
-        `known` is asked for its length only if others have added to it.
+        On a server they are durable at once: it may die while its workers go on.
         """
-        return self._progress.append(claim, drafts, known)
+        return self._progress.append(claim, drafts, None)
 
-    def commit(
-        self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]], known: Run | None = None
-    ) -> list[Event]:
+    def commit(self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]], claim_next: bool = False) -> Written:
         """Add what `decide` makes of the run, if the claim still holds. `decide` must not use the store.
 
-        A run that is `known` is read again only if others have added to it.
+        With `claim_next`, the step that these events queue is begun by the same worker in the same transaction.
         """
-        return self._progress.end(claim, decide, known, go_on=False)[0]
+        return Written(*self._progress.end(claim, decide, None, claim_next))
 
-    def commit_and_start(
-        self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]], known: Run | None = None
-    ) -> tuple[list[Event], Start | None]:
-        """The same, and the run's next step begun by the same worker, if there is one to do at once."""
-        return self._progress.end(claim, decide, known, go_on=True)
+    def control(
+        self, run_id: str, decide: Callable[[Run], Sequence[EventDraft]], claim_for: str | None = None
+    ) -> Written:
+        """Add what `decide` makes of the run from outside a step: requests to pause, cancel or resume.
 
-    def control(self, run_id: str, decide: Callable[[Run], Sequence[EventDraft]]) -> list[Event]:
-        """The same from outside a step: requests to pause, cancel or resume. No claim is needed."""
-        return self._progress.control(run_id, decide, None)[0]
-
-    def control_and_start(
-        self, run_id: str, decide: Callable[[Run], Sequence[EventDraft]], worker: str
-    ) -> tuple[list[Event], Start | None]:
-        """The same, and the run's step begun by `worker`, if it is free to be."""
-        self.queue.require(worker)
-        return self._progress.control(run_id, decide, worker)
+        With `claim_for`, the run's pending step, if there is one, is begun by that worker in the same transaction.
+        """
+        if claim_for is not None:
+            self.queue.require(claim_for)
+        return Written(*self._progress.control(run_id, decide, claim_for))
 
     # scheduling -------------------------------------------------------------------------------------
 
-    def start(self, worker: str, run_id: str | None = None) -> Start | None:
-        """Begin the oldest pending step of the highest priority of a run that is at work, if there is one.
+    def claim_next(self, worker: str, run_id: str | None = None) -> ClaimedStep | None:
+        """Begin the oldest pending step of the highest priority, if there is one in a run that is active.
 
-        No more than the store's limit, unless the run is named: somebody waits for that one.
-        A server that dies must not forget it, or it would give the same claim twice.
+        The store's limit of running steps applies, unless the run is named: somebody waits for that one.
         """
         self.queue.require(worker)
         return self._progress.start(worker, run_id)
@@ -256,7 +244,7 @@ class Store:
 
     def due(self, now: int) -> list[str]:
         """Some of the runs that were parked until a time that has come, but for those that are passed over."""
-        asked = {"in_now": now, "in_but": self.queue.passed_over()}
+        asked = {"in_now": now, "in_but": self.queue.quarantined()}
         return self._ask(lambda connection: [row[0] for row in SELECT_DUE.rows(connection, asked)])
 
     def named_artifacts(self, hashes: Sequence[str], since: int) -> set[str]:

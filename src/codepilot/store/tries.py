@@ -10,7 +10,7 @@ from typing import TypeVar
 from codepilot.core.events import Event
 from codepilot.store.database import Database
 from codepilot.store.faults import Interrupted
-from codepilot.store.rows import Start
+from codepilot.store.rows import ClaimedStep
 
 PAUSE_SEC = 1.0
 
@@ -22,7 +22,7 @@ class Tried:
     """How far a try came whose end is unknown; the next one looks first whether it was committed after all."""
 
     placed: Sequence[Event] = field(default_factory=list)
-    begun: Start | None = None
+    begun: ClaimedStep | None = None
 
 
 def twice(database: Database, work: Callable[[Tried], Answer]) -> Answer:

@@ -25,7 +25,7 @@ CHANNEL = "codepilot_steps"
 _numbers = itertools.count()
 
 
-class Bell(Protocol):
+class Wakeup(Protocol):
     """Whoever writes what workers wait for rings: on a server in the same transaction, else by `ring`."""
 
     def wait(self, seconds: float) -> None:
@@ -42,13 +42,13 @@ class Bell(Protocol):
     def close(self) -> None: ...
 
 
-class FileBell:
+class FileWakeup:
     """A datagram socket for each who waits, in a directory that all processes of the store share."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._mine: socket.socket | None = None
-        self._name = f"{os.getpid()}-{next(_numbers)}.bell"
+        self._name = f"{os.getpid()}-{next(_numbers)}.wakeup"
         self._guard = threading.Lock()
 
     def poke(self) -> None:
@@ -87,7 +87,7 @@ class FileBell:
 def ring(directory: Path) -> None:
     """Wake everybody who waits at a bell in this directory."""
     with _place(directory) as place, contextlib.closing(_datagram()) as sender:
-        for path in directory.glob("*.bell"):
+        for path in directory.glob("*.wakeup"):
             _send(sender, f"{place}/{path.name}", path)
 
 
@@ -117,7 +117,7 @@ def _send(sender: socket.socket, address: str, path: Path) -> None:
             raise
 
 
-class ServerBell:
+class ServerWakeup:
     """LISTEN and NOTIFY of a PostgreSQL server."""
 
     def __init__(self, sessions: Engine) -> None:
