@@ -314,7 +314,7 @@ def test_pausing_waits_for_the_reply_in_flight_and_asks_for_no_other(
         _until(lambda: seen.count(True) >= 3, 60)
         return MAP
 
-    monkeypatch.setattr(place.runtime.store.queue, "standing", standing)
+    monkeypatch.setattr(place.runtime.store.queue, "held_claims", standing)
     with ModelServer(takes_its_time) as server:
         begun = place.begin(server)
         working = threading.Thread(target=place.work, args=(begun.run_id,))

@@ -62,7 +62,7 @@ def test_a_step_that_ended_while_it_was_looked_at_interrupts_nothing(
         over.wait(10)
         return really(worker)
 
-    monkeypatch.setattr(store.queue, "standing", standing)
+    monkeypatch.setattr(store.queue, "held_claims", standing)
     started = begun(store)
     with Watcher(store, "w-one").over(watch_of(store, started, interrupted)):
         assert looking.wait(10)
@@ -80,7 +80,7 @@ def test_a_spent_budget_is_noticed_while_the_store_is_away(store: Store, monkeyp
 
     interrupted = threading.Event()
     started = begun(store, step_wall_sec=1, wall_sec=60)
-    monkeypatch.setattr(store.queue, "standing", away)
+    monkeypatch.setattr(store.queue, "held_claims", away)
     watch = watch_of(store, started, interrupted)
     with Watcher(store, "w-one").over(watch):
         assert interrupted.wait(5)
