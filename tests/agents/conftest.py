@@ -7,6 +7,7 @@ import os
 import subprocess
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,6 +79,7 @@ class Place:
     """One run's place of work. `sit()` is what the engine does when a worker starts the step."""
 
     executor: LocalExecutor
+    request: CreateWorkspace
     workspace: str
     project: Project
     baseline: SuiteRun
@@ -90,6 +92,18 @@ class Place:
     kept: dict[str, bytes] = field(default_factory=dict)
     survey: Callable[[], Survey] | None = None
     remember: Callable[[MemoryKind], Sequence[MemoryRow]] | None = None
+
+    @contextmanager
+    def copied(self) -> Iterator[str]:
+        name = f"{self.workspace}-copy"
+        self.executor.create(self.request.model_copy(update={"workspace": name}))
+        taken = self.executor.snapshot(self.workspace).snapshot
+        there = self.executor.import_snapshot(name, self.executor.export_snapshot(self.workspace, taken))
+        self.executor.restore(name, there.snapshot)
+        try:
+            yield name
+        finally:
+            self.executor.delete(name)
 
     def keep(self, data: bytes) -> ArtifactRef:
         digest = hashlib.sha256(data).hexdigest()
@@ -133,6 +147,7 @@ class Place:
             seconds_left=lambda: 60.0,
             keep=self.keep,
             fetch=lambda ref: self.kept[ref.sha256],
+            copied=self.copied,
             survey=self.survey,
             remember=self.remember,
         )
@@ -186,7 +201,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     with ObjectStore.open(folder / "objects.git") as objects:
         tree = pin_base(root, objects).tree
     project = _detect(root, folder / "home")
-    executor = _create(root, folder / "objects.git", tree, project, folder / "home")
+    executor, _ = _create(root, folder / "objects.git", tree, project, folder / "home")
     try:
         baseline = run_tests(executor, WORKSPACE, project, (), 60.0)
     finally:
@@ -205,7 +220,7 @@ def survey(checkout: Checkout) -> Survey:
 @pytest.fixture
 def place(checkout: Checkout, tmp_path: Path) -> Iterator[Place]:
     project = checkout.project if choose("best").remaps else _detect(checkout.root, tmp_path)
-    executor = _create(checkout.root, checkout.objects, checkout.tree, project, tmp_path)
+    executor, request = _create(checkout.root, checkout.objects, checkout.tree, project, tmp_path)
     try:
         task = TaskSpec(
             task_id="t-1",
@@ -218,7 +233,7 @@ def place(checkout: Checkout, tmp_path: Path) -> Iterator[Place]:
         base = BasePinned(repo_id="shop", commit="c", commit_tree=checkout.tree, tree=checkout.tree)
         run = Run(run_id="r-1", task=task, state=State.IMPLEMENT, step_id="s-1", base=base, baseline=recorded)
         clean = executor.snapshot(WORKSPACE).snapshot
-        yield Place(executor, WORKSPACE, project, checkout.baseline, checkout.tree, clean, run)
+        yield Place(executor, request, WORKSPACE, project, checkout.baseline, checkout.tree, clean, run)
     finally:
         executor.close()
 
@@ -229,18 +244,19 @@ def _detect(root: Path, home: Path) -> Project:
     return detect(root, python=None, environ={}, inside=inside, settings=settings)
 
 
-def _create(root: Path, objects: Path, tree: str, project: Project, home: Path) -> LocalExecutor:
+def _create(
+    root: Path, objects: Path, tree: str, project: Project, home: Path
+) -> tuple[LocalExecutor, CreateWorkspace]:
     sandbox = choose("best")
     executor = LocalExecutor(home, sandbox)
-    executor.create(
-        CreateWorkspace(
-            workspace=WORKSPACE,
-            objects=str(objects),
-            tree=tree,
-            at=str(root) if sandbox.remaps else None,
-            mounts=tuple(MountSpec(source=source, target=target) for source, target in project.mounts),
-            env=project.env,
-            kernel_python=project.interpreter.executable,
-        )
+    request = CreateWorkspace(
+        workspace=WORKSPACE,
+        objects=str(objects),
+        tree=tree,
+        at=str(root) if sandbox.remaps else None,
+        mounts=tuple(MountSpec(source=source, target=target) for source, target in project.mounts),
+        env=project.env,
+        kernel_python=project.interpreter.executable,
     )
-    return executor
+    executor.create(request)
+    return executor, request

@@ -424,3 +424,46 @@ def test_the_agents_repository_is_its_own(ready, base):
     assert ready.init_git(NAME).status == "ok"
     assert ready.run_command(shell("git log --oneline | wc -l; git status --porcelain")).stdout.strip() == b"1"
     assert ready.diff(NAME, base[1]).patch == b""
+
+
+ASKING = "import codepilot_kernel as kernel\nkernel.ask('double', {'n': n})"
+
+
+def double(function: str, arguments: dict) -> object:
+    if arguments["n"] < 0:
+        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, "less than nothing")
+    return [function, 2 * arguments["n"]]
+
+
+def test_an_action_waits_for_what_its_caller_answers(ready):
+    asking = "import codepilot_kernel as kernel\nfor n in (1, 2, -1):\n    print(kernel.ask('double', {'n': n}))\nn"
+    done = ready.run_code(code(asking, host_calls=("double",)), double)
+    assert (done.status, done.value) == ("ok", "-1")
+    first, second, third = done.stdout.splitlines()
+    assert "['double', 2]" in first and "['double', 4]" in second
+    assert "tool_invalid_args" in third and "less than nothing" in third
+    assert ready.run_code(code("n")).value == "-1", "the variables are kept"
+
+
+def test_only_what_the_caller_named_is_its_to_answer(ready):
+    asked: list[str] = []
+    done = ready.run_code(code(ASKING.replace("n}", "1}"), host_calls=("other",)), lambda *call: asked.append(call[0]))
+    assert "error" in (done.value or "") and not asked
+
+
+def test_an_action_does_not_wait_longer_than_it_may(ready):
+    answered = threading.Event()
+
+    def slow(function: str, arguments: dict) -> object:
+        answered.wait(1.5)
+        return 1
+
+    done = ready.run_code(code(ASKING.replace("n}", "1}"), host_calls=("double",), timeout_sec=0.5), slow)
+    assert "tool_timeout" in f"{done.value}{done.error}" or done.status == "timeout"
+    assert ready.run_code(code("1 + 1")).value == "2"
+
+
+def test_a_call_can_be_answered_again_and_is_answered_once(ready):
+    request = code("n = 3\n" + ASKING, host_calls=("double",), idempotency_key="same")
+    answers = [ready.run_code(request, double) for _ in range(2)]
+    assert answers[0].value == answers[1].value and "6" in answers[0].value

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from codepilot.agents.answering import answered, bringing, wanted
 from codepilot.agents.checking import advice_of, check_code, refused_action
-from codepilot.agents.computed import SEARCH, answer_of, split_at_search
 from codepilot.agents.forbidden import forbidden
+from codepilot.agents.host_functions import HOST_FUNCTIONS, HostFunctions, with_host_functions
 from codepilot.agents.seat import Seat
 from codepilot.agents.transcript import Turn, observation_of, too_long
 from codepilot.core.artifacts import ArtifactRef
@@ -17,7 +16,7 @@ from codepilot.core.events import DependencyDegraded, EventType, TurnFinished
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Capability
 from codepilot.executor import CodeResult, RunCode
-from codepilot.skills import Registry
+from codepilot.skills import Answering, Registry
 
 PRELUDE_SEC = 30.0
 
@@ -30,7 +29,6 @@ class Hands:
     registry: Registry
     capability: Capability
     loaded: bool = False
-    restarted: bool = False
 
     def run(self, code: str, number: int, turns: Sequence[Turn]) -> tuple[TurnFinished, tuple[ArtifactRef, ...]]:
         """Run an action, or refuse it; what it gave, and where the whole of that is kept."""
@@ -54,9 +52,6 @@ class Hands:
     def _observed(self, result: CodeResult, number: int) -> tuple[JsonObject, tuple[ArtifactRef, ...]]:
         """What is shown of a result; the whole of it is kept if that is not all."""
         observation = observation_of(result)
-        if self.restarted:
-            observation["kernel_restarted"] = True
-            self.restarted = False
         if not (whole := too_long(result)):
             return observation, ()
         try:
@@ -73,38 +68,15 @@ class Hands:
         return observation, (ref,)
 
     def _carry_out(self, code: str, turns: Sequence[Turn], seconds: float, key: str) -> CodeResult:
-        """Run an action with the host's answers; one that computes what it asks for runs in two parts."""
-        split = split_at_search(code) if SEARCH in self.registry else None
-        if split is None:
-            self._bring_answers(code, turns)
-            self._load_skills()
-            return self._run_code(code, seconds, key)
-        self._bring_answers(split.before, turns)
+        """Run an action, and answer what it asks of the host."""
         self._load_skills()
-        first = self._run_code(split.before, seconds, f"{key}/before")
-        asked = answer_of(self._run_code(split.question, PRELUDE_SEC, "").stdout) if first.status == "ok" else None
-        if first.status != "ok":
-            return first
-        rest, variables = (split.with_values(asked[0]), asked[1]) if asked else (split.rest, "")
-        self._bring_answers(rest, turns)
-        self._load_skills()
-        if variables:
-            self._run_code(variables, PRELUDE_SEC, "")
-        second = self._run_code(rest, seconds, key)
-        spent = first.duration_ms + second.duration_ms
-        outputs = {"stdout": first.stdout + second.stdout, "stderr": first.stderr + second.stderr}
-        return second.model_copy(update={**outputs, "calls": (*first.calls, *second.calls), "duration_ms": spent})
-
-    def _bring_answers(self, code: str, turns: Sequence[Turn]) -> None:
-        """What the action will ask of the host is there when it runs."""
-        for key in wanted(code, tuple(turn.number for turn in turns)):
-            if key[0] not in self.registry:
-                continue
-            answer = answered(key, self.seat, turns)
-            if key[0] == "find_repairs":  # the search put the files back, and ended what ran beside them
-                self.restarted, self.loaded = self.seat.acted, False
-            for source in bringing(key, answer):
-                self._run_code(source, PRELUDE_SEC, "")
+        functions = HostFunctions(self.seat, turns, seconds)
+        names = tuple(sorted(name for name in HOST_FUNCTIONS if name in self.registry))
+        answer = with_host_functions(self.registry, functions).only(frozenset(names)).answer(self.capability)
+        try:
+            return self._run_code(code, seconds, key, names, answer)
+        finally:
+            functions.stop()
 
     def _load_skills(self) -> None:
         """Give the kernel the role's functions; the first time in a step, also what a workspace needs once."""
@@ -119,7 +91,11 @@ class Hands:
             raise CodePilotError(FailureKind.EXECUTOR_LOST, f"The skills could not be loaded ({loaded.status}): {said}")
         self.loaded = self.seat.acted = True
 
-    def _run_code(self, code: str, timeout_sec: float, key: str) -> CodeResult:
+    def _run_code(
+        self, code: str, timeout_sec: float, key: str, names: tuple[str, ...] = (), answer: Answering | None = None
+    ) -> CodeResult:
         desk = self.seat.desk
-        request = RunCode(workspace=desk.workspace, code=code, timeout_sec=timeout_sec, idempotency_key=key)
-        return desk.executor.run_code(request)
+        request = RunCode(
+            workspace=desk.workspace, code=code, timeout_sec=timeout_sec, idempotency_key=key, host_calls=names
+        )
+        return desk.executor.run_code(request, answer)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from codepilot.agents.acting import Hands
-from codepilot.agents.answering import with_asked
 from codepilot.agents.free import free_repair
+from codepilot.agents.host_functions import HostFunctions, with_host_functions
 from codepilot.agents.loop import Conversation
 from codepilot.agents.protocol import Desk, RoleArtifact
 from codepilot.agents.registry import AgentParts, AgentSpec
@@ -48,7 +48,7 @@ class CodeActAgent:
         self.name = name
         self.roles = frozenset(roles)
         self._models = (model,) if fallback is None else (model, fallback)
-        self._registry = with_asked(registry or all_skills())
+        self._registry = registry or all_skills()
         limits = limits or {}
         self._roles = {state: role.within(limits.get(role.name, Limits())) for state, role in roles.items()}
         found = {
@@ -71,35 +71,36 @@ class CodeActAgent:
 
         def talk(player: Role, node: str = "", part: Sections | None = None) -> Contract:
             hands = self._hands(player, seat)
-            return Conversation(self._models, player, seat, hands, self._names(desk), node, part or {}).artifact()
+            return Conversation(self._models, player, seat, hands, self._names(seat), node, part or {}).artifact()
 
         player = self._roles[role]
         if role is State.IMPLEMENT and desk.run.plan is not None and desk.run.plan.nodes:
             return Walk(seat, self._parts, talk, lambda: self._hands(player, seat)).candidate()
-        part = self._on_offer(desk) if role is State.PLAN else {}
+        part = self._on_offer(seat) if role is State.PLAN else {}
         return cast(RoleArtifact, talk(player, part=part))
 
     def _hands(self, role: Role, seat: Seat) -> Hands:
         allowed = seat.run.task.risk_profile.capability
         capability = role.capability if allowed.allows(role.capability) else allowed
-        registry = self._skills(seat.desk)
+        registry = self._skills(seat)
         return Hands(seat, registry if role.skills is None else registry.only(frozenset(role.skills)), capability)
 
-    def _skills(self, desk: Desk) -> Registry:
-        there = self._registry if desk.run.task.hosts else self._registry.offline()
-        if desk.project.runner in PYTHON_RUNNERS:
+    def _skills(self, seat: Seat) -> Registry:
+        there = self._registry if seat.run.task.hosts else self._registry.offline()
+        there = with_host_functions(there, HostFunctions(seat))
+        if seat.desk.project.runner in PYTHON_RUNNERS:
             return there
         return there.only(frozenset(skill.name for skill in there if skill.name != "find_repairs"))
 
-    def _names(self, desk: Desk) -> Names:
-        available = self._skills(desk).available(desk.run.task.risk_profile.capability)
+    def _names(self, seat: Seat) -> Names:
+        available = self._skills(seat).available(seat.run.task.risk_profile.capability)
         return Names(frozenset(skill.name for skill in available), frozenset(self._parts) - {""})
 
-    def _on_offer(self, desk: Desk) -> Sections:
+    def _on_offer(self, seat: Seat) -> Sections:
         """What the nodes of a plan may name."""
         roles = [f"{name}: {role.purpose}" for name, role in sorted(self._parts.items()) if name]
-        tools = ", ".join(sorted(self._names(desk).skills))
-        turns = desk.run.task.budget.turns_per_step
+        tools = ", ".join(sorted(self._names(seat).skills))
+        turns = seat.run.task.budget.turns_per_step
         return {
             "Roles for nodes": "\n".join(roles),
             "Tools for nodes": f"{tools}\nAll nodes together have {turns} turns.",

@@ -8,6 +8,7 @@ never executes anything itself: the desk's executor does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -53,6 +54,8 @@ class Desk:
     keep: Callable[[bytes], ArtifactRef]
     """Store bytes worth keeping; the event that tells of them is the agent's to record."""
     fetch: Callable[[ArtifactRef], bytes]
+    copied: Callable[[], AbstractContextManager[str]]
+    """A copy of the workspace, under a name of its own, that is deleted when the block is left."""
     stopped: Callable[[], bool] = lambda: False
     """Whether what is in flight must not be waited for: cancelled, lost, leaving or out of budget."""
     hear: Callable[[str], None] = lambda piece: None

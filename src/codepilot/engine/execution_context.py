@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -47,6 +48,20 @@ class ExecutionContext:
         """Make (or find) a workspace holding `tree`, with the project's environment around it."""
         info = self.executor.create(self.request(workspace, tree))
         return info.path
+
+    @contextmanager
+    def copied(self, workspace: str) -> Iterator[str]:
+        """A copy of a workspace as it is now, deleted when the block is left."""
+        name = f"{workspace}-copy"
+        try:
+            self.executor.delete(name)
+            self.create(name, self.base.tree)
+            taken = self.executor.snapshot(workspace).snapshot
+            there = self.executor.import_snapshot(name, self.executor.export_snapshot(workspace, taken))
+            self.executor.restore(name, there.snapshot)
+            yield name
+        finally:
+            self.executor.delete(name)
 
     def request(self, workspace: str, tree: str) -> CreateWorkspace:
         return CreateWorkspace(

@@ -84,7 +84,7 @@ def begin(runtime: Runtime, task: TaskSpec, run_id: str | None = None) -> Begun:
 
 def _first_events(runtime: Runtime, task: TaskSpec, run_id: str, *, pinned: bool) -> list[EventDraft]:
     """A checkout is `pinned` now where it may be another by the time that a worker comes, or cannot be seen by it."""
-    if not re.fullmatch(r"r-[a-z0-9][a-z0-9-]{0,60}", run_id) or run_id.endswith(("-base", "-proof")):
+    if not re.fullmatch(r"r-[a-z0-9][a-z0-9-]{0,60}", run_id) or run_id.endswith(("-base", "-proof", "-copy")):
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
             f"{run_id!r} cannot be the id of a run.",

@@ -194,6 +194,7 @@ class Work:
             seconds_left=self.watch.seconds_left,
             keep=lambda data: self.artifacts.put(data, ArtifactType.LOG),
             fetch=self.artifacts.get,
+            copied=lambda: context.copied(self.workspace),
             stopped=lambda: self.watch.urgent,
             hear=self.hear,
             ages=context.ages,

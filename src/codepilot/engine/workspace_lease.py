@@ -92,14 +92,14 @@ def remove_leased_workspaces(
             place.remove()
 
 
-def _parts(name: str) -> tuple[str, str, str]:
+def _parts(name: str) -> tuple[str, ...]:
     """What a workspace consists of."""
-    return name, f"{name}-base", f"{name}-proof"
+    return name, f"{name}-base", f"{name}-proof", f"{name}-copy"
 
 
 def run_of(workspace: str) -> str:
     """The run whose workspace it is."""
-    return re.sub(r"(\.\d+)?(-base|-proof)?$", "", workspace, count=1)
+    return re.sub(r"(\.\d+)?(-base|-proof|-copy)?$", "", workspace, count=1)
 
 
 def lock_files(home: Home) -> list[str]:

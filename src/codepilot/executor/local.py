@@ -11,6 +11,7 @@ from pathlib import Path
 from codepilot.executor.counting import Count, count_calls
 from codepilot.executor.errors import UnknownWorkspace
 from codepilot.executor.fields import check_name, check_object
+from codepilot.executor.host_calls import with_host_calls
 from codepilot.executor.network import Network, NetworkSeen, check_hosts
 from codepilot.executor.own_python import with_own_python
 from codepilot.executor.place import AnswerFor, Place
@@ -29,7 +30,7 @@ from codepilot.executor.protocol import (
     WorkspaceInfo,
     making_git,
 )
-from codepilot.sandbox import ActionResult, Credential, Level, Limits, Process, Sandbox
+from codepilot.sandbox import ActionResult, Answer, Credential, Level, Limits, Process, Sandbox
 from codepilot.workspace import ObjectStore, Workspace, shown
 from codepilot.workspace import Violation as Found
 
@@ -96,15 +97,16 @@ class LocalExecutor:
                 self._places.setdefault(request.workspace, place)
             return place.info(created)
 
-    def run_code(self, request: RunCode) -> CodeResult:
+    def run_code(self, request: RunCode, answer: Answer | None = None) -> CodeResult:
         place = self._place(request.workspace)
-        return place.answers.give(request, CodeResult, lambda: self._run_code(place, request))
+        own = with_host_calls(request.host_calls, answer, place.answer)
+        return place.answers.give(request, CodeResult, lambda: self._run_code(place, request, own))
 
-    def _run_code(self, place: Place, request: RunCode) -> CodeResult:
+    def _run_code(self, place: Place, request: RunCode, answer: Answer | None) -> CodeResult:
         kernel = place.kernel()
         with place.running():
             try:
-                result = _code_result(kernel.run(request.code, request.timeout_sec))
+                result = _code_result(kernel.run(request.code, request.timeout_sec, answer))
             finally:
                 place.used(kernel)
         count_calls(self._count, result.calls)

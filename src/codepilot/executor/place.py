@@ -45,7 +45,7 @@ class Place:
         self._sandbox = sandbox
         self._limits = limits
         self._prelude = prelude
-        self._answer = _answering(answer, request.workspace) if answer is not None else None
+        self.answer = _answering(answer, request.workspace) if answer is not None else None
         self._kernel: Kernel | None = None
         self._processes: list[Process] = []
         self._running: set[threading.Event] = set()
@@ -101,7 +101,7 @@ class Place:
         with self.lock:
             if self._kernel is None:
                 python = self.request.kernel_python
-                self._kernel = Kernel(self._sandbox, self.view(), self._limits, python, self._prelude, self._answer)
+                self._kernel = Kernel(self._sandbox, self.view(), self._limits, python, self._prelude, self.answer)
             return self._kernel
 
     def stop_kernel(self) -> None:

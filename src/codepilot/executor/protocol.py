@@ -7,12 +7,12 @@ calls back into the engine. Every method may be called again with the same argum
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, Protocol, dataclass_transform
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field, JsonValue, ValidationError
 from pydantic._internal._model_construction import ModelMetaclass
 
-from codepilot.core.contract import Contract
+from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.events import SkillCall
-from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.git_names import check_copied_path, is_in_git_directory
 from codepilot.core.policy import Host
 from codepilot.executor.fields import (
@@ -28,12 +28,13 @@ from codepilot.executor.fields import (
     Some,
     Text,
 )
-from codepilot.sandbox import Level, Process
+from codepilot.sandbox import Answer, Level, Process
 
 TOLD = 1000
 """So many mistakes of a request are looked at one by one."""
 
 Status = Literal["ok", "error", "timeout", "limit", "violation", "interrupted"]
+CodeStatus = Literal[Status, "host_call"]
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(Field,))
@@ -107,6 +108,27 @@ class RunCode(Request):
     code: Code
     timeout_sec: Seconds = 300.0
     idempotency_key: Key = ""
+    host_calls: Many[Name] = ()
+    """Functions that the caller answers while the action waits."""
+
+
+class HostCall(Contract):
+    """A call that an action waits for: `number` counts the calls of one action."""
+
+    number: int = Field(ge=0)
+    function: str
+    arguments: JsonObject = {}
+
+
+class HostAnswer(Request):
+    """The answer to a host call. It gives what the action comes to next: another call, or its result."""
+
+    workspace: Name
+    action: Key
+    """The idempotency key of the action."""
+    number: int = Field(ge=0)
+    value: JsonValue = None
+    error: Failure | None = None
 
 
 class CodeError(Contract):
@@ -117,7 +139,9 @@ class CodeError(Contract):
 
 
 class CodeResult(Contract):
-    status: Status
+    status: CodeStatus
+    host_call: HostCall | None = None
+    """Over HTTP, with the status `host_call`: the action waits until `answer_call` brings the answer."""
     stdout: str = ""
     stderr: str = ""
     value: str | None = None
@@ -222,7 +246,8 @@ class Executor(Protocol):
 
     def create(self, request: CreateWorkspace) -> WorkspaceInfo: ...
 
-    def run_code(self, request: RunCode) -> CodeResult: ...
+    def run_code(self, request: RunCode, answer: Answer | None = None) -> CodeResult:
+        """Run an action to its end. `answer` is called for each of its calls of `request.host_calls`."""
 
     def run_command(self, request: RunCommand) -> CommandResult: ...
 

@@ -17,6 +17,7 @@ from codepilot.core.failures import CodePilotError
 from codepilot.executor import protocol
 from codepilot.executor.counting import Count, count_calls
 from codepilot.executor.fields import check_name, check_object
+from codepilot.executor.host_calls import answer_of
 from codepilot.executor.protocol import (
     CodeResult,
     CommandResult,
@@ -43,7 +44,7 @@ from codepilot.executor.wire import (
     Restore,
     StartRemote,
 )
-from codepilot.sandbox import Level, Limits
+from codepilot.sandbox import Answer, Level, Limits
 from codepilot.workspace import ObjectStore, Workspace
 
 _FILES_SEC = 300.0
@@ -103,9 +104,12 @@ class RemoteExecutor:
             self._sent[request.objects] = request.tree
         return info
 
-    def run_code(self, request: RunCode) -> CodeResult:
+    def run_code(self, request: RunCode, answer: Answer | None = None) -> CodeResult:
         keyed = request.model_copy(update={"idempotency_key": request.idempotency_key or _key()})
         result = self._do("run_code", keyed, CodeResult, request.timeout_sec + _QUEUE_SEC)
+        while (call := result.host_call) is not None:
+            given = answer_of(answer, call, request.workspace, keyed.idempotency_key)
+            result = self._do("answer_call", given, CodeResult, request.timeout_sec + _QUEUE_SEC)
         count_calls(self._count, result.calls)
         return result
 

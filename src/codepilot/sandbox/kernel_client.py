@@ -71,18 +71,18 @@ class Kernel:
         """Whether an action runs."""
         return self._busy.locked()
 
-    def run(self, code: str, timeout_sec: float = 300.0) -> ActionResult:
-        """Run one action; actions of one kernel wait for one another."""
+    def run(self, code: str, timeout_sec: float = 300.0, answer: Answer | None = None) -> ActionResult:
+        """Run one action; actions of one kernel wait for one another. `answer` takes its host calls instead."""
         with self._busy:
             started = time.monotonic()
             self._interrupted.clear()
             stops = self._stops
-            result = self._run(code, timeout_sec, stops)
+            result = self._run(code, timeout_sec, stops, Asks(answer or self._answer))
             restarted, self._was_lost = self._was_lost, False
             duration = (time.monotonic() - started) * 1000
             return replace(result, duration_ms=duration, kernel_restarted=restarted or result.kernel_restarted)
 
-    def _run(self, code: str, timeout_sec: float, stops: int) -> ActionResult:
+    def _run(self, code: str, timeout_sec: float, stops: int, asks: Asks) -> ActionResult:
         try:
             process = self._ready()
         except CodePilotError:
@@ -94,7 +94,7 @@ class Kernel:
             return ActionResult("interrupted", kernel_restarted=True)
         if self._interrupted.is_set():
             return ActionResult("interrupted")
-        printed, asks = self._printed, Asks(self._answer)
+        printed = self._printed
         try:
             self._asking = True
             reply, status = self._ask(process, "run", code, timeout_sec, asks)

@@ -11,11 +11,12 @@ from codepilot.skills.local import (
 )
 from codepilot.skills.manifest import SkillManifest, SkillPolicy, Target
 from codepilot.skills.patching import Changes, patch_tree
-from codepilot.skills.registry import Registry, Skill
+from codepilot.skills.registry import Answering, Registry, Skill
 from codepilot.skills.static import Finding, check_action, unknown_modules
 from codepilot.skills.unified import PatchError
 
 __all__ = [
+    "Answering",
     "Changes",
     "Finding",
     "PatchError",

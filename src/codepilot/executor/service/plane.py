@@ -15,9 +15,11 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor.errors import Conflict
 from codepilot.executor.local import LocalExecutor
 from codepilot.executor.protocol import (
+    CodeResult,
     CommandResult,
     CreateWorkspace,
     MountSpec,
+    RunCode,
     RunCommand,
     SnapshotInfo,
     StartProcess,
@@ -27,6 +29,7 @@ from codepilot.executor.service.allowed import check_carried, check_hosts, check
 from codepilot.executor.service.gate import Busy
 from codepilot.executor.service.processes import Processes, Served
 from codepilot.executor.service.settings import ServiceSettings
+from codepilot.executor.service.waiting_actions import WaitingActions
 from codepilot.executor.wire import BaseState, CreateRemote, Named, Restore, StartRemote
 from codepilot.workspace import ObjectStore, Workspace
 
@@ -48,6 +51,7 @@ class Plane:
         self._making: set[str] = set()
         self.executor = open_executor(settings.workspaces_home)
         self.processes = Processes(settings.processes)
+        self.actions = WaitingActions(self.executor)
 
     def close(self) -> None:
         """End everything that runs; the workspaces stay."""
@@ -97,6 +101,9 @@ class Plane:
                     hosts=request.hosts,
                 )
             )
+
+    def run_code(self, request: RunCode) -> CodeResult:
+        return self.actions.run(request) if request.host_calls else self.executor.run_code(request)
 
     def run_command(self, request: RunCommand) -> CommandResult:
         check_hosts(request.hosts, self.settings.allow_hosts)
