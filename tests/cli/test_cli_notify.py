@@ -27,18 +27,20 @@ def test_an_end_that_cannot_be_notified_is_told_and_left_to_the_next_command(
         place = told.url.partition("/hooks")[0]
         assert f"could not be notified: {place} answered 500" in said[-1].err
         assert (said[-1].code, said[-1].json["failure"]["kind"]) == (2, "test_already_passes"), "its own end counts"
-        assert [one["state"] for one in said[-1].json["notifications"]] == ["owed"]
+        assert [one["state"] for one in said[-1].json["notifications"]] == ["pending"]
         said.append(codepilot("show", "last", **mine))
-        assert "owed, tried in vain 1 time(s), again from" in said[-1].out
+        assert "pending after 1 attempt, next from" in said[-1].out
         said.append(codepilot("show", "last", "--json", **mine))
-        (owed,) = said[-1].json["notifications"]
-        assert (owed["state"], owed["tries"], owed["settled_at"]) == ("owed", 1, None) and owed["not_before"]
-        assert codepilot("show", "last", "--json").json["notifications"] == [owed], "the store tells"
+        (pending,) = said[-1].json["notifications"]
+        assert (pending["state"], pending["tries"], pending["settled_at"]) == ("pending", 1, None) and pending[
+            "not_before"
+        ]
+        assert codepilot("show", "last", "--json").json["notifications"] == [pending], "the store tells"
         said.append(codepilot("resume", "last", **mine))
         assert (said[-1].code, said[-1].err) == (2, "")
         said.append(codepilot("show", "last", "--json", **mine))
         (sent,) = said[-1].json["notifications"]
-        assert (sent["event"], sent["state"], sent["said"]) == (owed["event"], "sent", "200")
+        assert (sent["event"], sent["state"], sent["reason"]) == (pending["event"], "sent", "200")
         said += [codepilot(command, "last", **mine) for command in ("show", "logs", "replay")]
         assert "sent at" in said[-3].out and "notification_sent" in said[-2].out
         said.append(codepilot("doctor", "--json", **mine))
@@ -57,9 +59,9 @@ def test_one_that_was_given_up_is_told_so(codepilot: Command, shop: Path) -> Non
         mine = {"CODEPILOT_NOTIFY_URL": told.url}
         ended = codepilot("fix", str(shop), *PASSES, "--json", **mine)
         (found,) = ended.json["notifications"]
-        assert (found["state"], "answered 410" in found["said"]) == ("given_up", True)
+        assert (found["state"], "answered 410" in found["reason"]) == ("failed", True)
         assert found["settled_at"] and not found["not_before"]
-        assert "given up at" in codepilot("show", "last", **mine).out
+        assert "failed at" in codepilot("show", "last", **mine).out
 
 
 def test_what_cannot_be_notified_is_refused_before_anything_runs(codepilot: Command, shop: Path) -> None:

@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -163,13 +163,18 @@ def putting_off(scene: Scene, store: Store) -> tuple[Act, Act]:
     run_id = new_id("r")
     store.create_run(run_id, start(task().model_copy(update={"notify": True}), run_id))
     store.control(run_id, decide_cancel)
-    (owed,) = store.outbox.of(run_id)
+    (row,) = store.outbox.of(run_id)
 
     def check(store: Store) -> None:
         assert [row.tries for row in store.outbox.of(run_id)] == [1]
-        assert store.outbox.owed() == []
+        assert store.outbox.pending() == []
 
-    return lambda store: store.outbox.put_off(owed, 600.0), check
+    def act(store: Store) -> None:
+        leased = store.outbox.lease(row, 600.0)
+        assert leased is None or leased.tries == 1
+        store.outbox.put_off(leased or replace(row, tries=1), 900.0)
+
+    return act, check
 
 
 def reclaiming(scene: Scene, store: Store) -> tuple[Act, Act]:

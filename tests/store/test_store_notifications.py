@@ -44,22 +44,21 @@ def failed(of: int) -> EventDraft:
 
 def test_an_end_is_owed_from_the_moment_it_is_recorded_and_settled_once(store: Store) -> None:
     run_id, other = new_run(store), new_run(store)
-    assert store.outbox.owed() == store.outbox.of(run_id) == []
+    assert store.outbox.pending() == store.outbox.of(run_id) == []
     store.commit(take(store, "w-one", run_id), succeed)
-    assert store.outbox.owed() == [], "a step is no end"
+    assert store.outbox.pending() == [], "a step is no end"
     ended = end(store, run_id)
     (cancelled,) = store.control(other, decide_cancel).events
-    first, second = store.outbox.owed()
+    first, second = store.outbox.pending()
     assert (first.run_id, first.seq, first.state, first.settled_at) == (run_id, ended, "pending", None)
     assert first.at == store.events(run_id)[-1].at
     assert (second.run_id, second.seq) == (other, cancelled.seq)
-    assert store.outbox.owed([run_id]) == [second] and store.outbox.owed(limit=1) == [first]
-    assert store.outbox.still(first) == first
+    assert store.outbox.pending(limit=1) == [first]
     assert store.outbox.settle(first, sent(ended))
-    assert store.outbox.still(first) is None
+    assert store.outbox.lease(first, 60.0) is None
     assert not store.outbox.settle(first, sent(ended)) and not store.outbox.settle(first, failed(ended))
     assert store.outbox.settle(second, failed(cancelled.seq))
-    assert store.outbox.owed() == []
+    assert store.outbox.pending() == []
     (told,), (gave_up,) = store.outbox.of(run_id), store.outbox.of(other)
     assert (told.state, told.settled_by, told.settled_at) == ("sent", "204", store.events(run_id)[-1].at)
     assert (gave_up.state, gave_up.settled_by) == ("failed", "it was \ufffd refused")
@@ -97,7 +96,7 @@ def test_a_run_that_waits_for_a_person_is_notified_and_one_that_is_parked_is_not
     claim = take(store, "w-one", parked)
     until = RunBlocked(failure=NO_KEY, until=1)
     store.commit(claim, lambda run: [EventDraft.of(EventType.RUN_BLOCKED, until, claim.step_id, claim.attempt)])
-    assert [(row.run_id, row.seq) for row in store.outbox.owed()] == [(run_id, blocked)]
+    assert [(row.run_id, row.seq) for row in store.outbox.pending()] == [(run_id, blocked)]
     assert store.check_all() == {}
 
 
@@ -130,21 +129,23 @@ def test_what_was_tried_in_vain_rests_for_all_who_share_the_store(place: str, op
     one.control(run_id, decide_resume)
     end(one, run_id)
     end(one, sound)
-    (owed, later, _) = one.outbox.owed()
-    one.outbox.put_off(owed, 600.0)
-    assert [row.run_id for row in other.outbox.owed()] == [sound], "an end is not told of before those before it"
-    now = other.outbox.still(owed)
-    assert now is not None and now.not_before is not None
-    assert (now.seq, now.tries) == (first, 1) and 590e6 < now.not_before - one.load(run_id).updated_at < 660e6
-    other.outbox.put_off(now, 600.0)
-    assert one.outbox.of(run_id)[0].tries == 2 and one.outbox.of(run_id)[1] == later
+    (owed, later, _) = one.outbox.pending()
+    leased = one.outbox.lease(owed, 60.0)
+    assert leased is not None and leased.not_before is not None
+    assert (leased.seq, leased.tries) == (first, 1) and 50e6 < leased.not_before - one.load(run_id).updated_at < 120e6
+    assert other.outbox.lease(owed, 60.0) is other.outbox.lease(leased, 60.0) is None
+    assert [row.run_id for row in other.outbox.pending()] == [sound], "ends of a run are sent in order"
+    one.outbox.put_off(leased, 600.0)
+    (now, later_now) = other.outbox.of(run_id)
+    assert now.not_before is not None and 590e6 < now.not_before - one.load(run_id).updated_at < 660e6
+    assert now.tries == 1 and later_now == later
     assert one.check_all() == {}, "of tries no log tells"
     raw_sql(place, "UPDATE notifications SET not_before = 1 WHERE not_before IS NOT NULL")
-    assert len(other.outbox.owed()) == 3
+    assert len(other.outbox.pending()) == 3
     assert one.outbox.settle(owed, sent(first))
-    one.outbox.put_off(owed, 600.0)
+    one.outbox.put_off(leased, 600.0)
     settled = one.outbox.of(run_id)[0]
-    assert (settled.state, settled.tries) == ("sent", 2), "what is settled is not put off"
+    assert (settled.state, settled.not_before) == ("sent", 1), "what is settled is not put off"
 
 
 def test_when_it_is_tried_again_is_told_by_the_clock_that_all_share(place: str, home: Home) -> None:
@@ -153,11 +154,11 @@ def test_when_it_is_tried_again_is_told_by_the_clock_that_all_share(place: str, 
     right = ahead if not on_postgres(place) else Store.open(place, locks=home.locks)
     run_id = new_run(right)
     end(right, run_id)
-    (owed,) = right.outbox.owed()
-    ahead.outbox.put_off(owed, 60.0)
-    assert ahead.outbox.owed() == right.outbox.owed() == []
+    (owed,) = right.outbox.pending()
+    assert ahead.outbox.lease(owed, 60.0)
+    assert ahead.outbox.pending() == right.outbox.pending() == []
     raw_sql(place, "UPDATE notifications SET not_before = not_before - 61000000")
-    assert len(right.outbox.owed()) == len(ahead.outbox.owed()) == 1
+    assert len(right.outbox.pending()) == len(ahead.outbox.pending()) == 1
     ahead.close()
     right.close()
 
@@ -166,12 +167,12 @@ def test_what_was_owed_before_tries_were_counted_is_owed_still(place: str, open_
     store = open_store()
     run_id = new_run(store)
     end(store, run_id)
-    owed = store.outbox.owed()
+    owed = store.outbox.pending()
     added = {"notifications": ("tries", "not_before"), "leases": ("stale_us",)}
     raw_sql(place, *(f"ALTER TABLE {table} DROP COLUMN {name}" for table, names in added.items() for name in names))
     raw_sql(place, "UPDATE meta SET value = '6' WHERE key = 'schema_version'")
     opened = open_store()
-    assert opened.outbox.owed() == owed and owed[0].run_id == run_id
+    assert opened.outbox.pending() == owed and owed[0].run_id == run_id
     assert opened.check_all() == {}
 
 

@@ -159,9 +159,9 @@ class Torture:
 
     def _let_finish(self, runtime: Runtime) -> None:
         deadline = time.monotonic() + PEACE_SEC
-        while not self._all_ended(runtime) or runtime.store.outbox.owed():
+        while not self._all_ended(runtime) or runtime.store.outbox.pending():
             steps = {run: runtime.store.steps(run)[-1] for run in self.submitted}
-            assert time.monotonic() < deadline, (steps, runtime.store.outbox.owed())
+            assert time.monotonic() < deadline, (steps, runtime.store.outbox.pending())
             time.sleep(0.1)
 
     # how it must be afterwards ------------------------------------------------------------------------

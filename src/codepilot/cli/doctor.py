@@ -19,7 +19,7 @@ from rich.text import Text
 from codepilot import __version__
 from codepilot.cli.output import say
 from codepilot.core.failures import CodePilotError
-from codepilot.engine import load_settings, open_executor, receiver_place
+from codepilot.engine import load_settings, open_executor, webhook_place
 from codepilot.sandbox import Level, enforcement, probe
 from codepilot.skills import all_skills
 from codepilot.store import Home, Store
@@ -113,7 +113,7 @@ def _models(environ: Mapping[str, str]) -> list[Finding]:
 def _notify(environ: Mapping[str, str]) -> Finding:
     """Who is told of the ends of runs; of a URL only scheme and host, since the rest may be secret."""
     try:
-        place = receiver_place(environ)
+        place = webhook_place(environ)
     except CodePilotError as error:
         return Finding("notify", False, error.failure.message, error.failure.advice, needed=False)
     return Finding("notify", True, f"ends of runs are notified to {place}" if place else "no url is configured")

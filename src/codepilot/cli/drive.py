@@ -47,13 +47,13 @@ def drive(runtime: Runtime, begun: Begun, console: Console, *, quiet: bool) -> R
 
 
 def notify(runtime: Runtime, run: Run) -> None:
-    """One try at what the run owes its receiver. What it did is done, whatever comes of this."""
+    """Post the run's end once. The command has done its work, whatever comes of this."""
     if not run.task.notify:
         return
-    from codepilot.engine import deliver
+    from codepilot.engine import notify as post
 
     try:
-        problem = deliver(runtime, run.run_id, os.environ)
+        problem = post(runtime, run.run_id, os.environ)
     except KeyboardInterrupt:
         problem = "it was interrupted."
     if problem:

@@ -205,16 +205,12 @@ def run_screen(
         failure(console, run.uncommitted)
 
 
-_BECAME = {"pending": "owed", "failed": "given up"}
-
-
 def _notified(row: NotificationRow) -> str:
-    """Whether somebody was told that the run came to an end."""
-    ended = f"of its end at {when(row.at)}: {_BECAME.get(row.state, plain(row.state))}"
+    ended = f"of its end at {when(row.at)}: {plain(row.state)}"
     if row.settled_at is not None:
         return f"{ended} at {when(row.settled_at)} ({plain(row.settled_by or '')})"
-    again = f", again from {when(row.not_before)} on" if row.not_before is not None else ""
-    return f"{ended}, tried in vain {row.tries} time(s){again}" if row.tries else ended
+    again = f", next from {when(row.not_before)}" if row.not_before is not None else ""
+    return f"{ended} after {row.tries} attempt{'s' if row.tries > 1 else ''}{again}" if row.tries else ended
 
 
 def iterations_table(figures: Sequence[IterationFigures]) -> RenderableType:

@@ -18,7 +18,7 @@ from codepilot.core.contract import JsonObject
 from codepilot.core.decide import LEFT
 from codepilot.core.events import Event, ProofRecorded, RunBlocked, RunFinished, RunPaused, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
-from codepilot.engine import Runtime, Worker, WorkerPool, open_courier, redactor
+from codepilot.engine import Runtime, Worker, WorkerPool, open_webhook, redactor
 from codepilot.store.faults import Interrupted
 from codepilot.store.limit import in_words
 from codepilot.store.queue import Lease
@@ -62,7 +62,7 @@ def work(working: Working, environ: Mapping[str, str]) -> int:
             concurrency=working.concurrency,
             drain_sec=working.drain_sec,
             until_idle=working.until_idle,
-            courier=open_courier(runtime, environ),
+            webhook=open_webhook(runtime, environ),
         )
 
         def stop(number: int, frame: FrameType | None) -> None:

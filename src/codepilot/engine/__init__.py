@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from codepilot.engine.change import patch_of
     from codepilot.engine.close import fetch_bundle, recording
     from codepilot.engine.control import cancel, go_on, pause, resume
-    from codepilot.engine.courier import deliver, notifications_of, open_courier, receiver_place
     from codepilot.engine.executor_factory import executor_url, level_of, open_executor
     from codepilot.engine.fork import fork_run
     from codepilot.engine.garbage import collect, prune
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from codepilot.engine.runtime import Runtime
     from codepilot.engine.settings import load_settings, redactor
     from codepilot.engine.task import Begun, Request, begin, make_task, parse_budget, submit
+    from codepilot.engine.webhook import notifications_of, notify, open_webhook, webhook_place
     from codepilot.engine.worker import Worker
     from codepilot.engine.worker_pool import WorkerPool
 
@@ -37,7 +37,6 @@ _HOMES = {
     "cancel": "control",
     "collect": "garbage",
     "commit_run": "apply",
-    "deliver": "courier",
     "executor_url": "executor_factory",
     "fetch_bundle": "close",
     "fork_run": "fork",
@@ -46,20 +45,21 @@ _HOMES = {
     "link_to": "links",
     "load_settings": "settings",
     "make_task": "task",
-    "notifications_of": "courier",
-    "open_courier": "courier",
+    "notifications_of": "webhook",
+    "notify": "webhook",
     "open_executor": "executor_factory",
+    "open_webhook": "webhook",
     "parse_budget": "task",
     "patch_of": "change",
     "pause": "control",
     "prune": "garbage",
-    "receiver_place": "courier",
     "recording": "close",
     "redactor": "settings",
     "report_run": "report",
     "resume": "control",
     "submit": "task",
     "verify_bundle": "bundle_check",
+    "webhook_place": "webhook",
 }
 
 __all__ = [
@@ -74,7 +74,6 @@ __all__ = [
     "cancel",
     "collect",
     "commit_run",
-    "deliver",
     "executor_url",
     "fetch_bundle",
     "fork_run",
@@ -84,19 +83,20 @@ __all__ = [
     "load_settings",
     "make_task",
     "notifications_of",
-    "open_courier",
+    "notify",
     "open_executor",
+    "open_webhook",
     "parse_budget",
     "patch_of",
     "pause",
     "prune",
-    "receiver_place",
     "recording",
     "redactor",
     "report_run",
     "resume",
     "submit",
     "verify_bundle",
+    "webhook_place",
 ]
 
 

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.engine.courier import Courier
 from codepilot.engine.garbage import sweep
 from codepilot.engine.heart import Heart
 from codepilot.engine.runtime import Runtime
+from codepilot.engine.webhook import WebhookSender
 from codepilot.engine.worker import Worker
 from codepilot.store import ClaimedStep
 from codepilot.store.wakeup import Wakeup
@@ -46,14 +46,14 @@ class WorkerPool:
         concurrency: int,
         drain_sec: float = 25.0,
         until_idle: bool = False,
-        courier: Courier | None = None,
+        webhook: WebhookSender | None = None,
     ) -> None:
         self._runtime = runtime
         self._worker = worker
         self._concurrency = concurrency
         self._drain_sec = drain_sec
         self._until_idle = until_idle
-        self._courier = courier
+        self._webhook = webhook
         self._heart: Heart | None = None
         self._stopping = threading.Event()
         self._hands: set[threading.Thread] = set()
@@ -65,8 +65,8 @@ class WorkerPool:
         """Work until `stop`, or until the store is another; `ready` is called when the store knows this worker."""
         store, worker = self._runtime.store, self._worker
         with Heart(store, worker.name, worker.in_hand) as heart, closing(store.wakeup()) as wakeup, ExitStack() as last:
-            if self._courier is not None:
-                last.enter_context(self._courier)
+            if self._webhook is not None:
+                last.enter_context(self._webhook)
             self._wakeup, self._heart = wakeup, heart
             ready()
             while not self._stopping.is_set():
@@ -168,8 +168,8 @@ class WorkerPool:
             _log.warning("left to others: %s", error, extra={"run_id": start.run.run_id})
         except Exception:  # noqa: BLE001 - one run's defect must not take the others' worker along
             _log.exception("left to others", extra={"run_id": start.run.run_id})
-        if self._courier is not None and start.run.task.notify:
-            self._courier.poke()
+        if self._webhook is not None and start.run.task.notify:
+            self._webhook.wake()
 
     def _wait(self, seconds: float | None) -> None:
         deadline = time.monotonic() + (math.inf if seconds is None else seconds)

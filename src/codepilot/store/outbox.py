@@ -1,9 +1,9 @@
-"""Ends of runs that are to be notified: what is owed, and what became of it."""
+"""The outbox: ends of runs that are to be posted to a webhook, and what became of them."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import replace
 
 from sqlalchemy import select
 
@@ -12,7 +12,7 @@ from codepilot.store.database import Database
 from codepilot.store.log import Log
 from codepilot.store.rows import NotificationRow
 from codepilot.store.schema import notifications
-from codepilot.store.statements import PUT_OFF_NOTIFICATION, SELECT_OWED, SELECT_PENDING
+from codepilot.store.statements import LEASE_NOTIFICATION, PUT_OFF_NOTIFICATION, SELECT_PENDING, SELECT_PENDING_DUE
 from codepilot.store.tries import Tried, twice
 
 
@@ -22,19 +22,18 @@ class Outbox:
         self._log = log
         self._clock = clock
 
-    def owed(self, but: Iterable[str] = (), limit: int = 50) -> list[NotificationRow]:
-        """Some of what nobody has sent yet, the oldest first, but for these runs and those whose time has not come."""
-        asked = {"in_but": json.dumps(dict.fromkeys(but)), "in_limit": limit}
+    def pending(self, limit: int = 50) -> list[NotificationRow]:
+        """Pending rows, the oldest first, but for runs with a row that is leased or put off."""
 
         def look(_: Tried) -> list[NotificationRow]:
             with self._database.ask() as connection:
-                now = self._database.now(connection, self._clock)
-                return [NotificationRow(*row) for row in SELECT_OWED.rows(connection, {**asked, "in_now": now})]
+                asked = {"in_now": self._database.now(connection, self._clock), "in_limit": limit}
+                return [NotificationRow(*row) for row in SELECT_PENDING_DUE.rows(connection, asked)]
 
         return twice(self._database, look)
 
     def of(self, run_id: str) -> list[NotificationRow]:
-        """All of a run, in their order."""
+        """The rows of one run, in their order."""
         wanted = select(notifications).where(notifications.c.run_id == run_id).order_by(notifications.c.seq)
 
         def look(_: Tried) -> list[NotificationRow]:
@@ -43,19 +42,22 @@ class Outbox:
 
         return twice(self._database, look)
 
-    def still(self, owed: NotificationRow) -> NotificationRow | None:
-        """The same as it is now, if it is still owed."""
+    def lease(self, row: NotificationRow, seconds: float) -> NotificationRow | None:
+        """The row, for one attempt that takes less than `seconds`; None if it is settled, leased or put off."""
+        known = {"in_run": row.run_id, "in_seq": row.seq, "in_tries": row.tries}
 
-        def look(_: Tried) -> NotificationRow | None:
-            with self._database.ask() as connection:
-                row = SELECT_PENDING.row(connection, {"in_run": owed.run_id, "in_seq": owed.seq})
-                return None if row is None else NotificationRow(*row)
+        def write(_: Tried) -> NotificationRow | None:
+            with self._database.write(durable=False) as connection:
+                now = self._database.now(connection, self._clock)
+                leased = replace(row, tries=row.tries + 1, not_before=now + int(seconds * 1e6))
+                new = {"in_now": now, "new_tries": leased.tries, "new_not_before": leased.not_before}
+                return leased if LEASE_NOTIFICATION.send(connection, {**known, **new}).touched else None
 
-        return twice(self._database, look)
+        return twice(self._database, write)
 
-    def put_off(self, owed: NotificationRow, seconds: float) -> None:
-        """It was tried in vain: nobody tries it again for so long."""
-        known = {"in_run": owed.run_id, "in_seq": owed.seq, "new_tries": owed.tries + 1}
+    def put_off(self, row: NotificationRow, seconds: float) -> None:
+        """The attempt on a leased row failed: nobody tries it again for so long."""
+        known = {"in_run": row.run_id, "in_seq": row.seq, "in_tries": row.tries}
 
         def write(_: Tried) -> None:
             with self._database.write(durable=False) as connection:
@@ -64,15 +66,15 @@ class Outbox:
 
         twice(self._database, write)
 
-    def settle(self, owed: NotificationRow, settling: EventDraft) -> bool:
-        """Record what became of it, unless somebody else has: then nothing is written, and the answer is no."""
+    def settle(self, row: NotificationRow, settling: EventDraft) -> bool:
+        """Record the outcome, unless another sender has: then nothing is written, and the answer is False."""
 
         def write(tried: Tried) -> bool:
             with self._database.write(durable=True) as connection:
-                run = self._log.locked(connection, owed.run_id)
+                run = self._log.locked(connection, row.run_id)
                 if self._log.committed(connection, tried) is not None:
                     return True
-                if SELECT_PENDING.row(connection, {"in_run": owed.run_id, "in_seq": owed.seq}) is None:
+                if SELECT_PENDING.row(connection, {"in_run": row.run_id, "in_seq": row.seq}) is None:
                     return False
                 self._log.record(connection, run, [settling], tried)
                 return True

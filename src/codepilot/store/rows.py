@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 from codepilot.core.artifacts import ArtifactRef
 from codepilot.core.events import Event, State, Verdict
@@ -157,20 +158,20 @@ class MemoryRow:
 
 @dataclass(frozen=True)
 class NotificationRow:
-    """The end of a run that is to be notified, and what became of it: `pending`, `sent` or `failed`."""
+    """The end of a run that is to be posted, and what became of it."""
 
     run_id: str
     seq: int
     """The event that ended the run."""
     at: int
-    state: str
+    state: Literal["pending", "sent", "failed"]
     settled_at: int | None = None
     settled_by: str | None = None
     """The answer's status, or what went wrong."""
     tries: int = 0
-    """Those that did not settle it, by whomever."""
+    """Attempts so far, by any sender."""
     not_before: int | None = None
-    """When it may be tried again."""
+    """Until when it is leased or put off."""
 
 
 class Unreadable(CodePilotError):

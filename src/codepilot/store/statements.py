@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import ColumnElement, Text, and_, bindparam, delete, func, insert, literal_column, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Text,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from codepilot.core.events import TERMINAL, WAITING
 from codepilot.store.prepared import Prepared
@@ -179,25 +192,30 @@ DECIDE_APPROVAL = Prepared(
 INSERT_ARTIFACT = Prepared(insert(artifacts), [column.name for column in artifacts.columns])
 INSERT_MEMORY = Prepared(insert(memories), [column.name for column in memories.columns])
 INSERT_NOTIFICATION = Prepared(insert(notifications), ["run_id", "seq", "at", "state", "settled_at", "settled_by"])
-_owed = notifications.c.state == _quoted(["pending"])[0]
+_pending = notifications.c.state == _quoted(["pending"])[0]
 _this_notification = and_(
-    notifications.c.run_id == bindparam("in_run"), notifications.c.seq == bindparam("in_seq"), _owed
+    notifications.c.run_id == bindparam("in_run"), notifications.c.seq == bindparam("in_seq"), _pending
 )
 _resting = notifications.alias("resting")
 _rests = select(_resting.c.run_id).where(
     _resting.c.state == _quoted(["pending"])[0], _resting.c.not_before > bindparam("in_now")
 )
-SELECT_OWED = Prepared(
+SELECT_PENDING_DUE = Prepared(
     select(notifications)
-    .where(_owed, _but(notifications.c.run_id), notifications.c.run_id.not_in(_rests))
+    .where(_pending, notifications.c.run_id.not_in(_rests))
     .order_by(notifications.c.at, notifications.c.run_id, notifications.c.seq)
     .limit(bindparam("in_limit"))
 )
 SELECT_PENDING = Prepared(select(notifications).where(_this_notification))
-PUT_OFF_NOTIFICATION = Prepared(
+_this_attempt = and_(_this_notification, notifications.c.tries == bindparam("in_tries"))
+_free = or_(notifications.c.not_before.is_(None), notifications.c.not_before <= bindparam("in_now"))
+LEASE_NOTIFICATION = Prepared(
     update(notifications)
-    .where(_this_notification)
+    .where(_this_attempt, _free)
     .values(tries=bindparam("new_tries"), not_before=bindparam("new_not_before"))
+)
+PUT_OFF_NOTIFICATION = Prepared(
+    update(notifications).where(_this_attempt).values(not_before=bindparam("new_not_before"))
 )
 SETTLE_NOTIFICATION = Prepared(
     update(notifications)

@@ -30,19 +30,19 @@ class ReportedFailure(Contract):
 
 
 class ReportedNotification(Contract):
-    """Whether somebody was told that the run came to an end. Times are RFC 3339."""
+    """The state of one end of the run that is posted to the webhook. Times are RFC 3339."""
 
     event: int
-    """The one that ended the run."""
+    """The event that ended the run."""
     at: str
-    state: Literal["owed", "sent", "given_up"]
+    state: Literal["pending", "sent", "failed"]
     tries: int
-    """In vain, so far."""
+    """Attempts so far."""
     not_before: str | None
-    """When what is owed may be tried again."""
+    """When a pending one may be tried again."""
     settled_at: str | None
-    said: str | None
-    """The status of the answer that settled it, or why it was given up."""
+    reason: str | None
+    """The status of the answer that was taken, or why no further attempt is made."""
 
 
 class Report(Contract):
@@ -70,7 +70,7 @@ class Report(Contract):
     applied: PatchApplied | None = None
     """The checkout that the change was written into, and its files there."""
     notifications: tuple[ReportedNotification, ...] = ()
-    """One for each time that the run came to an end, if somebody is to be told."""
+    """One for each time that the run came to an end, if the task asks for it."""
     iterations: int
     turns: int
     tokens: int

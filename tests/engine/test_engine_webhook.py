@@ -1,4 +1,4 @@
-"""The end of a run is notified once, whatever receivers do and whoever dies on the way."""
+"""The end of a run is posted to the webhook once, whatever the receiver does and whichever process dies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from email.utils import formatdate
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 
@@ -23,12 +22,10 @@ from codepilot.core.decide import Failed, decide, decide_cancel, decide_resume, 
 from codepilot.core.events import Event, EventType
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.task import Goal, TaskSpec
-from codepilot.engine import Runtime, deliver
-from codepilot.engine import courier as module
+from codepilot.engine import Runtime, notify
+from codepilot.engine import webhook as module
 from codepilot.engine.close import open_log
-from codepilot.engine.courier import Courier
-from codepilot.engine.receiver import Receiver as Address
-from codepilot.engine.receiver import Unanswered
+from codepilot.engine.webhook import Unanswered, WebhookClient, WebhookSender
 from codepilot.store import Store, new_id
 from codepilot.telemetry import METRICS, now_us
 from codepilot.verify import Notice
@@ -78,11 +75,11 @@ def until(seen: Callable[[], object], seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-def test_what_is_said_of_an_end(quiet: Runtime, place: Receiver) -> None:
+def test_the_notification_of_an_end(quiet: Runtime, place: Receiver) -> None:
     key = "sk-" + "a1b2" * 8
     run_id = ended(quiet, goal=f"mend it with {key}")
     counted = METRICS.value("codepilot_notifications_total", result="sent")
-    Courier(quiet, Address(place.url)).round()
+    WebhookSender(quiet, WebhookClient(place.url)).send_due()
     (heard,) = place.heard
     run = quiet.store.load(run_id)
     (row,) = quiet.store.outbox.of(run_id)
@@ -99,79 +96,77 @@ def test_what_is_said_of_an_end(quiet: Runtime, place: Receiver) -> None:
     (event,) = settled(quiet, run_id)
     assert event.data.status == 200 and row.state == "sent"  # type: ignore[attr-defined]
     assert METRICS.value("codepilot_notifications_total", result="sent") == counted + 1
-    Courier(quiet, Address(place.url)).round()
+    WebhookSender(quiet, WebhookClient(place.url)).send_due()
     assert len(place.heard) == 1, "and nobody says it again"
 
 
-def test_what_does_not_work_is_tried_again_later_and_later(quiet: Runtime, place: Receiver) -> None:
+def test_failed_attempts_are_repeated_with_backoff(quiet: Runtime, place: Receiver) -> None:
     place.answers[:] = [500, DROP, 302, 429, 200]
     run_id = ended(quiet)
-    other = Courier(quiet, Address(place.url))
+    other = WebhookSender(quiet, WebhookClient(place.url))
     began = time.monotonic()
-    with Courier(quiet, Address(place.url)) as courier:
-        courier.poke()
+    with WebhookSender(quiet, WebhookClient(place.url)) as sender:
+        sender.wake()
         until(lambda: settled(quiet, run_id))
     assert time.monotonic() - began > 0.5 + 1 + 2 + 4
     assert len(place.heard) == 5 and len(set(place.keys)) == 1
     assert len({heard.body for heard in place.heard}) == 1, "the same under the same key"
     assert not any(heard.path == "/elsewhere" for heard in place.heard), "where it points to is not gone to"
-    other.round()
+    other.send_due()
     assert len(place.heard) == 5
 
 
-def test_what_one_tried_in_vain_another_does_not_try_before_its_time(quiet: Runtime, place: Receiver) -> None:
+def test_senders_of_one_store_share_the_backoff(quiet: Runtime, place: Receiver) -> None:
     """Each has a connection of its own to the store, as workers have."""
     place.answers[:] = [500]
     run_id = ended(quiet)
     opened = [Runtime.open({"CODEPILOT_HOME": str(quiet.home.path)}) for _ in range(3)]
     for number in range(1, 4):
         for runtime in opened:
-            Courier(runtime, Address(place.url)).round()
+            WebhookSender(runtime, WebhookClient(place.url)).send_due()
         (row,) = quiet.store.outbox.of(run_id)
         assert len(place.heard) == row.tries == number
         assert row.not_before is not None
         assert 2 ** (number - 1) / 2 - 0.5 < row.not_before / 1e6 - time.time() < 2 ** (number - 1)
-        until(quiet.store.outbox.owed)
+        until(quiet.store.outbox.pending)
     for runtime in opened:
         runtime.close()
 
 
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("form", ["seconds", "date", "years"])
-def test_a_receiver_that_says_when_to_come_back_is_left_alone_until_then(
-    quiet: Runtime, place: Receiver, status: int, form: str
-) -> None:
+def test_retry_after_is_respected(quiet: Runtime, place: Receiver, status: int, form: str) -> None:
     said = {"seconds": "40", "date": formatdate(time.time() + 40, usegmt=True), "years": "99999999"}[form]
     wanted = 3600.0 if form == "years" else 40.0
     place.answers[:], place.retry_after = [status], said
     run_id = ended(quiet)
     began = time.time()
-    Courier(quiet, Address(place.url)).round()
+    WebhookSender(quiet, WebhookClient(place.url)).send_due()
     (row,) = quiet.store.outbox.of(run_id)
     assert row.not_before is not None and (row.state, row.tries) == ("pending", 1)
     assert began + wanted - 2 < row.not_before / 1e6 < time.time() + wanted + 2
-    Courier(quiet, Address(place.url)).round()
-    assert len(place.heard) == 1 and quiet.store.outbox.owed() == []
+    WebhookSender(quiet, WebhookClient(place.url)).send_due()
+    assert len(place.heard) == 1 and quiet.store.outbox.pending() == []
 
 
-def test_what_else_an_answer_says_of_time_is_not_heard(quiet: Runtime, place: Receiver) -> None:
+def test_retry_after_of_other_answers_and_nonsense_are_ignored(quiet: Runtime, place: Receiver) -> None:
     place.answers[:], place.retry_after = [500, 429], "40"
     run_id = ended(quiet)
-    courier = Courier(quiet, Address(place.url))
-    courier.round()
-    until(quiet.store.outbox.owed, 20)
+    sender = WebhookSender(quiet, WebhookClient(place.url))
+    sender.send_due()
+    until(quiet.store.outbox.pending, 20)
     place.retry_after = "soon"
-    courier.round()
-    until(quiet.store.outbox.owed, 20)
+    sender.send_due()
+    until(quiet.store.outbox.pending, 20)
     assert quiet.store.outbox.of(run_id)[0].tries == 2
 
 
-def test_a_refusal_is_taken_for_an_answer(quiet: Runtime, place: Receiver) -> None:
+def test_a_refusal_is_final(quiet: Runtime, place: Receiver) -> None:
     place.answers[:] = [410]
     run_id = ended(quiet)
-    courier = Courier(quiet, Address(place.url))
-    courier.round()
-    courier.round()
+    sender = WebhookSender(quiet, WebhookClient(place.url))
+    sender.send_due()
+    sender.send_due()
     (event,) = settled(quiet, run_id)
     said = f"{place.url.partition('/hooks')[0]} answered 410, and it was refused."
     assert event.data.failure == Failure(kind=FailureKind.NOTIFY_FAILED, message=said)  # type: ignore[attr-defined]
@@ -179,63 +174,61 @@ def test_a_refusal_is_taken_for_an_answer(quiet: Runtime, place: Receiver) -> No
     assert quiet.store.outbox.of(run_id)[0].state == "failed"
 
 
-def test_after_a_day_nobody_is_told_any_more(quiet: Runtime, place: Receiver) -> None:
+def test_notifications_expire_after_a_day(quiet: Runtime, place: Receiver) -> None:
     day = 24 * 3600 * 1_000_000
     old, young = ended(quiet, at=now_us() - day), ended(quiet, at=now_us() - day + 600_000_000)
     place.answers[:] = [500]
-    Courier(quiet, Address(place.url)).round()
+    WebhookSender(quiet, WebhookClient(place.url)).send_due()
     assert [heard.json["run_id"] for heard in place.heard] == [young]
     assert "24 hours ago" in settled(quiet, old)[0].data.failure.message  # type: ignore[attr-defined]
     assert settled(quiet, young) == []
 
 
 @pytest.mark.parametrize("answer", [HANG, DRIP])
-def test_a_receiver_that_hangs_is_not_waited_for(
+def test_a_receiver_that_hangs_is_cut_off(
     quiet: Runtime, place: Receiver, answer: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "TRY_SEC", 1.0)
     place.answers[:] = [answer]
     run_id = ended(quiet)
     began = time.monotonic()
-    said = deliver(quiet, run_id, os.environ)
+    said = notify(quiet, run_id, os.environ)
     assert 0.9 < time.monotonic() - began < 20
     assert said.endswith(
         "did not answer: not within 1 s. A worker tries again in 1 s, for example `codepilot worker --until-idle`."
     )
     assert settled(quiet, run_id) == []
     place.answers[:] = [200]
-    assert deliver(quiet, run_id, os.environ) == ""
+    assert notify(quiet, run_id, os.environ) == ""
     assert len(settled(quiet, run_id)) == 1
 
 
-def test_a_resolver_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resolver_that_hangs_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     answered = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answered.wait(60))
     try:
         with pytest.raises(Unanswered, match=r"not within 0\.5 s"):
-            Address("http://somewhere.example/x").post("k", b"{}", 0.5)
+            WebhookClient("http://somewhere.example/x").post("k", b"{}", 0.5)
         assert not answered.is_set()
     finally:
         answered.set()
 
 
-def test_nobody_there_is_told_without_the_secret(quiet: Runtime, place: Receiver) -> None:
+def test_messages_contain_no_secret_of_the_url(quiet: Runtime, place: Receiver) -> None:
     with receiver() as gone:
         url = gone.url
     with pytest.raises(Unanswered, match="refused"):
-        Address(f"{url}/{SECRET}").post("k", b"{}", 10.0)
-    assert Address(f"{url}/{SECRET}").place == url.removesuffix("/hook")
-    assert Address("https://someone:secret@[::1]:8443/x").place == "https://[::1]:8443"
+        WebhookClient(f"{url}/{SECRET}").post("k", b"{}", 10.0)
+    assert WebhookClient(f"{url}/{SECRET}").place == url.removesuffix("/hook")
+    assert WebhookClient("https://someone:secret@[::1]:8443/x").place == "https://[::1]:8443"
 
 
-def test_a_password_in_the_url_is_a_login(place: Receiver) -> None:
-    assert Address(place.url.replace("//", "//some%20one:a:b@")).post("k", b"{}", 30.0).status == 200
+def test_a_password_in_the_url_is_sent_as_basic_auth(place: Receiver) -> None:
+    assert WebhookClient(place.url.replace("//", "//some%20one:a:b@")).post("k", b"{}", 30.0).status == 200
     assert place.heard[0].headers["Authorization"] == "Basic c29tZSBvbmU6YTpi"
 
 
-def test_only_one_whose_certificate_holds_is_told(
-    tmp_path: Path, place: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_certificates_are_verified(tmp_path: Path, place: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     named = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", "key", "-out", "cert"]
     subprocess.run([*made, *named], cwd=tmp_path, check=True, capture_output=True)
@@ -243,28 +236,28 @@ def test_only_one_whose_certificate_holds_is_told(
     context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
     with receiver(tls=context) as secured:
         with pytest.raises(Unanswered, match="certificate verify failed"):
-            Address(secured.url).post("k", b"{}", 30.0)
+            WebhookClient(secured.url).post("k", b"{}", 30.0)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert"))
-        assert Address(secured.url).post("k", b"{}", 30.0).status == 200
+        assert WebhookClient(secured.url).post("k", b"{}", 30.0).status == 200
         assert len(secured.heard) == 1
     with pytest.raises(Unanswered):
-        Address(place.url.replace("http:", "https:")).post("k", b"{}", 5.0)
+        WebhookClient(place.url.replace("http:", "https:")).post("k", b"{}", 5.0)
     assert place.heard == [], "one that speaks no TLS is told nothing"
 
 
-def test_two_couriers_do_not_say_it_at_the_same_time(quiet: Runtime, place: Receiver) -> None:
+def test_two_senders_never_send_one_notification_at_the_same_time(quiet: Runtime, place: Receiver) -> None:
     """The second comes while the first waits for an answer."""
     place.answers[:] = [HANG, 200]
     run_id = ended(quiet)
-    first = threading.Thread(target=Courier(quiet, Address(place.url)).round)
+    first = threading.Thread(target=WebhookSender(quiet, WebhookClient(place.url)).send_due)
     first.start()
     until(lambda: place.heard)
-    Courier(quiet, Address(place.url)).round()
-    assert len(place.heard) == 1 and quiet.store.outbox.owed(), "it left it to the first"
+    WebhookSender(quiet, WebhookClient(place.url)).send_due()
+    assert len(place.heard) == 1 and quiet.store.outbox.of(run_id)[0].state == "pending", "it left it to the first"
     place.over.set()
     first.join(60)
-    until(quiet.store.outbox.owed)
-    many = [threading.Thread(target=Courier(quiet, Address(place.url)).round) for _ in range(4)]
+    until(quiet.store.outbox.pending)
+    many = [threading.Thread(target=WebhookSender(quiet, WebhookClient(place.url)).send_due) for _ in range(4)]
     for one in many:
         one.start()
     for one in many:
@@ -273,19 +266,19 @@ def test_two_couriers_do_not_say_it_at_the_same_time(quiet: Runtime, place: Rece
     assert place.keys == [place.keys[0]] * 2 and place.most_at_once == 1
 
 
-def test_a_courier_that_dies_before_the_answer_is_on_record_is_followed_by_another(
+def test_a_sender_that_dies_before_the_record_is_followed_by_another(
     quiet: Runtime, place: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = ended(quiet)
-    command = [sys.executable, str(HERE / "one_courier.py"), str(quiet.home.path), place.url]
+    command = [sys.executable, str(HERE / "dying_sender.py"), str(quiet.home.path), place.url]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert len(place.heard) == 1 and settled(quiet, run_id) == []
-    Courier(quiet, Address(place.url)).round()
+    WebhookSender(quiet, WebhookClient(place.url)).send_due()
     assert len(place.heard) == 1, "the dead one's time is not over"
     later = now_us() + int(module.LEASE_SEC * 1e6)
     with_time = Store.open(quiet.home.database, clock=lambda: later, locks=quiet.home.locks)
-    Courier(Runtime(quiet.home, with_time, quiet.artifacts), Address(place.url)).round()
+    WebhookSender(Runtime(quiet.home, with_time, quiet.artifacts), WebhookClient(place.url)).send_due()
     with_time.close()
     assert [heard.body for heard in place.heard] == [place.heard[0].body] * 2
     assert len(place.keys) == 2 and len(set(place.keys)) == 1
@@ -293,7 +286,7 @@ def test_a_courier_that_dies_before_the_answer_is_on_record_is_followed_by_anoth
     assert event.type is EventType.NOTIFICATION_SENT
 
 
-def test_an_end_is_told_as_it_was_although_the_run_went_on(quiet: Runtime, place: Receiver) -> None:
+def test_each_end_is_described_as_it_was(quiet: Runtime, place: Receiver) -> None:
     run_id = new_id("r-")
     task = TaskSpec(task_id="t-1", goal=Goal(natural="mend it"), repo="/r", notify=True)
     quiet.store.create_run(run_id, start(task, run_id))
@@ -306,7 +299,7 @@ def test_an_end_is_told_as_it_was_although_the_run_went_on(quiet: Runtime, place
         quiet.store.control(run_id, decide_resume)
     quiet.store.control(run_id, decide_cancel)
     assert quiet.store.load(run_id).failure != spent.failure
-    Courier(quiet, Address(place.url)).round()
+    WebhookSender(quiet, WebhookClient(place.url)).send_due()
     assert [heard.json["failure"]["kind"] for heard in place.heard] == [
         "budget_exceeded",
         "budget_exceeded",
@@ -315,7 +308,7 @@ def test_an_end_is_told_as_it_was_although_the_run_went_on(quiet: Runtime, place
     assert len(set(place.keys)) == 3 and len(settled(quiet, run_id)) == 3
 
 
-def test_a_run_that_cannot_be_read_keeps_no_other_from_being_told_of(quiet: Runtime, place: Receiver) -> None:
+def test_an_unreadable_run_does_not_hold_up_others(quiet: Runtime, place: Receiver) -> None:
     broken, fine = ended(quiet, at=now_us() - 1_000_000), ended(quiet)
     from sqlalchemy import create_engine
 
@@ -324,39 +317,37 @@ def test_a_run_that_cannot_be_read_keeps_no_other_from_being_told_of(quiet: Runt
         connection.exec_driver_sql("DROP TRIGGER events_no_update")
         connection.exec_driver_sql("UPDATE events SET data = '{}' WHERE seq = 1 AND run_id = ?", (broken,))
     engine.dispose()
-    Courier(quiet, Address(place.url)).round()
+    WebhookSender(quiet, WebhookClient(place.url)).send_due()
     assert [heard.json["run_id"] for heard in place.heard] == [fine]
 
 
-def test_a_command_delivers_what_its_own_run_owes(quiet: Runtime, place: Receiver) -> None:
+def test_a_command_sends_the_notifications_of_its_own_run(quiet: Runtime, place: Receiver) -> None:
     """Another command's run may be nobody's business where this one's are told."""
     place.answers[:] = [503, 200]
     first = ended(quiet)
-    assert "answered 503" in deliver(quiet, first, os.environ)
+    assert "answered 503" in notify(quiet, first, os.environ)
     second = ended(quiet)
-    assert deliver(quiet, second, os.environ) == ""
+    assert notify(quiet, second, os.environ) == ""
     assert (len(settled(quiet, first)), len(settled(quiet, second))) == (0, 1)
-    until(quiet.store.outbox.owed)
-    Courier(quiet, Address(place.url)).round()
+    until(quiet.store.outbox.pending)
+    WebhookSender(quiet, WebhookClient(place.url)).send_due()
     assert len(settled(quiet, first)) == 1
 
 
-def test_a_command_waits_for_one_that_died_at_it(
+def test_a_command_waits_for_the_lease_of_another_sender(
     quiet: Runtime, place: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = ended(quiet)
-    lane = f"notify {crc32(run_id.encode()) % module.LANES}"
-    assert quiet.store.lock(lane, "c-dead", 1.5)
-    assert deliver(quiet, run_id, os.environ) == ""
+    assert quiet.store.outbox.lease(quiet.store.outbox.of(run_id)[0], 1.5)
+    assert notify(quiet, run_id, os.environ) == ""
     assert len(settled(quiet, run_id)) == 1
-    monkeypatch.setattr(module, "LEASE_SEC", 0.1)
-    monkeypatch.setattr(module, "PREPARED_SEC", 0.1)
+    monkeypatch.setattr(module, "LEASE_SEC", 0.5)
     other = ended(quiet)
-    assert quiet.store.lock(f"notify {crc32(other.encode()) % module.LANES}", "c-alive", 300)
-    assert deliver(quiet, other, os.environ).startswith("Somebody else is at it.")
+    assert quiet.store.outbox.lease(quiet.store.outbox.of(other)[0], 300)
+    assert notify(quiet, other, os.environ).startswith("Another attempt is pending. A worker tries again in 300 s")
 
 
-def test_what_nobody_foresaw_costs_a_command_no_more_than_a_line(
+def test_an_unexpected_error_costs_a_command_only_a_line(
     quiet: Runtime, place: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
@@ -364,19 +355,19 @@ def test_what_nobody_foresaw_costs_a_command_no_more_than_a_line(
 
     monkeypatch.setattr(module, "notice", broken)
     run_id = ended(quiet)
-    assert deliver(quiet, run_id, os.environ) == "RuntimeError: no idea of [redacted]"
+    assert notify(quiet, run_id, os.environ) == "RuntimeError: no idea of [redacted]"
     assert settled(quiet, run_id) == []
 
 
-def test_the_secret_of_the_receiver_is_written_nowhere(
+def test_the_secret_of_the_url_is_written_nowhere(
     quiet: Runtime, place: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     place.answers[:] = [500, 410]
     run_id = ended(quiet)
     open_log(quiet, run_id).close()
-    courier = Courier(quiet, Address(place.url))
-    courier.round()
-    assert deliver(quiet, run_id, os.environ).endswith("It is not tried again.")
+    sender = WebhookSender(quiet, WebhookClient(place.url))
+    sender.send_due()
+    assert notify(quiet, run_id, os.environ).endswith("It is not tried again.")
     assert run_id in caplog.text and SECRET not in caplog.text
     kept = [path.read_bytes() for path in quiet.home.path.rglob("*") if path.is_file()]
     assert kept and not any(SECRET.encode() in content for content in kept)

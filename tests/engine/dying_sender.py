@@ -1,4 +1,4 @@
-"""A courier's process that dies the moment its receiver has answered, before that is on record."""
+"""A sender's process that dies the moment its receiver has answered, before that is on record."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import signal
 import sys
 
 from codepilot.engine import Runtime
-from codepilot.engine.courier import Courier
-from codepilot.engine.receiver import Answer, Receiver
+from codepilot.engine.webhook import Answer, WebhookClient, WebhookSender
 
 
-class Deadly(Receiver):
+class Deadly(WebhookClient):
     def post(self, key: str, body: bytes, seconds: float) -> Answer:
         super().post(key, body, seconds)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -20,4 +19,4 @@ class Deadly(Receiver):
 
 if __name__ == "__main__":
     with Runtime.open({"CODEPILOT_HOME": sys.argv[1]}) as runtime:
-        Courier(runtime, Deadly(sys.argv[2])).round()
+        WebhookSender(runtime, Deadly(sys.argv[2])).send_due()
