@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from codepilot.sandbox import Completed, Level, Limits, Mount, Sandbox, View
-from codepilot.sandbox.syscalls import CALLS
+from codepilot.sandbox import Completed, Level, Limits, Mount, Sandbox, SandboxSpec
+from codepilot.sandbox.levels.syscalls import CALLS
 
 _libc = ctypes.CDLL(None, use_errno=True)
 MB = 1 << 20
@@ -41,7 +41,7 @@ LAYERS = {
     "capabilities": "the kernel demands a capability that nothing inside has",
     "seccomp": "the system call is refused before the kernel acts on it",
     "landlock": "the kernel refuses the path, the signal or the socket",
-    "mediator": "the guardian makes the change itself, beneath what may be written, or refuses it",
+    "notifier": "the subreaper makes the change itself, beneath what may be written, or refuses it",
     "closed descriptors": "nothing but the three standard pipes is inherited",
     "clean environment": "the program starts with a fixed, small environment",
     "rlimit": "the kernel refuses more of a resource to the process",
@@ -373,9 +373,9 @@ def command(program: str, targets: Targets) -> list[str]:
     return ["/usr/bin/python3", "-I", "-S", "-c", PRELUDE + program, json.dumps(targets.named())]
 
 
-def view(targets: Targets, network: bool = False) -> View:
+def view(targets: Targets, network: bool = False) -> SandboxSpec:
     mount = Mount(targets.tree, targets.tree, writable=True)
-    return View(mount, env={"MARK": targets.mark}, network=network)
+    return SandboxSpec(mount, env={"MARK": targets.mark}, network=network)
 
 
 def launch(attack: Attack, sandbox: Sandbox, targets: Targets) -> Completed:

@@ -98,7 +98,7 @@ OUTSIDE: tuple[Attack, ...] = (
         READS,
         'fd = libc.inotify_init1(0)\ncall("inotify_add_watch", fd, T["outside"].encode(), 0xFFF)',
         HIDDEN,
-        by("mediator", "EACCES"),
+        by("notifier", "EACCES"),
         control=False,
     ),
     attack(
@@ -148,7 +148,7 @@ OUTSIDE: tuple[Attack, ...] = (
         'tried(os.chmod, T["secret"], 0o666)\ntried(os.chmod, T["outside"], 0o777)\n'
         'if "fchmodat2" in NR: call("fchmodat2", os.open(os.path.dirname(T["tree"]), os.O_PATH), b"index.json", 0o666, 0)',
         HIDDEN,
-        by("mediator", "EACCES", "ENOENT"),
+        by("notifier", "EACCES", "ENOENT"),
         control=True,
     ),
     attack(
@@ -156,7 +156,7 @@ OUTSIDE: tuple[Attack, ...] = (
         WRITES,
         'tried(lambda: call("fchmodat2", os.open(T["secret"], os.O_PATH), b"", 0o666, 0x1000))',
         HIDDEN,
-        by("mediator", "EACCES", "done"),
+        by("notifier", "EACCES", "done"),
         control=True,
     ),
     attack(
@@ -165,7 +165,7 @@ OUTSIDE: tuple[Attack, ...] = (
         'fd = os.open("/usr/bin/env", os.O_RDONLY)\ntried(os.fchmod, fd, os.fstat(fd).st_mode & 0o777)\n'
         'tried(os.utime, "/usr/bin/env", ns=(os.fstat(fd).st_atime_ns, os.fstat(fd).st_mtime_ns))',
         by("read-only mount", "EROFS", "EPERM"),
-        by("mediator", "EACCES"),
+        by("notifier", "EACCES"),
     ),
     attack(
         "take the host's devices from others",
@@ -175,7 +175,7 @@ OUTSIDE: tuple[Attack, ...] = (
         "    tried(os.chmod, path, seen.st_mode & 0o777)\n"
         "    tried(os.utime, path, ns=(seen.st_atime_ns, seen.st_mtime_ns))",
         by("read-only mount", "EROFS", "EPERM"),
-        by("mediator", "EACCES"),
+        by("notifier", "EACCES"),
     ),
     attack(
         "read and remove the host's message queues",
@@ -190,7 +190,7 @@ OUTSIDE: tuple[Attack, ...] = (
         WRITES,
         'tried(os.utime, T["secret"], (1, 1))\ntried(os.utime, T["beside"], (1, 1))',
         HIDDEN,
-        by("mediator", "EACCES"),
+        by("notifier", "EACCES"),
         control=True,
     ),
     attack(

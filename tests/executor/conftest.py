@@ -34,7 +34,7 @@ sandbox = choose("best")
 
 class Slow(LocalExecutor):
     def snapshot(self, workspace):
-        with self._place(workspace).lock:
+        with self._session(workspace).lock:
             while workspace == slow and not (self._home / workspace / "go").exists():
                 time.sleep(0.02)
             return super().snapshot(workspace)

@@ -56,7 +56,7 @@ def test_skills_are_there_without_an_import(local):
 
 def test_nothing_starts_while_files_are_put_back(local, monkeypatch):
     clean = local.snapshot(NAME).snapshot
-    workspace = local._place(NAME).workspace
+    workspace = local._session(NAME).workspace
     tree, put_back = workspace.tree_path, workspace.restore
     seen: list[set[str]] = []
     calls = (
@@ -154,27 +154,27 @@ def test_who_is_interrupted_by_a_delete_is_told_so(tmp_path, sandbox, request_fo
 
 
 def test_kernels_that_were_replaced_are_let_go(local, request_for):
-    place = local._place(NAME)
+    session = local._session(NAME)
     known: WeakSet[Kernel] = WeakSet()
     for number in range(4):
         local.create(request_for(env={"N": str(number)}))
         assert local.run_code(code("import os; os.environ['N']")).value == repr(str(number))
-        known.add(place.kernel())
+        known.add(session.kernel())
     gc.collect()
     assert len(known) == 1
 
 
 def test_an_action_that_waited_for_a_replaced_kernel_leaves_none_running(local, request_for):
-    place = local._place(NAME)
-    held = place.kernel()
+    session = local._session(NAME)
+    held = session.kernel()
     local.create(request_for(env={"N": "1"}))
-    assert held is not place.kernel()
+    assert held is not session.kernel()
     held.run("1")
     assert held.running
-    place.used(held)
+    session.used(held)
     assert not held.running
     local.run_code(code("1"))
-    assert place.kernel().running
+    assert session.kernel().running
 
 
 def test_a_skill_on_this_side_is_told_whose_call_it_is(tmp_path, sandbox, request_for):

@@ -10,8 +10,8 @@ import pytest
 
 from codepilot.executor.remote_http import _AGAIN, TRIES
 from codepilot.executor.service import ServiceSettings
+from codepilot.executor.service.messages import REASONS
 from codepilot.executor.service.openapi import document
-from codepilot.executor.service.replies import REASONS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "executor.md").read_text()
 

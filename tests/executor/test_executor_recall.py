@@ -6,7 +6,7 @@ import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import CodeResult, LocalExecutor, RunCode
-from codepilot.executor.recall import Answers
+from codepilot.executor.idempotency import IdempotencyCache
 
 NAME = "r-1"
 ASKED = RunCode(workspace=NAME, code="1", idempotency_key="k")
@@ -14,7 +14,7 @@ ASKED = RunCode(workspace=NAME, code="1", idempotency_key="k")
 
 @pytest.fixture(params=[True, False], ids=["durable", "in memory"])
 def answers(request, tmp_path):
-    answers = Answers(tmp_path / "answers.log" if request.param else None)
+    answers = IdempotencyCache(tmp_path / "answers.log" if request.param else None)
     yield answers
     answers.close()
 

@@ -12,7 +12,7 @@ from typing import cast
 from codepilot.core.project_settings import ProjectSettings
 from codepilot.executor import CommandResult, Executor, RunCommand
 from codepilot.project import Project, SuiteRun, detect, run_tests
-from codepilot.sandbox import Limits, Mount, Sandbox, View
+from codepilot.sandbox import Limits, Mount, Sandbox, SandboxSpec
 from levels import level
 
 BARE_PYTEST = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
@@ -32,7 +32,7 @@ class CommandRunner:
         self._mounts = tuple(Mount(Path(source), Path(target)) for source, target in mounts)
 
     def run_command(self, request: RunCommand) -> CommandResult:
-        view = View(self._workspace, self._mounts, env=request.env)
+        view = SandboxSpec(self._workspace, self._mounts, env=request.env)
         done = self._box.run(request.argv, view, request.limits or Limits(), request.stdin)
         return CommandResult(
             status=done.status,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from codepilot.sandbox import Completed, Limits, Mount, Sandbox, View
+from codepilot.sandbox import Completed, Limits, Mount, Sandbox, SandboxSpec
 from levels import level
 
 
@@ -43,14 +43,14 @@ def tree(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def view(tree: Path) -> View:
-    return View(Mount(tree, tree, writable=True))
+def view(tree: Path) -> SandboxSpec:
+    return SandboxSpec(Mount(tree, tree, writable=True))
 
 
 @dataclass(frozen=True)
 class Runner:
     sandbox: Sandbox
-    view: View
+    view: SandboxSpec
 
     def __call__(self, *argv: str, limits: Limits | None = None, stdin: bytes = b"") -> Completed:
         return self.sandbox.run(argv, self.view, limits or Limits(wall_sec=60), stdin)
@@ -60,12 +60,12 @@ class Runner:
 
 
 @pytest.fixture
-def run(sandbox: Sandbox, view: View) -> Runner:
+def run(sandbox: Sandbox, view: SandboxSpec) -> Runner:
     return Runner(sandbox, view)
 
 
 @pytest.fixture
-def run_any(any_sandbox: Sandbox, view: View) -> Runner:
+def run_any(any_sandbox: Sandbox, view: SandboxSpec) -> Runner:
     return Runner(any_sandbox, view)
 
 

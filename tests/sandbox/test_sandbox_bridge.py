@@ -23,8 +23,9 @@ from typing import Any
 import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.sandbox import Completed, Credential, Kernel, Limits, Proxy, Sandbox, View, bridge
-from codepilot.sandbox.waiting import readable
+from codepilot.sandbox import Completed, Credential, Kernel, Limits, Proxy, Sandbox, SandboxSpec
+from codepilot.sandbox.limits.tree import readable
+from codepilot.sandbox.standalone import bridge
 
 LIMITS = Limits(wall_sec=60)
 SECRET = "s3cr3t-token-value"
@@ -88,7 +89,7 @@ Inside = Callable[..., Completed]
 
 
 @pytest.fixture
-def inside(bubblewrap: Sandbox, view: View, proxy: Proxy) -> Inside:
+def inside(bubblewrap: Sandbox, view: SandboxSpec, proxy: Proxy) -> Inside:
     def run(*argv: str, stdin: bytes = b"", **env: str) -> Completed:
         shown = replace(view, proxy=proxy.path, env={**THROUGH, **env})
         return bubblewrap.run(argv, shown, LIMITS, stdin)
@@ -164,14 +165,14 @@ def test_the_socket_inside_can_only_be_connected_to(inside: Inside, proxy: Proxy
     assert proxy.path.stat().st_mode & 0o077 == 0 or proxy.path.parent.stat().st_mode & 0o077 == 0
 
 
-def test_without_a_proxy_there_is_no_network(bubblewrap: Sandbox, view: View) -> None:
+def test_without_a_proxy_there_is_no_network(bubblewrap: Sandbox, view: SandboxSpec) -> None:
     done = bubblewrap.run(("/bin/sh", "-c", "ls /run/codepilot; env | grep -i _proxy="), view, LIMITS)
     assert done.stdout == b""
 
 
 def test_a_credential_never_enters(
     bubblewrap: Sandbox,
-    view: View,
+    view: SandboxSpec,
     tree: Path,
     tls_web: Web,
     certificate: Path,
@@ -202,7 +203,7 @@ with concurrent.futures.ThreadPoolExecutor(20) as pool:
     assert inside(*python(code)).stdout == b"True\n"
 
 
-def test_a_server_inside_is_reached_without_the_proxy(bubblewrap: Sandbox, view: View, proxy: Proxy) -> None:
+def test_a_server_inside_is_reached_without_the_proxy(bubblewrap: Sandbox, view: SandboxSpec, proxy: Proxy) -> None:
     code = """
 import http.server, threading, urllib.request
 server = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
@@ -212,7 +213,7 @@ print(urllib.request.urlopen("http://localhost:%d/" % server.server_port).status
     assert bubblewrap.run(python(code), replace(view, proxy=proxy.path), LIMITS).stdout == b"200\n"
 
 
-def test_a_large_transfer_both_ways_is_whole(bubblewrap: Sandbox, view: View, tree: Path) -> None:
+def test_a_large_transfer_both_ways_is_whole(bubblewrap: Sandbox, view: SandboxSpec, tree: Path) -> None:
     """Through a tunnel whose far end sends back what it gets, while both directions are full."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -291,7 +292,7 @@ def test_nothing_outlives_the_command(inside: Inside, marked: Callable[[str], li
     assert done.status == "ok" and marked(mark) == []
 
 
-def test_a_long_lived_process_has_the_way_too(bubblewrap: Sandbox, view: View, proxy: Proxy, web: Web) -> None:
+def test_a_long_lived_process_has_the_way_too(bubblewrap: Sandbox, view: SandboxSpec, proxy: Proxy, web: Web) -> None:
     shown = replace(view, proxy=proxy.path, env=THROUGH)
     url = f"http://localhost:{web.server_port}/started"
     process = bubblewrap.start(python(FETCH.format(url=url) + "\nsys.stdin.read()"), shown, LIMITS)
@@ -303,7 +304,9 @@ def test_a_long_lived_process_has_the_way_too(bubblewrap: Sandbox, view: View, p
         process.kill()
 
 
-def test_the_kernel_has_the_way_and_can_be_interrupted(bubblewrap: Sandbox, view: View, proxy: Proxy, web: Web) -> None:
+def test_the_kernel_has_the_way_and_can_be_interrupted(
+    bubblewrap: Sandbox, view: SandboxSpec, proxy: Proxy, web: Web
+) -> None:
     kernel = Kernel(bubblewrap, replace(view, proxy=proxy.path, env=THROUGH), LIMITS)
     try:
         fetch = f"import urllib.request\nurllib.request.urlopen('http://localhost:{web.server_port}/k').read()"
@@ -320,7 +323,7 @@ def test_the_kernel_has_the_way_and_can_be_interrupted(bubblewrap: Sandbox, view
 
 @pytest.mark.parametrize("name", ["landlock", "none"])
 def test_levels_without_a_network_of_their_own_refuse(
-    name: str, request: pytest.FixtureRequest, view: View, proxy: Proxy
+    name: str, request: pytest.FixtureRequest, view: SandboxSpec, proxy: Proxy
 ) -> None:
     from codepilot.sandbox import choose
 
@@ -332,7 +335,7 @@ def test_levels_without_a_network_of_their_own_refuse(
 
 
 def test_a_proxy_beside_the_hosts_network_or_one_that_is_gone_is_refused(
-    bubblewrap: Sandbox, view: View, proxy: Proxy
+    bubblewrap: Sandbox, view: SandboxSpec, proxy: Proxy
 ) -> None:
     with pytest.raises(CodePilotError) as caught:
         bubblewrap.run(("/bin/true",), replace(view, proxy=proxy.path, network=True), LIMITS)

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.sandbox import Enforcement, Limits, choose, enforcement, hierarchy, probe
-from codepilot.sandbox.cgroup import SWITCH, Group
+from codepilot.sandbox import Enforcement, Limits, choose, enforcement, probe
+from codepilot.sandbox.limits import cgroup_paths
+from codepilot.sandbox.limits.cgroup import SWITCH, Group
 
 LIMITS = Limits(cpus=0.5, memory_bytes=64 << 20)
 
@@ -28,7 +29,7 @@ def group():
 def inside(group: Group) -> dict[str, Path]:
     """The directories of a group by controller."""
     doors = {str(Path(entry).parent.parent): Path(entry).parent for entry in group.entries}
-    return {name: doors[parent] for name, parent in hierarchy.find().directory.items() if parent in doors}
+    return {name: doors[parent] for name, parent in cgroup_paths.find().directory.items() if parent in doors}
 
 
 def test_every_controller_found_limits_a_group(group):
@@ -39,7 +40,7 @@ def test_every_controller_found_limits_a_group(group):
         ("cpu", ("cpu.cfs_quota_us", "cpu.max"), "50000"),
     ):
         if name in group.controllers:
-            version = hierarchy.find().version[name]
+            version = cgroup_paths.find().version[name]
             assert (inside(group)[name] / file[version - 1]).read_text().split()[0] == value
 
 
@@ -47,7 +48,7 @@ def test_a_process_that_a_thread_starts_is_born_inside_and_the_thread_is_not_lef
     def members(directory: Path) -> list[str]:
         return (directory / "cgroup.procs").read_text().split()
 
-    first = [at for name, at in inside(group).items() if hierarchy.find().version[name] == 1]
+    first = [at for name, at in inside(group).items() if cgroup_paths.find().version[name] == 1]
     with group.around(), subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as cat:
         assert all(str(cat.pid) in members(directory) for directory in first)
         group.end()
@@ -89,7 +90,7 @@ def test_many_threads_make_groups_of_their_own():
 
     with ThreadPoolExecutor(8) as pool:
         entries = [entry for found in pool.map(make, range(8)) for entry in found]
-    assert len(entries) == len(set(entries)) == 40 * len(set(hierarchy.find().directory.values()))
+    assert len(entries) == len(set(entries)) == 40 * len(set(cgroup_paths.find().directory.values()))
 
 
 def test_switched_off_there_is_no_group_and_the_tree_is_pinned(monkeypatch):
@@ -146,7 +147,7 @@ def test_how_limits_are_enforced_is_said(found, said):
     ],
 )
 def test_where_a_group_lies_in_a_mount(root, point, path, found):
-    assert hierarchy._inside(hierarchy._Mount("cgroup", root, point, frozenset()), path) == found
+    assert cgroup_paths._inside(cgroup_paths._Mount("cgroup", root, point, frozenset()), path) == found
 
 
 class TestLeast:
@@ -188,6 +189,8 @@ class TestLeast:
 
 def test_probing_leaves_no_group():
     probe()
-    parents = set(hierarchy.find().directory.values())
+    parents = set(cgroup_paths.find().directory.values())
     mine = f"-{os.getpid()}-"
-    assert not [path for parent in parents for path in Path(parent).glob(f"{hierarchy.PREFIX}*") if mine in path.name]
+    assert not [
+        path for parent in parents for path in Path(parent).glob(f"{cgroup_paths.PREFIX}*") if mine in path.name
+    ]

@@ -32,8 +32,8 @@ def ask(wanted: str, setup: str = "", **env: str) -> str:
     return done.stdout.strip()
 
 
-NO_LANDLOCK = "import codepilot.sandbox.landlock as l; l.landlock_abi = lambda: -1"
-OLD_LANDLOCK = "import codepilot.sandbox.landlock as l; l.landlock_abi = lambda: 2"
+NO_LANDLOCK = "import codepilot.sandbox.levels.landlock as l; l.landlock_abi = lambda: -1"
+OLD_LANDLOCK = "import codepilot.sandbox.levels.landlock as l; l.landlock_abi = lambda: 2"
 
 
 @pytest.fixture

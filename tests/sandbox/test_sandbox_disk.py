@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codepilot.sandbox import Held, usage
-from codepilot.sandbox.usage import DiskWatch
+from codepilot.sandbox import DiskAccount
+from codepilot.sandbox.limits.disk import DiskWatch
 
 PAGE = 4096
 LIMIT = 32 * PAGE
@@ -29,10 +29,10 @@ class Disk:
         self.place.mkdir()
         self._beside = 0
         self._dirtied = [0, 0]
-        held = Held(time.time() - 1)
+        held = DiskAccount(time.time() - 1)
         self._watches = [self._watch(held), self._watch(held)]
 
-    def _watch(self, held: Held) -> DiskWatch:
+    def _watch(self, held: DiskAccount) -> DiskWatch:
         disk = self
 
         class Watch(DiskWatch):
@@ -63,8 +63,8 @@ class Disk:
     @contextmanager
     def _written(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(usage, "_dirtied", self._dirtied.__getitem__)
-            patch.setattr(usage, "_deleted_but_open", lambda tree: 0)
+            patch.setattr("codepilot.sandbox.limits.disk._dirtied", self._dirtied.__getitem__)
+            patch.setattr("codepilot.sandbox.limits.disk._deleted_but_open", lambda tree: 0)
             yield
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codepilot.core.failures import CodePilotError
-from codepilot.sandbox import seccomp
+from codepilot.sandbox.levels import seccomp
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from codepilot.core.failures import CodePilotError
-from codepilot.sandbox import Kernel, Limits, Mount, Sandbox, View
-from codepilot.sandbox.printed import Printed
+from codepilot.sandbox import Kernel, Limits, Mount, Sandbox, SandboxSpec
+from codepilot.sandbox.kernel.replies import OutputFiles
 
 SKILLS = "def double(x):\n    return 2 * x\n"
 
 
 @pytest.fixture
-def kernel(sandbox: Sandbox, view: View) -> Iterator[Kernel]:
+def kernel(sandbox: Sandbox, view: SandboxSpec) -> Iterator[Kernel]:
     kernel = Kernel(sandbox, view, Limits(memory_bytes=300 << 20, output_bytes=20_000), prelude=SKILLS)
     yield kernel
     kernel.stop()
@@ -272,7 +272,7 @@ def test_no_file_outside_is_taken_for_what_was_printed(landlock, view, tmp_path)
         while not process.stderr_tail() and time.monotonic() < deadline:
             time.sleep(0.01)
         assert process.stderr_tail() == b"x"
-        assert Printed(process, 1000).texts() == ("", "")
+        assert OutputFiles(process, 1000).texts() == ("", "")
     finally:
         process.kill()
 
@@ -306,7 +306,7 @@ def test_skills_that_do_not_compile_are_said(sandbox, view):
 
 
 def test_stopping_leaves_nothing_open(sandbox, tree):
-    view = View(Mount(tree, tree))
+    view = SandboxSpec(Mount(tree, tree))
     Kernel(sandbox, view, Limits()).stop()
     threads, files = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(2):

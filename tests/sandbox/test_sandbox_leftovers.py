@@ -15,17 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from codepilot.sandbox import Completed, Limits, Mount, View, hierarchy, janitor, janitor_client, usage
-from codepilot.sandbox.cgroup import SWITCH, Group
+from codepilot.sandbox import Completed, Limits, Mount, SandboxSpec
+from codepilot.sandbox.limits import cgroup_paths, cleanup, usage
+from codepilot.sandbox.limits.cgroup import SWITCH, Group
+from codepilot.sandbox.standalone import janitor
 
 OWNER = """
 import os, sys, threading
 from pathlib import Path
-from codepilot.sandbox import Kernel, Limits, Mount, View, choose
+from codepilot.sandbox import Kernel, Limits, Mount, SandboxSpec, choose
 tree, mark, when, *levels = sys.argv[1:]
 if when == "holding much":
     os.posix_fallocate(os.memfd_create("much"), 0, 256 << 20)
-view = View(Mount(Path(tree), Path(tree), True), env={"MARK": mark})
+view = SandboxSpec(Mount(Path(tree), Path(tree), True), env={"MARK": mark})
 limits = Limits(wall_sec=600)
 stay = ["/bin/sh", "-c", "trap '' TERM INT HUP; touch $TMPDIR/mine; (setsid sleep 600 &); sleep 600"]
 def forever(sandbox):
@@ -47,8 +49,8 @@ sys.stdin.read()
 
 def groups_of(pid: int) -> list[str]:
     """The control groups that a process has made."""
-    parents = set(hierarchy.find().directory.values())
-    return [str(path) for parent in parents for path in Path(parent).glob(f"{hierarchy.PREFIX}*-{pid}-*")]
+    parents = set(cgroup_paths.find().directory.values())
+    return [str(path) for parent in parents for path in Path(parent).glob(f"{cgroup_paths.PREFIX}*-{pid}-*")]
 
 
 def marked_launchers(pid: int) -> list[int]:
@@ -121,7 +123,7 @@ def test_kill_of_a_parent_that_holds_kernels_and_commands(level, request, switch
     request.getfixturevalue(level)
     owner = Owner(tree, "holding", [level], switch)
     assert until(lambda: len(marked(owner.mark)) >= 6)
-    assert bool(groups_of(owner.pid)) == (switch[SWITCH] == "best" and bool(hierarchy.find().directory))
+    assert bool(groups_of(owner.pid)) == (switch[SWITCH] == "best" and bool(cgroup_paths.find().directory))
     children = owner.kill()
     assert len(children) >= 4
     owner.gone(children, marked)
@@ -159,16 +161,16 @@ def test_the_janitor_is_deaf_to_signals_and_takes_its_time_to_the_end(tree, land
 def test_another_janitor_takes_over_from_one_that_was_killed(tmp_path, view, sandbox):
     sandbox.run(["/bin/true"], view, Limits())
     before = tmp_path / "before"
-    janitor_client.opened(janitor_client.DIRECTORY, os.fspath(before))
-    lost = janitor_client._janitor._pid
+    cleanup.opened(cleanup.DIRECTORY, os.fspath(before))
+    lost = cleanup._janitor._pid
     assert lost is not None
     os.kill(lost, signal.SIGKILL)
     assert until(lambda: not alive([lost]))
     assert sandbox.run(["/bin/true"], view, Limits()).status == "ok"
-    janitor_client.opened(janitor_client.DIRECTORY, os.fspath(tmp_path / "after"))
-    assert janitor_client._janitor._pid not in (None, lost)
+    cleanup.opened(cleanup.DIRECTORY, os.fspath(tmp_path / "after"))
+    assert cleanup._janitor._pid not in (None, lost)
     for name in ("before", "after"):
-        janitor_client.closed(janitor_client.DIRECTORY, os.fspath(tmp_path / name))
+        cleanup.closed(cleanup.DIRECTORY, os.fspath(tmp_path / name))
 
 
 class TestSweep:
@@ -177,7 +179,7 @@ class TestSweep:
     @pytest.fixture
     def dead(self) -> str:
         done = subprocess.run(
-            [sys.executable, "-c", "from codepilot.sandbox.janitor import owner; print(owner())"],
+            [sys.executable, "-c", "from codepilot.sandbox.standalone.janitor import owner; print(owner())"],
             capture_output=True,
             text=True,
             check=True,
@@ -195,40 +197,40 @@ class TestSweep:
     def test_temporary_directories_of_the_dead_are_removed_when_a_workspace_is_used(self, landlock, tree, dead):
         left = tree.parent / f".codepilot-tmp-{dead}-ab"
         (left / "home").mkdir(parents=True)
-        landlock.run(["/bin/true"], View(Mount(tree, tree)), Limits())
+        landlock.run(["/bin/true"], SandboxSpec(Mount(tree, tree)), Limits())
         assert not left.exists()
 
     def test_groups_of_the_dead_are_ended_and_removed(self, dead):
-        parents = set(hierarchy.find().directory.values())
+        parents = set(cgroup_paths.find().directory.values())
         for parent in parents:
-            Path(parent, f"{hierarchy.PREFIX}{dead}-0").mkdir()
+            Path(parent, f"{cgroup_paths.PREFIX}{dead}-0").mkdir()
         with subprocess.Popen(["/bin/sleep", "600"]) as left:
             for parent in parents:
-                hierarchy.write(f"{parent}/{hierarchy.PREFIX}{dead}-0/cgroup.procs", str(left.pid))
+                cgroup_paths.write(f"{parent}/{cgroup_paths.PREFIX}{dead}-0/cgroup.procs", str(left.pid))
             for parent in parents:
-                janitor.sweep_groups(parent, hierarchy.PREFIX)
+                janitor.sweep_groups(parent, cgroup_paths.PREFIX)
             if not parents:
                 left.kill()
             assert left.wait(10) == -signal.SIGKILL
-        assert not [parent for parent in parents if Path(parent, f"{hierarchy.PREFIX}{dead}-0").exists()]
+        assert not [parent for parent in parents if Path(parent, f"{cgroup_paths.PREFIX}{dead}-0").exists()]
 
 
 def test_a_copy_of_us_does_not_keep_our_janitor_waiting():
     """A fork holds no end of its parent's pipe, and what it opens is its own."""
     Group(Limits()).close()
-    janitor_client.mark()
-    pipe = janitor_client._janitor._pipe
+    cleanup.mark()
+    pipe = cleanup._janitor._pipe
     pid = os.fork()
     if pid == 0:
         try:
             os.fstat(pipe)
         except OSError:
-            os._exit(0 if janitor_client._janitor._pipe is None else 2)
+            os._exit(0 if cleanup._janitor._pipe is None else 2)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_a_guardian_tidies_up_where_the_janitor_was_killed_as_well(landlock, switch, tree, marked):
+def test_a_subreaper_tidies_up_where_the_janitor_was_killed_as_well(landlock, switch, tree, marked):
     """The kernel ends of itself when the owner's pipes close: with much to give back, long before the owner is gone."""
     owner = Owner(tree, "holding much", ["landlock"], switch)
     assert until(lambda: len(marked(owner.mark)) >= 8)
@@ -240,7 +242,7 @@ def test_a_guardian_tidies_up_where_the_janitor_was_killed_as_well(landlock, swi
     owner.gone(owner.kill(), marked)
 
 
-def test_a_guardian_that_is_killed_takes_its_tree_with_it(landlock, view, marked, monkeypatch):
+def test_a_subreaper_that_is_killed_takes_its_tree_with_it(landlock, view, marked, monkeypatch):
     """Without groups: what has left the command's session has nobody else to end it."""
     monkeypatch.setenv(SWITCH, "off")
     mark = secrets.token_hex(8)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from codepilot.sandbox import Completed, Kernel, Limits, Mount, Sandbox, View, enforcement
-from codepilot.sandbox.cgroup import SWITCH
+from codepilot.sandbox import Completed, Kernel, Limits, Mount, Sandbox, SandboxSpec, enforcement
+from codepilot.sandbox.limits.cgroup import SWITCH
 
 OFFSPRING = r"""
 import os, signal, sys, time
@@ -45,7 +45,7 @@ def means(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tu
 @dataclass(frozen=True)
 class Breaker:
     sandbox: Sandbox
-    view: View
+    view: SandboxSpec
     mark: str
     find: Callable[[str], list[int]]
 
@@ -56,7 +56,7 @@ class Breaker:
 
 
 @pytest.fixture
-def broken(sandbox: Sandbox, means: tuple[str, ...], view: View, marked: Callable[[str], list[int]]) -> Breaker:
+def broken(sandbox: Sandbox, means: tuple[str, ...], view: SandboxSpec, marked: Callable[[str], list[int]]) -> Breaker:
     mark = secrets.token_hex(8)
     return Breaker(sandbox, replace(view, env={"MARK": mark}), mark, marked)
 
@@ -191,7 +191,7 @@ class TestKernel:
     @pytest.fixture
     def kernel(self, sandbox: Sandbox, means: tuple[str, ...], tree: Path, marked):
         self.mark = secrets.token_hex(8)
-        view = View(Mount(tree, tree), env={"MARK": self.mark})
+        view = SandboxSpec(Mount(tree, tree), env={"MARK": self.mark})
         # Thirty forks of the kernel stay well below its memory.
         kernel = Kernel(sandbox, view, Limits(memory_bytes=384 << 20, processes=30))
         yield kernel

@@ -12,9 +12,9 @@ import codepilot
 RUNS = """
 import sys
 from pathlib import Path
-from codepilot.sandbox import Kernel, Limits, Mount, View, choose
+from codepilot.sandbox import Kernel, Limits, Mount, SandboxSpec, choose
 place = Path(sys.argv[1])
-kernel = Kernel(choose(), View(Mount(place, place)), Limits())
+kernel = Kernel(choose(), SandboxSpec(Mount(place, place)), Limits())
 print(sys.base_prefix, kernel.run("6 * 7").value)
 kernel.stop()
 """

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox import Allowlist, Bounds, Credential, Proxy
-from codepilot.sandbox.allowlist import is_public
-from codepilot.sandbox.request import Malformed, answer_head, parse
+from codepilot.sandbox.proxy.request import Malformed, answer_head, parse
+from codepilot.sandbox.proxy.rules import is_public
 
 SECRET = "s3cr3t-token-value"
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from codepilot.sandbox import Kernel, Limits, ProtocolError, Sandbox, View
+from codepilot.sandbox import Kernel, Limits, ProtocolError, Sandbox, SandboxSpec
 from codepilot.sandbox.json_lines import parse_object
-from codepilot.sandbox.replies import longest_line
+from codepilot.sandbox.kernel.replies import longest_line
 
 SAY = """
 import os
@@ -40,7 +40,7 @@ print(time.process_time() - started, used * 1024 / len(line))
 
 
 @pytest.fixture
-def kernel(sandbox: Sandbox, view: View) -> Iterator[Kernel]:
+def kernel(sandbox: Sandbox, view: SandboxSpec) -> Iterator[Kernel]:
     kernel = Kernel(sandbox, view, Limits(memory_bytes=300 << 20))
     yield kernel
     kernel.stop()

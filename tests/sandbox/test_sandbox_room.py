@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.sandbox import Limits, Mount, Sandbox, View, spawn
+from codepilot.sandbox import Limits, Mount, Sandbox, SandboxSpec
+from codepilot.sandbox.limits import spawn
 from no_room import no_room_for
 
 
@@ -43,7 +44,7 @@ def test_whatever_goes_wrong_is_told_and_the_next_is_served(fault: BaseException
 def test_a_process_that_cannot_be_watched_is_not_left_behind(
     sandbox: Sandbox, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    view = View(Mount(tree, tree, True), env={"MARK": str(tree)})
+    view = SandboxSpec(Mount(tree, tree, True), env={"MARK": str(tree)})
 
     def ended() -> int:
         """How many files are open when a process has come and gone."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.sandbox import Level, Limits, Mount, Sandbox, View
+from codepilot.sandbox import Level, Limits, Mount, Sandbox, SandboxSpec
 
 
 def test_a_command_gives_its_output_and_its_exit_code(run_any):
@@ -52,7 +52,7 @@ def test_it_begins_in_the_workspace_and_may_write_there(run_any, tree):
 def test_paths_with_spaces_and_unicode(any_sandbox: Sandbox, tmp_path: Path):
     tree = tmp_path.resolve() / "ein Platz" / "wörk späce"
     (tree / "süb dir").mkdir(parents=True)
-    view = View(Mount(tree, tree), cwd=tree / "süb dir", env={"GREETING": "grüß dich"})
+    view = SandboxSpec(Mount(tree, tree), cwd=tree / "süb dir", env={"GREETING": "grüß dich"})
     done = any_sandbox.run(["/bin/sh", "-c", 'pwd; echo "$GREETING"; touch "ö x"'], view, Limits())
     assert done.stdout.decode() == f"{tree}/süb dir\ngrüß dich\n"
     assert (tree / "süb dir" / "ö x").exists()
@@ -177,7 +177,7 @@ def test_a_mount_that_does_not_exist_is_refused(sandbox, view):
 
 def test_levels_without_namespaces_refuse_to_remap(landlock, tree):
     with pytest.raises(CodePilotError, match="cannot remap") as caught:
-        landlock.run(["/bin/true"], View(Mount(tree, Path("/elsewhere"))), Limits())
+        landlock.run(["/bin/true"], SandboxSpec(Mount(tree, Path("/elsewhere"))), Limits())
     assert caught.value.kind is FailureKind.SANDBOX_UNAVAILABLE
     assert landlock.level is Level.LANDLOCK
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.sandbox import Limits, Mount, View
+from codepilot.sandbox import Limits, Mount, SandboxSpec
 
 
 def test_the_hosts_home_cannot_be_read(run, tmp_path):
@@ -201,8 +201,8 @@ def test_the_tree_dies_when_we_are_killed(sandbox, tree, marked):
     mark = f"orphan-{os.getpid()}-{time.monotonic_ns()}"
     code = f"""
         import sys; from pathlib import Path
-        from codepilot.sandbox import Limits, Mount, View, choose
-        view = View(Mount(Path({str(tree)!r}), Path({str(tree)!r})), env={{"MARK": {mark!r}}})
+        from codepilot.sandbox import Limits, Mount, SandboxSpec, choose
+        view = SandboxSpec(Mount(Path({str(tree)!r}), Path({str(tree)!r})), env={{"MARK": {mark!r}}})
         command = ["/bin/sh", "-c", "trap '' TERM; setsid sleep 600 & sleep 600"]
         process = choose({str(sandbox.level)!r}).start(command, view, Limits())
         print("started", flush=True); sys.stdin.read()
@@ -236,13 +236,13 @@ def test_a_process_outlives_the_thread_that_started_it(sandbox, view):
 
 class TestBubblewrapOnly:
     def test_the_workspace_can_lie_elsewhere(self, bubblewrap, tree):
-        view = View(Mount(tree, Path("/home/some one/projekt ü")))
+        view = SandboxSpec(Mount(tree, Path("/home/some one/projekt ü")))
         done = bubblewrap.run(["/bin/sh", "-c", "pwd; ls -A /home; touch here"], view, Limits())
         assert done.stdout.decode() == "/home/some one/projekt ü\nsome one\n"
         assert (tree / "here").exists()
 
     def test_the_command_line_of_the_launcher_names_no_host_path(self, bubblewrap, tree):
-        view = View(Mount(tree, Path("/w")))
+        view = SandboxSpec(Mount(tree, Path("/w")))
         done = bubblewrap.run(["/bin/cat", "/proc/1/cmdline", "/proc/1/environ"], view, Limits())
         assert str(tree).encode() not in done.stdout
 
@@ -262,7 +262,7 @@ class TestBubblewrapOnly:
     def test_something_mounted_inside_the_workspace_is_seen_and_read_only(self, bubblewrap, tree, tmp_path):
         (tmp_path / "env").mkdir()
         (tmp_path / "env" / "lib").write_text("content")
-        view = View(Mount(tree, Path("/w")), mounts=(Mount(tmp_path / "env", Path("/w/sub/.venv")),))
+        view = SandboxSpec(Mount(tree, Path("/w")), mounts=(Mount(tmp_path / "env", Path("/w/sub/.venv")),))
         done = bubblewrap.run(["/bin/sh", "-c", "cat sub/.venv/lib; echo x > sub/.venv/new"], view, Limits())
         assert (done.stdout, done.status) == (b"content", "error")
         assert list((tree / "sub/.venv").iterdir()) == []
@@ -270,7 +270,7 @@ class TestBubblewrapOnly:
     def test_a_planted_link_is_not_followed_to_make_a_mount_point(self, bubblewrap, tree, tmp_path):
         (tmp_path / "env").mkdir()
         (tree / "sub").symlink_to(tmp_path)
-        view = View(Mount(tree, Path("/w")), mounts=(Mount(tmp_path / "env", Path("/w/sub/.venv")),))
+        view = SandboxSpec(Mount(tree, Path("/w")), mounts=(Mount(tmp_path / "env", Path("/w/sub/.venv")),))
         with pytest.raises(CodePilotError) as caught:
             bubblewrap.run(["/bin/true"], view, Limits())
         assert caught.value.kind is FailureKind.POLICY_VIOLATION
@@ -278,13 +278,13 @@ class TestBubblewrapOnly:
 
     def test_nothing_is_shown_over_the_system(self, bubblewrap, tree):
         with pytest.raises(CodePilotError, match="nothing can be shown"):
-            bubblewrap.run(["/bin/true"], View(Mount(tree, Path("/usr"))), Limits())
+            bubblewrap.run(["/bin/true"], SandboxSpec(Mount(tree, Path("/usr"))), Limits())
 
 
 @pytest.mark.parametrize(
     "call", ["libc.chmod(ctypes.c_void_p(-1), 0o600)", "libc.syscall(235, b'f', struct.pack('4q', 1, 1 << 62, 1, 1))"]
 )
-def test_no_argument_ends_the_mediator(landlock, view, call):
+def test_no_argument_ends_the_notifier(landlock, view, call):
     if "235" in call and platform.machine() != "x86_64":
         pytest.skip("only there is it the number of utimes")
     code = "import ctypes, os, struct\nlibc = ctypes.CDLL(None, use_errno=True)\nopen('f', 'w').close()\n"

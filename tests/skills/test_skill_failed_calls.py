@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from codepilot.sandbox.asking import told_calls
+from codepilot.sandbox.kernel.host_calls import told_calls
 from codepilot.skills.calls import MAX_ARGUMENTS, called
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from codepilot.core.task import Capability
-from codepilot.sandbox import ActionResult, Kernel, Limits, Mount, View, choose
+from codepilot.sandbox import ActionResult, Kernel, Limits, Mount, SandboxSpec, choose
 from codepilot.skills import Registry, SkillPolicy, Target, basic_skills
 
 Run = Callable[[str], ActionResult]
@@ -44,7 +44,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
     skills = registry()
     prelude = skills.prelude(Capability.WRITE_AND_RUN_TESTS, prepare=True)
     answer = skills.answer(Capability.WRITE_AND_RUN_TESTS)
-    kernel = Kernel(sandbox, View(Mount(tree, tree, writable=True)), Limits(), prelude=prelude, answer=answer)
+    kernel = Kernel(sandbox, SandboxSpec(Mount(tree, tree, writable=True)), Limits(), prelude=prelude, answer=answer)
     yield kernel
     kernel.stop()
 
@@ -166,7 +166,7 @@ def test_a_skill_is_stopped_at_its_timeout(tmp_path: Path) -> None:
     skills.skill(SkillPolicy(timeout_sec=0.2))(sleepy_skill.sleepy)
     tree = tmp_path / "tree"
     tree.mkdir()
-    view = View(Mount(tree.resolve(), tree.resolve(), writable=True))
+    view = SandboxSpec(Mount(tree.resolve(), tree.resolve(), writable=True))
     kernel = Kernel(choose("best"), view, Limits(), prelude=skills.prelude(Capability.READ_ONLY))
     try:
         result = kernel.run("kept = 1\nsleepy()")

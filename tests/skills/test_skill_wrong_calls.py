@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from codepilot.core.task import Capability
-from codepilot.sandbox import ActionResult, Kernel, Limits, Mount, View, choose
+from codepilot.sandbox import ActionResult, Kernel, Limits, Mount, SandboxSpec, choose
 from codepilot.skills import basic_skills
 
 SETUP = r"""
@@ -31,7 +31,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
     tree.mkdir()
     skills = basic_skills()
     capability = Capability.WRITE_AND_RUN_TESTS
-    view = View(Mount(tree, tree, writable=True))
+    view = SandboxSpec(Mount(tree, tree, writable=True))
     prelude = skills.prelude(capability, prepare=True)
     kernel = Kernel(choose("best"), view, Limits(), prelude=prelude, answer=skills.answer(capability))
     assert kernel.run(SETUP).status == "ok"
@@ -164,7 +164,7 @@ def test_a_file_that_cannot_be_read_does_not_take_the_base_away(tmp_path: Path) 
     tree.mkdir()
     (tree / "a.txt").write_text("a\n")
     skills = basic_skills()
-    view = View(Mount(tree, tree, writable=True))
+    view = SandboxSpec(Mount(tree, tree, writable=True))
     kernel = Kernel(choose("best"), view, Limits())
     try:
         kernel.run("import os\nopen('secret', 'w').close()\nos.chmod('secret', 0)")

@@ -13,8 +13,6 @@ from codepilot.executor.errors import UnknownWorkspace
 from codepilot.executor.fields import check_name, check_object
 from codepilot.executor.host_calls import with_host_calls
 from codepilot.executor.network import Network, NetworkSeen, check_hosts
-from codepilot.executor.own_python import with_own_python
-from codepilot.executor.place import AnswerFor, Place
 from codepilot.executor.protocol import (
     CodeError,
     CodeResult,
@@ -30,7 +28,8 @@ from codepilot.executor.protocol import (
     WorkspaceInfo,
     making_git,
 )
-from codepilot.sandbox import ActionResult, Answer, Credential, Level, Limits, Process, Sandbox
+from codepilot.executor.workspace_session import AnswerFor, WorkspaceSession
+from codepilot.sandbox import ActionResult, Answer, Credential, Level, Limits, Process, Sandbox, with_own_python
 from codepilot.workspace import ObjectStore, Workspace, shown
 from codepilot.workspace import Violation as Found
 
@@ -66,7 +65,7 @@ class LocalExecutor:
         self._count = count
         self._credentials = tuple(credentials)
         self._seen = seen
-        self._places: dict[str, Place] = {}
+        self._sessions: dict[str, WorkspaceSession] = {}
         self._lock = threading.Lock()
 
     @property
@@ -80,48 +79,48 @@ class LocalExecutor:
     def create(self, request: CreateWorkspace) -> WorkspaceInfo:
         check_hosts(self.level, request.hosts)
         with self._lock:
-            place = self._places.get(request.workspace)
-            if place is None:
-                place = self._places[request.workspace] = self._make(request)
-        with place.lock:
-            place.attach(request)
+            session = self._sessions.get(request.workspace)
+            if session is None:
+                session = self._sessions[request.workspace] = self._make(request)
+        with session.lock:
+            session.attach(request)
             carried = {spec.target: Path(spec.source) for spec in request.carried}
             try:
-                created = place.workspace.create(request.tree, carried)
-                place.laid_down(created)
+                created = session.workspace.create(request.tree, carried)
+                session.materialised(created)
             finally:
-                self._forget_unmade(request.workspace, place)
+                self._forget_unmade(request.workspace, session)
             if self._durable:
                 _write(self._home / request.workspace / _REQUEST, request.model_dump_json())
             with self._lock:
-                self._places.setdefault(request.workspace, place)
-            return place.info(created)
+                self._sessions.setdefault(request.workspace, session)
+            return session.info(created)
 
     def run_code(self, request: RunCode, answer: Answer | None = None) -> CodeResult:
-        place = self._place(request.workspace)
-        own = with_host_calls(request.host_calls, answer, place.answer)
-        return place.answers.give(request, CodeResult, lambda: self._run_code(place, request, own))
+        session = self._session(request.workspace)
+        own = with_host_calls(request.host_calls, answer, session.answer)
+        return session.answers.give(request, CodeResult, lambda: self._run_code(session, request, own))
 
-    def _run_code(self, place: Place, request: RunCode, answer: Answer | None) -> CodeResult:
-        kernel = place.kernel()
-        with place.running():
+    def _run_code(self, session: WorkspaceSession, request: RunCode, answer: Answer | None) -> CodeResult:
+        kernel = session.kernel()
+        with session.running():
             try:
                 result = _code_result(kernel.run(request.code, request.timeout_sec, answer))
             finally:
-                place.used(kernel)
+                session.used(kernel)
         count_calls(self._count, result.calls)
-        return result.model_copy(update={"kernel_restarted": True}) if place.was_reopened() else result
+        return result.model_copy(update={"kernel_restarted": True}) if session.was_reopened() else result
 
     def run_command(self, request: RunCommand) -> CommandResult:
-        place = self._place(request.workspace)
-        return place.answers.give(request, CommandResult, lambda: self._run_command(place, request))
+        session = self._session(request.workspace)
+        return session.answers.give(request, CommandResult, lambda: self._run_command(session, request))
 
-    def _run_command(self, place: Place, request: RunCommand) -> CommandResult:
+    def _run_command(self, session: WorkspaceSession, request: RunCommand) -> CommandResult:
         limits = replace(request.limits or self._limits, wall_sec=request.timeout_sec)
-        argv, view = list(request.argv), place.view(request.env, request.cwd)
+        argv, view = list(request.argv), session.view(request.env, request.cwd)
         if request.packages:
             argv, view = with_own_python(self._sandbox, view, argv, request.packages)
-        with place.running() as cancel, place.network.beside(place.request.hosts, request.hosts) as proxy:
+        with session.running() as cancel, session.network.beside(session.request.hosts, request.hosts) as proxy:
             done = self._sandbox.run(argv, replace(view, proxy=proxy), limits, request.stdin, cancel)
         return CommandResult(
             status=done.status,
@@ -135,42 +134,42 @@ class LocalExecutor:
 
     def start_process(self, request: StartProcess) -> Process:
         """A process without a wall clock unless its limits set one; it is ended by a restore, or with the workspace."""
-        place = self._place(request.workspace)
+        session = self._session(request.workspace)
         limits = request.limits or replace(self._limits, wall_sec=math.inf)
-        return place.adopt(lambda: self._sandbox.start(request.argv, place.view(request.env), limits))
+        return session.adopt(lambda: self._sandbox.start(request.argv, session.view(request.env), limits))
 
     def snapshot(self, workspace: str) -> SnapshotInfo:
-        place = self._place(workspace)
-        with place.lock:
-            taken = place.workspace.snapshot()
+        session = self._session(workspace)
+        with session.lock:
+            taken = session.workspace.snapshot()
         return SnapshotInfo(snapshot=taken.id, tree=taken.tree, violations=_violations(taken.violations))
 
     def restore(self, workspace: str, snapshot: str, paths: tuple[str, ...] = ()) -> None:
         """Put files back. All that runs is ended first, so that nothing writes on, or remembers what is gone."""
-        place = self._place(workspace)
+        session = self._session(workspace)
         check_object(snapshot)
-        with place.stilled():
-            place.workspace.restore(snapshot, paths)
+        with session.quiesced():
+            session.workspace.restore(snapshot, paths)
 
     def export_snapshot(self, workspace: str, snapshot: str, whole: bool = False) -> Iterator[bytes]:
         """A snapshot as bytes for `import_snapshot`; unless whole it leaves out what the workspace's base holds."""
-        place = self._place(workspace)
+        session = self._session(workspace)
         check_object(snapshot)
-        with place.lock:
-            return place.workspace.export_snapshot(snapshot, whole)
+        with session.lock:
+            return session.workspace.export_snapshot(snapshot, whole)
 
     def import_snapshot(self, workspace: str, chunks: Iterable[bytes]) -> SnapshotInfo:
         """Take in a snapshot of another workspace, so that it can be restored here."""
-        place = self._place(workspace)
-        with place.lock:
-            taken = place.workspace.import_snapshot(chunks)
+        session = self._session(workspace)
+        with session.lock:
+            taken = session.workspace.import_snapshot(chunks)
         return SnapshotInfo(snapshot=taken.id, tree=taken.tree, violations=_violations(taken.violations))
 
     def diff(self, workspace: str, base_tree: str) -> DiffResult:
-        place = self._place(workspace)
+        session = self._session(workspace)
         check_object(base_tree)
-        with place.lock:
-            found = place.workspace.diff(base_tree)
+        with session.lock:
+            found = session.workspace.diff(base_tree)
         changes = (
             FileChange(
                 path=shown(change.path),
@@ -191,29 +190,29 @@ class LocalExecutor:
         )
 
     def read_file(self, workspace: str, path: str) -> bytes:
-        return self._place(workspace).workspace.read_file(path)
+        return self._session(workspace).workspace.read_file(path)
 
     def interrupt(self, workspace: str) -> None:
-        self._place(workspace).interrupt()
+        self._session(workspace).interrupt()
 
     def interrupt_all(self) -> None:
         """Interrupt what runs in every workspace that is open here."""
         with self._lock:
-            places = list(self._places.values())
-        for place in places:
-            place.interrupt()
+            sessions = list(self._sessions.values())
+        for session in sessions:
+            session.interrupt()
 
     def delete(self, workspace: str) -> None:
         """End everything in a workspace and remove it; one that is not there is fine."""
         check_name(workspace)
         with self._lock:
-            place = self._places.pop(workspace, None)
-        if place is not None:
-            place.answers.leave()
-            place.end()
-            place.network.close()
-            place.workspace.delete()
-            place.close()
+            session = self._sessions.pop(workspace, None)
+        if session is not None:
+            session.answers.leave()
+            session.end()
+            session.network.close()
+            session.workspace.delete()
+            session.close()
         elif (self._home / workspace).is_dir():
             here = self._home / workspace
             Workspace(here, ObjectStore(here / "snapshots", ())).delete()
@@ -222,9 +221,9 @@ class LocalExecutor:
         """End everything in a workspace and let go of it; its files stay."""
         check_name(workspace)
         with self._lock:
-            place = self._places.pop(workspace, None)
-        if place is not None:
-            place.close()
+            session = self._sessions.pop(workspace, None)
+        if session is not None:
+            session.close()
 
     def init_git(self, workspace: str) -> CommandResult:
         """Give the agent a throwaway repository of one commit, made inside; the host never reads it."""
@@ -233,25 +232,25 @@ class LocalExecutor:
     def close(self) -> None:
         """End everything that runs; the workspaces stay."""
         with self._lock:
-            places, self._places = list(self._places.values()), {}
-        for place in places:
-            place.close()
+            sessions, self._sessions = list(self._sessions.values()), {}
+        for session in sessions:
+            session.close()
 
-    def _place(self, workspace: str) -> Place:
+    def _session(self, workspace: str) -> WorkspaceSession:
         check_name(workspace)
         with self._lock:
-            place = self._places.get(workspace) or self._reopen(workspace)
-        if place is None:
+            session = self._sessions.get(workspace) or self._reopen(workspace)
+        if session is None:
             raise UnknownWorkspace(workspace)
-        return place
+        return session
 
-    def _make(self, request: CreateWorkspace) -> Place:
+    def _make(self, request: CreateWorkspace) -> WorkspaceSession:
         network = Network(self._home / request.workspace / "network", self.level, self._credentials, self._seen)
-        return Place(
+        return WorkspaceSession(
             self._home, request, self._sandbox, self._limits, self._prelude, self._durable, self._answer, network
         )
 
-    def _reopen(self, workspace: str) -> Place | None:
+    def _reopen(self, workspace: str) -> WorkspaceSession | None:
         """A workspace that an earlier process made, as it was asked for then."""
         if not self._durable:
             return None
@@ -259,15 +258,15 @@ class LocalExecutor:
             kept = (self._home / workspace / _REQUEST).read_bytes()
         except FileNotFoundError:
             return None
-        place = self._places[workspace] = self._make(CreateWorkspace.model_validate_json(kept))
-        place.reopened()
-        place.laid_down(created=False)
-        return place
+        session = self._sessions[workspace] = self._make(CreateWorkspace.model_validate_json(kept))
+        session.reopened()
+        session.materialised(created=False)
+        return session
 
-    def _forget_unmade(self, workspace: str, place: Place) -> None:
+    def _forget_unmade(self, workspace: str, session: WorkspaceSession) -> None:
         with self._lock:
-            if not place.workspace.exists and self._places.get(workspace) is place:
-                del self._places[workspace]
+            if not session.workspace.exists and self._sessions.get(workspace) is session:
+                del self._sessions[workspace]
 
 
 def _write(file: Path, text: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.project.boundary import SYSTEM, is_within
-from codepilot.sandbox import Limits, Mount, View, choose
+from codepilot.sandbox import Limits, Mount, SandboxSpec, choose
 
 TIMEOUT_SEC = 30.0
 OLDEST = (3, 8)
@@ -91,7 +91,7 @@ def _run_inside(python: Path, installation: Path) -> tuple[int | None, bytes, by
     mounts = () if known else (Mount(installation, installation),)
     with tempfile.TemporaryDirectory(prefix="codepilot-python-") as folder:
         here = Path(folder).resolve()
-        view = View(Mount(here, here, writable=True), mounts)
+        view = SandboxSpec(Mount(here, here, writable=True), mounts)
         done = box.run([str(python), "-I", "-c", _QUESTION], view, Limits(wall_sec=TIMEOUT_SEC))
     if done.status == "timeout":
         return None, b"", b""

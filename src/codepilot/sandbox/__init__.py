@@ -1,18 +1,17 @@
 """Where anything an agent wrote is executed: isolation, limits, and the kernel that runs code actions."""
 
-from codepilot.sandbox.allowlist import Allowlist
-from codepilot.sandbox.asking import Answer
-from codepilot.sandbox.bridged import no_proxy
-from codepilot.sandbox.cgroup import Enforcement, enforcement
-from codepilot.sandbox.credentials import Credential
-from codepilot.sandbox.held import Held
+from codepilot.sandbox.interpreter import base_prefixes, base_python, own_python, with_own_python
 from codepilot.sandbox.json_lines import JsonLinesClient, ProcessEnded, ProtocolError
-from codepilot.sandbox.kernel_client import Kernel
-from codepilot.sandbox.own import base_prefixes, base_python, own_python
-from codepilot.sandbox.probe import Least, LevelReport, Wanted, choose, probe, weaker
-from codepilot.sandbox.proxy import Bounds, Proxy, Seen
-from codepilot.sandbox.replies import ActionError, ActionResult
-from codepilot.sandbox.spec import Completed, Level, Limits, Mount, Process, Sandbox, View
+from codepilot.sandbox.kernel.client import Kernel
+from codepilot.sandbox.kernel.host_calls import Answer
+from codepilot.sandbox.kernel.replies import ActionError, ActionResult
+from codepilot.sandbox.levels.probe import Least, LevelReport, Wanted, choose, probe, weaker
+from codepilot.sandbox.limits.cgroup import Enforcement, enforcement
+from codepilot.sandbox.limits.disk import DiskAccount
+from codepilot.sandbox.proxy.bridge import no_proxy
+from codepilot.sandbox.proxy.rules import Allowlist, Credential
+from codepilot.sandbox.proxy.server import Bounds, Proxy, Seen
+from codepilot.sandbox.spec import Completed, Level, Limits, Mount, Process, Sandbox, SandboxSpec
 
 __all__ = [
     "ActionError",
@@ -22,8 +21,8 @@ __all__ = [
     "Bounds",
     "Completed",
     "Credential",
+    "DiskAccount",
     "Enforcement",
-    "Held",
     "JsonLinesClient",
     "Kernel",
     "Least",
@@ -36,8 +35,8 @@ __all__ = [
     "ProtocolError",
     "Proxy",
     "Sandbox",
+    "SandboxSpec",
     "Seen",
-    "View",
     "Wanted",
     "base_prefixes",
     "base_python",
@@ -47,4 +46,5 @@ __all__ = [
     "own_python",
     "probe",
     "weaker",
+    "with_own_python",
 ]

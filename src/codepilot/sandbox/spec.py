@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Event
 from typing import BinaryIO, Literal, Protocol
 
-from codepilot.sandbox.held import Held
+from codepilot.sandbox.limits.disk import DiskAccount
 
 
 class Level(StrEnum):
@@ -46,7 +46,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class View:
+class SandboxSpec:
     """Everything that code inside can see beyond the system: one writable workspace, read-only extras."""
 
     workspace: Mount
@@ -57,7 +57,7 @@ class View:
     """The host's own network. Code inside then reaches whatever the host reaches."""
     proxy: Path | None = None
     """A Unix socket of a host-side proxy, the only way out while `network` is off."""
-    held: Held | None = field(default=None, compare=False)
+    held: DiskAccount | None = field(default=None, compare=False)
     """What the workspace holds already, so that the disk limit is one for all that runs in it."""
 
 
@@ -106,10 +106,10 @@ class Sandbox(Protocol):
     def run(
         self,
         argv: Sequence[str],
-        view: View,
+        view: SandboxSpec,
         limits: Limits,
         stdin: bytes = b"",
         cancel: Event | None = None,
     ) -> Completed: ...
 
-    def start(self, argv: Sequence[str], view: View, limits: Limits) -> Process: ...
+    def start(self, argv: Sequence[str], view: SandboxSpec, limits: Limits) -> Process: ...

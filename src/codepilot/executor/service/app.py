@@ -20,16 +20,15 @@ from codepilot import __version__
 from codepilot.core.contract import Contract
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.executor.fields import NAME_PATTERN, OBJECT_PATTERN
-from codepilot.executor.service import bodies
-from codepilot.executor.service.gate import Busy, Draining, Gate
-from codepilot.executor.service.logs import log
-from codepilot.executor.service.loopback import is_loopback
-from codepilot.executor.service.measures import Measures
+from codepilot.executor.service import messages
+from codepilot.executor.service.admission import AdmissionQueue, Busy, Draining
+from codepilot.executor.service.manager import WorkspaceManager
+from codepilot.executor.service.messages import Misdirected, Unauthorised, failed, told
 from codepilot.executor.service.openapi import document
 from codepilot.executor.service.operations import OPERATIONS, Operation
-from codepilot.executor.service.plane import Plane
 from codepilot.executor.service.processes import Served
-from codepilot.executor.service.replies import Misdirected, Unauthorised, failed, told
+from codepilot.executor.service.settings import is_loopback
+from codepilot.executor.service.telemetry import Measures, log
 from codepilot.executor.wire import About, BaseState, Done, Health, ProcessState, Signal, WaitRemote, Written
 from codepilot.telemetry import METRICS
 from codepilot.telemetry.metrics import CONTENT_TYPE
@@ -45,18 +44,20 @@ Handler = Callable[[Request], Awaitable[Response]]
 Result = TypeVar("Result")
 
 
-class Edge:
+class HttpApp:
     """Everything that answers requests. Made on no loop; its handlers run on one."""
 
-    def __init__(self, plane: Plane) -> None:
-        settings = plane.settings
-        self.plane = plane
+    def __init__(self, manager: WorkspaceManager) -> None:
+        settings = manager.settings
+        self.manager = manager
         self.settings = settings
         self.draining = False
         METRICS.enabled = True
         self.measures = Measures()
-        self._gates = {kind: Gate(settings.concurrency, settings.queue) for kind in ("runs", "files", "uploads")}
-        self._gates["intake"] = Gate(1, settings.queue)  # One stream at a time is unpacked and checked.
+        self._queues = {
+            kind: AdmissionQueue(settings.concurrency, settings.queue) for kind in ("runs", "files", "uploads")
+        }
+        self._queues["intake"] = AdmissionQueue(1, settings.queue)  # One stream at a time is unpacked and checked.
         self._exports = 0
         self._pools = {
             "runs": ThreadPoolExecutor(settings.concurrency, "codepilot-run"),
@@ -68,8 +69,8 @@ class Edge:
     @property
     def active(self) -> int:
         """Operations that run or wait, snapshots on their way out, and processes that live."""
-        operations = sum(gate.active + gate.waiting for gate in self._gates.values())
-        return operations + self._exports + self.plane.processes.running()
+        operations = sum(gate.active + gate.waiting for gate in self._queues.values())
+        return operations + self._exports + self.manager.processes.running()
 
     def app(self) -> FastAPI:
         app = FastAPI(title="CodePilot executor", openapi_url=None, docs_url=None, redoc_url=None)
@@ -135,7 +136,7 @@ class Edge:
                 message = f"{type(error).__name__} while answering {route}"
                 response = failed(Failure(kind=FailureKind.INTERNAL, message=message), 500)
             response.headers["X-Request-Id"] = request_id
-            if bodies.is_unread(request):
+            if messages.is_unread(request):
                 response.headers["Connection"] = "close"  # Nobody will read the rest, which could go on for ever.
             seconds = time.monotonic() - begun
             self.measures.answered(route, response.status_code, seconds)
@@ -171,12 +172,12 @@ class Edge:
                 raise Draining
 
             def act() -> Response:
-                return self._reply(operation.carry_out(self.plane, asked))
+                return self._reply(operation.carry_out(self.manager, asked))
 
             if operation.turn == "control":
                 return await self._threaded("control", act)
             order = workspace if operation.ordered else ""
-            async with self._gates[operation.turn].turn(order):
+            async with self._queues[operation.turn].turn(order):
                 if operation.work and self.draining:
                     raise Draining
                 return await self._threaded(operation.turn, act)
@@ -195,8 +196,8 @@ class Edge:
         chunks = iterate_in_threadpool(iter(lambda: file.read(_LARGE_REPLY), b""))
         return StreamingResponse(chunks, headers={"Content-Length": str(len(data))}, media_type=kind)
 
-    async def _contract(self, request: Request, kind: type[bodies.Asked]) -> bodies.Asked:
-        return await bodies.contract(request, kind, self.settings.json_bytes, self.settings.body_sec)
+    async def _contract(self, request: Request, kind: type[messages.Asked]) -> messages.Asked:
+        return await messages.contract(request, kind, self.settings.json_bytes, self.settings.body_sec)
 
     async def _threaded(self, pool: str, act: Callable[[], Result]) -> Result:
         """Run in a thread to the end, even if the caller goes away meanwhile."""
@@ -209,7 +210,7 @@ class Edge:
     async def process_write(self, request: Request) -> Response:
         served = self._process(request)
         offset, end = _whole_number(request, "offset"), _flag(request, "end")
-        data = await bodies.whole(request, self.settings.json_bytes, self.settings.body_sec)
+        data = await messages.whole(request, self.settings.json_bytes, self.settings.body_sec)
         received = await served.write(data, offset, end, self.settings.body_sec)
         return _reply(Written(received=received))
 
@@ -240,23 +241,23 @@ class Edge:
         return _reply(await self._threaded("control", kill))
 
     def _process(self, request: Request) -> Served:
-        return self.plane.processes.get(_path(request, "process", "^[0-9a-f]{32}$"))
+        return self.manager.processes.get(_path(request, "process", "^[0-9a-f]{32}$"))
 
     async def base_state(self, request: Request) -> Response:
         tree = _path(request, "tree", OBJECT_PATTERN)
-        return _reply(await self._threaded("control", lambda: self.plane.base(tree)))
+        return _reply(await self._threaded("control", lambda: self.manager.base(tree)))
 
     async def base_upload(self, request: Request) -> Response:
         tree = _path(request, "tree", OBJECT_PATTERN)
 
         def take(file: Any) -> BaseState:
-            return self.plane.receive(file, tree)
+            return self.manager.receive(file, tree)
 
         return await self._upload(request, take)
 
     async def snapshot_import(self, request: Request) -> Response:
         workspace = _path(request, "workspace", NAME_PATTERN)
-        return await self._upload(request, lambda file: self.plane.receive_snapshot(file, workspace), workspace)
+        return await self._upload(request, lambda file: self.manager.receive_snapshot(file, workspace), workspace)
 
     async def _upload(self, request: Request, take: Callable[[Any], Contract], workspace: str = "") -> Response:
         """A body of its own pace first, which holds up nobody; then its turn."""
@@ -264,22 +265,22 @@ class Edge:
         try:
             if self.draining:
                 raise Draining
-            async with self._gates["uploads"].turn():
-                with self.plane.spool() as file:
-                    await bodies.spooled(request, file, limit, seconds)
-                    async with self._gates["intake"].turn(), self._gates["files"].turn(workspace):
+            async with self._queues["uploads"].turn():
+                with self.manager.spool() as file:
+                    await messages.spooled(request, file, limit, seconds)
+                    async with self._queues["intake"].turn(), self._queues["files"].turn(workspace):
                         return _reply(await self._threaded("files", lambda: take(file)))
         except Busy:
-            await bodies.discarded(request, limit, seconds)
+            await messages.discarded(request, limit, seconds)
             raise
 
     async def snapshot_export(self, request: Request) -> Response:
         workspace = _path(request, "workspace", NAME_PATTERN)
         snapshot = _path(request, "snapshot", OBJECT_PATTERN)
         whole = _flag(request, "whole")
-        async with self._gates["files"].turn(workspace):
+        async with self._queues["files"].turn(workspace):
             chunks = await self._threaded(
-                "files", lambda: self.plane.executor.export_snapshot(workspace, snapshot, whole)
+                "files", lambda: self.manager.executor.export_snapshot(workspace, snapshot, whole)
             )
         return StreamingResponse(self._exporting(chunks), media_type=_BYTES)
 
@@ -293,7 +294,7 @@ class Edge:
             self._exports -= 1
 
     async def about(self, request: Request) -> Response:
-        executor = self.plane.executor
+        executor = self.manager.executor
         return _reply(About(level=executor.level, remaps=executor.remaps, version=__version__))
 
     async def health(self, request: Request) -> Response:
@@ -301,8 +302,8 @@ class Edge:
         return Response(health.model_dump_json(), 503 if self.draining else 200, media_type="application/json")
 
     async def metrics(self, request: Request) -> Response:
-        workspaces = await self._threaded("control", self.plane.workspaces)
-        self.measures.now(self._gates, workspaces, self.plane.processes.running())
+        workspaces = await self._threaded("control", self.manager.workspaces)
+        self.measures.now(self._queues, workspaces, self.manager.processes.running())
         return Response(METRICS.render(), media_type=CONTENT_TYPE)
 
     async def openapi(self, request: Request) -> Response:
@@ -330,21 +331,21 @@ def _reply(answer: Contract | bytes) -> Response:
 def _path(request: Request, name: str, pattern: str) -> str:
     value: str = request.path_params[name]
     if not re.fullmatch(pattern.removeprefix("^").removesuffix("$"), value):
-        raise bodies.BadParameter(f"the path's {name} is not valid")
+        raise messages.BadParameter(f"the path's {name} is not valid")
     return value
 
 
 def _whole_number(request: Request, name: str) -> int:
     value = request.query_params.get(name, "0")
     if not re.fullmatch(r"0|[1-9][0-9]{0,17}", value):
-        raise bodies.BadParameter(f"{name} must be a whole number")
+        raise messages.BadParameter(f"{name} must be a whole number")
     return int(value)
 
 
 def _flag(request: Request, name: str) -> bool:
     value = request.query_params.get(name, "false")
     if value not in ("true", "false"):
-        raise bodies.BadParameter(f"{name} must be true or false")
+        raise messages.BadParameter(f"{name} must be true or false")
     return value == "true"
 
 

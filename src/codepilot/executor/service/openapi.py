@@ -13,8 +13,8 @@ from codepilot.core.contract import Contract
 from codepilot.core.failures import Failure
 from codepilot.executor.fields import NAME_PATTERN, OBJECT_PATTERN
 from codepilot.executor.protocol import SnapshotInfo
+from codepilot.executor.service.messages import REASONS
 from codepilot.executor.service.operations import OPERATIONS
-from codepilot.executor.service.replies import REASONS
 from codepilot.executor.wire import About, BaseState, Done, Health, ProcessState, Signal, WaitRemote, Written
 
 _ABOUT = """\

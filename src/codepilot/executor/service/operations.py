@@ -18,7 +18,7 @@ from codepilot.executor.protocol import (
     SnapshotInfo,
     WorkspaceInfo,
 )
-from codepilot.executor.service.plane import Plane
+from codepilot.executor.service.manager import WorkspaceManager
 from codepilot.executor.wire import (
     CreateRemote,
     Diff,
@@ -42,28 +42,34 @@ class Operation:
     gives: type[Contract] | None
     """None for plain bytes."""
     turn: Turn
-    carry_out: Callable[[Plane, Any], Contract | bytes]
+    carry_out: Callable[[WorkspaceManager, Any], Contract | bytes]
     ordered: bool = False
     """Whether it takes turns with the others of its queue that name the same workspace."""
     work: bool = True
     """Whether it is refused while the service drains."""
 
 
-def _done(act: Callable[[Plane, Any], None]) -> Callable[[Plane, Any], Done]:
-    def acted(plane: Plane, request: Any) -> Done:
-        act(plane, request)
+def _done(act: Callable[[WorkspaceManager, Any], None]) -> Callable[[WorkspaceManager, Any], Done]:
+    def acted(manager: WorkspaceManager, request: Any) -> Done:
+        act(manager, request)
         return Done()
 
     return acted
 
 
-def _start(plane: Plane, request: StartRemote) -> ProcessState:
-    return plane.start_process(request).state()
+def _start(manager: WorkspaceManager, request: StartRemote) -> ProcessState:
+    return manager.start_process(request).state()
 
 
 OPERATIONS = (
     Operation(
-        "create", "Make a workspace, or find it", CreateRemote, WorkspaceInfo, "files", Plane.create, ordered=True
+        "create",
+        "Make a workspace, or find it",
+        CreateRemote,
+        WorkspaceInfo,
+        "files",
+        WorkspaceManager.create,
+        ordered=True,
     ),
     Operation(
         "run_code",
@@ -71,7 +77,7 @@ OPERATIONS = (
         RunCode,
         CodeResult,
         "runs",
-        Plane.run_code,
+        WorkspaceManager.run_code,
         ordered=True,
     ),
     Operation(
@@ -80,10 +86,12 @@ OPERATIONS = (
         HostAnswer,
         CodeResult,
         "runs",
-        lambda plane, request: plane.actions.answer(request),
+        lambda manager, request: manager.actions.answer(request),
         work=False,
     ),
-    Operation("run_command", "Run a command to its end", RunCommand, CommandResult, "runs", Plane.run_command),
+    Operation(
+        "run_command", "Run a command to its end", RunCommand, CommandResult, "runs", WorkspaceManager.run_command
+    ),
     Operation("start_process", "Start a process to speak to", StartRemote, ProcessState, "files", _start, ordered=True),
     Operation(
         "snapshot",
@@ -91,7 +99,7 @@ OPERATIONS = (
         Named,
         SnapshotInfo,
         "files",
-        lambda plane, request: plane.executor.snapshot(request.workspace),
+        lambda manager, request: manager.executor.snapshot(request.workspace),
         ordered=True,
     ),
     Operation(
@@ -100,7 +108,7 @@ OPERATIONS = (
         Restore,
         Done,
         "files",
-        _done(Plane.restore),
+        _done(WorkspaceManager.restore),
         ordered=True,
     ),
     Operation(
@@ -109,7 +117,7 @@ OPERATIONS = (
         Diff,
         DiffResult,
         "files",
-        lambda plane, request: plane.executor.diff(request.workspace, request.base_tree),
+        lambda manager, request: manager.executor.diff(request.workspace, request.base_tree),
         ordered=True,
     ),
     Operation(
@@ -118,7 +126,7 @@ OPERATIONS = (
         ReadFile,
         None,
         "files",
-        lambda plane, request: plane.executor.read_file(request.workspace, request.path),
+        lambda manager, request: manager.executor.read_file(request.workspace, request.path),
     ),
     Operation(
         "interrupt",
@@ -126,7 +134,7 @@ OPERATIONS = (
         Named,
         Done,
         "control",
-        _done(lambda plane, request: plane.executor.interrupt(request.workspace)),
+        _done(lambda manager, request: manager.executor.interrupt(request.workspace)),
         work=False,
     ),
     Operation(
@@ -135,7 +143,7 @@ OPERATIONS = (
         Named,
         Done,
         "control",
-        _done(Plane.release),
+        _done(WorkspaceManager.release),
         work=False,
     ),
     Operation(
@@ -144,7 +152,7 @@ OPERATIONS = (
         Named,
         Done,
         "control",
-        _done(Plane.delete),
+        _done(WorkspaceManager.delete),
         work=False,
     ),
 )

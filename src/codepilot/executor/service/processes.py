@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor.errors import Conflict
-from codepilot.executor.service.gate import Busy
+from codepilot.executor.service.admission import Busy
 from codepilot.executor.wire import ProcessState, StartRemote
 from codepilot.sandbox import Process
 

@@ -14,7 +14,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor.errors import Conflict, Unfinished
 from codepilot.executor.local import LocalExecutor
 from codepilot.executor.protocol import CodeResult, HostAnswer, HostCall, RunCode
-from codepilot.executor.service.gate import Busy
+from codepilot.executor.service.admission import Busy
 
 KEPT = 64
 """Ended actions whose replies can be asked for again."""

@@ -1,0 +1,264 @@
+"""The host's side of a kernel: starts it, asks, waits no longer than allowed, and starts another when it is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.sandbox.interpreter import base_prefixes, base_python
+from codepilot.sandbox.json_lines import JsonLinesClient, ProcessEnded, ProtocolError
+from codepilot.sandbox.kernel.host_calls import Answer, HostCalls
+from codepilot.sandbox.kernel.replies import ActionError, ActionResult, Lost, OutputFiles, longest_line, result_of
+from codepilot.sandbox.spec import Limits, Mount, Process, Sandbox, SandboxSpec
+
+_SOURCE = Path(__file__).parent.with_name("standalone") / "kernel.py"
+_INSIDE = Path("/run/codepilot/kernel.py")
+_START_SECONDS = 30.0
+_INTERRUPT_SECONDS = 2.0
+_NUMBER_BITS = 52
+_ENDING_SECONDS = 0.5
+
+
+class Kernel:
+    """A persistent Python inside a sandbox, started when first needed.
+
+    `python` defaults to the interpreter that runs us, without its packages. `prelude` is defined in every fresh
+    kernel. After a kernel was lost the next result says `kernel_restarted`: its variables are gone. `answer` calls the
+    skills that run on this side; the time it takes is the action's.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        view: SandboxSpec,
+        limits: Limits,
+        python: str | None = None,
+        prelude: str = "",
+        answer: Answer | None = None,
+    ) -> None:
+        self._sandbox = sandbox
+        self._limits = replace(limits, wall_sec=math.inf)
+        self._prelude = prelude
+        self._answer = answer
+        self._command, mounts = _command(sandbox, python)
+        known = {mount.target for mount in view.mounts}
+        self._view = replace(view, mounts=(*view.mounts, *(mount for mount in mounts if mount.target not in known)))
+        self._process: Process | None = None
+        self._printed: OutputFiles | None = None
+        self._client: JsonLinesClient | None = None
+        self._was_lost = False
+        self._stops = 0
+        self._asking = False
+        self._interrupted = threading.Event()
+        self._busy = threading.Lock()
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.running
+
+    @property
+    def busy(self) -> bool:
+        """Whether an action runs."""
+        return self._busy.locked()
+
+    def run(self, code: str, timeout_sec: float = 300.0, answer: Answer | None = None) -> ActionResult:
+        """Run one action; actions of one kernel wait for one another. `answer` takes its host calls instead."""
+        with self._busy:
+            started = time.monotonic()
+            self._interrupted.clear()
+            stops = self._stops
+            result = self._run(code, timeout_sec, stops, HostCalls(answer or self._answer))
+            restarted, self._was_lost = self._was_lost, False
+            duration = (time.monotonic() - started) * 1000
+            return replace(result, duration_ms=duration, kernel_restarted=restarted or result.kernel_restarted)
+
+    def _run(self, code: str, timeout_sec: float, stops: int, asks: HostCalls) -> ActionResult:
+        try:
+            process = self._ready()
+        except CodePilotError:
+            if self._stops == stops:
+                raise
+            return ActionResult("interrupted", kernel_restarted=True)
+        if self._stops != stops:
+            self._end()
+            return ActionResult("interrupted", kernel_restarted=True)
+        if self._interrupted.is_set():
+            return ActionResult("interrupted")
+        printed = self._printed
+        try:
+            self._asking = True
+            reply, status = self._ask(process, "run", code, timeout_sec, asks)
+            result = result_of(reply, status, self._limits.output_bytes)
+            if result.status == "error" and process.limit is not None:
+                raise Lost("it broke a limit")
+            return replace(result, calls=asks.calls(result.calls))
+        except Lost as lost:
+            result = self._loss(process, printed, "stopped" if self._stops != stops else str(lost))
+        except Exception as error:  # noqa: BLE001  (the action has run, so whatever happens to its reply is its result)
+            result = self._loss(process, printed, f"its reply cannot be taken ({type(error).__name__})")
+        finally:
+            self._asking = False
+        return replace(result, calls=asks.calls(()))
+
+    def interrupt(self) -> None:
+        """Stop the action that is running, or about to, if there is one; the variables stay."""
+        process = self._process
+        if self.busy:
+            self._interrupted.set()
+            if process is not None and self._asking:
+                process.interrupt()
+
+    def stop(self, lost: bool = False) -> None:
+        """End the kernel, with the action that may be running. `lost` says that the next one should be told."""
+        self._stops += 1
+        self._end(lost)
+
+    def _end(self, lost: bool = False) -> None:
+        process, self._process = self._process, None
+        printed, self._printed = self._printed, None
+        self._was_lost = self._was_lost or (lost and process is not None)
+        if process is not None:
+            process.kill()
+        if printed is not None:
+            printed.close()
+
+    def _ready(self) -> Process:
+        process = self._process
+        if process is not None and not process.running:
+            self._end(lost=True)
+            process = None
+        if process is None:
+            process = self._process = self._sandbox.start(self._command, self._view, self._limits)
+            self._greet(process)
+            self._printed = OutputFiles(process, self._limits.output_bytes)
+        return process
+
+    def _greet(self, process: Process) -> None:
+        """Wait for a fresh kernel's first word, and define the skills in it."""
+        longest = longest_line(self._limits.output_bytes)
+        nobody = HostCalls(None)
+        try:
+            self._client = JsonLinesClient(process, longest, 2 * longest)
+            self._read_reply(self._client, 0, time.monotonic() + _START_SECONDS, nobody, interruptible=False)
+            if self._prelude:
+                reply, _ = self._ask(process, "define", self._prelude, _START_SECONDS, nobody)
+                if not reply.get("ok"):
+                    raise Lost(f"the skills could not be defined: {reply.get('error')}")
+        except (Lost, ProcessEnded, TimeoutError) as lost:
+            process.kill()
+            self._process = None
+            said = process.stderr_tail().decode(errors="replace").strip()[-2000:]
+            raise CodePilotError(
+                FailureKind.SANDBOX_UNAVAILABLE, f"the kernel cannot be started ({lost}): {said}", command=self._command
+            ) from lost
+
+    def _ask(
+        self, process: Process, op: str, source: str, timeout_sec: float, asks: HostCalls
+    ) -> tuple[dict[str, Any], Literal["timeout", "interrupted"] | None]:
+        """Send a request and wait; at the deadline interrupt, and if that does not help give the kernel up."""
+        assert self._client is not None
+        client = self._client
+        number = secrets.randbits(_NUMBER_BITS)  # what an earlier action says ahead of us is no reply to it
+        request = {"id": number, "op": op, "source": source, "limit": self._limits.output_bytes}
+        deadline = time.monotonic() + timeout_sec
+        with _losing():
+            client.ask(request, max(deadline, time.monotonic() + _START_SECONDS))
+        try:
+            reply = self._read_reply(client, number, deadline, asks, op == "run")
+            return reply, "interrupted" if self._interrupted.is_set() else None
+        except TimeoutError:
+            interrupted = self._interrupted.is_set()
+            process.interrupt()
+        try:
+            reply = self._read_reply(client, number, time.monotonic() + _INTERRUPT_SECONDS, asks)
+            return reply, "interrupted" if interrupted else "timeout"
+        except TimeoutError as error:
+            raise Lost("interrupted" if interrupted else "timeout") from error
+
+    def _read_reply(
+        self, client: JsonLinesClient, wanted: int, deadline: float, asks: HostCalls, interruptible: bool = True
+    ) -> dict[str, Any]:
+        """The reply with this id. TimeoutError after the deadline, sooner if interrupted and not obeyed."""
+        obey_until = math.inf
+
+        def check() -> None:
+            nonlocal obey_until
+            if interruptible and self._interrupted.is_set():
+                obey_until = min(obey_until, time.monotonic() + _INTERRUPT_SECONDS)
+                if time.monotonic() >= obey_until:
+                    raise TimeoutError
+
+        while True:
+            try:
+                message = client.receive(deadline, check)
+            except ProtocolError as error:
+                raise Lost(str(error)) from error
+            except ProcessEnded as error:
+                if self._process is not None:
+                    self._process.wait(_ENDING_SECONDS)  # it may have closed its pipe and live on
+                raise Lost("it ended") from error
+            if "note" in message:
+                asks.note(message["note"])
+            elif "call" in message:
+                answer = asks.reply(message, self._over(deadline, interruptible))
+                with _losing():
+                    client.send(answer, deadline + _INTERRUPT_SECONDS)
+            elif message.get("id") == wanted:
+                return message
+
+    def _over(self, deadline: float, interruptible: bool) -> Callable[[], bool]:
+        """Whether it is no use to answer any more: the time is up, or the action is to be stopped."""
+        stops = self._stops
+        return lambda: (
+            time.monotonic() >= deadline or (interruptible and self._interrupted.is_set()) or self._stops != stops
+        )
+
+    def _loss(self, process: Process, printed: OutputFiles | None, why: str) -> ActionResult:
+        """What to say about a kernel that is gone; the next action gets a fresh one."""
+        self._end()
+        process.kill()
+        stdout, stderr = printed.texts() if printed is not None else ("", "")
+        stderr += process.stderr_tail().decode(errors="replace")
+        lost = ActionResult("error", stdout, stderr, kernel_restarted=True)
+        if why == "timeout":
+            error = ActionError("Timeout", "the action did not stop when interrupted; the kernel was ended")
+            return replace(lost, status="timeout", error=error, limit="wall")
+        if why == "stopped":
+            return replace(lost, status="interrupted", error=ActionError("Interrupted", "the kernel was stopped"))
+        if why == "interrupted":
+            error = ActionError("Interrupted", "the action did not stop when interrupted; the kernel was ended")
+            return replace(lost, status="interrupted", error=error)
+        if limit := process.limit:
+            error = ActionError("LimitExceeded", f"the action broke its {limit} limit; the kernel was ended")
+            return replace(lost, status="limit", error=error, limit=limit)
+        code = process.wait(0)
+        error = ActionError("KernelLost", f"the kernel was lost: {why}" + (f" with exit code {code}" if code else ""))
+        return replace(lost, error=error, exit_code=code)
+
+
+@contextlib.contextmanager
+def _losing() -> Iterator[None]:
+    """A kernel that does not take what it is sent is lost."""
+    try:
+        yield
+    except (ProcessEnded, TimeoutError) as error:
+        raise Lost("it does not listen") from error
+
+
+def _command(sandbox: Sandbox, python: str | None) -> tuple[list[str], Sequence[Mount]]:
+    """How to start the kernel, and what must be visible for it beyond the view."""
+    inside = _INSIDE if sandbox.remaps else _SOURCE
+    mounts = [Mount(_SOURCE, inside)]
+    if python is not None:
+        return [python, "-X", "utf8", os.fspath(inside)], mounts
+    mounts += [Mount(prefix, prefix) for prefix in base_prefixes()]
+    return [os.fspath(base_python()), "-I", "-S", "-X", "utf8", os.fspath(inside)], mounts

@@ -1,0 +1,153 @@
+"""What a kernel says, as the host takes it: bounded, checked for its shape, in text that can be passed on.
+
+All of it can be forged, so reading it costs time and memory in proportion to its length, whatever it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from codepilot.core.events import SkillCall
+from codepilot.sandbox.kernel.host_calls import MAX_BYTES, told_calls
+from codepilot.sandbox.limits.supervisor import SupervisedProcess
+from codepilot.sandbox.spec import Process
+
+_OVERHEAD_BYTES = 1 << 20
+_TIMES = 6
+"""A line holds both streams, each up to three times as long in JSON; of what is longer the kernel leaves more out."""
+_TYPE_CHARS = 200
+_TEXT_CHARS = 20_100
+_LEFT_OUT_CHARS = 100
+_LARGEST = (1 << 31) - 1
+
+
+class Lost(Exception):
+    """The kernel ended, or said something that is not an answer."""
+
+
+@dataclass(frozen=True)
+class ActionError:
+    type: str
+    message: str
+    traceback: str = ""
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class ActionResult:
+    """What a code action gave. Everything in it but `status` and `limit` is the kernel's word."""
+
+    status: Literal["ok", "error", "timeout", "limit", "interrupted"]
+    stdout: str = ""
+    stderr: str = ""
+    value: str | None = None
+    error: ActionError | None = None
+    limit: str | None = None
+    exit_code: int | None = None
+    duration_ms: float = 0.0
+    truncated: bool = False
+    kernel_restarted: bool = False
+    calls: tuple[SkillCall, ...] = ()
+
+
+def longest_line(output_bytes: int) -> int:
+    """No line of a kernel's that keeps to the protocol is longer."""
+    return max(_TIMES * output_bytes, MAX_BYTES) + _OVERHEAD_BYTES
+
+
+def result_of(
+    reply: Mapping[str, Any], status: Literal["timeout", "interrupted"] | None, output_bytes: int
+) -> ActionResult:
+    """A reply as a result; fields of the wrong type count as absent."""
+    error = reply.get("error")
+    ok = reply.get("ok") is True and status is None
+    return ActionResult(
+        status=status or ("ok" if ok else "error"),
+        stdout=_text(reply.get("stdout"), output_bytes + _LEFT_OUT_CHARS) or "",
+        stderr=_text(reply.get("stderr"), output_bytes + _LEFT_OUT_CHARS) or "",
+        value=_text(reply.get("value")),
+        error=_error(error) if isinstance(error, dict) else None,
+        limit="wall" if status == "timeout" else None,
+        exit_code=_number(reply.get("exit_code")),
+        truncated=reply.get("truncated") is True,
+        calls=told_calls(reply.get("calls"), status),
+    )
+
+
+def _error(error: Mapping[str, Any]) -> ActionError:
+    return ActionError(
+        _text(error.get("type"), _TYPE_CHARS) or "Exception",
+        _text(error.get("message")) or "",
+        _text(error.get("traceback")) or "",
+        _number(error.get("line")),
+    )
+
+
+def _text(value: object, most: int = _TEXT_CHARS) -> str | None:
+    """A text that can be passed on: JSON may hold halves of characters, which no encoding takes."""
+    return value[:most].encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else None
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST else None
+
+
+class OutputFiles:
+    """The files behind the standard streams of one process; empty where there are none."""
+
+    def __init__(self, process: Process, limit: int) -> None:
+        pid = process.pid if isinstance(process, SupervisedProcess) else None
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._last: tuple[str, str] | None = None
+        self._files = [None if pid is None else _behind(pid, fd) for fd in (1, 2)]
+
+    def texts(self) -> tuple[str, str]:
+        """Standard output and error: the head and the tail of what is there, whatever the kernel says of it."""
+        with self._lock:
+            return self._last or self._read()
+
+    def close(self) -> None:
+        """Let go of the files; what they held last is still told."""
+        with self._lock:
+            self._last = self._last or self._read()
+            files, self._files = self._files, [None, None]
+        for file in files:
+            if file is not None:
+                os.close(file)
+
+    def _read(self) -> tuple[str, str]:
+        stdout, stderr = (b"" if file is None else _ends(file, self._limit) for file in self._files)
+        return stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace")
+
+
+def _behind(pid: int, fd: int) -> int | None:
+    """A descriptor of ours for the file behind one of a process's.
+
+    A file with a name is none that the kernel made: it could be one that code inside may name and not read.
+    """
+    with contextlib.suppress(OSError):
+        file = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        found = os.fstat(file)
+        if stat.S_ISREG(found.st_mode) and found.st_nlink == 0 and found.st_uid == os.geteuid():
+            return file
+        os.close(file)
+    return None
+
+
+def _ends(file: int, limit: int) -> bytes:
+    size = os.fstat(file).st_size
+    if size <= limit:
+        return os.pread(file, size, 0)
+    half = limit // 2
+    return b"%s\n[... %d bytes left out ...]\n%s" % (
+        os.pread(file, half, 0),
+        size - 2 * half,
+        os.pread(file, half, size - half),
+    )

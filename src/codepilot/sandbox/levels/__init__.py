@@ -1,0 +1,31 @@
+"""What every level does with a command once it knows how to launch it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from threading import Event
+
+from codepilot.sandbox.limits import supervisor
+from codepilot.sandbox.limits.supervisor import SupervisedProcess
+from codepilot.sandbox.limits.tree import Launch
+from codepilot.sandbox.spec import Completed, Limits, Process, SandboxSpec
+
+
+class LevelBase(ABC):
+    @abstractmethod
+    def _launch(self, argv: Sequence[str], view: SandboxSpec, limits: Limits) -> Launch:
+        """How the command is started, confined."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        view: SandboxSpec,
+        limits: Limits,
+        stdin: bytes = b"",
+        cancel: Event | None = None,
+    ) -> Completed:
+        return supervisor.run(self._launch(argv, view, limits), limits, stdin, cancel)
+
+    def start(self, argv: Sequence[str], view: SandboxSpec, limits: Limits) -> Process:
+        return SupervisedProcess(self._launch(argv, view, limits), limits)

@@ -1,0 +1,232 @@
+"""The strongest level: namespaces and a filtered view of the host, made by bubblewrap."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from shutil import which
+from subprocess import DEVNULL, run
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.sandbox.levels import LevelBase, host, seccomp
+from codepilot.sandbox.limits import cleanup
+from codepilot.sandbox.limits.cgroup import Group
+from codepilot.sandbox.limits.tree import Launch, resource_limits
+from codepilot.sandbox.proxy.bridge import bridged
+from codepilot.sandbox.spec import Level, Limits, Mount, SandboxSpec
+
+_MB = 1 << 20
+_TMP_BYTES = 256 * _MB
+_SHM_BYTES = 64 * _MB
+_HOME = "/tmp/home"
+_RESERVED = ("/", "/proc", "/dev", "/etc", "/usr", "/bin", "/lib", "/lib64", "/sbin", "/tmp")
+
+
+class Bubblewrap(LevelBase):
+    level = Level.BUBBLEWRAP
+    remaps = True
+
+    def _launch(self, argv: Sequence[str], view: SandboxSpec, limits: Limits) -> Launch:
+        host.check(argv, view.env)
+        argv, view = bridged(argv, view)
+        binary, optional = executable()
+        _prepare_mount_points(view)
+        with ExitStack() as opened:
+            status, status_end = _pipe(opened)
+            hold, release = _pipe(opened)
+            passwd = _memory_file(opened, host.PASSWD.encode())
+            groups = _memory_file(opened, host.GROUP.encode())
+            hosts = () if view.network else (_memory_file(opened, host.HOSTS.encode()),)
+            group = Group(limits)
+            opened.callback(group.close)
+            cpus = group.cpus
+            filter_fd = _memory_file(opened, _filter(view.network, cpus is not None))
+            options = [
+                *_namespaces(view, optional),
+                *("--json-status-fd", str(status_end), "--block-fd", str(hold), "--seccomp", str(filter_fd)),
+                *_system(view, passwd, groups, *hosts),
+                *_mounts(view),
+                *("--remount-ro", "/", "--chdir", os.fspath(view.cwd or view.workspace.target)),
+            ]
+            for name, value in host.environment(_HOME, "/tmp", view.env).items():
+                options += ["--setenv", name, value]
+            arguments = _memory_file(opened, b"".join(os.fsencode(option) + b"\0" for option in options))
+            command = [cleanup.mark(), "--args", str(arguments), "--", *map(os.fspath, argv)]
+            opened.pop_all()
+        return Launch(
+            command,
+            pass_fds=(status_end, hold, passwd, groups, *hosts, filter_fd, arguments),
+            executable=binary,
+            status=status,
+            release=release,
+            limits=resource_limits(limits, group),
+            group=group,
+            cpus=cpus,
+            watched=(view.workspace.source,),
+            held=view.held,
+            in_memory={"/tmp": _TMP_BYTES, "/dev/shm": _SHM_BYTES},
+        )
+
+
+@cache
+def executable() -> tuple[str, frozenset[str]]:
+    """bubblewrap's path, and which of the options that not every version has are there."""
+    binary = which("bwrap", path=f"{os.environ.get('PATH', '')}:{host.PATH}")
+    if binary is None:
+        raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, "bubblewrap (`bwrap`) is not installed")
+    said = run([binary, "--help"], stdin=DEVNULL, capture_output=True, text=True, check=False, env={}).stdout
+    options = frozenset(word for line in said.splitlines() for word in line.split()[:1] if word.startswith("--"))
+    if "--size" not in options:
+        raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, "bubblewrap is older than 0.7 and cannot limit /tmp")
+    return binary, options
+
+
+@cache
+def _filter(network: bool, pinned: bool) -> bytes:
+    return seccomp.build(seccomp.NAMESPACED_ONLINE if network else seccomp.NAMESPACED, pinned=pinned)
+
+
+def _pipe(opened: ExitStack) -> tuple[int, int]:
+    ends = os.pipe()
+    for end in ends:
+        opened.callback(os.close, end)
+    return ends
+
+
+def _memory_file(opened: ExitStack, content: bytes) -> int:
+    fd = os.memfd_create("codepilot")
+    opened.callback(os.close, fd)
+    os.write(fd, content)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _namespaces(view: SandboxSpec, optional: frozenset[str]) -> list[str]:
+    options = ["--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
+    if not view.network:
+        options.append("--unshare-net")
+    if "--disable-userns" in optional:
+        options.append("--disable-userns")
+    uid = str(host.USER_ID)
+    options += ["--uid", uid, "--gid", uid, "--hostname", "codepilot"]
+    return [*options, "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
+
+
+def _system(view: SandboxSpec, passwd: int, group: int, hosts: int | None = None) -> list[str]:
+    """The host's programs, read-only, and private copies of what programs write to.
+
+    /proc is read-only because a sandbox started by root keeps root's rights over /proc/sys.
+    """
+    options = [*_shown(view.network), "--perms", "0644", "--file", str(passwd), "/etc/passwd"]
+    options += ["--perms", "0644", "--file", str(group), "/etc/group"]
+    if hosts is not None:
+        options += ["--perms", "0644", "--file", str(hosts), "/etc/hosts"]
+    options += ["--proc", "/proc", "--dev", "/dev"]
+    options += ["--perms", "1777", "--size", str(_SHM_BYTES), "--tmpfs", "/dev/shm"]
+    options += ["--perms", "1777", "--size", str(_TMP_BYTES), "--tmpfs", "/tmp", "--dir", _HOME]
+    for path in _concealed():
+        options += ["--ro-bind", "/dev/null", path]
+    return [*options, "--remount-ro", "/proc", "--remount-ro", "/dev"]
+
+
+@cache
+def _concealed() -> tuple[str, ...]:
+    """Tables of the kernel's that a sandbox started by root could read."""
+    return tuple(path for name in host.KERNEL_TABLES if (path := f"/proc/{name}") and Path(path).is_file())
+
+
+@cache
+def _shown(network: bool) -> tuple[str, ...]:
+    """The system's directories with their usual links, and what toolchains need of /etc."""
+    options = ["--ro-bind", "/usr", "/usr"]
+    for name in host.ROOT_LINKS:
+        path = Path("/", name)
+        if path.is_symlink():
+            options += ["--symlink", os.fspath(path.readlink()), os.fspath(path)]
+        elif path.is_dir():
+            options += ["--ro-bind", os.fspath(path), os.fspath(path)]
+    options += ["--perms", "0755", "--dir", "/etc"]
+    for path in host.etc_paths(network):
+        options += ["--ro-bind", os.path.realpath(path), os.fspath(path)]
+    return tuple(options)
+
+
+def _mounts(view: SandboxSpec) -> list[str]:
+    """The workspace and the extras, outer targets first so that inner ones come to lie on top."""
+    options: list[str] = []
+    for mount in sorted((view.workspace, *view.mounts), key=lambda mount: len(mount.target.parts)):
+        if _shown_already(mount):
+            continue
+        _check(mount, view)
+        writable = mount is view.workspace or mount.writable
+        options += ["--bind" if writable else "--ro-bind", os.path.realpath(mount.source), os.fspath(mount.target)]
+    return options
+
+
+def _shown_already(mount: Mount) -> bool:
+    return mount.source == mount.target and not mount.writable and mount.target.is_relative_to("/usr")
+
+
+def _check(mount: Mount, view: SandboxSpec) -> None:
+    target = os.path.normpath(mount.target)
+    if not mount.target.is_absolute() or target in _RESERVED or ".." in mount.target.parts:
+        raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, f"nothing can be shown at {mount.target} inside")
+    if mount is not view.workspace and mount.target == view.workspace.target:
+        raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, f"two things would be shown at {mount.target} inside")
+    if not mount.source.exists():
+        raise CodePilotError(FailureKind.PATH_NOT_FOUND, f"{mount.source} does not exist", path=str(mount.source))
+
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def _prepare_mount_points(view: SandboxSpec) -> None:
+    """Make the mount point of every extra mount that lies inside the workspace."""
+    for mount in view.mounts:
+        if mount.target != view.workspace.target and mount.target.is_relative_to(view.workspace.target):
+            _make_mount_point(view, mount)
+
+
+def _make_mount_point(view: SandboxSpec, mount: Mount) -> None:
+    *parents, name = mount.target.relative_to(view.workspace.target).parts
+    directory = os.open(view.workspace.source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for parent in parents:
+            deeper = _enter(directory, parent)
+            os.close(directory)
+            directory = deeper
+        _make(directory, name, mount.source.is_dir())
+    except OSError as error:
+        raise CodePilotError(
+            FailureKind.POLICY_VIOLATION,
+            f"{mount.target} cannot be shown inside the workspace: something else lies there ({error.strerror})",
+            path=str(mount.target),
+        ) from error
+    finally:
+        os.close(directory)
+
+
+def _enter(directory: int, name: str) -> int:
+    try:
+        return os.open(name, _DIRECTORY, dir_fd=directory)
+    except FileNotFoundError:
+        os.mkdir(name, 0o755, dir_fd=directory)
+        return os.open(name, _DIRECTORY, dir_fd=directory)
+
+
+def _make(directory: int, name: str, is_directory: bool) -> None:
+    try:
+        mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        if is_directory:
+            os.mkdir(name, 0o755, dir_fd=directory)
+        else:
+            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=directory))
+        return
+    fits = stat.S_ISDIR(mode) if is_directory else stat.S_ISREG(mode)
+    if not fits:
+        raise FileExistsError(17, "a link or a file of another kind")

@@ -1,0 +1,117 @@
+"""The levels without namespaces: a subreaper process, the host's own paths and a private temporary directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import tempfile
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.sandbox.interpreter import base_python
+from codepilot.sandbox.levels import LevelBase, host
+from codepilot.sandbox.limits import cleanup
+from codepilot.sandbox.limits.cgroup import Group
+from codepilot.sandbox.limits.tree import THREADS, Launch, resource_limits
+from codepilot.sandbox.proxy.bridge import no_proxy
+from codepilot.sandbox.spec import Level, Limits, SandboxSpec
+from codepilot.sandbox.standalone import subreaper
+
+_SUBREAPER = Path(subreaper.__file__)
+_PREFIX = ".codepilot-tmp-"
+
+
+class SubreaperLevel(LevelBase):
+    """A level whose code sees the host's paths as they are. Nothing can be shown elsewhere than where it lies."""
+
+    level: Level
+    remaps = False
+
+    @abstractmethod
+    def confinement(self, view: SandboxSpec, temp: Path, pinned: bool) -> dict[str, Any] | None:
+        """What the subreaper is to apply to the command; None leaves it unconfined."""
+
+    def _launch(self, argv: Sequence[str], view: SandboxSpec, limits: Limits) -> Launch:
+        host.check(argv, view.env)
+        _refuse_remapping(view, self.level)
+        if view.proxy is not None:
+            raise no_proxy(self.level)
+        with ExitStack() as opened:
+            temp = cleanup.make_directory(view.workspace.source.parent, _PREFIX)
+            opened.callback(cleanup.remove_directory, temp)
+            (temp / "home").mkdir()
+            group = Group(limits)
+            opened.callback(group.close)
+            cpus = group.cpus
+            confinement = self.confinement(view, temp, cpus is not None)
+            opened.pop_all()
+        status, status_end = os.pipe()
+        spec = {
+            "argv": [os.fspath(argument) for argument in argv],
+            "env": host.environment(str(temp / "home"), str(temp), view.env),
+            "cwd": os.fspath(view.cwd or view.workspace.target),
+            "parent": os.getpid(),
+            "status": status_end,
+            "limits": [[kind, value] for kind, value in _limits(limits, group).items()],
+            "cgroups": group.entries,
+            "temp": os.fspath(temp),
+            "cpus": None if cpus is None else sorted(cpus),
+            "confinement": confinement,
+        }
+        with tempfile.TemporaryFile() as file:
+            file.write(json.dumps(spec).encode())
+            file.seek(0)
+            spec_fd = os.dup(file.fileno())
+        return Launch(
+            [os.fspath(base_python()), "-I", "-S", os.fspath(_SUBREAPER), str(spec_fd)],
+            pass_fds=(status_end, spec_fd),
+            status=status,
+            guarded=True,
+            cleanup=lambda: cleanup.remove_directory(temp),
+            watched=(view.workspace.source, temp),
+            held=view.held,
+            group=group,
+        )
+
+
+def _refuse_remapping(view: SandboxSpec, level: Level) -> None:
+    for mount in (view.workspace, *view.mounts):
+        if mount.source != mount.target:
+            raise CodePilotError(
+                FailureKind.SANDBOX_UNAVAILABLE,
+                f"the sandbox level {level} cannot show {mount.source} at {mount.target}: it cannot remap paths",
+                "Install bubblewrap, which can.",
+                source=str(mount.source),
+                target=str(mount.target),
+            )
+
+
+def _limits(limits: Limits, group: Group) -> dict[int, int]:
+    """The kernel counts all of a user's threads against RLIMIT_NPROC, so what is there already is added."""
+    wanted = resource_limits(limits, group)
+    wanted[resource.RLIMIT_NPROC] = THREADS + _threads_of(os.getuid())
+    return wanted
+
+
+def _threads_of(uid: int) -> int:
+    count = 0
+    proc = Path("/proc")
+    for path in proc.glob("[0-9]*/task") if proc.is_dir() else ():
+        try:
+            found = path.stat()
+        except OSError:
+            continue
+        count += found.st_nlink - 2 if found.st_uid == uid else 0
+    return count
+
+
+class Unconfined(SubreaperLevel):
+    level = Level.NONE
+
+    def confinement(self, view: SandboxSpec, temp: Path, pinned: bool) -> None:
+        return None

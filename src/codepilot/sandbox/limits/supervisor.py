@@ -1,0 +1,355 @@
+"""Running one command to its end under limits: capped output, wall clock, memory, processes, disk, cancel."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import threading
+import time
+from threading import Event
+from typing import BinaryIO, Literal, cast
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.sandbox.limits import usage
+from codepilot.sandbox.limits.disk import DiskWatch
+from codepilot.sandbox.limits.tree import THREADS, Launch, Tree, readable
+from codepilot.sandbox.spec import Completed, Limits
+
+TICK = 0.025
+DISK_TICK = 0.5
+_CHUNK = 1 << 16
+_FEW = 10
+"""Processes of a tree whose writing can be looked at every tick."""
+_FILE_TOO_LARGE = 128 + signal.SIGXFSZ
+FLOOD = 16
+"""Output beyond the limit is left out of the result; this many times the limit ends the command."""
+
+
+class Capture:
+    """The head and the tail of a stream of any length."""
+
+    def __init__(self, limit: int) -> None:
+        self._half = max(1, limit // 2)
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.total = 0
+
+    def add(self, data: bytes) -> None:
+        self.total += len(data)
+        room = self._half - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        self._tail += data
+        if len(self._tail) > 2 * self._half:
+            del self._tail[: -self._half]
+
+    @property
+    def truncated(self) -> bool:
+        return self.total > 2 * self._half
+
+    def bytes(self) -> bytes:
+        if not self.truncated:
+            return bytes(self._head + self._tail)
+        tail = self._tail[-self._half :]
+        left_out = self.total - len(self._head) - len(tail)
+        return bytes(self._head) + b"\n[... %d bytes left out ...]\n" % left_out + bytes(tail)
+
+
+class Watchdog:
+    """Names the first limit that a tree breaks."""
+
+    def __init__(self, tree: Tree, limits: Limits) -> None:
+        self._tree = tree
+        self._limits = limits
+        self._deadline = time.monotonic() + limits.wall_sec
+        self._disk = DiskWatch(tree.watched, limits.disk_bytes, tree.held) if tree.watched else None
+        self._next_disk = time.monotonic() + DISK_TICK
+        self._last: usage.Usage | None = None
+        self.changed = True
+
+    def breach(self) -> str | None:
+        now = time.monotonic()
+        if now >= self._deadline:
+            return "wall"
+        if broken := self._tree.breach():
+            return broken
+        most = self._limits.processes + self._tree.helpers
+        used = usage.measure(self._tree.root, self._limits.memory_bytes, most)
+        self.changed, self._last = used != self._last, used
+        if used.memory_bytes + self._tree.held_by_files() > self._limits.memory_bytes:
+            return "memory"
+        if used.processes > most or used.threads > THREADS:
+            return "processes"
+        if self._disk is not None and used.processes <= _FEW:
+            self._disk.note(self._tree.root)
+        if self._disk is not None and (now >= self._next_disk or self._disk.urgent):
+            self._next_disk = now + DISK_TICK
+            if not self._disk.idle and self._disk.exceeded(self._tree.root):
+                return "disk"
+        return None
+
+    def note(self) -> None:
+        """Remember what the tree has written; it is about to be ended."""
+        if self._disk is not None:
+            self._disk.note(self._tree.root)
+
+    def at_end(self) -> str | None:
+        """The limit that a tree which has ended by itself broke since it was last looked at.
+
+        To be asked before the launcher is buried: its remains, where they may be looked at, tell what was written.
+        """
+        return "disk" if self._disk is not None and self._disk.exceeded(self._tree.popen.pid, ended=True) else None
+
+
+def run(launch: Launch, limits: Limits, stdin: bytes = b"", cancel: Event | None = None) -> Completed:
+    """Start the tree, feed and drain it, and end it; whatever happened, nothing of it is left when this returns."""
+    started = time.monotonic()
+    tree = Tree(launch)
+    supervision = _Supervision(tree, limits, stdin, cancel)
+    try:
+        reason = supervision.watch()
+    finally:
+        supervision.note()
+        tree.reap()
+        supervision.drain()
+        supervision.close()
+    return supervision.completed(reason or tree.breach(), (time.monotonic() - started) * 1000)
+
+
+class _Supervision:
+    def __init__(self, tree: Tree, limits: Limits, stdin: bytes, cancel: Event | None) -> None:
+        self._tree = tree
+        self._limits = limits
+        self._cancel = cancel
+        self._input = memoryview(stdin)
+        self._captures = {"stdout": Capture(limits.output_bytes), "stderr": Capture(limits.output_bytes)}
+        self._watchdog = Watchdog(tree, limits)
+        self._selector = selectors.DefaultSelector()
+        popen = tree.popen
+        assert popen.stdin is not None and popen.stdout is not None and popen.stderr is not None
+        self._pipes = {"stdin": popen.stdin, "stdout": popen.stdout, "stderr": popen.stderr}
+        for name, pipe in self._pipes.items():
+            os.set_blocking(pipe.fileno(), False)
+            if name != "stdin":
+                self._selector.register(pipe, selectors.EVENT_READ, name)
+        if stdin:
+            self._selector.register(popen.stdin, selectors.EVENT_WRITE, "stdin")
+        else:
+            popen.stdin.close()
+        self._exit_fd = os.pidfd_open(popen.pid) if hasattr(os, "pidfd_open") else None
+        if self._exit_fd is not None:
+            self._selector.register(self._exit_fd, selectors.EVENT_READ, "exit")
+
+    def watch(self) -> str | None:
+        """Until the command ends (None), or the name of what must end it."""
+        next_check = time.monotonic() + TICK / 2
+        while True:
+            ready = [str(key.data) for key, _ in self._selector.select(max(0.0, next_check - time.monotonic()))]
+            for name in ready:
+                self._serve(name)
+            if "exit" in ready:
+                return self._watchdog.at_end()
+            if self._exit_fd is None and self._tree.popen.poll() is not None:
+                return None
+            if self._cancel is not None and self._cancel.is_set():
+                return "cancel"
+            if max(capture.total for capture in self._captures.values()) > FLOOD * self._limits.output_bytes:
+                return "output"
+            if time.monotonic() >= next_check:
+                if breach := self._watchdog.breach():
+                    return breach
+                next_check = time.monotonic() + TICK
+
+    def note(self) -> None:
+        self._watchdog.note()
+
+    def _serve(self, name: str) -> None:
+        if name == "stdin":
+            self._feed()
+        elif name != "exit" and not self._read(name):
+            self._selector.unregister(self._pipes[name])
+
+    def _feed(self) -> None:
+        try:
+            self._input = self._input[os.write(self._tree.stdin, self._input[:_CHUNK]) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._input = self._input[:0]
+        if not self._input:
+            self._selector.unregister(self._pipes["stdin"])
+            self._pipes["stdin"].close()
+
+    def _read(self, name: str) -> bool:
+        try:
+            chunk = os.read(self._pipes[name].fileno(), _CHUNK)
+        except BlockingIOError:
+            return True
+        self._captures[name].add(chunk)
+        return bool(chunk)
+
+    def drain(self) -> None:
+        """What is still in the pipes; every writer is gone."""
+        for name in self._captures:
+            before = -1
+            while self._captures[name].total > before:
+                before = self._captures[name].total
+                self._read(name)
+
+    def close(self) -> None:
+        self._selector.close()
+        if self._exit_fd is not None:
+            os.close(self._exit_fd)
+        for pipe in self._pipes.values():
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+    def completed(self, reason: str | None, duration_ms: float) -> Completed:
+        stdout, stderr = self._captures["stdout"], self._captures["stderr"]
+        code = self._tree.exit_code(stderr.bytes()) if reason is None else None
+        if code == _FILE_TOO_LARGE:
+            reason, code = "file", None
+        return Completed(
+            status=_status(reason, code),
+            exit_code=code,
+            stdout=stdout.bytes(),
+            stderr=stderr.bytes(),
+            limit=None if reason == "cancel" else reason,
+            duration_ms=duration_ms,
+            truncated=stdout.truncated or stderr.truncated,
+        )
+
+
+def _status(reason: str | None, code: int | None) -> Literal["ok", "error", "timeout", "limit", "interrupted"]:
+    if reason is None:
+        return "ok" if code == 0 else "error"
+    if reason == "cancel":
+        return "interrupted"
+    return "timeout" if reason == "wall" else "limit"
+
+
+_IDLE_TICK = 0.1
+_TAIL_BYTES = 1 << 16
+
+
+class SupervisedProcess:
+    """The `Process` of every level. The watching thread alone ends the tree, so nothing is reaped twice."""
+
+    def __init__(self, launch: Launch, limits: Limits) -> None:
+        self._tree = Tree(launch)
+        popen = self._tree.popen
+        assert popen.stdin is not None and popen.stdout is not None and popen.stderr is not None
+        self.stdin = cast(BinaryIO, popen.stdin)
+        self.stdout = cast(BinaryIO, popen.stdout)
+        self._stderr_fd = popen.stderr.fileno()
+        self._stderr = Capture(_TAIL_BYTES)
+        self._watchdog = Watchdog(self._tree, limits)
+        self._limit: str | None = None
+        self._exit_code: int | None = None
+        self._ended = threading.Event()
+        self._wake_read, self._wake_write = os.pipe()
+        self._wake_lock = threading.Lock()
+        try:
+            threading.Thread(target=self._watch, name="codepilot-watch", daemon=True).start()
+        except RuntimeError as error:  # there is no room for another thread
+            self._wake()
+            self._watch()
+            self.kill()
+            raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, f"the sandbox cannot be watched: {error}") from error
+
+    @property
+    def running(self) -> bool:
+        return not self._ended.is_set() and self._tree.popen.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        """The command itself, as the host counts processes."""
+        return self._tree.main()
+
+    @property
+    def limit(self) -> str | None:
+        return self._limit or self._tree.breach()
+
+    def stderr_tail(self) -> bytes:
+        return self._stderr.bytes()
+
+    def interrupt(self) -> None:
+        if not self._ended.is_set():
+            self._tree.signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        self._wake()
+        self._ended.wait()
+        for pipe in (self.stdin, self.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+    def wait(self, timeout_sec: float | None = None) -> int | None:
+        """The exit code, or None if it has not ended in time or was killed."""
+        self._ended.wait(timeout_sec)
+        return self._exit_code
+
+    def _wake(self) -> None:
+        with self._wake_lock:
+            if self._wake_write >= 0:
+                os.close(self._wake_write)
+                self._wake_write = -1
+
+    def _watch(self) -> None:
+        killed = False
+        try:
+            killed = self._attend()
+        finally:
+            self._watchdog.note()
+            self._tree.reap()
+            self._read_stderr_to_end()
+            self._limit = self.limit
+            if not killed and self._limit is None:
+                with contextlib.suppress(CodePilotError):
+                    self._exit_code = self._tree.exit_code(self._stderr.bytes())
+            self._wake()
+            os.close(self._wake_read)
+            assert self._tree.popen.stderr is not None
+            self._tree.popen.stderr.close()
+            self._ended.set()
+
+    def _attend(self) -> bool:
+        """Until the process has ended (False) or must be ended (True). Polls slower while nothing changes."""
+        exit_fd = os.pidfd_open(self._tree.popen.pid) if hasattr(os, "pidfd_open") else None
+        watched = [fd for fd in (self._stderr_fd, self._wake_read, exit_fd) if fd is not None]
+        tick = TICK
+        due = time.monotonic() + tick
+        try:
+            while True:
+                ready = readable(watched, due - time.monotonic())
+                if self._wake_read in ready:
+                    return True
+                if self._stderr_fd in ready and not self._read_stderr():
+                    watched.remove(self._stderr_fd)
+                if self._tree.popen.poll() is not None:
+                    return False
+                if time.monotonic() < due and exit_fd not in ready and self._stderr_fd in ready:
+                    continue
+                self._limit = self._watchdog.breach()
+                if self._limit is not None:
+                    return True
+                tick = TICK if self._watchdog.changed else min(_IDLE_TICK, tick * 2)
+                due = time.monotonic() + tick
+        finally:
+            if exit_fd is not None:
+                os.close(exit_fd)
+
+    def _read_stderr(self) -> bool:
+        chunk = os.read(self._stderr_fd, 1 << 16)
+        self._stderr.add(chunk)
+        return bool(chunk)
+
+    def _read_stderr_to_end(self) -> None:
+        """Every writer is gone, so the pipe ends."""
+        os.set_blocking(self._stderr_fd, False)
+        with contextlib.suppress(BlockingIOError):
+            while self._read_stderr():
+                pass

@@ -1,0 +1,289 @@
+"""A confined process tree seen from outside: started, released, signalled, killed to the last process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.sandbox.limits import usage
+from codepilot.sandbox.limits.cgroup import Group
+from codepilot.sandbox.limits.disk import DiskAccount
+from codepilot.sandbox.limits.spawn import spawn
+from codepilot.sandbox.spec import Limits
+
+_START_SECONDS = 30.0
+_STOP_SECONDS = 5.0
+_STATUS_BYTES = 65536
+THREADS = 512
+"""RLIMIT_NPROC counts threads, so it is wider than the number of processes a command may have."""
+
+
+@dataclass
+class Launch:
+    """How to start one tree: the launcher's command line, and the pipes over which it reports.
+
+    The launcher writes JSON lines to `status`: `child-pid` once the tree exists, `exit-code` once the command has
+    ended. `release` lets the command begin, after the limits in `limits` were set on the child from outside.
+    """
+
+    argv: Sequence[str]
+    pass_fds: tuple[int, ...]
+    status: int
+    release: int | None = None
+    limits: Mapping[int, int] = field(default_factory=dict)
+    guarded: bool = False
+    """The launcher itself is the subreaper of the tree and ends it on SIGTERM; otherwise a PID namespace does."""
+    cleanup: Callable[[], None] = lambda: None
+    watched: tuple[Path, ...] = ()
+    held: DiskAccount | None = None
+    executable: str | None = None
+    """The launcher's program, if its name in `argv` is another."""
+    group: Group | None = None
+    cpus: frozenset[int] | None = None
+    """The processors that the child is kept on."""
+    in_memory: Mapping[str, int] = field(default_factory=dict)
+    """The file systems in memory that the command has for itself, by where it sees them, with their sizes."""
+
+
+def resource_limits(limits: Limits, group: Group) -> dict[int, int]:
+    """Limits that the kernel enforces for each process.
+
+    Twice the memory, as mapped is more than used; none where a group limits what is used.
+    """
+    wanted = {
+        resource.RLIMIT_FSIZE: limits.file_bytes,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_NOFILE: 1024,
+        resource.RLIMIT_MEMLOCK: 65536,
+        resource.RLIMIT_NPROC: THREADS,
+    }
+    if "memory" not in group.controllers:
+        wanted[resource.RLIMIT_DATA] = 2 * limits.memory_bytes
+    if hasattr(resource, "RLIMIT_MSGQUEUE"):
+        wanted[resource.RLIMIT_MSGQUEUE] = 0
+    return {kind: _clamped(kind, value) for kind, value in wanted.items()}
+
+
+def _clamped(kind: int, value: int) -> int:
+    hard = resource.getrlimit(kind)[1]
+    return value if hard == resource.RLIM_INFINITY else min(value, hard)
+
+
+class Tree:
+    """A running tree. `root` is the process whose descendants are the confined ones."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._status = b""
+        self._child_fd: int | None = None
+        try:
+            self.popen: subprocess.Popen[bytes] = self._spawn()
+        except OSError as error:
+            self._finish()
+            raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, f"the sandbox cannot be started: {error}") from error
+        finally:
+            for fd in launch.pass_fds:
+                os.close(fd)
+        self.child = self._first_status()
+        self.root = self.popen.pid if launch.guarded else self.child
+        self.helpers = len(usage.children(self.root)) if launch.guarded else 0
+        """How many processes below `root` are the launcher's and not the command's."""
+        try:
+            self._release()
+        except OSError as error:
+            self.reap()
+            raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, f"limits cannot be set: {error}") from error
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        launch = self._launch
+        around = launch.group.around if launch.group is not None and not launch.guarded else nullcontext
+        return spawn(launch.argv, {}, launch.pass_fds, launch.executable, around)
+
+    @property
+    def stdin(self) -> int:
+        assert self.popen.stdin is not None
+        return self.popen.stdin.fileno()
+
+    @property
+    def watched(self) -> tuple[Path, ...]:
+        return self._launch.watched
+
+    @property
+    def held(self) -> DiskAccount | None:
+        return self._launch.held
+
+    def held_by_files(self) -> int:
+        """Memory behind the names of files in memory, where no group counts it; what they hold is bounded by size."""
+        group = self._launch.group
+        if group is not None and "memory" in group.controllers:
+            return 0
+        return usage.held_by_files(self.child, self._launch.in_memory)
+
+    def breach(self) -> str | None:
+        """The limit that the kernel has held this tree to, if it had to; known after the tree's end as well."""
+        group = self._launch.group
+        return None if group is None else group.breach()
+
+    def _first_status(self) -> int:
+        """The pid of the tree's first process; a launcher that cannot say it has failed, and says why."""
+        deadline = time.monotonic() + _START_SECONDS
+        while b"\n" not in self._status and len(self._status) < _STATUS_BYTES:
+            ready = readable([self._launch.status], deadline - time.monotonic())
+            chunk = os.read(self._launch.status, 4096) if ready else b""
+            if not chunk:
+                break
+            self._status += chunk
+        for message in self._messages():
+            pid = message.get("child-pid")
+            if isinstance(pid, int):
+                return pid
+        self.popen.kill()
+        raise self.refusal(self._last_words())
+
+    def _last_words(self) -> bytes:
+        """What a launcher that failed at once wrote; it is dead, so its pipes end."""
+        _, stderr = self.popen.communicate()
+        self._finish()
+        return stderr
+
+    def _release(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            if not self._launch.guarded:
+                self._child_fd = os.pidfd_open(self.child)
+            for kind, value in self._launch.limits.items():
+                resource.prlimit(self.child, kind, (value, value))
+            if self._launch.cpus is not None and not self._launch.guarded:
+                os.sched_setaffinity(self.child, self._launch.cpus)
+            if self._launch.group is not None and not self._launch.guarded:
+                self._launch.group.adopt(self.child)
+        release, self._launch.release = self._launch.release, None
+        if release is not None:
+            with contextlib.suppress(BrokenPipeError):
+                os.write(release, b"x")
+            os.close(release)
+
+    def _messages(self) -> list[dict[str, object]]:
+        found = []
+        for line in self._status.splitlines():
+            try:
+                message = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(message, dict):
+                found.append(message)
+        return found
+
+    def refusal(self, stderr: bytes) -> CodePilotError:
+        """The launcher could not set the sandbox up."""
+        said = [str(message["setup-error"]) for message in self._messages() if "setup-error" in message]
+        reason = (said or stderr.decode(errors="replace").strip().splitlines()[-1:] or ["it ended without a word"])[0]
+        if "Can't chdir to" in reason:
+            return CodePilotError(FailureKind.PATH_NOT_FOUND, f"the working directory cannot be entered: {reason}")
+        return CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, f"the sandbox could not be set up: {reason}")
+
+    def exit_code(self, stderr: bytes) -> int:
+        """How the command ended, after the launcher has. 127 and 126: it could not be executed."""
+        messages = self._messages()
+        if any("setup-error" in message for message in messages):
+            raise self.refusal(stderr)
+        for message in messages:
+            code = message.get("exit-code")
+            if isinstance(code, int):
+                return code
+        if self.popen.returncode < 0:  # somebody else has killed the launcher, and the command with it
+            return 128 - self.popen.returncode
+        last = stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        if last.startswith("bwrap: execvp"):
+            return 127 if last.endswith("No such file or directory") else 126
+        raise self.refusal(stderr)
+
+    def main(self) -> int | None:
+        """The pid of the command itself."""
+        if self._launch.guarded:
+            return self.child
+        return next(iter(usage.children(self.child)), None)
+
+    def signal(self, number: int) -> None:
+        """Signal the command, with its process group if it leads one."""
+        pid = self.main()
+        if pid is None or self.popen.poll() is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(pid) == pid:
+                os.killpg(pid, number)
+            else:
+                os.kill(pid, number)
+
+    def reap(self) -> None:
+        """End whatever is left of the tree and wait until it is gone. May be called again."""
+        if self._launch.group is not None:
+            self._launch.group.end()
+        if self._launch.guarded:
+            self._stop_subreaper()
+        else:
+            if self._child_fd is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    if self._launch.cpus is not None:
+                        os.sched_setaffinity(self.child, os.sched_getaffinity(0))
+                    signal.pidfd_send_signal(self._child_fd, signal.SIGKILL)
+            self.popen.kill()
+        self.popen.wait()
+        if self._child_fd is not None:
+            readable([self._child_fd], _STOP_SECONDS)
+        self._finish()
+
+    def _stop_subreaper(self) -> None:
+        if self.popen.poll() is not None:
+            return
+        self.popen.terminate()
+        try:
+            self.popen.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            while below := usage.descendants(self.popen.pid):
+                for pid in below:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            self.popen.kill()
+
+    def _finish(self) -> None:
+        if self._child_fd is not None:
+            os.close(self._child_fd)
+            self._child_fd = None
+        self._close_status()
+        if self._launch.release is not None:
+            os.close(self._launch.release)
+            self._launch.release = None
+        if self._launch.group is not None:
+            self._launch.group.close()
+        self._launch.cleanup()
+        self._launch.cleanup = lambda: None
+
+    def _close_status(self) -> None:
+        """Keep what the launcher said last; the pipe has ended, or what comes later does not matter."""
+        if self._launch.status < 0:
+            return
+        os.set_blocking(self._launch.status, False)
+        with contextlib.suppress(BlockingIOError):
+            while len(self._status) < _STATUS_BYTES and (chunk := os.read(self._launch.status, 4096)):
+                self._status += chunk
+        os.close(self._launch.status)
+        self._launch.status = -1
+
+
+def readable(descriptors: Iterable[int], seconds: float) -> list[int]:
+    """Those that can be read, or have ended, as soon as there is one; none after the time. `select` ends at 1023."""
+    waiting = select.poll()
+    for descriptor in descriptors:
+        waiting.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in waiting.poll(max(0.0, seconds) * 1000)]

@@ -1,0 +1,135 @@
+"""What a process tree uses right now, read from /proc, and how much it has written to disk."""
+
+# Read many times a second; plain calls cost a fraction of Path objects.
+# ruff: noqa: PTH112, PTH116, PTH123, PTH208
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+_HAS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()
+_MAPPED_BYTES = 4 << 30
+"""Page tables are a 512th of what is mapped, at most; below this they do not count."""
+_BYTES_PER_FILE_IN_MEMORY = 1024
+
+
+@dataclass(frozen=True)
+class Usage:
+    processes: int
+    threads: int
+    memory_bytes: int
+
+
+def children(pid: int) -> list[int]:
+    """The direct children of `pid`; none if it is gone."""
+    if not _HAS_CHILDREN:
+        return _parents().get(pid, [])
+    found: list[int] = []
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+        for task in tasks:
+            found.extend(map(int, read(f"/proc/{pid}/task/{task}/children").split()))
+    except OSError:
+        return found
+    return found
+
+
+def descendants(root: int, most: int | None = None) -> list[int]:
+    """Every process below `root`, parents first; after `most` there is no need to know the others."""
+    parents = None if _HAS_CHILDREN else _parents()
+    found: list[int] = []
+    queue = [root]
+    while queue and (most is None or len(found) <= most):
+        pid = queue.pop()
+        below = children(pid) if parents is None else parents.get(pid, [])
+        found.extend(below)
+        queue.extend(below)
+    return found
+
+
+def measure(root: int, memory_limit: int, most: int) -> Usage:
+    """Usage of everything below `root`; of more than `most` processes, which multiply while they are looked at, none.
+
+    Resident sizes count shared pages once for each process, so a sum over the limit is checked again by
+    proportional sizes, which cost more to read.
+    """
+    pids = descendants(root, most)
+    if len(pids) > most:
+        return Usage(len(pids), len(pids), 0)
+    threads = sum(_thread_count(pid) for pid in pids)
+    memory = sum(map(_resident, pids))
+    if memory > memory_limit:
+        memory = sum(_proportional(pid) + _tables(pid) for pid in pids)
+    return Usage(len(pids), threads, memory)
+
+
+def held_by_files(pid: int, sizes: Mapping[str, int]) -> int:
+    """Bytes that the kernel needs for the files of the file systems in memory that `pid` sees at these paths."""
+    files = 0
+    for path, size in sizes.items():
+        try:
+            found = os.statvfs(f"/proc/{pid}/root{path}")
+        except OSError:
+            continue
+        if found.f_blocks * found.f_frsize == size:  # not so before it is mounted
+            files += found.f_files - found.f_ffree
+    return files * _BYTES_PER_FILE_IN_MEMORY
+
+
+def read(path: str) -> str:
+    with open(path, encoding="ascii", errors="replace") as file:
+        return file.read()
+
+
+def _thread_count(pid: int) -> int:
+    try:
+        return max(1, os.stat(f"/proc/{pid}/task").st_nlink - 2)
+    except OSError:
+        return 0
+
+
+def _resident(pid: int) -> int:
+    """Resident bytes, with the page tables of a process that maps enough to have large ones."""
+    try:
+        mapped, resident, *_ = map(int, read(f"/proc/{pid}/statm").split())
+    except (OSError, ValueError):
+        return 0
+    return resident * PAGE + (_tables(pid) if mapped * PAGE > _MAPPED_BYTES else 0)
+
+
+def _tables(pid: int) -> int:
+    try:
+        for line in read(f"/proc/{pid}/status").splitlines():
+            if line.startswith("VmPTE:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        return 0
+    return 0
+
+
+def _proportional(pid: int) -> int:
+    try:
+        for line in read(f"/proc/{pid}/smaps_rollup").splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        return _resident(pid)
+    return 0
+
+
+def _parents() -> dict[int, list[int]]:
+    """Children by parent for the whole machine, for kernels that do not list a task's children."""
+    found: dict[int, list[int]] = {}
+    if not os.path.isdir("/proc"):
+        return found
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                stat = read(f"/proc/{name}/stat")
+            except OSError:
+                continue
+            found.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(name))
+    return found

@@ -1,0 +1,46 @@
+"""The host's side of the bridge: a command and a view changed so that the proxy's socket is the only way out."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.sandbox.interpreter import base_prefixes, base_python
+from codepilot.sandbox.spec import Level, Mount, SandboxSpec
+
+PORT = 3128
+"""Where the proxy is found on the sandbox's own loopback."""
+
+_SOURCE = Path(__file__).parent.with_name("standalone") / "bridge.py"
+_INSIDE = Path("/run/codepilot/bridge.py")
+SOCKET = Path("/run/codepilot/proxy.sock")
+
+
+def bridged(argv: Sequence[str], view: SandboxSpec) -> tuple[Sequence[str], SandboxSpec]:
+    """The same command behind the bridge; as it is if no proxy is asked for."""
+    if view.proxy is None:
+        return argv, view
+    if view.network:
+        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, "a proxy is no limit where the host's network is given")
+    if not view.proxy.exists() or not stat.S_ISSOCK(view.proxy.stat().st_mode):
+        raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, "the proxy of this sandbox is not there any more")
+    mounts = [Mount(_SOURCE, _INSIDE), Mount(view.proxy, SOCKET), *(Mount(one, one) for one in base_prefixes())]
+    known = {mount.target for mount in view.mounts}
+    shown = replace(view, mounts=(*view.mounts, *(mount for mount in mounts if mount.target not in known)))
+    command = [os.fspath(base_python()), "-I", "-S", os.fspath(_INSIDE), str(PORT), os.fspath(SOCKET)]
+    return [*command, *map(os.fspath, argv)], shown
+
+
+def no_proxy(level: Level) -> CodePilotError:
+    """Why a level without a network namespace refuses a proxy: it could be walked around."""
+    return CodePilotError(
+        FailureKind.SANDBOX_UNAVAILABLE,
+        f"the sandbox level {level} cannot make a proxy the only way out: it has no network of its own, so it can"
+        " only close the network or open all of it",
+        "Install bubblewrap, whose sandbox has its own network, or run without hosts.",
+        level=str(level),
+    )

@@ -1,0 +1,1 @@
+"""Files that run inside a sandbox or as processes of their own. Each needs nothing but the standard library."""
