@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from codepilot.core.approval import ApprovalRequested
 from codepilot.core.artifacts import TestResult
-from codepilot.core.decide import Failed, Outcome, Paused, Red, Refused, Skipped, Succeeded, decide, start
+from codepilot.core.decide import (
+    Failed,
+    NeedsApproval,
+    Outcome,
+    Paused,
+    Red,
+    Refused,
+    Skipped,
+    Succeeded,
+    decide,
+    start,
+)
 from codepilot.core.events import (
     Event,
     EventDraft,
@@ -86,4 +98,8 @@ OUTCOMES = st.one_of(
     st.builds(failed, st.sampled_from(list(FailureKind)), st.sampled_from(["m", "n"])),
     st.builds(lambda: Refused(Failure(kind=FailureKind.REVIEW_REFUSED, message="no"))),
     st.builds(Paused),
+    st.builds(
+        lambda name: NeedsApproval(ApprovalRequested(approval_id=name, operation="network")),
+        st.sampled_from(["a", "b"]),
+    ),
 )

@@ -14,8 +14,9 @@ from codepilot.core.artifacts import Review
 from codepilot.core.contract import canonical_json
 from codepilot.core.events import DATA, Event, EventDraft, EventType, RunPaused, StepStarted
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.pipeline import PIPELINES
 from codepilot.core.plan import NodeStatus, Plan, PlanNode, ready_nodes, walk_order
-from codepilot.core.task import Budget, Capability, Goal, TaskKind, TaskSpec, default_budget
+from codepilot.core.task import Budget, Capability, Goal, TaskKind, TaskSpec
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -53,8 +54,8 @@ def test_an_empty_goal_says_what_to_do() -> None:
 
 
 def test_defaults_by_kind() -> None:
-    assert default_budget(TaskKind.BUGFIX) == Budget()
-    assert default_budget(TaskKind.BUILD).iterations == 15
+    assert PIPELINES[TaskKind.BUGFIX].budget == Budget()
+    assert PIPELINES[TaskKind.BUILD].budget.iterations == 15
 
 
 def test_the_review_writes_the_names_of_its_schema() -> None:

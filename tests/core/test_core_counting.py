@@ -41,6 +41,7 @@ from codepilot.core.events import (
     TestsJudged,
 )
 from codepilot.core.failures import HANDLING, Failure, FailureKind
+from codepilot.core.pipeline import PIPELINES
 from codepilot.core.run import replay
 from codepilot.core.spending import must_stop, no_turn_left, over_budget
 from codepilot.core.task import Budget, TaskKind
@@ -78,7 +79,7 @@ def test_a_step_is_attempted_twice_whatever_fails_and_an_attempt_is_no_iteration
 @settings(max_examples=80)
 @given(
     signs=st.lists(st.sampled_from("abcdefgh") | st.just(GREEN), min_size=1, max_size=12),
-    kind=st.sampled_from(list(TaskKind)),
+    kind=st.sampled_from(list(PIPELINES)),
 )
 @example(signs=["a", GREEN, "b", "c"], kind=TaskKind.BUGFIX)
 def test_red_cycles_lead_where_the_rules_say(signs: list[str], kind: TaskKind) -> None:
@@ -125,7 +126,7 @@ def test_a_review_that_asks_for_the_same_three_times_ends_the_run(reasons: list[
         assert (log.now.state, log.now.spent.iterations) == (State.IMPLEMENT, number + 1)
 
 
-@pytest.mark.parametrize("kind", list(TaskKind))
+@pytest.mark.parametrize("kind", list(PIPELINES))
 def test_only_new_code_is_warned_and_once_before_its_twelfth_iteration(kind: TaskKind) -> None:
     log = Log(kind=kind, budget=Budget(iterations=15, wall_sec=1e9))
     number = 0

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from run_kit import Log
 
-from codepilot.core.events import EventType, ModelAsked, NodeChanged, PlanCreated, State, TurnStarted, Usage
-from codepilot.core.plan import NodeStatus, Plan, PlanNode, ready_nodes
+from codepilot.core.events import EventType, ModelAsked, State, TurnStarted, Usage
 from codepilot.core.spending import unaffordable
 from codepilot.core.task import Budget
 from codepilot.telemetry.figures import COUNTED, figures
@@ -95,22 +94,3 @@ def test_what_cannot_be_paid_is_told_before_it_is_asked() -> None:
         assert failure.details["budget"] == name
     granted = log.now.model_copy(update={"grants": 2})
     assert unaffordable(granted, Usage(tokens=601, cost_usd=0.7)) is None
-
-
-def test_nodes_are_walked_in_order_and_again_with_each_iteration() -> None:
-    log = Log()
-    log.reach(State.PLAN)
-    nodes = (PlanNode(id="b", depends_on=("a",)), PlanNode(id="a"), PlanNode(id="c", status=NodeStatus.SUCCEEDED))
-    log.record(EventType.PLAN_CREATED, PlanCreated(plan=Plan(nodes=nodes)))
-    log.reach(State.IMPLEMENT)
-
-    def ready() -> list[str]:
-        assert log.now.plan is not None
-        return [node.id for node in ready_nodes(log.now.plan)]
-
-    assert ready() == ["a", "c"], "a plan cannot call its own work done"
-    log.record(EventType.NODE_STARTED, NodeChanged(node="c"))
-    assert ready() == ["c", "a"]
-    log.record(EventType.NODE_SUCCEEDED, NodeChanged(node="c"))
-    log.record(EventType.NODE_FAILED, NodeChanged(node="a"))
-    assert ready() == []

@@ -14,7 +14,8 @@ from codepilot.agents.writing import write_file
 from codepilot.core.artifacts import PatchCandidate
 from codepilot.core.events import BudgetWarned, EventDraft, EventType, SearchProgressed, State, StepQueued
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.task import Capability, TaskKind, default_budget
+from codepilot.core.pipeline import PIPELINES
+from codepilot.core.task import Capability, TaskKind
 from codepilot.engine import Request, Runtime, Worker, make_task, pause, resume, submit
 
 __all__ = ["checkout", "runtime"]
@@ -92,7 +93,7 @@ class AlwaysWrong:
 
 def test_new_code_is_warned_of_its_last_iterations(runtime: Runtime, checkout: Path) -> None:
     task = make_task(Request(repo=str(checkout), tests=("test_shapes.ShapesTest.test_area",)), CHEAP)
-    building = task.model_copy(update={"kind": TaskKind.BUILD, "budget": default_budget(TaskKind.BUILD)})
+    building = task.model_copy(update={"kind": TaskKind.BUILD, "budget": PIPELINES[TaskKind.BUILD].budget})
     run = submit(runtime, building)
     agent = AlwaysWrong()
     ended = Worker(runtime, agent_for=lambda task: agent).drive(run.run_id)

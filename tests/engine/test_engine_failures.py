@@ -5,6 +5,7 @@ Forbidden actions are in `test_engine_policy`, what fails around a run in `test_
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,11 @@ def test_a_tool_of_the_map_that_is_missing_has_the_repository_mapped_again(runti
     assert "./gradlew, which the map of the repository names, is not installed" in model.requests[3][1].content
     assert run.repo_map is not None
     assert run.repo_map.build_system == "python"
+    refs = [ref for event in events for ref in event.artifacts if ref.type in ("map", "plan")]
+    kept = {ref.type: json.loads(runtime.artifacts.get(ref)) for ref in refs}
+    assert kept["map"] == run.repo_map.model_dump(mode="json")
+    assert run.plan is not None
+    assert [node["id"] for node in kept["plan"]["nodes"]] == [node.id for node in run.plan.nodes]
 
 
 def test_a_conversation_that_grows_too_long_is_a_spent_budget(runtime: Runtime, checkout: Path) -> None:

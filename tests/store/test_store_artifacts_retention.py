@@ -18,7 +18,7 @@ from sample_runs import new_run, take
 
 from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.decide import decide_cancel
-from codepilot.core.events import ArtifactStored, EventDraft, EventType
+from codepilot.core.events import EventDraft, EventType, Requested
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.store import ArtifactMissing, FileArtifacts, Pruned, Store, new_id, open_artifacts, prune
 from codepilot.store.artifacts import Stored
@@ -41,8 +41,8 @@ def name(store: Store, ref: ArtifactRef, ended: bool = True) -> str:
     run_id = new_run(store)
     claim = take(store, run_id=run_id)
     stored = EventDraft(
-        type=EventType.ARTIFACT_STORED,
-        data=ArtifactStored(name="x"),
+        type=EventType.PAUSE_REQUESTED,
+        data=Requested(reason="x"),
         step_id=claim.step_id,
         attempt=claim.attempt,
         artifacts=(ref,),

@@ -41,7 +41,13 @@ class Walk:
 
     def __post_init__(self) -> None:
         changed = [(event.type, event.data) for event in self.seat.desk.history if isinstance(event.data, NodeChanged)]
-        self.done = [data for kind, data in changed if kind is EventType.NODE_SUCCEEDED]
+        earlier = (event.data for event in self.seat.desk.earlier if event.type is EventType.NODE_SUCCEEDED)
+        plan = self.seat.desk.run.plan
+        kept = {node.id for node in plan.nodes if node.status is NodeStatus.SUCCEEDED} if plan else set()
+        done = {data.node: data for data in earlier if isinstance(data, NodeChanged) and data.node in kept}
+        self.done = list(
+            (done | {data.node: data for kind, data in changed if kind is EventType.NODE_SUCCEEDED}).values()
+        )
         self.failed = [data for kind, data in changed if kind is EventType.NODE_FAILED]
 
     def candidate(self) -> PatchCandidate:

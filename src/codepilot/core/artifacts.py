@@ -147,6 +147,20 @@ class TestResult(Contract):
     """What the project's compiler warned of and did not before the change."""
 
 
+GateName = Literal["fail_to_pass", "pass_to_pass", "compiles", "lint", "command"]
+
+
+class Gate(Contract):
+    """One gate as it was judged, with what was seen before the change and after it."""
+
+    name: GateName
+    before: str = ""
+    after: str = ""
+    ok: bool | None = None
+    """None if there was nothing to judge."""
+    evidence: str = ""
+
+
 class PolicyCheck(Contract):
     """One deterministic check and what it saw."""
 

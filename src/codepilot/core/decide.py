@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+from codepilot.core.approval import ApprovalDecided, ApprovalRequested
 from codepilot.core.artifacts import TestResult
 from codepilot.core.breaker import halts_a_part, tripped
 from codepilot.core.contract import Contract
@@ -30,16 +31,16 @@ from codepilot.core.events import (
     TaskSpecRecorded,
 )
 from codepilot.core.failures import HANDLING, Failure, FailureKind, Origin
+from codepilot.core.pipeline import pipeline_of
 from codepilot.core.run import Run, close_step
 from codepilot.core.spending import exhausted, forbidden_too_often, must_stop, no_iteration_left
-from codepilot.core.task import TaskKind, TaskSpec
+from codepilot.core.task import TaskSpec
 
 MAX_ATTEMPTS = 2
 RED_CYCLES_BEFORE_REPLAN = 2
 SAME_FAILURE_LIMIT = 3
 CRASH_LIMIT = 10
 COMPILER_ERRORS = frozenset({"CompilationError", "SyntaxError", "IndentationError", "TabError"})
-BUILD_WARNING_ITERATION = 12
 LONGEST_DOUBT_SEC = 60
 """How long a run is parked at most although its provider says that it need not wait, or nobody says anything."""
 OUTAGE_PARKINGS = 60
@@ -51,16 +52,6 @@ RESUMABLE = frozenset(
 ) | {FailureKind.MODEL_BAD_REPLY}
 """Failures of surroundings that may be well again when someone asks for the run to go on."""
 
-NEXT: dict[State, State] = {
-    State.INIT: State.MAP_REPO,
-    State.MAP_REPO: State.PLAN,
-    State.PLAN: State.IMPLEMENT,
-    State.IMPLEMENT: State.TEST,
-    State.TEST: State.REVIEW,
-    State.REFLECT: State.IMPLEMENT,
-    State.REVIEW: State.FINALIZE,
-    State.FINALIZE: State.DONE,
-}
 ENTERING = "entering"
 """The detail of a spent budget that names the state which could not be entered: the step before was whole, and is not
 paid for twice."""
@@ -120,14 +111,22 @@ LEFT = Paused("its worker stopped", requested=True)
 """The run goes on elsewhere, unless it was asked to pause: an orderly stop is no crash, and its time is charged."""
 
 
-Outcome = Succeeded | Skipped | Red | Refused | Failed | Paused
+@dataclass(frozen=True)
+class NeedsApproval:
+    """The step cannot go on before a person has answered."""
+
+    request: ApprovalRequested
+
+
+Outcome = Succeeded | Skipped | Red | Refused | Failed | Paused | NeedsApproval
 
 
 # decide ---------------------------------------------------------------------------------------------
 
 
 def start(task: TaskSpec, run_id: str) -> list[EventDraft]:
-    """The first events of a run."""
+    """The first events of a run. A kind of task that cannot be run is refused here."""
+    pipeline_of(task.kind)
     fresh = Run(run_id=run_id, task=task)
     return [
         EventDraft(type=EventType.TASK_SPEC_RECORDED, data=TaskSpecRecorded(task=task)),
@@ -173,6 +172,8 @@ def _following(run: Run, outcome: Outcome, now: int) -> list[EventDraft]:
         case Failed(failure):
             ended = _draft(run, EventType.STEP_FAILED, StepFailed(state=run.state, failure=failure))
             return [ended, *_after_failure(run, failure, now)]
+        case NeedsApproval(request):
+            return _ask_person(run, request)
 
 
 def decide_start(run: Run) -> Failed | Paused | None:
@@ -239,6 +240,19 @@ def decide_resume(run: Run) -> list[EventDraft]:
     return []
 
 
+def decide_approval(run: Run, decided: ApprovalDecided) -> list[EventDraft]:
+    """Record a person's answer and let the run go on; the step that asked finds it in `run.approvals`.
+
+    An answer to a request that is answered already, or was never made, changes nothing.
+    """
+    open_requests = {one.request.approval_id for one in run.approvals if one.decided is None}
+    if run.terminal or decided.approval_id not in open_requests:
+        return []
+    waits = run.waiting_for is not None and run.waiting_for.approval_id == decided.approval_id
+    resumed = decide_resume(run) if waits else []
+    return [_draft(run, EventType.APPROVAL_DECIDED, decided), *resumed]
+
+
 def decide_due(run: Run, now: int) -> list[EventDraft]:
     """Go on with a run whose time has come, unless somebody asked it to pause meanwhile."""
     if run.state is not State.BLOCKED or run.parked_until is None or run.parked_until > now:
@@ -268,8 +282,17 @@ def _no_context_left(failure: Failure) -> Failure:
     return Failure(kind=FailureKind.BUDGET_EXCEEDED, message=failure.message, details=details)
 
 
+def _ask_person(run: Run, request: ApprovalRequested) -> list[EventDraft]:
+    """Ask, unless the same question is open already, and wait."""
+    asked = any(one.request.approval_id == request.approval_id for one in run.approvals)
+    message = f"A person has to approve: {request.operation} {request.details}".rstrip()
+    failure = Failure(kind=FailureKind.DENIED, message=message, details={"approval_id": request.approval_id})
+    blocked = _draft(run, EventType.RUN_BLOCKED, RunBlocked(failure=failure))
+    return [blocked] if asked else [_draft(run, EventType.APPROVAL_REQUESTED, request), blocked]
+
+
 def _advance(run: Run) -> list[EventDraft]:
-    following = NEXT[run.state]
+    following = pipeline_of(run.task.kind).after(run.state)
     if following is State.DONE:
         return _finish(run, State.DONE, None)
     return _enter(run, following, f"after {run.state}")
@@ -310,7 +333,7 @@ def _after_red(run: Run, result: TestResult) -> list[EventDraft]:
             details=failure.details,
         )
         return [ended, *_finish(run, State.FAILED, stopped)]
-    return [ended, *_enter(run, State.REFLECT, failure.message)]
+    return [ended, *_return_to(run, State.REFLECT, failure)]
 
 
 def _uncompiled(result: TestResult) -> bool:
@@ -358,7 +381,7 @@ def _after_failure(run: Run, failure: Failure, now: int) -> list[EventDraft]:
 def _after_repetition(run: Run, failure: Failure) -> list[EventDraft]:
     """A part of a plan that leads nowhere is thought over once; whatever else is only repeated ends the run."""
     if run.state is State.IMPLEMENT and halts_a_part(run.plan, failure) and not _repeated_before(run):
-        return _enter(run, State.REFLECT, failure.message)
+        return _return_to(run, State.REFLECT, failure)
     return _finish(run, State.FAILED, failure)
 
 
@@ -375,7 +398,13 @@ def _again(run: Run, state: State, failure: Failure) -> list[EventDraft]:
             details=failure.details,
         )
         return _finish(run, State.FAILED, stopped)
-    return _enter(run, state, failure.message)
+    return _return_to(run, state, failure)
+
+
+def _return_to(run: Run, state: State, failure: Failure) -> list[EventDraft]:
+    """Go back because of a failure, as far as tasks of this kind can; what nobody can mend ends the run."""
+    back = pipeline_of(run.task.kind).back_to(state)
+    return _finish(run, State.FAILED, failure) if back is None else _enter(run, back, failure.message)
 
 
 def _enter(run: Run, state: State, reason: str) -> list[EventDraft]:
@@ -390,7 +419,7 @@ def _enter(run: Run, state: State, reason: str) -> list[EventDraft]:
         return _finish(run, State.ABORTED, spent.model_copy(update={"details": kept}))
     queued = _queue(run, state, reason)
     upcoming = run.spent.iterations + 1
-    if state is State.IMPLEMENT and run.task.kind is TaskKind.BUILD and upcoming == BUILD_WARNING_ITERATION:
+    if state is State.IMPLEMENT and upcoming == pipeline_of(run.task.kind).warn_at_iteration:
         limit = run.task.budget.iterations * run.grants
         warned = BudgetWarned(budget="iterations", used=upcoming, limit=limit)
         return [_draft(run, EventType.BUDGET_WARNED, warned), queued]
@@ -398,10 +427,10 @@ def _enter(run: Run, state: State, reason: str) -> list[EventDraft]:
 
 
 def _wants_new_plan(run: Run) -> bool:
-    if run.red_cycles < RED_CYCLES_BEFORE_REPLAN:
+    pipeline = pipeline_of(run.task.kind)
+    if State.PLAN not in pipeline.states or run.red_cycles < RED_CYCLES_BEFORE_REPLAN:
         return False
-    repeated = len(run.signatures) != len(set(run.signatures))
-    return repeated or run.task.kind is not TaskKind.BUILD
+    return pipeline.replan == "red_cycles" or len(run.signatures) != len(set(run.signatures))
 
 
 def _queue(run: Run, state: State, reason: str, attempt: int = 1, again: bool = False) -> EventDraft:

@@ -66,7 +66,6 @@ class EventType(StrEnum):
     NODE_STARTED = "node_started"
     NODE_SUCCEEDED = "node_succeeded"
     NODE_FAILED = "node_failed"
-    CONTEXT_ITEM_SELECTED = "context_item_selected"
     CONTEXT_GATHERED = "context_gathered"
     CONTEXT_CONDENSED = "context_condensed"
     MEMORY_RECALLED = "memory_recalled"
@@ -86,7 +85,6 @@ class EventType(StrEnum):
     REVIEW_RECORDED = "review_recorded"
     PROOF_RECORDED = "proof_recorded"
     BUNDLE_WRITTEN = "bundle_written"
-    ARTIFACT_STORED = "artifact_stored"
     SNAPSHOT_TAKEN = "snapshot_taken"
     SNAPSHOT_KEPT = "snapshot_kept"
     SNAPSHOT_RESTORED = "snapshot_restored"
@@ -220,13 +218,6 @@ class NodeChanged(Contract):
     failure: Failure | None = None
     blocked: tuple[str, ...] = ()
     """The nodes that are not walked because this one failed."""
-
-
-class ContextItemSelected(Contract):
-    path: str
-    kind: str
-    relevance_score: float
-    chosen: bool = True
 
 
 class ContextCondensed(Contract):
@@ -397,10 +388,6 @@ class BundleWritten(Contract):
     tree: ArtifactRef | None = None
 
 
-class ArtifactStored(Contract):
-    name: str
-
-
 class SnapshotTaken(Contract):
     snapshot: str
     tree: str
@@ -493,7 +480,6 @@ DATA: dict[EventType, type[Contract]] = {
     EventType.NODE_STARTED: NodeChanged,
     EventType.NODE_SUCCEEDED: NodeChanged,
     EventType.NODE_FAILED: NodeChanged,
-    EventType.CONTEXT_ITEM_SELECTED: ContextItemSelected,
     EventType.CONTEXT_GATHERED: ContextGathered,
     EventType.CONTEXT_CONDENSED: ContextCondensed,
     EventType.MEMORY_RECALLED: MemoryRecalled,
@@ -513,7 +499,6 @@ DATA: dict[EventType, type[Contract]] = {
     EventType.REVIEW_RECORDED: ReviewRecorded,
     EventType.PROOF_RECORDED: ProofRecorded,
     EventType.BUNDLE_WRITTEN: BundleWritten,
-    EventType.ARTIFACT_STORED: ArtifactStored,
     EventType.SNAPSHOT_TAKEN: SnapshotTaken,
     EventType.SNAPSHOT_KEPT: SnapshotKept,
     EventType.SNAPSHOT_RESTORED: SnapshotRestored,

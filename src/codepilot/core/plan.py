@@ -88,6 +88,20 @@ def with_status(plan: Plan, status: NodeStatus, *ids: str) -> Plan:
     return plan.model_copy(update={"nodes": tuple(nodes)})
 
 
+def reopened(plan: Plan, changed_by: tuple[str, ...]) -> Plan:
+    """The plan for another iteration, which begins on the base again.
+
+    Succeeded nodes stay succeeded, except those whose changes are gone with the files and what depends on them. If
+    nothing else is left to do, the nodes on which no other depends are done again.
+    """
+    lost = {*changed_by, *(node for one in changed_by for node in waiting_for(plan, one))}
+    kept = {node.id for node in plan.nodes if node.status is NodeStatus.SUCCEEDED} - lost
+    if len(kept) == len(plan.nodes):
+        kept &= {needed for node in plan.nodes for needed in node.depends_on}
+    left = [node.id for node in plan.nodes if node.id not in kept]
+    return with_status(plan, NodeStatus.PENDING, *left) if left else plan
+
+
 def waiting_for(plan: Plan, node_id: str) -> tuple[str, ...]:
     """The nodes that cannot be walked without this one: what depends on it, also through others."""
     found = {node_id}

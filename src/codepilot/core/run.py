@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from codepilot.core.approval import Approval, ApprovalDecided, ApprovalRequested, WaitingFor
 from codepilot.core.artifacts import PatchCandidate, Reflection, RepoMap, Review, TestResult
 from codepilot.core.breaker import FailedCall, count_failed
 from codepilot.core.commit import COMMIT, CommitRecorded
@@ -43,7 +44,7 @@ from codepilot.core.events import (
     Verdict,
 )
 from codepilot.core.failures import Failure, FailureKind
-from codepilot.core.plan import NodeStatus, Plan, with_status
+from codepilot.core.plan import NodeStatus, Plan, reopened, with_status
 from codepilot.core.task import TaskSpec
 
 BOOKKEEPING = frozenset(
@@ -60,13 +61,24 @@ BOOKKEEPING = frozenset(
         EventType.CANCEL_REQUESTED,
         EventType.NOTIFICATION_SENT,
         EventType.NOTIFICATION_FAILED,
+        EventType.APPROVAL_DECIDED,
     }
 )
 """Events that every start of a step records again, or that others record: they are no progress."""
 
 NOTIFIED = frozenset({EventType.NOTIFICATION_SENT, EventType.NOTIFICATION_FAILED})
-ASKED = frozenset({EventType.PAUSE_REQUESTED, EventType.CANCEL_REQUESTED, EventType.RUN_RESUMED}) | NOTIFIED
-"""Events that doors and couriers record, at any time: nobody need be at work then."""
+ASKED = (
+    frozenset(
+        {
+            EventType.PAUSE_REQUESTED,
+            EventType.CANCEL_REQUESTED,
+            EventType.RUN_RESUMED,
+            EventType.APPROVAL_DECIDED,
+        }
+    )
+    | NOTIFIED
+)
+"""Events that doors and webhook senders record, at any time: nobody need be at work then."""
 
 
 _NODE_STATUS = {
@@ -117,6 +129,10 @@ class Run(Contract):
     baseline: BaselineRecorded | None = None
     repo_map: RepoMap | None = None
     plan: Plan | None = None
+    tree: str | None = None
+    """The tree that the open step's last turn left."""
+    changed_by: tuple[str, ...] = ()
+    """The nodes of the plan in which files were changed."""
     proposal: PatchProposed | None = None
     test_result: TestResult | None = None
     reflection: Reflection | None = None
@@ -131,6 +147,8 @@ class Run(Contract):
     failure: Failure | None = None
     parked_until: int | None = None
     """When a run that is BLOCKED goes on by itself."""
+    approvals: tuple[Approval, ...] = ()
+    """What a person was asked, in order, with the answers."""
     failures: tuple[Failure, ...] = ()
     attempted: tuple[PatchCandidate, ...] = ()
     created_at: int = 0
@@ -143,6 +161,24 @@ class Run(Contract):
     @property
     def terminal(self) -> bool:
         return self.state in TERMINAL
+
+    @property
+    def waiting_for(self) -> WaitingFor | None:
+        """What must happen before a blocked run goes on."""
+        if self.state is not State.BLOCKED or self.failure is None:
+            return None
+        asked = [one.request.approval_id for one in self.approvals if one.decided is None]
+        if asked and self.failure.details.get("approval_id") == asked[-1]:
+            return WaitingFor(kind="approval", approval_id=asked[-1])
+        if self.parked_until is None:
+            return WaitingFor(kind="person")
+        quota = self.failure.kind is FailureKind.MODEL_QUOTA
+        return WaitingFor(kind="quota" if quota else "artifact_store", until=self.parked_until)
+
+    def answer_to(self, request: ApprovalRequested) -> ApprovalDecided | None:
+        """The answer that a person has given to this request, or for the whole run to one like it."""
+        found = (one.decided for one in self.approvals if one.covers(request) and one.decided is not None)
+        return next(found, None)
 
     @property
     def soon_back(self) -> bool:
@@ -196,8 +232,8 @@ def _changes(run: Run, event: Event) -> dict[str, object]:
         case NodeChanged() if run.plan is not None:
             plan = with_status(run.plan, _NODE_STATUS[event.type], data.node)
             return {"plan": with_status(plan, NodeStatus.BLOCKED, *data.blocked) if data.blocked else plan}
-        case TurnFinished(calls=calls) if calls:
-            return {"failed_calls": count_failed(run.failed_calls, data, event.step_id)}
+        case TurnFinished():
+            return _on_turn(run, event, data)
         case BasePinned():
             return {"base": data}
         case SandboxChosen(level=level, executor=executor):
@@ -209,7 +245,7 @@ def _changes(run: Run, event: Event) -> dict[str, object]:
         case RepoMapped(repo_map=repo_map):
             return {"repo_map": repo_map}
         case PlanCreated(plan=plan):
-            return {"plan": plan}
+            return {"plan": with_status(plan, NodeStatus.PENDING), "changed_by": ()}
         case PatchProposed(patch=patch, tree=tree):
             another = run.proposal is None or tree != run.proposal.tree
             handed_over = {"committed": None, "uncommitted": None} if another else {}
@@ -238,6 +274,10 @@ def _on_control(run: Run, event: Event) -> dict[str, object]:
             return {"committed": committed, "uncommitted": None}
         case _, DependencyDegraded(dependency=dependency, failure=failure) if dependency == COMMIT:
             return {"uncommitted": failure}
+        case _, ApprovalRequested() as request:
+            return {"approvals": (*run.approvals, Approval(request=request))}
+        case _, ApprovalDecided() as decided:
+            return {"approvals": tuple(_answered(one, decided) for one in run.approvals)}
         case EventType.PAUSE_REQUESTED, _:
             return {"pause_requested": True}
         case EventType.CANCEL_REQUESTED, _:
@@ -286,10 +326,27 @@ def _on_queued(run: Run, event: Event, data: StepQueued) -> dict[str, object]:
         "red_cycles": 0 if data.state is State.PLAN else run.red_cycles,
         "spent": spent,
         "narrowed": data.narrowed,
-        "plan": with_status(run.plan, NodeStatus.PENDING)
-        if run.plan is not None and data.state is State.IMPLEMENT
-        else run.plan,
+        "tree": None,
+        "plan": reopened(run.plan, run.changed_by) if run.plan and data.state is State.IMPLEMENT else run.plan,
+        "changed_by": () if data.state is State.IMPLEMENT else run.changed_by,
     }
+
+
+def _on_turn(run: Run, event: Event, turn: TurnFinished) -> dict[str, object]:
+    """Count the calls that failed, and note at which nodes of the plan files were changed."""
+    changes: dict[str, object] = {"tree": turn.tree or run.tree}
+    if turn.calls:
+        changes["failed_calls"] = count_failed(run.failed_calls, turn, event.step_id)
+    before = run.tree or (run.base.tree if run.base else None)
+    if run.plan is not None and turn.tree not in (None, before):
+        running = (node.id for node in run.plan.nodes if node.status is NodeStatus.RUNNING)
+        changes["changed_by"] = tuple(dict.fromkeys((*run.changed_by, *running)))
+    return changes
+
+
+def _answered(approval: Approval, decided: ApprovalDecided) -> Approval:
+    asked = approval.request.approval_id == decided.approval_id and approval.decided is None
+    return approval.model_copy(update={"decided": decided}) if asked else approval
 
 
 def _on_judged(run: Run, result: TestResult) -> dict[str, object]:

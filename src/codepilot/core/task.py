@@ -81,11 +81,6 @@ class Budget(Contract):
     )
 
 
-def default_budget(kind: TaskKind) -> Budget:
-    """Bug fixes and scaffolds get 6 iterations; new code gets 15."""
-    return Budget(iterations=15) if kind in (TaskKind.BUILD, TaskKind.CHANGE) else Budget()
-
-
 class Interaction(Contract):
     mode: InteractionMode = InteractionMode.ASK_BEFORE_RISKY
 
@@ -125,6 +120,8 @@ class TaskSpec(Contract):
     """Those opened for the command that runs the tests alone."""
     memory: MemorySettings = MemorySettings()
     evaluation: Evaluation = Evaluation()
+    accept: tuple[str, ...] = ()
+    """Commands that must succeed once the change is made: each is a gate."""
     priority: int = Field(default=0, ge=-100, le=100)
     """Runs of a higher one are worked on first."""
     agent: str = DEFAULT_AGENT

@@ -19,9 +19,10 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.memory import MemorySettings
 from codepilot.core.model_settings import ModelSettings
 from codepilot.core.notify import mistake_in, secrets_in
+from codepilot.core.pipeline import pipeline_of
 from codepilot.core.policy import Host, Policy, tightened
 from codepilot.core.project_settings import ProjectSettings
-from codepilot.core.task import LONGEST_COMMAND_SEC, Budget, TaskKind, default_budget
+from codepilot.core.task import LONGEST_COMMAND_SEC, Budget, TaskKind
 from codepilot.telemetry import Redactor
 
 FILE_NAME = "codepilot.toml"
@@ -143,7 +144,7 @@ def redactor(environ: Mapping[str, str]) -> Redactor:
 
 def make_budget(kind: TaskKind, *layers: Mapping[str, Any]) -> Budget:
     """The kind's defaults with every layer on top; unknown keys and nonsense are refused by name."""
-    values = default_budget(kind).model_dump()
+    values = pipeline_of(kind).budget.model_dump()
     known = sorted(values)
     for layer in layers:
         for key, value in layer.items():

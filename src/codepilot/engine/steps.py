@@ -12,8 +12,8 @@ from contextlib import closing
 from typing import TypeVar
 
 from codepilot.agents import Abstained
-from codepilot.core.artifacts import PatchCandidate, Reflection, RepoMap, Review, TestResult
-from codepilot.core.contract import Contract
+from codepilot.core.artifacts import ArtifactType, PatchCandidate, Reflection, RepoMap, Review, TestResult
+from codepilot.core.contract import Contract, canonical_json
 from codepilot.core.decide import Failed, Outcome, Red, Refused, Skipped, Succeeded
 from codepilot.core.events import (
     BaselineRecorded,
@@ -32,6 +32,7 @@ from codepilot.core.events import (
     WorkspaceCreated,
 )
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
+from codepilot.core.pipeline import pipeline_of
 from codepilot.core.plan import Plan
 from codepilot.core.task import TaskSpec
 from codepilot.engine.base import can_be_had, carry_base, fetch_base, local_checkout, open_objects, pin
@@ -122,11 +123,19 @@ def _project(work: Work) -> Project:
 
 
 def map_repo(work: Work) -> Outcome:
-    return _by_agent(work, State.MAP_REPO, RepoMap, lambda found: (EventType.REPO_MAPPED, RepoMapped(repo_map=found)))
+    return _by_agent(
+        work,
+        State.MAP_REPO,
+        RepoMap,
+        lambda found: (EventType.REPO_MAPPED, RepoMapped(repo_map=found)),
+        ArtifactType.MAP,
+    )
 
 
 def plan(work: Work) -> Outcome:
-    return _by_agent(work, State.PLAN, Plan, lambda made: (EventType.PLAN_CREATED, PlanCreated(plan=made)))
+    return _by_agent(
+        work, State.PLAN, Plan, lambda made: (EventType.PLAN_CREATED, PlanCreated(plan=made)), ArtifactType.PLAN
+    )
 
 
 def reflect(work: Work) -> Outcome:
@@ -206,7 +215,7 @@ def review_change(work: Work) -> Outcome:
     verdict = _check(work, context)
     if verdict.verdict != "APPROVE" and without_test(work, context, f"the review refused it: {verdict.reasons[0]}"):
         verdict = _check(work, context)
-    if State.REVIEW not in work.agent.roles:
+    if not _has_role(work, State.REVIEW):
         verdict = verdict.model_copy(update={"notes": f"the agent {work.agent.name!r} has no reviewer"})
     elif verdict.verdict == "APPROVE":
         verdict = _reviewed(work, context, baseline, verdict)
@@ -259,10 +268,14 @@ def _check(work: Work, context: ExecutionContext) -> Review:
 
 
 def _by_agent(
-    work: Work, role: State, kind: type[Made], to_event: Callable[[Made], tuple[EventType, Contract]]
+    work: Work,
+    role: State,
+    kind: type[Made],
+    to_event: Callable[[Made], tuple[EventType, Contract]],
+    kept_as: ArtifactType | None = None,
 ) -> Outcome:
     """A step that is wholly the agent's: skipped openly if it lacks the role."""
-    if role not in work.agent.roles:
+    if not _has_role(work, role):
         return Skipped(f"the agent {work.agent.name!r} has no such role")
     if work.recorded(RepoMapped, PlanCreated, ReflectionRecorded):
         return Succeeded()
@@ -274,8 +287,14 @@ def _by_agent(
     except Abstained as left_out:
         return Skipped(str(left_out))
     event_type, data = to_event(made)
-    work.record(event_type, data)
+    kept = () if kept_as is None else (work.artifacts.put(canonical_json(made).encode(), kept_as),)
+    work.record(event_type, data, kept)
     return Succeeded()
+
+
+def _has_role(work: Work, role: State) -> bool:
+    """Whether an agent works in this state: the kind of task has it do so, and this agent can."""
+    return role in pipeline_of(work.run.task.kind).roles & work.agent.roles
 
 
 def _resume_point(work: Work, start: str | None) -> str | None:
