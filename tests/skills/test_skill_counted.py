@@ -14,7 +14,7 @@ from codepilot.core.task import Capability
 from codepilot.executor import CodeResult, CreateWorkspace, LocalExecutor, RunCode
 from codepilot.sandbox import choose
 from codepilot.skills import Registry, SkillPolicy, Target, basic_skills
-from codepilot.skills.calling import Caller
+from codepilot.skills.host_call import Caller
 from codepilot.telemetry import Metrics
 from codepilot.workspace import ObjectStore
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from codepilot.sandbox.kernel.host_calls import told_calls
-from codepilot.skills.calls import MAX_ARGUMENTS, called
+from codepilot.skills.inside_call import MAX_ARGUMENTS, called
 
 
 @dataclass

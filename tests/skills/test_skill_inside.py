@@ -50,12 +50,13 @@ def test_an_edit_replaces_the_one_place_where_a_text_stands(load: Load) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("x = 1\n", "", r"`old` starts at lines 1, 3\."),
-        ("absent", "x", r"does not contain `old`\.$"),
+        ("x = 1\n", "", r"contains `old` 2 times, from lines 1, 3\."),
+        ("absent", "x", r"contains `old` 0 times\.$"),
         ("if y:\n  pass", "x", "Line 4 differs only in blanks"),
         ("", "x", "`old` is empty"),
         ("y", "y", "the same as `new`"),
-        ("--", "x", r"`old` starts at lines 6, 6\."),
+        ("--", "x", r"contains `old` 2 times, from lines 6, 6\."),
+        ("z = 1\nif w:", "x", r"contains `old` 0 times. The nearest lines are:\n3: x = 1\n4: if y:$"),
     ],
 )
 def test_an_edit_that_is_not_exact_changes_nothing_and_says_why(load: Load, old: str, new: str, why: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Capability
 from codepilot.skills import Registry, SkillPolicy, Target, basic_skills
-from codepilot.skills.calling import MAX_OVERDUE
+from codepilot.skills.host_call import MAX_OVERDUE
 
 LOCAL = SkillPolicy(target=Target.LOCAL)
 
@@ -128,7 +128,7 @@ def test_a_policy_that_cannot_be_kept_is_refused():
 def test_a_call_is_held_to_its_memory():
     """In a process of its own: what a process may hold is its own affair."""
     program = (
-        "from codepilot.skills.calls import called\n"
+        "from codepilot.skills.inside_call import called\n"
         "def fill(size: int) -> int:\n    return len(bytearray(size << 20))\n"
         "skill = called(fill, 0.0, 1, 64)\nprint(skill(8))\n"
         "try: skill(256)\nexcept Exception as error: print(error)\n"

@@ -9,14 +9,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from codepilot.core.policy import Policy
 from codepilot.skills import Finding, check_action, unknown_modules
-from codepilot.skills.static import MAX_CODE, MAX_FINDINGS, Imports
+from codepilot.skills.static import MAX_CODE, MAX_FINDINGS
 
 ROOT = "/work space"
 
 
-def told(code: str, imports: Imports = "advise", **more: bool) -> list[tuple[str, int, bool]]:
-    return [(one.rule, one.line, one.refused) for one in check_action(code, imports, root=ROOT, **more)]
+ADVISE, STRICT, OFF = (Policy(imports=mode) for mode in ("advise", "strict", "off"))
+FULL_SHELL = {"capability": "full_shell"}
+ONLINE = Policy(hosts=("example.org",))
+
+
+def told(code: str, policy: Policy = ADVISE, **more: str) -> list[tuple[str, int, bool]]:
+    return [(one.rule, one.line, one.refused) for one in check_action(code, policy, root=ROOT, **more)]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +45,7 @@ def told(code: str, imports: Imports = "advise", **more: bool) -> list[tuple[str
     ],
 )
 def test_ordinary_code_is_left_alone_even_when_strict(code: str) -> None:
-    assert told(code, "strict") == []
+    assert told(code, STRICT) == []
 
 
 @pytest.mark.parametrize(
@@ -77,14 +83,14 @@ def test_ordinary_code_is_left_alone_even_when_strict(code: str) -> None:
     ],
 )
 def test_what_harms_is_refused_with_its_line_and_what_to_do(code: str, rule: str, line: int) -> None:
-    for imports in ("advise", "strict"):
-        (found,) = [one for one in check_action(code, imports, root=ROOT) if one.refused]
+    for policy in (ADVISE, STRICT):
+        (found,) = [one for one in check_action(code, policy, root=ROOT) if one.refused]
         assert (found.rule, found.line) == (rule, line)
         assert found.source and found.source in code
         shown = str(found)
         assert shown.startswith(f"line {line}: {found.source}\n  [{rule}] `")
         assert any(word in shown for word in ("Use ", "; use ", "; these may be used", "Give ", "Stop ", "; leave "))
-    assert check_action(code, "off", root=ROOT) == ()
+    assert check_action(code, OFF, root=ROOT) == ()
 
 
 @pytest.mark.parametrize(
@@ -100,39 +106,39 @@ def test_what_harms_is_refused_with_its_line_and_what_to_do(code: str, rule: str
     ],
 )
 def test_what_is_common_and_harmless_inside_is_told_and_refused_only_when_strict(code: str, rule: str) -> None:
-    assert told(code, "advise") == [(rule, 1, False)]
-    assert told(code, "strict") == [(rule, 1, True)]
-    assert told(code, "off") == []
+    assert told(code, ADVISE) == [(rule, 1, False)]
+    assert told(code, STRICT) == [(rule, 1, True)]
+    assert told(code, OFF) == []
 
 
 def test_a_computed_import_is_refused_only_when_strict() -> None:
     assert told("__import__(name)") == []
-    assert told("__import__(name)", "strict") == [("call.__import__", 1, True)]
+    assert told("__import__(name)", STRICT) == [("call.__import__", 1, True)]
 
 
 def test_modules_of_the_project_are_known_but_the_standard_librarys_names_stay() -> None:
     code = "import shop.price, httpx, numpy\nimport socket"
-    found = check_action(code, "strict", frozenset({"shop", "httpx", "socket"}))
+    found = check_action(code, STRICT, frozenset({"shop", "httpx", "socket"}))
     assert [(one.rule, one.module) for one in found] == [("import.unknown", "numpy"), ("import.socket", "socket")]
-    assert unknown_modules(check_action("import a.b\nfrom c import d, e", "advise")) == {"a", "c"}
+    assert unknown_modules(check_action("import a.b\nfrom c import d, e", ADVISE)) == {"a", "c"}
 
 
 def test_a_task_with_a_shell_or_hosts_may_use_them() -> None:
     shell = "os.system('ls'); subprocess.run('a|b', shell=True); subprocess.run(['git', 'push'])"
-    assert told(shell, shell=True) == []
-    assert told("os.fork()", shell=True) == [("call.os.fork", 1, True)]
-    assert told("import socket, urllib.request, requests", network=True) == [("import.unknown", 1, False)]
-    assert told("import ctypes", network=True) == [("import.ctypes", 1, True)]
+    assert told(shell, **FULL_SHELL) == []
+    assert told("os.fork()", **FULL_SHELL) == [("call.os.fork", 1, True)]
+    assert told("import socket, urllib.request, requests", ONLINE) == [("import.unknown", 1, False)]
+    assert told("import ctypes", ONLINE) == [("import.ctypes", 1, True)]
 
 
 def test_two_modules_of_one_line_are_told_both_and_the_refused_come_first() -> None:
     code = "import numpy, scipy\nimport socket, ssl"
-    assert [one.module for one in check_action(code, "advise")] == ["socket", "ssl", "numpy", "scipy"]
+    assert [one.module for one in check_action(code, ADVISE)] == ["socket", "ssl", "numpy", "scipy"]
 
 
 def test_lines_are_counted_as_python_counts_them() -> None:
     code = "a = '\x0c \u2028 \x85 \x1c'\rb = 1\r\nimport socket\n"
-    (found,) = check_action(code, "advise")
+    (found,) = check_action(code, ADVISE)
     assert (found.line, found.source) == (3, "import socket")
 
 
@@ -140,7 +146,7 @@ def test_lines_are_counted_as_python_counts_them() -> None:
     "code", ["def f(:", "x = '", "\tx\n  y", "x = \0", "'\ud800'", "# -*- coding: nonsense -*-\nx", "\ufeff)"]
 )
 def test_what_python_cannot_read_is_left_to_python(code: str) -> None:
-    assert told(code, "strict") == []
+    assert told(code, STRICT) == []
 
 
 def test_what_is_told_is_bounded() -> None:
@@ -153,7 +159,7 @@ def test_what_is_told_is_bounded() -> None:
         f"import os; os.system('{long}')",
         many,
     ):
-        found = check_action(code, "strict", root=ROOT)
+        found = check_action(code, STRICT, root=ROOT)
         assert 0 < len(found) <= MAX_FINDINGS
         assert all(len(str(one)) < 1_000 for one in found)
 
@@ -180,33 +186,33 @@ ODD = {
 
 @pytest.mark.parametrize("name", ODD)
 def test_no_source_breaks_or_delays_the_reader(name: str) -> None:
-    for imports in ("advise", "strict"):
+    for policy in (ADVISE, STRICT):
         started = time.process_time()
-        assert all(isinstance(one, Finding) for one in check_action(ODD[name], imports, root=ROOT))
+        assert all(isinstance(one, Finding) for one in check_action(ODD[name], policy, root=ROOT))
         assert time.process_time() - started < 10
 
 
 def test_what_is_too_large_to_be_read_is_not_run_and_says_so() -> None:
-    (found,) = check_action("#" * (MAX_CODE + 1), "advise")
+    (found,) = check_action("#" * (MAX_CODE + 1), ADVISE)
     assert (found.rule, found.refused) == ("code.size", True)
     assert "Do it in smaller steps" in found.message
 
 
-@given(st.text(), st.sampled_from(["advise", "strict"]))
-@example("import \\\n socket", "strict")
-@example("from . import *", "strict")
-@example("from .. import a as b", "strict")
-@example("__import__('')", "strict")
-@example("importlib.import_module('.a', 'b')", "strict")
-@example("__import__('a`b')", "strict")
-@example("subprocess.run([])", "strict")
-@example("subprocess.run(['', ''])", "strict")
-@example("subprocess.run(['\\0', '\\ud800'])", "strict")
-@example("open()", "strict")
-@example("open('/\\0', mode=3)", "strict")
-@example("getattr(os)()", "strict")
-def test_any_text_is_read_or_left_alone(code: str, imports: Imports) -> None:
-    check_action(code, imports, root=ROOT)
+@given(st.text(), st.sampled_from([ADVISE, STRICT]))
+@example("import \\\n socket", STRICT)
+@example("from . import *", STRICT)
+@example("from .. import a as b", STRICT)
+@example("__import__('')", STRICT)
+@example("importlib.import_module('.a', 'b')", STRICT)
+@example("__import__('a`b')", STRICT)
+@example("subprocess.run([])", STRICT)
+@example("subprocess.run(['', ''])", STRICT)
+@example("subprocess.run(['\\0', '\\ud800'])", STRICT)
+@example("open()", STRICT)
+@example("open('/\\0', mode=3)", STRICT)
+@example("getattr(os)()", STRICT)
+def test_any_text_is_read_or_left_alone(code: str, policy: Policy) -> None:
+    check_action(code, policy, root=ROOT)
 
 
 MODULES = st.sampled_from(["os", "socket", "numpy", "shop", "subprocess", "importlib", "a.b.c", "urllib.request"])
@@ -243,19 +249,19 @@ STATEMENTS = st.recursive(
 )
 
 
-@given(st.lists(STATEMENTS, max_size=6).map("\n".join), st.sampled_from(["advise", "strict"]))
-def test_programs_are_read_and_findings_name_a_line_of_theirs(code: str, imports: Imports) -> None:
+@given(st.lists(STATEMENTS, max_size=6).map("\n".join), st.sampled_from([ADVISE, STRICT]))
+def test_programs_are_read_and_findings_name_a_line_of_theirs(code: str, policy: Policy) -> None:
     try:
         ast.parse(code)
     except SyntaxError:
-        assert check_action(code, imports, root=ROOT) == ()
+        assert check_action(code, policy, root=ROOT) == ()
         return
     lines = code.split("\n")
-    advised = check_action(code, "advise", root=ROOT)
-    for one in check_action(code, imports, root=ROOT):
+    advised = check_action(code, ADVISE, root=ROOT)
+    for one in check_action(code, policy, root=ROOT):
         assert lines[one.line - 1].strip()[:300] == one.source
         assert one.message.startswith("`")
         assert one.rule.partition(".")[0] in ("import", "call", "command", "path")
     assert {one.line for one in advised if one.refused} <= {
-        one.line for one in check_action(code, "strict", root=ROOT) if one.refused
+        one.line for one in check_action(code, STRICT, root=ROOT) if one.refused
     }

@@ -23,14 +23,14 @@ _MODULE = re.compile(r"[^\W\d]\w{0,99}")
 
 def check_code(code: str, desk: Desk, capability: Capability) -> tuple[Finding, ...]:
     """What the task's policy says about an action. The project's own modules are looked up only when one is unknown."""
-    imports = desk.run.task.policy.imports
+    task = desk.run.task
     check = partial(
         check_action,
         code,
-        imports,
+        task.policy.model_copy(update={"hosts": task.hosts}),
         root=desk.project.root,
-        shell=capability.allows(Capability.FULL_SHELL),
-        network=bool(desk.run.task.hosts),
+        capability=capability,
+        interaction=task.risk_profile.interaction.mode,
     )
     found = check()
     asked = sorted({*unknown_modules(found), *_refused_packages(found)})

@@ -18,7 +18,7 @@ from codepilot.core.events import (
     TurnStarted,
 )
 from codepilot.core.run import Run
-from codepilot.skills.calling import Caller
+from codepilot.skills.host_call import Caller
 from codepilot.telemetry import METRICS
 
 LONG = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)

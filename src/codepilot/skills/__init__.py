@@ -1,7 +1,13 @@
 """Functions an agent may call: manifest, policy, registry, and the basic ones."""
 
-from codepilot.skills.basic import basic_skills, inside_prelude
-from codepilot.skills.discovery import all_skills, answer_calls, count_calls, discovered_skills
+from codepilot.skills.discovery import (
+    all_skills,
+    answer_calls,
+    basic_skills,
+    count_calls,
+    discovered_skills,
+    inside_prelude,
+)
 from codepilot.skills.local import (
     PatchQuality,
     ReportedTest,
@@ -10,10 +16,10 @@ from codepilot.skills.local import (
     score_patch_quality,
 )
 from codepilot.skills.manifest import SkillManifest, SkillPolicy, Target
+from codepilot.skills.patch_formats import PatchError
 from codepilot.skills.patching import Changes, patch_tree
 from codepilot.skills.registry import Answering, Registry, Skill
 from codepilot.skills.static import Finding, check_action, unknown_modules
-from codepilot.skills.unified import PatchError
 
 __all__ = [
     "Answering",

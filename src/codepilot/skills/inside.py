@@ -12,6 +12,10 @@ import re
 from codepilot.skills.places import ROOT, PathError, decoded, inside, read_bytes, relative, walk, writable
 
 MAX_PLACES = 10
+MAX_COMPARED = 20_000
+MAX_SHOWN = 200
+LEAST_ALIKE = 0.6
+"""How alike lines must be to be shown as the nearest, from 0 to 1."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,22 +41,26 @@ def write_file(path: str, content: str) -> None:
 def create_file(path: str, content: str) -> None:
     """Make a new file. Refuses to replace one that exists."""
     if writable(path, "create_file").exists():
-        raise PathError(f"{path} exists already; use write_file or apply_patch.")
+        raise PathError(f"{path} exists already; use edit_file, apply_patch or write_file.")
     write_file(path, content)
 
 
 def edit_file(path: str, old: str, new: str) -> str:
-    """Replace a text that stands exactly once in a file. Says where, or why nothing was changed."""
+    """Replace a text that stands exactly once in a file: the usual way to change one. Says where, or why not."""
     text = decoded(read_bytes(path))[0]
     if not old or old == new:
         raise PathError(f"{path} was not changed: `old` is {'empty' if not old else 'the same as `new`'}.")
     places = _line_numbers(text, old)
     if not places:
-        raise PathError(f"{path} was not changed: it does not contain `old`.{_nearly(text, old)}")
+        raise PathError(f"{path} was not changed: it contains `old` 0 times.{_nearest(text, old)}")
     if len(places) > 1:
         more = ", …" if len(places) > MAX_PLACES else ""
         lines = ", ".join(map(str, places[:MAX_PLACES])) + more
-        raise PathError(f"{path} was not changed: `old` starts at lines {lines}. Give more of the lines around it.")
+        count = text.count(old) if len(places) > MAX_PLACES else len(places)
+        raise PathError(
+            f"{path} was not changed: it contains `old` {count} times, from lines {lines}. Give more of the lines"
+            " around the one you mean."
+        )
     writable(path, "edit_file").write_bytes(_encoded(path, text.replace(old, new, 1)))
     return f"edited {path}, line {places[0]}"
 
@@ -67,16 +75,34 @@ def _line_numbers(text: str, wanted: str) -> list[int]:
     return found
 
 
-def _nearly(text: str, old: str) -> str:
-    """What differs, where only line endings, indentation or blanks do."""
+def _nearest(text: str, old: str) -> str:
+    """The lines that come closest to a text, and what differs where only line endings or blanks do."""
     if "\r\n" in text and old in text.replace("\r\n", "\n"):
         return " Its lines end in \\r\\n."
     lines = [" ".join(line.split()) for line in text.splitlines()]
     wanted = [" ".join(line.split()) for line in old.strip().splitlines()]
     for number in range(len(lines) - len(wanted) + 1) if wanted else ():
         if lines[number : number + len(wanted)] == wanted:
-            return f" Line {number + 1} differs only in blanks; copy them as they are."
-    return ""
+            return (
+                f" Line {number + 1} differs only in blanks; copy them as they are.{_shown(text, number, len(wanted))}"
+            )
+    if not any(wanted) or len(lines) * len(wanted) > MAX_COMPARED:
+        return ""
+    from difflib import SequenceMatcher  # read when needed: no other skill waits for it
+
+    matcher = SequenceMatcher(None, "", "\n".join(wanted), autojunk=False)
+    best, score = 0, LEAST_ALIKE
+    for first in range(len(lines)):
+        matcher.set_seq1("\n".join(lines[first : first + len(wanted)]))
+        if matcher.quick_ratio() > score and matcher.ratio() > score:
+            best, score = first, matcher.ratio()
+    return f" The nearest lines are:{_shown(text, best, len(wanted))}" if score > LEAST_ALIKE else ""
+
+
+def _shown(text: str, first: int, count: int) -> str:
+    """Some lines with their numbers."""
+    rows = text.splitlines()[first : first + min(count, MAX_PLACES)]
+    return "".join(f"\n{first + number}: {row[:MAX_SHOWN]}" for number, row in enumerate(rows, 1))
 
 
 def list_files(path: str = ".", pattern: str = "**/*") -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any
 
 from pydantic import Field
 
@@ -49,3 +50,29 @@ class SkillManifest(Contract):
     signature: str
     input_schema: JsonObject
     output_schema: JsonObject
+
+
+_PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None", "object": "dict"}
+
+
+def plain_type(schema: JsonObject) -> tuple[str, str]:
+    """A JSON schema as a Python type of plain data, and the keys of its (innermost) objects."""
+    definitions: Any = schema.get("$defs", {})
+    return _plain_type(schema, definitions, 0)
+
+
+def _plain_type(schema: Any, definitions: dict[str, Any], depth: int) -> tuple[str, str]:
+    if "$ref" in schema and depth < 8:
+        return _plain_type(definitions.get(schema["$ref"].rpartition("/")[2], {}), definitions, depth + 1)
+    if "anyOf" in schema:
+        options = [_plain_type(option, definitions, depth + 1) for option in schema["anyOf"]]
+        return " | ".join(dict.fromkeys(name for name, _ in options)), next((keys for _, keys in options if keys), "")
+    kind = schema.get("type")
+    if kind == "array":
+        inner, keys = _plain_type(schema.get("items", {}), definitions, depth + 1)
+        return (f"list[{inner}]" if inner != "Any" else "list"), keys
+    if kind == "object" and "properties" in schema:
+        return "dict", ", ".join(schema["properties"])
+    if isinstance(kind, str):
+        return _PLAIN.get(kind, "Any"), ""
+    return "Any", ""

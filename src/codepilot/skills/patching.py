@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from operator import eq
 
-from codepilot.skills.envelope import BEGIN, parse_envelope
+from codepilot.skills.patch_formats import BEGIN, FilePatch, Hunk, PatchError, parse_envelope, parse_patch
 from codepilot.skills.placing import Text, TooMuchAlike, exact, no_trailing, squeezed
-from codepilot.skills.unified import FilePatch, Hunk, PatchError, parse_patch
 
 MAX_FUZZ = 2
 MAX_COMPARED = 2_000

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from codepilot.skills.arrival import FOLDER
-from codepilot.skills.violation import PolicyError
+from codepilot.skills.errors import PolicyError
+from codepilot.skills.lazy_loader import FOLDER
 
 ROOT = Path(FOLDER).resolve()
 CAPABILITY = "write_and_run_tests"

@@ -20,10 +20,9 @@ from codepilot.core.contract import JsonObject
 from codepilot.core.events import SkillCall
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.task import Capability
-from codepilot.skills.calling import UNKNOWN, Caller
-from codepilot.skills.manifest import NAME, VERSION, SkillManifest, SkillPolicy, Target
-from codepilot.skills.shape import plain_type
-from codepilot.skills.shipping import foreign_imports, needed, prelude
+from codepilot.skills.host_call import UNKNOWN, Caller
+from codepilot.skills.manifest import NAME, VERSION, SkillManifest, SkillPolicy, Target, plain_type
+from codepilot.skills.source_bundle import foreign_imports, needed, prelude
 
 F = TypeVar("F", bound=Callable[..., Any])
 

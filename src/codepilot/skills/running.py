@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from codepilot.skills.command_rules import PYTHON_TOOLS
-from codepilot.skills.commands import leads_out, refusal
+from codepilot.core.permit import Action, permit
+from codepilot.skills.command_rules import PYTHON_TOOLS, leads_out, refusal
+from codepilot.skills.errors import PolicyError
 from codepilot.skills.places import ROOT, PathError
-from codepilot.skills.violation import PolicyError
 
 CAPABILITY = "write_and_run_tests"
 PYTHON = sys.executable
@@ -24,6 +24,17 @@ MAX_OUTPUT = 200_000
 MAX_SEC = 1e6
 SHELL_SIGNS = frozenset({"|", "||", "&&", ";", "&", ">", ">>", "<", "2>&1"})
 QUIET = {"CI": "1", "NO_COLOR": "1", "TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """Of a policy, what commands depend on: nothing; the capability decides."""
+
+    imports: str = "advise"
+    hosts: Sequence[str] = ()
+
+
+_RULES = _Rules()
 
 
 @dataclass(frozen=True)
@@ -55,13 +66,13 @@ def run_command(cmd: list[str], timeout: float = 300.0) -> CommandOutcome:
     The result has exit_code, stdout, stderr and ok.
     """
     cmd = _listed(cmd)
-    if CAPABILITY != "full_shell":
-        rule, why = refusal(cmd)
-        if rule:
-            raise PolicyError(rule, "run_command", f"{' '.join(cmd)}: {why}")
-        lost = leads_out(cmd)
-        if lost:
-            raise PathError(lost)
+    rule, why = refusal(cmd)
+    wanted = Action("command", " ".join(cmd), rule, why, lifted_by="full_shell")
+    if permit(_RULES, CAPABILITY, "", wanted).effect == "deny":
+        raise PolicyError(rule, "run_command", f"{wanted.subject}: {why}")
+    lost = leads_out(cmd) if CAPABILITY != "full_shell" else ""
+    if lost:
+        raise PathError(lost)
     done = execute([*_program(cmd[0]), *cmd[1:]], timeout)
     if done.exit_code and any(part in SHELL_SIGNS or "*" in part for part in cmd[1:]):
         return replace(done, stderr=f"{done.stderr.rstrip()}\n[There is no shell: |, && and > do nothing, nor does *.]")

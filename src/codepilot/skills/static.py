@@ -13,9 +13,13 @@ import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING
 
-from codepilot.skills.commands import refusal
+from codepilot.core.permit import Action, permit
+from codepilot.skills.command_rules import refusal
+
+if TYPE_CHECKING:
+    from codepilot.core.permit import Kind, Rules
 
 MAX_CODE = 300_000
 MAX_FINDINGS = 20
@@ -78,8 +82,6 @@ _MODULES = frozenset({"os", "subprocess", "signal", "importlib", "io", "pathlib"
 
 warnings.filterwarnings("ignore", module="<action>")
 
-Imports = Literal["advise", "strict", "off"]
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -99,18 +101,15 @@ class Finding:
 
 def check_action(
     code: str,
-    imports: Imports,
+    policy: Rules,
     known: frozenset[str] = frozenset(),
     *,
     root: str = "",
-    shell: bool = False,
-    network: bool = False,
+    capability: str = "write_and_run_tests",
+    interaction: str = "ask_before_risky",
 ) -> tuple[Finding, ...]:
-    """What the policy says about an action.
-
-    `known` are the project's own modules; `shell` and `network` say whether the task may start and reach what it likes.
-    """
-    if imports == "off":
+    """What the policy says about an action. `known` are the project's own modules."""
+    if policy.imports == "off":
         return ()
     if len(code) > MAX_CODE:
         message = f"an action of {len(code):,} characters is not read, and therefore not run. Do it in smaller steps"
@@ -121,13 +120,24 @@ def check_action(
         return ()
     except (RecursionError, MemoryError):
         return (Finding("code.nesting", 1, "the code is nested too deeply to be read. Write it flatter", "", True),)
-    reader = _Reader(tree, imports == "strict", known, root, _Waived(shell, network))
+    reader = _Reader(tree, known, root)
     lines = _LINE_END.split(code)
     found: dict[tuple[str, int], Finding] = {}
-    for rule, node, message, refused, module in reader.findings():
+    denied: set[tuple[int, str]] = set()
+    for wanted, node, module in reader.findings():
+        place = (id(node), wanted.subject)
+        if place in denied:
+            continue
+        decision = permit(policy, capability, interaction, wanted)
+        computed = wanted.subject in _IMPORTING and decision.effect != "deny"
+        if not decision.rule or computed:
+            continue
         line = getattr(node, "lineno", 1)
         source = lines[line - 1].strip()[:300] if 0 < line <= len(lines) else ""
-        found.setdefault((message, line), Finding(rule, line, message, source, refused, module))
+        if decision.effect == "deny":
+            denied.add(place)
+        finding = Finding(decision.rule, line, decision.reason, source, decision.effect == "deny", module)
+        found.setdefault((decision.reason, line), finding)
     ordered = sorted(found.values(), key=lambda one: (not one.refused, one.line, one.rule))
     return tuple(ordered[:MAX_FINDINGS])
 
@@ -137,29 +147,23 @@ def unknown_modules(findings: tuple[Finding, ...]) -> frozenset[str]:
     return frozenset(one.module.partition(".")[0] for one in findings if one.rule == UNKNOWN)
 
 
-_Found = tuple[str, ast.AST, str, bool, str]
+_Found = tuple[Action, ast.AST, str]
+"""What is wanted, where, and the module that is imported for it."""
 
 
-@dataclass(frozen=True)
-class _Waived:
-    """Reasons that do not hold for a task that may do more."""
-
-    shell: bool
-    network: bool
-
-    def __contains__(self, why: str) -> bool:
-        return (self.shell and why == _SHELL) or (self.network and why == _NETWORK)
+def _wanted(kind: Kind, subject: str, rule: str, why: str, *, advisory: bool = False) -> Action:
+    """An action; a full shell and a network lift the rules that exist for want of them."""
+    lifted = "full_shell" if why.endswith(_SHELL) else ""
+    return Action(kind, subject, rule, why, lifted, needs_network=why.endswith(_NETWORK), advisory=advisory)
 
 
 class _Reader:
     """One walk over the tree, without recursion: the depth is the author's choice."""
 
-    def __init__(self, tree: ast.AST, strict: bool, known: frozenset[str], root: str, waived: _Waived) -> None:
+    def __init__(self, tree: ast.AST, known: frozenset[str], root: str) -> None:
         self.nodes = list(ast.walk(tree))
-        self.strict = strict
         self.known = known
         self.root = root
-        self.waived = waived
         self.names: dict[str, str] = {}
         self.starred: list[str] = []
         self.bound: set[str] = set()
@@ -206,23 +210,23 @@ class _Reader:
         first = module.partition(".")[0]
         ours = first in self.known and first not in sys.stdlib_module_names
         for refused, why in REFUSED_MODULES.items():
-            if not ours and why not in self.waived and f"{full}.".startswith(f"{refused}."):
-                yield f"import.{refused}", node, f"`{refused}` may not be imported: {why}", True, module
-                return
+            if not ours and f"{full}.".startswith(f"{refused}."):
+                why = f"`{refused}` may not be imported: {why}"
+                yield _wanted("import", full, f"import.{refused}", why), node, module
         if first not in ALLOWED_MODULES and first not in self.known:
-            yield UNKNOWN, node, f"`{module[:100]}` {_MISSING}", self.strict, full
+            why = f"`{module[:100]}` {_MISSING}"
+            yield _wanted("import", full, UNKNOWN, why, advisory=True), node, full
 
     def _call(self, node: ast.Call) -> Iterator[_Found]:
         name = self._called(node.func)
         if name is None:
             return
         if name in REFUSED_CALLS:
-            why = REFUSED_CALLS[name]
-            if why not in self.waived:
-                yield f"call.{name}", node, f"`{name}` may not be called: {why}", True, ""
+            why = f"`{name}` may not be called: {REFUSED_CALLS[name]}"
+            yield _wanted("call", name, f"call.{name}", why), node, ""
         elif name in ADVISED_CALLS:
             yield from self._made_from_text(name, node)
-        elif name in SUBPROCESS and _SHELL not in self.waived:
+        elif name in SUBPROCESS:
             yield from self._started(name, node)
         elif name in ("open", "io.open") and self.root:
             yield from self._opened(node)
@@ -230,16 +234,18 @@ class _Reader:
     def _made_from_text(self, name: str, node: ast.Call) -> Iterator[_Found]:
         given = _text(node.args[0]) if node.args else None
         if name in ("eval", "exec"):
-            yield f"call.{name}", node, f"`{name}`: {ADVISED_CALLS[name]}", self.strict, ""
+            why = f"`{name}`: {ADVISED_CALLS[name]}"
+            yield _wanted("call", name, f"call.{name}", why, advisory=True), node, ""
         elif given is not None:
             yield from self._import(given, node)
-        elif self.strict:
-            yield f"call.{name}", node, f"`{name}` of a name that is computed: {ADVISED_CALLS[name]}", True, ""
+        else:
+            why = f"`{name}` of a name that is computed: {ADVISED_CALLS[name]}"
+            yield _wanted("call", name, f"call.{name}", why, advisory=True), node, ""
 
     def _started(self, name: str, node: ast.Call) -> Iterator[_Found]:
         for keyword in node.keywords:
             if keyword.arg == "shell" and isinstance(keyword.value, ast.Constant) and keyword.value.value:
-                yield "call.shell", node, f"`{name}` with shell=True: {_SHELL}", True, ""
+                yield _wanted("call", name, "call.shell", f"`{name}` with shell=True: {_SHELL}"), node, ""
                 return
         given = next((keyword.value for keyword in node.keywords if keyword.arg == "args"), None)
         if node.args:
@@ -248,10 +254,12 @@ class _Reader:
             command = [_text(one) for one in given.elts]
             words = [word for word in command if word]
             if len(words) == len(command):
-                rule, why = refusal(words, self.root or "/")
+                rule, why = refusal(words)
                 if rule:
+                    subject = " ".join(words)[:200]
                     unlisted = rule in ("command.unknown", "command.path")
-                    yield rule, node, f"`{' '.join(words)[:200]}`: {why}", self.strict or not unlisted, ""
+                    why = f"`{subject}`: {why}"
+                    yield Action("command", subject, rule, why, lifted_by="full_shell", advisory=unlisted), node, ""
 
     def _opened(self, node: ast.Call) -> Iterator[_Found]:
         path = _text(node.args[0]) if node.args else None
@@ -263,7 +271,7 @@ class _Reader:
         writes = any(set(_text(mode) or "") & set("wax+") for mode in modes)
         what = "may not be written" if writes else "is not of the workspace and may be missing or different here"
         told = f"`{path[:200]}` {what}. Use paths relative to the workspace"
-        yield "path.outside", node, told, writes or self.strict, ""
+        yield _wanted("path", path[:200], "path.outside", told, advisory=not writes), node, ""
 
     def _called(self, func: ast.AST) -> str | None:
         """The dotted name of what is called, through aliases and constant `getattr`; None if it is computed."""

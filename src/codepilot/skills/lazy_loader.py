@@ -24,10 +24,10 @@ THREAD = get_ident()
 _lock = RLock()
 
 
-def arrive(
+def load(
     into: dict[str, Any],
     modules: Iterable[tuple[str, str]],
-    faces: tuple[str, str],
+    stubs: tuple[str, str],
     skills: Iterable[tuple[str, str, Sequence[float], int]],
     calls: str,
     facts: dict[str, str],
@@ -35,21 +35,21 @@ def arrive(
 ) -> None:
     """Leave `skills` (module, name, how a call is bounded, first line) in a namespace.
 
-    `faces` is the module that has the signature and documentation of each skill whose body may wait.
+    `stubs` is the module that has the signature and documentation of each skill whose body may wait.
     """
-    reads = {name: _placed(name, source, facts) for name, source in (*modules, faces)}
+    reads = {name: _placed(name, source, facts) for name, source in (*modules, stubs)}
     for name in at_once:
         reads[name]()
     for module, name, bounds, line in skills:
         body = sys.modules[module]
-        face = getattr(sys.modules[faces[0]], name, None)
-        if face is None:
+        stub = getattr(sys.modules[stubs[0]], name, None)
+        if stub is None:
             into[name] = sys.modules[calls].called(getattr(body, name), *bounds)
             continue
-        if body.__name__ != faces[0]:
-            face.__module__ = module
-            face.__code__ = face.__code__.replace(co_filename=_file(module), co_firstlineno=line)
-        into[name] = _shown(face, body, sys.modules[calls], bounds)
+        if body.__name__ != stubs[0]:
+            stub.__module__ = module
+            stub.__code__ = stub.__code__.replace(co_filename=_file(module), co_firstlineno=line)
+        into[name] = _shown(stub, body, sys.modules[calls], bounds)
 
 
 def have_prepared(modules: Sequence[str]) -> None:
@@ -88,7 +88,7 @@ def _placed(name: str, source: str, facts: dict[str, str]) -> Callable[[], None]
     return read
 
 
-def _shown(face: FunctionType, body: ModuleType, calls: ModuleType, bounds: Sequence[float]) -> Callable[..., Any]:
+def _shown(stub: FunctionType, body: ModuleType, calls: ModuleType, bounds: Sequence[float]) -> Callable[..., Any]:
     """The skill as code actions see it, before and after its body is read."""
     ready: Any = None
 
@@ -96,12 +96,12 @@ def _shown(face: FunctionType, body: ModuleType, calls: ModuleType, bounds: Sequ
         nonlocal ready
         if ready is None:
             with _lock:
-                function = getattr(body, face.__name__)
+                function = getattr(body, stub.__name__)
                 ready = calls.called(function, *bounds)
             update_wrapper(call, function)
         return ready(*args, **kwargs)
 
-    return update_wrapper(call, face)
+    return update_wrapper(call, stub)
 
 
 def _file(module: str) -> str:

@@ -17,15 +17,21 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
-from codepilot.skills.arrival import THREAD
-from codepilot.skills.fitting import SkillError, fitted
-from codepilot.skills.violation import PolicyError
+from codepilot.skills.errors import BadArguments, PolicyError, SkillError
+from codepilot.skills.lazy_loader import THREAD
 
 TRANSIENT = frozenset({errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.ESTALE, errno.ETXTBSY, errno.ENOMEM})
 BACKOFF_SEC = 0.05
 MAX_ARGUMENTS = 200
 MAX_EXIT = 100
 DENIED = "tool_permission_denied"
+_PLAIN: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (float, int),
+    "bool": (bool,),
+}
+"""The types that are checked, by their names: annotations may be text. What else there is, the skill checks."""
 
 
 class SkillTimeout(SkillError):
@@ -165,3 +171,54 @@ def _outcome(error: BaseException) -> tuple[str, str]:
     if isinstance(error, SkillTimeout):
         return "timeout", ""
     return ("interrupted" if isinstance(error, KeyboardInterrupt) else "error"), ""
+
+
+def fitted(function: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]]:
+    """What turns a call's arguments into keywords of the function: paths into text, None into a plain default."""
+    code = function.__code__
+    positional = code.co_varnames[: code.co_argcount]
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    values = function.__defaults__ or ()
+    defaults = dict(zip(positional[len(positional) - len(values) :], values))  # noqa: B905 (3.9 runs this too)
+    defaults.update(function.__kwdefaults__ or {})
+    required = [name for name in names if name not in defaults]
+    types = {name: _annotation(function.__annotations__.get(name, "object")) for name in names}
+    told = {name: f"{name}: {types[name]}" for name in names}
+    plain = {name: _PLAIN[types[name]] for name in names if types[name] in _PLAIN}
+
+    def refused(why: str) -> BadArguments:
+        shown = [told[name] + (f" = {defaults[name]!r}" if name in defaults else "") for name in names]
+        if len(names) > len(positional):
+            shown.insert(len(positional), "*")
+        return BadArguments(f"{function.__name__} {why}. Call it as {function.__name__}({', '.join(shown)}).")
+
+    def fit(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        if len(args) > len(positional):
+            raise refused(f"takes at most {len(positional)} arguments by position, not {len(args)}")
+        given = dict(zip(positional, args))  # noqa: B905 (3.9 runs this too)
+        for name, value in kwargs.items():
+            if name not in told:
+                raise refused(f"has no argument {name!r}")
+            if name in given:
+                raise refused(f"was given {name!r} twice, by position and by name")
+            given[name] = value
+        for name in required:
+            if name not in given:
+                raise refused(f"needs {name!r}")
+        for name, allowed in plain.items():
+            value = given.get(name, allowed)
+            if value is allowed or isinstance(value, allowed):
+                continue
+            if value is None and name in defaults:
+                given[name] = defaults[name]
+            elif allowed == (str,) and isinstance(value, os.PathLike):
+                given[name] = os.fsdecode(value)
+            else:
+                raise refused(f"takes {name!r} as {types[name]}, not as {type(value).__name__}")
+        return given
+
+    return fit
+
+
+def _annotation(annotation: object) -> str:
+    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))

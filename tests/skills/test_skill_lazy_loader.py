@@ -136,7 +136,7 @@ def test_a_first_call_in_a_thread_leaves_timeouts_to_the_first_thread(prelude: P
     code = (
         "import signal, sys, threading\n"
         "thread = threading.Thread(target=read_file, args=('a.txt',)); thread.start(); thread.join()\n"
-        "name = next(name for name in sys.modules if name.endswith('_skills_calls'))\n"
+        "name = next(name for name in sys.modules if name.endswith('_skills_inside_call'))\n"
         "armed = sys.modules[name]._arm(5.0, 'x')\n"
         "print(bool(armed), signal.setitimer(signal.ITIMER_REAL, 0)[0] > 0)"
     )

@@ -12,7 +12,7 @@ from codepilot.core.events import SkillCall
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Capability
 from codepilot.skills import Registry, SkillPolicy, Target, basic_skills
-from codepilot.skills.calling import Caller
+from codepilot.skills.host_call import Caller
 from codepilot.telemetry import Metrics
 
 FULL = Capability.FULL_SHELL

@@ -11,13 +11,14 @@ from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from codepilot.skills import arrival, calls
+from codepilot.skills import inside_call, lazy_loader
 from codepilot.skills.manifest import Target
 
 if TYPE_CHECKING:
     from codepilot.skills.registry import Skill
 
 _PACKAGE = f"{__name__.rpartition('.')[0]}."
+_SHIPPED = (_PACKAGE, "codepilot.core.permit")
 _OURS = f"{__name__.partition('.')[0]}."
 
 
@@ -27,22 +28,22 @@ def prelude(skills: Sequence[Skill], absent: Sequence[str], facts: dict[str, str
     Modules of CodePilot are read inside when a skill of theirs is first called; those of others at once, because
     what they do when they are read is not ours to put off.
     """
-    modules = {module.__name__: module for module in needed(calls)}
+    modules = {module.__name__: module for module in needed(inside_call)}
     bodies = [skill for skill in skills if skill.policy.target is Target.EXECUTOR]
     for skill in bodies:
         for body in (*skill.ships, sys.modules[skill.function.__module__]):
             modules.update((module.__name__, module) for module in needed(body))
     shipped = frozenset(modules)
     sources = {_shipped_name(name): _shipped_source(module, shipped) for name, module in modules.items()}
-    here = _shipped_name(arrival.__name__)
+    here = _shipped_name(lazy_loader.__name__)
     return _LOADER.format(
         here=here,
         file=f"<skills {here[8:]}>",
         source=sources.pop(here),
         modules=[*sources.items()],
-        faces=(_FACES, "\n".join([_FACES_HEAD, *(_face(skill) for skill in skills if _may_wait(skill))])),
+        stubs=(_STUBS, "\n".join([_STUBS_HEAD, *(_stub(skill) for skill in skills if _may_wait(skill))])),
         skills=[_told(skill) for skill in skills],
-        calls=_shipped_name(calls.__name__),
+        calls=_shipped_name(inside_call.__name__),
         facts=facts,
         at_once=[_shipped_name(name) for name in modules if not name.startswith(_OURS)],
         absent=list(absent),
@@ -65,7 +66,7 @@ def foreign_imports(module: ModuleType) -> frozenset[str]:
 @cache
 def needed(module: ModuleType) -> tuple[ModuleType, ...]:
     """A module with those of this package that it imports, each after what it imports itself."""
-    ours = sorted(name for name in foreign_imports(module) if name.startswith(_PACKAGE) and name in sys.modules)
+    ours = sorted(name for name in foreign_imports(module) if name.startswith(_SHIPPED) and name in sys.modules)
     found = {one.__name__: one for name in ours for one in needed(sys.modules[name])}
     return (*found.values(), module)
 
@@ -96,9 +97,9 @@ def _may_wait(skill: Skill) -> bool:
 
 
 def _told(skill: Skill) -> tuple[str, str, tuple[float, int, int], int]:
-    """Where a skill's body is and how it is called, as `arrive` takes it."""
+    """Where a skill's body is and how it is called, as `load` takes it."""
     if skill.policy.target is Target.LOCAL:
-        return (_FACES, skill.name, (0.0, 1, 0), 0)
+        return (_STUBS, skill.name, (0.0, 1, 0), 0)
     line = skill.function.__code__.co_firstlineno if _may_wait(skill) else 0
     return (
         _shipped_name(skill.function.__module__),
@@ -108,7 +109,7 @@ def _told(skill: Skill) -> tuple[str, str, tuple[float, int, int], int]:
     )
 
 
-def _face(skill: Skill) -> str:
+def _stub(skill: Skill) -> str:
     """A function with the skill's signature and documentation. That of a LOCAL one has the host call it."""
     gives = skill.signature.rpartition(" -> ")[2]
     head = f"def {skill.name}({skill.parameters}) -> {gives}:\n"
@@ -117,19 +118,19 @@ def _face(skill: Skill) -> str:
     given = ", ".join(f"{name!r}: {name}" for name in inspect.signature(skill.function).parameters)
     return (
         f"{head}    {skill.description!r}\n"
-        f"    from {_shipped_name(calls.__name__)} import host_called\n"
+        f"    from {_shipped_name(inside_call.__name__)} import host_called\n"
         f"    return host_called({skill.name!r}, {{{given}}})\n"
     )
 
 
-_FACES = "_skills_of_the_host"
-_FACES_HEAD = "from __future__ import annotations\n"
+_STUBS = "_skills_stubs"
+_STUBS_HEAD = "from __future__ import annotations\n"
 _LOADER = """\
 def _load_skills(into):
     import sys, types
     here = sys.modules[{here!r}] = types.ModuleType({here!r})
     exec(compile({source!r}, {file!r}, "exec"), here.__dict__)
-    here.arrive(into, {modules!r}, {faces!r}, {skills!r}, {calls!r}, {facts!r}, {at_once!r})
+    here.load(into, {modules!r}, {stubs!r}, {skills!r}, {calls!r}, {facts!r}, {at_once!r})
     for name in {absent!r}:
         into.pop(name, None)
     here.have_prepared({prepare!r})

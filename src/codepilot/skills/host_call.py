@@ -14,7 +14,7 @@ from codepilot.core.contract import JsonObject
 from codepilot.core.events import SkillCall
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Capability
-from codepilot.skills.calls import TRANSIENT
+from codepilot.skills.inside_call import TRANSIENT
 from codepilot.skills.manifest import Target
 from codepilot.telemetry import METRICS, Metrics
 
