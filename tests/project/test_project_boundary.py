@@ -15,8 +15,10 @@ from project_kit import ENVIRON, make_venv, run, site_of, statuses, write
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.engine.execution_context import find_project
+from codepilot.engine.settings import load_settings
 from codepilot.project import Interpreter, detect, find_interpreter
 from codepilot.project import probe as probe_module
+from codepilot.project.detect import survey
 from codepilot.workspace.git import run_git
 from levels import level
 
@@ -412,3 +414,20 @@ class TestARepositorysChoice:
         done = subprocess.run(command, cwd=root, capture_output=True, check=False)
         assert done.returncode == 0
         assert not ran.exists()
+
+    @pytest.mark.parametrize(
+        "content",
+        ["a = " + "9" * 5000, "a = " + "[" * 5000, "a" + ".a" * 60_000 + " = 1", "a = " + "{a=" * 3000],
+        ids=["number", "arrays", "key", "tables"],
+    )
+    def test_hostile_toml_is_quickly_refused(self, user: Path, content: str) -> None:
+        root = write(user / "code" / "repo", {**PLAIN, "pyproject.toml": content, "codepilot.toml": content})
+        assert not survey(root).configured
+        with pytest.raises(CodePilotError) as caught:
+            load_settings(root, {})
+        assert caught.value.kind is FailureKind.INVALID_SPEC
+
+    def test_a_huge_settings_file_is_refused(self, user: Path) -> None:
+        root = write(user / "code" / "repo", {"codepilot.toml": "#" * (1 << 20)})
+        with pytest.raises(CodePilotError, match="larger than"):
+            load_settings(root, {})

@@ -1,7 +1,8 @@
-"""What a user may say about the project in `[project]`."""
+"""What a user may say about the project in `[project]`, and how TOML that a repository brings is parsed."""
 
+import tomllib
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
@@ -16,3 +17,20 @@ class ProjectSettings(Contract):
     runner: Literal["auto", "pytest", "unittest", "maven", "gradle", "npm"] = "auto"
     carry: tuple[Annotated[str, AfterValidator(check_copied_path)], ...] = ()
     env: Mapping[str, str] = {}
+
+
+TOML_BYTES = 1 << 18
+_DOTS = 200
+"""The parser's time grows with the square of the parts of a dotted key."""
+
+
+def parse_toml(content: bytes) -> dict[str, Any]:
+    """Parse TOML from a repository; raise ValueError where it is malformed or takes too much to parse."""
+    if len(content) > TOML_BYTES:
+        raise ValueError(f"it is larger than {TOML_BYTES >> 10} KiB")
+    if any(line.count(b".") > _DOTS for line in content.splitlines()):
+        raise ValueError(f"a line holds more than {_DOTS} dots")
+    try:
+        return tomllib.loads(content.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None

@@ -5,7 +5,6 @@ executor elsewhere, no more money, no memory that its reader does not want. `lev
 """
 
 import difflib
-import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -21,7 +20,7 @@ from codepilot.core.model_settings import ModelSettings
 from codepilot.core.notify import mistake_in, secrets_in
 from codepilot.core.pipeline import pipeline_of
 from codepilot.core.policy import Host, Policy, tightened
-from codepilot.core.project_settings import ProjectSettings
+from codepilot.core.project_settings import TOML_BYTES, ProjectSettings, parse_toml
 from codepilot.core.task import LONGEST_COMMAND_SEC, Budget, TaskKind
 from codepilot.telemetry import Redactor
 
@@ -183,8 +182,9 @@ def _user_file(environ: Mapping[str, str]) -> Path | None:
 
 def _read(source: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(source.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        with source.open("rb") as file:
+            return parse_toml(file.read(TOML_BYTES + 1))
+    except (ValueError, OSError) as error:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
             f"{source} cannot be read: {error}.",

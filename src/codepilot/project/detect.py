@@ -6,13 +6,12 @@ import configparser
 import json
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.project_settings import ProjectSettings
+from codepilot.core.project_settings import ProjectSettings, parse_toml
 from codepilot.project.boundary import is_within, read_head
 from codepilot.project.build import PLUGIN_DIR, Build, Checkout
 from codepilot.project.gradle import Gradle
@@ -194,8 +193,8 @@ def _pytest_configured(root: Path) -> bool:
         if parser.has_section(section):
             return True
     try:
-        tool = tomllib.loads(read_head(root / "pyproject.toml", MAX_BYTES, within=root)).get("tool", {})
-    except (tomllib.TOMLDecodeError, RecursionError):
+        tool = parse_toml(read_head(root / "pyproject.toml", MAX_BYTES, within=root).encode()).get("tool", {})
+    except ValueError:
         return False
     return isinstance(tool, dict) and "pytest" in tool
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from codepilot.core.git_names import is_git_name
 from codepilot.workspace import beneath
 from codepilot.workspace.ignore import IgnoreRules
 from codepilot.workspace.objects import ObjectStore, Writer
+from codepilot.workspace.pack import LARGE
 from codepilot.workspace.paths import shown
 from codepilot.workspace.repository import Repository, find_repository, resolve, unreachable
 from codepilot.workspace.submodules import keep_tree
@@ -92,12 +94,13 @@ class _Reader:
                     if recorded is not None and recorded.mode == GITLINK:
                         entries[path] = Entry(GITLINK, recorded.oid.ljust(64, "0"))
                         continue
-                    found = self._file(descent, path)
+                    known = committed[path].oid if path in committed else ""
+                    found = self._file(descent, path, known)
                     if found is None:
                         continue
-                    entries[path], data = found
-                    if path in committed and _native_id(data, committed[path].oid) == committed[path].oid:
-                        same[committed[path].oid] = entries[path].oid
+                    entries[path], native = found
+                    if known and native == known:
+                        same[known] = entries[path].oid
             finally:
                 descent.close()
         absent = {path: entry for path, entry in kept_back.items() if path not in entries}
@@ -118,8 +121,7 @@ class _Reader:
         """Entries of the user's repository as entries of ours; blobs we do not have yet are copied."""
         names = dict(same)
         wanted = sorted({entry.oid for entry in listed.values() if entry.mode != GITLINK} - names.keys())
-        for oid, data in _blobs(self._repository, wanted):
-            names[oid] = self._writer.add("blob", data)
+        names.update(_blobs(self._repository, wanted, self._writer))
         return {
             path: Entry(GITLINK, entry.oid.ljust(64, "0"))
             if entry.mode == GITLINK
@@ -142,8 +144,11 @@ class _Reader:
                 kept_back[path] = tracked[path]
         return tracked, kept_back
 
-    def _file(self, descent: beneath.Descent, path: str) -> tuple[Entry, bytes] | None:
-        """A file or link as it is on disk; None if it is gone or something else."""
+    def _file(self, descent: beneath.Descent, path: str, recorded: str) -> tuple[Entry, str] | None:
+        """A file or link on disk; None if it is gone or something else. With it, its name in the user's repository.
+
+        That name is computed only where the commit has a blob `recorded` for the path.
+        """
         directory, _, name = path.rpartition("/")
         parent = descent.directory(directory)
         status = beneath.status(parent, name) if parent is not None else None
@@ -151,7 +156,7 @@ class _Reader:
             return None
         if stat.S_ISLNK(status.st_mode):
             target = os.fsencode(os.readlink(name, dir_fd=parent))
-            return Entry(SYMLINK, self._writer.add("blob", target)), target
+            return Entry(SYMLINK, self._writer.add("blob", target)), _native_id(recorded, len(target), [target])
         if not stat.S_ISREG(status.st_mode):
             return None
         try:
@@ -163,14 +168,20 @@ class _Reader:
         if fd is None:
             return None
         try:
-            data = beneath.read_all(fd, status.st_size)
+            oid, size = self._writer.add_file(fd, status.st_size)
+            native = _native_id(recorded, size, _from_start(fd, size)) if recorded else ""
         finally:
             os.close(fd)
-        return Entry(EXECUTABLE if status.st_mode & 0o100 else FILE, self._writer.add("blob", data)), data
+        return Entry(EXECUTABLE if status.st_mode & 0o100 else FILE, oid), native
 
 
-def _blobs(repository: Repository, oids: list[str]) -> Iterator[tuple[str, bytes]]:
-    """Blobs of the user's repository, a bounded amount at a time."""
+def _from_start(fd: int, size: int) -> Iterator[bytes]:
+    os.lseek(fd, 0, os.SEEK_SET)
+    return beneath.read_chunks(fd, size)
+
+
+def _blobs(repository: Repository, oids: list[str], writer: Writer) -> Iterator[tuple[str, str]]:
+    """Copy blobs of the user's repository, a bounded amount at a time; their names there and here."""
     if not oids:
         return
     asked = "".join(f"{oid}\n" for oid in oids).encode()
@@ -183,12 +194,17 @@ def _blobs(repository: Repository, oids: list[str]) -> Iterator[tuple[str, bytes
                 "Complete it with `git fetch` (`git fetch --refetch` for a partial clone), then try again.",
             )
         sizes[oid] = int(rest.removeprefix("blob "))
-    for group in _grouped(oids, sizes):
+    for oid in (oid for oid in oids if sizes[oid] > LARGE):
+        with tempfile.TemporaryFile() as file:
+            repository.git("cat-file", "blob", oid, stdout=file)
+            file.seek(0)
+            yield oid, writer.add_file(file.fileno(), sizes[oid])[0]
+    for group in _grouped((oid for oid in oids if sizes[oid] <= LARGE), sizes):
         output = repository.git("cat-file", "--batch", stdin="".join(f"{oid}\n" for oid in group).encode())
         position = 0
         for oid in group:
             start = output.index(b"\n", position) + 1
-            yield oid, output[start : start + sizes[oid]]
+            yield oid, writer.add("blob", output[start : start + sizes[oid]])
             position = start + sizes[oid] + 1
 
 
@@ -222,10 +238,12 @@ def _mode(mode: str) -> str:
     return EXECUTABLE if int(mode, 8) & 0o100 else FILE
 
 
-def _native_id(data: bytes, like: str) -> str:
+def _native_id(like: str, size: int, content: Iterable[bytes]) -> str:
     """A blob's name in the user's own repository, whichever hash that uses."""
-    name = "sha1" if len(like) == 40 else "sha256"
-    return hashlib.new(name, b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+    digest = hashlib.new("sha1" if len(like) == 40 else "sha256", b"blob %d\0" % size, usedforsecurity=False)
+    for chunk in content:
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _environments(paths: Iterable[str]) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """Copies of host files that a workspace needs but that are no part of its tree (generated, ignored files).
 
-Promises: symbolic links are copied as links, `.git` and anything but files, directories and links is left out, and
-whatever the tree itself holds at the same place stays as it is.
+Promises: symbolic links are copied as links; git directories of any name, and anything but files, directories and
+links, are left out; whatever the tree itself holds at the same place stays as it is.
 """
 
 from __future__ import annotations
@@ -16,18 +16,20 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.git_names import is_git_alias, is_in_git_directory
 from codepilot.workspace import beneath
 from codepilot.workspace.paths import shown
+from codepilot.workspace.repository import is_git_directory
 
 
 def carry(source: Path, root: int, target: Sequence[str]) -> None:
     """Copy a file or directory to a place beneath an open directory."""
     folder = source.parent.resolve()
-    if is_in_git_directory(os.fspath(folder / source.name)) or any(map(is_git_alias, target)):
-        raise CodePilotError(
-            FailureKind.TOOL_PERMISSION_DENIED,
-            f"{shown(str(source))} is in a git directory, which is never copied into a workspace",
-            "Take it out of `carry` in codepilot.toml.",
-        )
+    named = is_in_git_directory(os.fspath(folder / source.name)) or any(map(is_git_alias, target))
     try:
+        if named or any(map(is_git_directory, (folder / source.name, *(folder / source.name).parents))):
+            raise CodePilotError(
+                FailureKind.TOOL_PERMISSION_DENIED,
+                f"{shown(str(source))} is in a git directory, which is never copied into a workspace",
+                "Take it out of `carry` in codepilot.toml.",
+            )
         with contextlib.ExitStack() as stack:
             parent = stack.enter_context(beneath.opened(folder))
             place = root
@@ -53,10 +55,14 @@ def carry(source: Path, root: int, target: Sequence[str]) -> None:
 def _copy(parent: int, name: str, place: int, target: str) -> None:
     status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     if stat.S_ISDIR(status.st_mode):
-        with beneath.opened(name, parent) as source, _subdirectory(place, target) as below:
-            for child in beneath.names(source):
-                if not is_git_alias(child):
-                    _copy(source, child, below, child)
+        with beneath.opened(name, parent) as source:
+            children = set(beneath.names(source))
+            if "HEAD" in children and ("commondir" in children or {"objects", "refs"} <= children):
+                return
+            with _subdirectory(place, target) as below:
+                for child in sorted(children):
+                    if not is_git_alias(child):
+                        _copy(source, child, below, child)
     elif beneath.status(place, target) is not None:
         return
     elif stat.S_ISLNK(status.st_mode):

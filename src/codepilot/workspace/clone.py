@@ -157,7 +157,7 @@ def _check_out(clone_path: Path, url: str, ref: str | None, timeout_sec: float) 
             FailureKind.REF_NOT_FOUND, f"there is no commit, branch or tag {ref!r} at {shown_url(url)}"
         )
     where = ["--detach", commit] if ref is not None else []
-    done = _git(["checkout", "--quiet", *where], clone_path, timeout_sec)
+    done = _git(["checkout", "--quiet", "--no-recurse-submodules", *where], clone_path, timeout_sec)
     if done.returncode != 0:
         said = without_user(last_line(done.stderr), url)
         raise CodePilotError(FailureKind.REPO_UNREACHABLE, f"cannot check out the clone: {said}")

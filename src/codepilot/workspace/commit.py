@@ -213,9 +213,8 @@ def _write_blob(repository: Repository, data: bytes) -> str:
 def _make_branch(repository: Repository, branch: str, commit: str) -> str:
     """Create it; what it names then, which is another commit if somebody was quicker."""
     ref, absent = f"refs/heads/{branch}", "0" * len(commit)
-    env = {**_IDENTITY, **_without_configured_hooks(repository)}
     try:
-        _write(repository, "update-ref", "--no-deref", "-m", "codepilot", ref, commit, absent, env=env)
+        _write(repository, "update-ref", "--no-deref", "-m", "codepilot", ref, commit, absent, env=_IDENTITY)
     except CodePilotError:
         found = _commit_at(repository, branch)
         if found is None:
@@ -236,6 +235,7 @@ def _without_configured_hooks(repository: Repository) -> dict[str, str]:
 def _write(repository: Repository, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> str:
     owner = repository.git_dir.stat()
     asked = [*_SETTINGS, *args]
+    env = {**_without_configured_hooks(repository), **(env or {})}
     done = run_git(asked, repository.git_dir, work_tree=repository.root, stdin=stdin, env=env, like=owner)
     if done.returncode != 0:
         lines = done.stderr.decode("utf-8", "replace").splitlines()

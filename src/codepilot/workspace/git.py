@@ -8,10 +8,13 @@ that refreshes an index, or that runs a filter.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from codepilot.core.failures import CodePilotError, FailureKind
 
@@ -61,10 +64,13 @@ def run_git(
     env: Mapping[str, str] | None = None,
     timeout_sec: float = 300.0,
     like: os.stat_result | None = None,
+    stdout: IO[bytes] | None = None,
+    memory_bytes: int | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run git to its end and return what it said; the caller reads the exit code.
+    """Run git to its end and return its output; the caller reads the exit code.
 
-    Run by root, it acts as the owner of `like`, so that what it writes is theirs.
+    Run by root, it acts as the owner of `like`, so that what it writes is theirs. `stdout` takes output that is too
+    large to hold; `memory_bytes` ends git with an error when it allocates more.
     """
     return start(
         ["git", *_QUIET, *args],
@@ -73,6 +79,8 @@ def run_git(
         stdin=stdin,
         timeout_sec=timeout_sec,
         like=like,
+        stdout=stdout,
+        memory_bytes=memory_bytes,
     )
 
 
@@ -84,22 +92,31 @@ def start(
     stdin: bytes,
     timeout_sec: float,
     like: os.stat_result | None = None,
+    stdout: IO[bytes] | None = None,
+    memory_bytes: int | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run one git command line, turning a missing or hanging git into a typed failure."""
     another = like if like is not None and os.geteuid() == 0 else None
     try:
-        return subprocess.run(
+        with subprocess.Popen(
             argv,
             env=dict(env),
             cwd=cwd,
-            input=stdin,
-            capture_output=True,
-            timeout=timeout_sec,
-            check=False,
+            stdin=subprocess.PIPE,
+            stdout=stdout or subprocess.PIPE,
+            stderr=subprocess.PIPE,
             user=another.st_uid if another else None,
             group=another.st_gid if another else None,
             extra_groups=[] if another else None,
-        )
+        ) as process:
+            if memory_bytes is not None:
+                _limit_memory(process.pid, memory_bytes)
+            try:
+                output, said = process.communicate(stdin, timeout_sec)
+            except BaseException:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(argv, process.returncode, output or b"", said)
     except FileNotFoundError as error:
         if error.filename not in ("git", None):
             raise
@@ -112,6 +129,13 @@ def start(
         ) from error
 
 
+def _limit_memory(pid: int, size: int) -> None:
+    """Bound what a process that still waits for its input may allocate. Files it maps do not count."""
+    if hasattr(resource, "prlimit"):
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(pid, resource.RLIMIT_DATA, (size, size))
+
+
 def must_git(
     args: Sequence[str],
     git_dir: Path,
@@ -119,9 +143,10 @@ def must_git(
     work_tree: Path | None = None,
     stdin: bytes = b"",
     env: Mapping[str, str] | None = None,
+    stdout: IO[bytes] | None = None,
 ) -> bytes:
     """The output of a git command that has no legitimate way to fail."""
-    done = run_git(args, git_dir, work_tree=work_tree, stdin=stdin, env=env)
+    done = run_git(args, git_dir, work_tree=work_tree, stdin=stdin, env=env, stdout=stdout)
     if done.returncode != 0:
         raise CodePilotError(
             FailureKind.INTERNAL,

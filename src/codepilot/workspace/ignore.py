@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 ALWAYS = b"__pycache__/\n*.pyc\n.pytest_cache/\n.hypothesis/\n.mypy_cache/\n.ruff_cache/\n"
 """What tools leave behind wherever they run; ignored in every repository."""
@@ -139,15 +139,41 @@ def translate(glob: bytes) -> bytes:
     """A wildcard pattern, in which `*` and `?` stop at slashes, as a regular expression.
 
     Git compares what stands before the first wildcard by itself: to what follows it is as if it were the beginning.
+    Matching takes at most quadratic time: a wildcard that is followed by another one takes the first place that fits
+    and never tries a second, which changes no answer because the later wildcard can take whatever is left between.
     """
     first = next((at for at, char in enumerate(glob) if char in _WILD), len(glob))
-    out, glob = re.escape(glob[:first]), glob[first:]
+    *deep, last = _parts(glob[first:])
+    if not deep:
+        return re.escape(glob[:first]) + _between_stars(last)
+    middle = b"".join(b"(?>(?:.*?/)??%s)" % _between_stars(part) for part in deep[1:])
+    return re.escape(glob[:first]) + _between_stars(deep[0]) + middle + b"(?:.*/)?" + _between_stars(last)
+
+
+def _between_stars(part: list[list[bytes]]) -> bytes:
+    """The regular expression of a part without `**/`, given by what stands between its stars."""
+    first, *rest = (b"".join(pieces) for pieces in part)
+    if not rest:
+        return first
+    return first + b"".join(b"(?>[^/]*?%s)" % fixed for fixed in rest[:-1]) + b"[^/]*" + rest[-1]
+
+
+def _parts(glob: bytes) -> list[list[list[bytes]]]:
+    """What stands between the `**/` of a pattern, each split at its stars into expressions of one character."""
+    parts: list[list[list[bytes]]] = [[[]]]
     position = 0
     while position < len(glob):
         char = glob[position : position + 1]
         if char == b"*":
-            piece, position = _stars(glob, position)
-        elif char == b"?":
+            kind, position = _stars(glob, position)
+            if kind == "directories":
+                parts.append([[]])
+            elif kind == "name":
+                parts[-1].append([])
+            else:
+                parts[-1][-1].append(b".*")
+            continue
+        if char == b"?":
             piece, position = b"[^/]", position + 1
         elif char == b"[":
             piece, position = _bracket(glob, position + 1)
@@ -157,22 +183,23 @@ def translate(glob: bytes) -> bytes:
             piece, position = re.escape(glob[position + 1 : position + 2]), position + 2
         else:
             piece, position = re.escape(char), position + 1
-        out += piece
-    return out
+        parts[-1][-1].append(piece)
+    return parts
 
 
-def _stars(glob: bytes, start: int) -> tuple[bytes, int]:
+def _stars(glob: bytes, start: int) -> tuple[Literal["name", "directories", "everything"], int]:
+    """What a row of stars stands for, and where it ends: a part of a name, any directories, or all that follows."""
     end = start
     while glob[end : end + 1] == b"*":
         end += 1
-    alone = end - start >= 2 and (start == 0 or glob[start - 1 : start] == b"/")
-    if alone and end == len(glob):
-        return b".*", end
-    if alone and glob[end : end + 1] == b"/":
-        return b"(?:.*/)?", end + 1
-    if alone and glob[end : end + 2] == b"\\/":
-        return b"(?:.*/)?", end + 2
-    return b"[^/]*", end
+    if end - start >= 2 and (start == 0 or glob[start - 1 : start] == b"/"):
+        if end == len(glob):
+            return "everything", end
+        if glob[end : end + 1] == b"/":
+            return "directories", end + 1
+        if glob[end : end + 2] == b"\\/":
+            return "directories", end + 2
+    return "name", end
 
 
 def _bracket(glob: bytes, position: int) -> tuple[bytes, int]:

@@ -53,6 +53,8 @@ _OID = re.compile("[0-9a-f]{64}")
 _PATHS_BYTES, _PATCH_HEADER = 64 << 20, 200
 _LOOSE_OBJECTS, _LOOSE_BYTES = 16, 16 << 20
 _LARGE_PACK = 4096
+_APPLY_BYTES = 1 << 30
+"""How much memory git may take to apply a patch: a few bytes of a binary patch can stand for any number."""
 
 
 class Change(NamedTuple):
@@ -256,16 +258,16 @@ class ObjectStore:
         if not found:
             return TreeDiff(b"", ())
         sides = [side for _, before, after in found for side in (before, after) if side and side.mode != GITLINK]
-        size = sum((self.header(side.oid) or ("blob", 0))[1] for side in sides)
-        size += sum(_PATCH_HEADER + 6 * len(path) for path, _, _ in found)
+        size = sum(_PATCH_HEADER + 6 * len(path) for path, _, _ in found)
+        while sides and size <= DIFF_BYTES:
+            size += (self.header(sides.pop().oid) or ("blob", 0))[1]
         if size > DIFF_BYTES:
             raise CodePilotError(
                 FailureKind.POLICY_VIOLATION,
-                f"the change is too large for a diff: {len(found)} files with {size >> 20} MiB of content,"
-                f" at most {DIFF_BYTES >> 20} MiB",
+                f"the change is too large for a diff: {len(found)} files with more than {DIFF_BYTES >> 20} MiB",
                 "Delete generated files, or work in a temporary directory outside the tree.",
                 files=len(found),
-                bytes=size,
+                limit_bytes=DIFF_BYTES,
             )
         changes = tuple(self._describe(*change) for change in found)
         options = ["-r", "-p", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv"]
@@ -274,6 +276,7 @@ class ObjectStore:
 
     def patch_for_sha1(self, a: str, b: str) -> bytes:
         """The same patch with the object names of a SHA-1 repository, so that `git apply` takes binary files there."""
+        patch = self.diff(a, b).patch
         names: dict[bytes, bytes] = {b"0" * 64: b"0" * 40}
         for _, before, after in self.changes(a, b):
             for side in (before, after):
@@ -284,7 +287,7 @@ class ObjectStore:
                     digest = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False)
                     names[side.oid.encode()] = digest.hexdigest().encode()
         line = re.compile(rb"^index ([0-9a-f]{64})\.\.([0-9a-f]{64})", re.MULTILINE)
-        return line.sub(lambda found: b"index %s..%s" % (names[found[1]], names[found[2]]), self.diff(a, b).patch)
+        return line.sub(lambda found: b"index %s..%s" % (names[found[1]], names[found[2]]), patch)
 
     def apply(self, tree: str, patch: bytes) -> str:
         """The tree that results from a patch. Nothing else changes; a patch that does not fit is refused whole."""
@@ -294,7 +297,8 @@ class ObjectStore:
         env = {"GIT_INDEX_FILE": str(index)}
         try:
             must_git(["read-tree", tree], self.path, env=env)
-            done = run_git(["apply", "--cached", "--whitespace=nowarn", "-"], self.path, stdin=patch, env=env)
+            options = ["--cached", "--whitespace=nowarn", "-"]
+            done = run_git(["apply", *options], self.path, stdin=patch, env=env, memory_bytes=_APPLY_BYTES)
             if done.returncode != 0:
                 raise _conflict(done.stderr)
             return must_git(["write-tree"], self.path, env=env).decode().strip()

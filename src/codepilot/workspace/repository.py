@@ -10,6 +10,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace.git import last_line, must_git, run_git
@@ -23,8 +24,8 @@ class Repository:
     root: Path
     git_dir: Path
 
-    def git(self, *args: str, stdin: bytes = b"") -> bytes:
-        return must_git(args, self.git_dir, work_tree=self.root, stdin=stdin)
+    def git(self, *args: str, stdin: bytes = b"", stdout: IO[bytes] | None = None) -> bytes:
+        return must_git(args, self.git_dir, work_tree=self.root, stdin=stdin, stdout=stdout)
 
 
 def find_root(path: Path) -> Path:
@@ -46,7 +47,7 @@ def find_repository(path: Path) -> Repository:
         git_dir = _git_dir(directory / ".git")
         if git_dir is not None:
             return Repository(directory, git_dir)
-        if _is_git_dir(directory):
+        if is_git_directory(directory):
             raise unreachable(
                 f"{directory} is a bare repository, without files to work on", "Clone it, and name the clone."
             )
@@ -99,14 +100,14 @@ def first_commit(checkout: Path, commit: str) -> str | None:
 def _git_dir(place: Path) -> Path | None:
     """The git directory that a `.git` stands for: itself, or the one a `.git` file names."""
     if place.is_dir():
-        return place if _is_git_dir(place) else None
+        return place if is_git_directory(place) else None
     if not place.is_file():
         return None
     content = place.read_bytes()[:4096]
     if not content.startswith(b"gitdir: "):
         return None
     target = place.parent / os.fsdecode(content.removeprefix(b"gitdir: ").rstrip(b"\r\n"))
-    if not _is_git_dir(target):
+    if not is_git_directory(target):
         raise unreachable(
             f"{place} points to {target}, which is not a git directory",
             "Repair it (`git worktree repair`, `git submodule update`), or name another directory.",
@@ -114,7 +115,8 @@ def _git_dir(place: Path) -> Path | None:
     return target.resolve()
 
 
-def _is_git_dir(place: Path) -> bool:
+def is_git_directory(place: Path) -> bool:
+    """True for a repository's own directory, whatever its name is: also a linked worktree's or a submodule's."""
     if not (place / "HEAD").is_file() and not (place / "HEAD").is_symlink():
         return False
     return (place / "commondir").is_file() or ((place / "objects").is_dir() and (place / "refs").is_dir())

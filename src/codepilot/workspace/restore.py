@@ -24,6 +24,8 @@ from codepilot.workspace.pack import file_id
 from codepilot.workspace.submodules import carried_tree
 from codepilot.workspace.trees import EXECUTABLE, GITLINK, SYMLINK, Entry
 
+LINK_BYTES = 4095
+"""How long the target of a symbolic link may be."""
 LAID_DOWN_NS = 1_000_000_000 * 1_000_000_000
 """The time of every file of a new workspace: a later edit is always newer, also for build tools and bytecode caches."""
 
@@ -52,7 +54,12 @@ def _lay_directory(objects: ObjectStore, tree: str, fd: int, prefix: str, known:
 
 def _lay_file(objects: ObjectStore, entry: Entry, fd: int, name: str, path: str, known: dict[str, Known]) -> None:
     if entry.mode == SYMLINK:
-        os.symlink(objects.read_blob(entry.oid), os.fsencode(name), dir_fd=fd)
+        header = objects.header(entry.oid)
+        target = objects.read_blob(entry.oid) if header and header[1] <= LINK_BYTES else b""
+        if not target or b"\0" in target:
+            message = f"a workspace cannot hold the link {path!r}: no file system takes its target"
+            raise CodePilotError(FailureKind.POLICY_VIOLATION, message)
+        os.symlink(target, os.fsencode(name), dir_fd=fd)
         return
     mode = 0o755 if entry.mode == EXECUTABLE else 0o644
     status = beneath.create_file(fd, name, objects.stream(entry.oid), mode, LAID_DOWN_NS)
