@@ -89,7 +89,7 @@ def measure(size: EngineSize, arena: Arena) -> Large:
 def _fill(store: str, url: str, home: Path, size: EngineSize) -> list[str]:
     """Runs with all their events, and some of their ids, whose views are as a worker leaves them."""
     opened = Store.open(url)
-    diff = open_artifacts(Home(home).artifacts).put(_DIFF, ArtifactType.PATCH)
+    diff = open_artifacts(Home(home).artifacts, {}).put(_DIFF, ArtifactType.PATCH)
     try:
         ids = [new_id("r-") for _ in range(size.stored_runs)]
         for number, run_id in enumerate(ids):

@@ -21,7 +21,7 @@ from benchmarks.figures import Goal, Table, Times
 from benchmarks.machine import Quiet, described
 from codepilot.agents import CodeActAgent, Desk, RoleArtifact
 from codepilot.core.events import Event, EventDraft, EventType, State
-from codepilot.engine import Request, Runtime, Worker, make_task, submit
+from codepilot.engine import Request, Runtime, Settings, Worker, make_task, submit
 from codepilot.models import Message, ScriptedModel
 
 TURNS = 60
@@ -104,10 +104,11 @@ def measure(files: int, turns: int = TURNS) -> Clock:
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         root = _repository(Path(folder) / "repository", files)
-        with Runtime.open({"CODEPILOT_HOME": str(Path(folder) / "home")}) as runtime:
+        settings = Settings.load(flags={"home": Path(folder) / "home"})
+        with Runtime.open(settings) as runtime:
             agent = TimedAgent(ScriptedModel(_script(turns, clock)))
             agent.clock = clock
-            task = make_task(Request(repo=str(root), budget={"turns_per_step": turns + 10}), {})
+            task = make_task(Request(repo=str(root), budget={"turns_per_step": turns + 10}), settings)
             run = submit(runtime, task)
             ended = Worker(runtime, agent_for=lambda task: agent).drive(run.run_id)
             if ended.state is not State.DONE:

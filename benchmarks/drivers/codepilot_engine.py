@@ -18,7 +18,7 @@ from codepilot.core.decide import Failed, Outcome, Succeeded, start
 from codepilot.core.events import BundleWritten, Event, EventType, RunFinished, SandboxChosen, State
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.task import Goal, TaskSpec
-from codepilot.engine import Runtime, Worker, WorkerPool, cancel, pause
+from codepilot.engine import Runtime, Settings, Worker, WorkerPool, cancel, pause
 from codepilot.engine.steps import STEPS
 from codepilot.engine.work import Work
 from codepilot.executor import CreateWorkspace, RunCommand
@@ -37,7 +37,7 @@ class CodePilot:
         self._role, self._talk = role, talk
         confined = role.dwells and any(report.available for report in probe())
         self._level: Literal["best", "none"] = "best" if confined else "none"
-        self._runtime = Runtime.open({"CODEPILOT_HOME": str(Path.cwd() / "home")}, role.url)
+        self._runtime = Runtime.open(Settings.load(flags={"home": Path.cwd() / "home", "store": role.url}))
         gc.freeze()  # as `codepilot worker` does
         for state in STEPS:
             STEPS[state] = self._step

@@ -16,6 +16,7 @@ import pytest
 
 from codepilot.core.events import EventType
 from codepilot.engine import Runtime
+from configured import configured
 from ready import run
 
 
@@ -55,7 +56,7 @@ class Command:
 
     def runtime(self) -> Runtime:
         """The same home, opened here: quicker than a command where only reading is meant."""
-        return Runtime.open(self.environ)
+        return Runtime.open(configured(self.environ))
 
     def newest(self) -> str | None:
         if not (self.home / "codepilot.db").exists():

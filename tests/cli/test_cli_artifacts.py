@@ -14,6 +14,7 @@ from codepilot.core.artifacts import ArtifactType
 from codepilot.core.events import EventDraft, EventType, SnapshotKept
 from codepilot.engine import Runtime
 from codepilot.store import new_id
+from configured import configured
 from servers import S3Server
 
 
@@ -21,7 +22,7 @@ def submitted(codepilot: Command, shop: Path, **environ: str) -> tuple[str, byte
     """A run whose worker has recorded one artifact and waits, and its bytes."""
     run_id = codepilot("submit", str(shop), **environ).out.strip()
     data = new_id("x").encode()
-    with Runtime.open({**codepilot.environ, **environ}) as runtime:
+    with Runtime.open(configured({**codepilot.environ, **environ})) as runtime:
         begun = runtime.store.claim_next("w-one", run_id)
         assert begun is not None
         ref = runtime.artifacts.put(data, ArtifactType.SNAPSHOT)

@@ -215,7 +215,7 @@ def test_artifacts_whose_store_is_not_named_are_not_pruned(
     [name] = (codepilot.home / "artifacts" / "stores").iterdir()
     name.unlink()  # as an earlier version has left it
     with other.runtime() as runtime:
-        open_artifacts(team).leave_name(runtime.store.store_id, runtime.store.place)
+        open_artifacts(team, {}).leave_name(runtime.store.store_id, runtime.store.place)
     assert other("prune", "--dry-run", CODEPILOT_ARTIFACTS=team).code == 2, "that it has some there too proves nothing"
     assert len(old()) == before
     (codepilot.home / "artifacts" / "stores" / runtime.store.store_id).unlink()

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from codepilot.engine import Runtime
+from codepilot.engine import Runtime, Settings
 from codepilot.engine.webhook import Answer, WebhookClient, WebhookSender
 
 
@@ -18,5 +18,5 @@ class Deadly(WebhookClient):
 
 
 if __name__ == "__main__":
-    with Runtime.open({"CODEPILOT_HOME": sys.argv[1]}) as runtime:
+    with Runtime.open(Settings.load(flags={"home": sys.argv[1]})) as runtime:
         WebhookSender(runtime, Deadly(sys.argv[2])).send_due()

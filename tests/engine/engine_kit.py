@@ -16,6 +16,7 @@ from codepilot.core.policy import Policy
 from codepilot.core.run import Run
 from codepilot.engine import Request, Runtime, Worker, make_task, submit
 from codepilot.models import ReplayModel, Reply, ScriptedModel
+from configured import configured, reconfigured
 
 CODE = """def area(width, height):
     return width + height
@@ -38,14 +39,14 @@ class ShapesTest(unittest.TestCase):
         self.assertEqual(perimeter(3, 4), 14)
 """
 
-CHEAP = {"CODEPILOT_POLICY_GENERATED_CODE": "off"}
-"""The environment of most tests: starting the security scanner is a fifth of a small run. `Policy()` has it."""
+CHEAP = configured({"CODEPILOT_POLICY_GENERATED_CODE": "off"})
+"""The settings of most tests: starting the security scanner is a fifth of a small run. `Policy()` has it."""
 
 
 @pytest.fixture
 def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
     monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
-    with Runtime.open({"CODEPILOT_HOME": str(tmp_path / "home")}) as opened:
+    with Runtime.open(configured({"CODEPILOT_HOME": str(tmp_path / "home")})) as opened:
         yield opened
 
 
@@ -109,6 +110,7 @@ def drive(
     runtime: Runtime, checkout: Path, model: ScriptedModel | ReplayModel, policy: Policy | None = None, **asked: object
 ) -> tuple[Run, list[Event]]:
     agent = CodeActAgent(model)
+    runtime = reconfigured(runtime)
     task = make_task(Request(repo=str(checkout), **asked), CHEAP)  # type: ignore[arg-type]
     run = submit(runtime, task.model_copy(update={"policy": policy or task.policy}))
     ended = Worker(runtime, agent_for=lambda task: agent).drive(run.run_id)

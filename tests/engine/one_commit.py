@@ -17,6 +17,7 @@ from codepilot.models import ScriptedModel
 from codepilot.workspace import Commit, ObjectStore
 from codepilot.workspace import commit as plumbing
 from codepilot.workspace.repository import Repository
+from configured import configured
 
 
 def main(run_id: str, graves: Path) -> None:
@@ -44,7 +45,7 @@ def main(run_id: str, graves: Path) -> None:
 
     plumbing._make_branch = make_branch_in_the_end
     commit.write_commit = write_commit_and_no_more
-    with Runtime.open(os.environ) as runtime:
+    with Runtime.open(configured()) as runtime:
         agent = CodeActAgent(ScriptedModel(reply))
         print(Worker(runtime, listen, agent_for=lambda task: agent).drive(run_id).state)  # noqa: T201
 

@@ -14,6 +14,7 @@ from codepilot.agents import CodeActAgent
 from codepilot.core.events import Event, EventType, State, StepQueued
 from codepilot.engine import Runtime, Worker
 from codepilot.models import Message, ScriptedModel
+from configured import configured
 
 SAID = {"RepoMapper": [MAP], "Planner": [PLAN], "Implementer": [RIGHT, DONE], "Reviewer": [APPROVE]}
 
@@ -33,7 +34,7 @@ def main(home: str, run_id: str, graves: Path) -> None:
             grave.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with Runtime.open({"CODEPILOT_HOME": home}) as runtime:
+    with Runtime.open(configured({"CODEPILOT_HOME": home})) as runtime:
         state["now"] = runtime.store.load(run_id).state
         agent = CodeActAgent(ScriptedModel(reply))
         print(Worker(runtime, listen, agent_for=lambda task: agent).drive(run_id).state)  # noqa: T201

@@ -10,6 +10,7 @@ from pathlib import Path
 from codepilot.agents import RepairAgent
 from codepilot.core.events import Event, EventType
 from codepilot.engine import Runtime, Worker
+from configured import configured
 
 DEADLY = (
     EventType.TURN_STARTED,
@@ -27,7 +28,7 @@ def main(home: str, run_id: str, graves: Path) -> None:
             grave.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with Runtime.open({"CODEPILOT_HOME": home}) as runtime:
+    with Runtime.open(configured({"CODEPILOT_HOME": home})) as runtime:
         print(Worker(runtime, listen, agent_for=lambda task: RepairAgent()).drive(run_id).state)  # noqa: T201
 
 

@@ -20,6 +20,7 @@ from codepilot.engine import Request, Runtime, Worker, apply_run, commit_run, fo
 from codepilot.engine.commit import commit_change
 from codepilot.models import ScriptedModel
 from codepilot.workspace import ObjectStore
+from configured import configured
 from servers import PostgresServer
 
 HERE = Path(__file__).parent
@@ -45,7 +46,7 @@ def shared(tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
     monkeypatch.setenv("CODEPILOT_STORE", postgres.database())
     monkeypatch.setenv("CODEPILOT_ARTIFACTS", str(tmp_path / "artifacts"))
-    with Runtime.open({**os.environ, "CODEPILOT_HOME": str(tmp_path / "door")}) as opened:
+    with Runtime.open(configured({"CODEPILOT_HOME": str(tmp_path / "door")})) as opened:
         yield opened
 
 
@@ -87,7 +88,7 @@ def test_a_branch_that_is_there_costs_the_commit_alone_and_another_name_gets_it_
 ) -> None:
     git(checkout, "branch", "taken")
     with pytest.raises(CodePilotError, match="a branch taken already"):
-        make_task(Request(repo=str(checkout), branch="taken"), {})
+        make_task(Request(repo=str(checkout), branch="taken"), configured())
     model = ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE])
     ended, events = drive(runtime, checkout, model, branch="taken", elsewhere=True)
     assert (ended.state, ended.failure) == (State.DONE, None)
@@ -136,7 +137,7 @@ def _a_fork_has_a_commit_of_its_own(runtime: Runtime, checkout: Path, of: Commit
 
 def test_a_task_on_a_url_cannot_have_a_branch(checkout: Path) -> None:
     with pytest.raises(CodePilotError, match="needs a checkout"):
-        make_task(Request(repo=f"file://{checkout}", branch="x"), {})
+        make_task(Request(repo=f"file://{checkout}", branch="x"), configured())
 
 
 def test_what_is_worked_on_is_what_was_submitted(runtime: Runtime, checkout: Path) -> None:
@@ -154,6 +155,6 @@ def test_what_is_worked_on_is_what_was_submitted(runtime: Runtime, checkout: Pat
 def test_a_base_that_lies_in_another_home_is_pinned_anew(tmp_path: Path, checkout: Path, runtime: Runtime) -> None:
     """Two homes may share a database file, and nothing else."""
     shared = str(runtime.home.database)
-    with Runtime.open({"CODEPILOT_HOME": str(tmp_path / "other")}, shared) as other:
+    with Runtime.open(configured(home=tmp_path / "other", store=shared)) as other:
         run_id = submit(other, make_task(Request(repo=str(checkout)), CHEAP)).run_id
     assert Worker(runtime).drive(run_id).state is State.DONE

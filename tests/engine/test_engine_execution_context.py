@@ -16,9 +16,10 @@ from codepilot.core.task import TaskKind
 from codepilot.engine import Request, Runtime, cancel, make_task, submit
 from codepilot.engine.execution_context import ExecutionContext, _within
 from codepilot.engine.garbage import sweep
-from codepilot.engine.settings import load_settings, make_budget
+from codepilot.engine.settings import Settings, make_budget
 from codepilot.engine.workspace_lease import WorkspaceLease, remove_leased_workspaces
 from codepilot.store import Home
+from configured import configured
 
 
 @pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "link/secret", "a/../../secret"])
@@ -36,7 +37,7 @@ def test_a_repository_carries_only_its_own_files(tmp_path: Path, path: str) -> N
 def test_a_repository_never_carries_a_git_directory(tmp_path: Path, path: str) -> None:
     (tmp_path / "codepilot.toml").write_text(f'[project]\ncarry = ["{path}"]\n', encoding="utf-8")
     with pytest.raises(CodePilotError, match="git directory" if "it" in path.lower() else "relative path") as refused:
-        load_settings(tmp_path, {})
+        Settings.load(tmp_path, {})
     assert refused.value.kind is FailureKind.INVALID_SPEC
 
 
@@ -56,7 +57,7 @@ def test_later_layers_win_and_unknown_keys_are_named(tmp_path: Path) -> None:
     (home / "codepilot" / "codepilot.toml").write_text("[budget]\nwall_sec = 1\niterations = 2\n", encoding="utf-8")
     (repo / "codepilot.toml").write_text("[budget]\nwall_sec = 0.5\n", encoding="utf-8")
     environ = {"XDG_CONFIG_HOME": str(home), "CODEPILOT_BUDGET_COMMAND_SEC": "7"}
-    settings = load_settings(repo, environ)
+    settings = Settings.load(repo, environ)
     budget = make_budget(TaskKind.BUGFIX, settings.budget, {"tokens": 5})
     assert (budget.wall_sec, budget.iterations, budget.command_sec, budget.tokens) == (0.5, 2, 7, 5)
     with pytest.raises(CodePilotError, match="wall"):
@@ -72,20 +73,20 @@ def test_a_command_that_no_executor_would_run_for_so_long_is_refused_before_the_
 def test_a_repository_cannot_switch_its_sandbox_off(tmp_path: Path) -> None:
     (tmp_path / "codepilot.toml").write_text('[sandbox]\nlevel = "none"\n', encoding="utf-8")
     with pytest.raises(CodePilotError, match="level"):
-        load_settings(tmp_path, {})
+        Settings.load(tmp_path, {})
 
 
 def test_a_repository_cannot_raise_what_may_be_paid(tmp_path: Path) -> None:
     (tmp_path / "codepilot.toml").write_text("[budget]\ncost_usd = 500\ntokens = 10\n", encoding="utf-8")
-    budget = make_budget(TaskKind.BUGFIX, load_settings(tmp_path, {}).budget)
+    budget = make_budget(TaskKind.BUGFIX, Settings.load(tmp_path, {}).budget)
     assert (budget.cost_usd, budget.tokens) == (5.0, 10)
 
 
 @pytest.mark.parametrize("url", ["https://u:secret@host/x.git", "https://token@host/x", "ssh://git:pw@host/x"])
 def test_a_url_with_a_secret_is_refused_before_anything_is_kept(url: str) -> None:
     with pytest.raises(CodePilotError, match="password"):
-        make_task(Request(repo=url), {})
-    assert make_task(Request(repo="ssh://git@host/x.git"), {}).repo == "ssh://git@host/x.git"
+        make_task(Request(repo=url), configured())
+    assert make_task(Request(repo="ssh://git@host/x.git"), configured()).repo == "ssh://git@host/x.git"
 
 
 @pytest.mark.parametrize("run_id", ["../../etc", "r-", "r-A", "r-a.2", "r-a-base", "x-1", "r-a/b"])
@@ -93,12 +94,12 @@ def test_an_id_that_could_be_a_path_or_another_runs_workspace_is_refused(
     runtime: Runtime, checkout: Path, run_id: str
 ) -> None:
     with pytest.raises(CodePilotError, match="cannot be the id"):
-        submit(runtime, make_task(Request(repo=str(checkout)), {}), run_id)
+        submit(runtime, make_task(Request(repo=str(checkout)), configured()), run_id)
     assert runtime.store.history() == []
 
 
 def test_a_sweep_removes_what_is_over_and_leaves_what_is_in_use(runtime: Runtime, checkout: Path) -> None:
-    run = submit(runtime, make_task(Request(repo=str(checkout)), {}), "r-over")
+    run = submit(runtime, make_task(Request(repo=str(checkout)), configured()), "r-over")
     cancel(runtime, run.run_id)
     used = WorkspaceLease.take(runtime.home, run.run_id)
     for name in (used.name, f"{run.run_id}.2", f"{run.run_id}.2-proof"):

@@ -14,6 +14,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
 from codepilot.engine import Runtime, Worker, fork_run
 from codepilot.models import ScriptedModel
+from configured import configured
 
 EVERYTHING = [MAP, PLAN, RIGHT, DONE, APPROVE]
 
@@ -24,7 +25,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Runtime
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
         root = tmp_path_factory.mktemp("fork")
-        with Runtime.open({"CODEPILOT_HOME": str(root / "home")}) as runtime:
+        with Runtime.open(configured({"CODEPILOT_HOME": str(root / "home")})) as runtime:
             run, events = drive(runtime, make_checkout(root / "shapes"), ScriptedModel(EVERYTHING))
             assert run.state is State.DONE
             yield runtime, run, events

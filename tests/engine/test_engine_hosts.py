@@ -19,6 +19,7 @@ from codepilot.core.failures import FailureKind
 from codepilot.engine import Request, Runtime, Worker, make_task, resume, submit
 from codepilot.sandbox import choose
 from codepilot.telemetry import exit_code
+from configured import configured
 
 HERE = Path(__file__).parent
 
@@ -78,12 +79,12 @@ def test_where_there_is_no_sandbox_nothing_is_run_and_the_run_says_what_to_insta
 _ALWAYS_DIES = """
 import os, signal, sys
 from codepilot.agents import CodeActAgent
-from codepilot.engine import Runtime, Worker
+from codepilot.engine import Runtime, Settings, Worker
 from codepilot.models import ScriptedModel
 home, run_id = sys.argv[1:]
 def live():
     model = ScriptedModel(lambda messages: os.kill(os.getpid(), signal.SIGKILL))
-    with Runtime.open({"CODEPILOT_HOME": home}) as runtime:
+    with Runtime.open(Settings.load(flags={"home": home})) as runtime:
         Worker(runtime, agent_for=lambda task: CodeActAgent(model)).drive(run_id)
 ended = -signal.SIGKILL
 while ended == -signal.SIGKILL:
@@ -98,7 +99,7 @@ while ended == -signal.SIGKILL:
 
 
 def test_a_step_that_kills_every_worker_ends_the_run_at_the_tenth(runtime: Runtime, checkout: Path) -> None:
-    run = submit(runtime, make_task(Request(repo=str(checkout)), {}))
+    run = submit(runtime, make_task(Request(repo=str(checkout)), configured()))
     command = [sys.executable, "-c", _ALWAYS_DIES, str(runtime.home.path), run.run_id]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.stdout.split() == [str(-signal.SIGKILL)] * 10 + ["0"], done.stderr

@@ -13,6 +13,7 @@ from codepilot.core.events import Event, EventType, State, StepFailed
 from codepilot.core.failures import FailureKind
 from codepilot.engine import Checking, Request, Runtime, Worker, make_task, submit, verify_bundle
 from codepilot.models import ScriptedModel
+from configured import reconfigured
 from toolchains import POM, maven_home, toolchain
 
 QUICK = "<argLine>-XX:+UseSerialGC -XX:TieredStopAtLevel=1</argLine>"
@@ -71,9 +72,10 @@ describe('shapes', () => {
 }
 
 
-@pytest.fixture(autouse=True)
-def _by_itself(monkeypatch: pytest.MonkeyPatch, runtime: Runtime) -> None:
+@pytest.fixture(name="runtime")
+def _without_a_named_runner(monkeypatch: pytest.MonkeyPatch, runtime: Runtime) -> Runtime:
     monkeypatch.delenv("CODEPILOT_PROJECT_RUNNER")
+    return reconfigured(runtime)
 
 
 def checkout_of(place: Path, files: Mapping[str, str]) -> Path:
@@ -155,7 +157,7 @@ def test_a_bug_in_an_npm_project(runtime: Runtime, tmp_path: Path) -> None:
     assert run.proof is not None
     assert (run.proof.ok, run.proof.suite, run.proof.after.passed) == (True, "full", 2)
     assert run.bundle is not None
-    assert verify_bundle(runtime, Path(run.bundle), Checking(), {}).ok
+    assert verify_bundle(runtime, Path(run.bundle), Checking()).ok
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ from codepilot.core.memory import MAX_TEXT, FailureMemory, MemoryRecalled, Memor
 from codepilot.core.run import Run
 from codepilot.engine import Request, Runtime, Worker, fork_run, make_task, submit
 from codepilot.models import ReplayModel, ScriptedModel, exchanges
+from configured import configured
 from servers import PostgresServer
 
 __all__ = ["checkout", "runtime"]
@@ -68,7 +69,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> First:
     checkout = make_checkout(place / "shapes")
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
-        with Runtime.open({"CODEPILOT_HOME": str(place / "home")}) as runtime:
+        with Runtime.open(configured({"CODEPILOT_HOME": str(place / "home")})) as runtime:
             run, events = drive(runtime, checkout, model, prompt=PROMPT)
     assert run.state is State.DONE
     return First(place / "home", checkout, run, events, model)
@@ -79,7 +80,7 @@ def later(first: First, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     """A runtime in which the first run is over."""
     monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
     shutil.copytree(first.home, tmp_path / "later")
-    with Runtime.open({"CODEPILOT_HOME": str(tmp_path / "later")}) as opened:
+    with Runtime.open(configured({"CODEPILOT_HOME": str(tmp_path / "later")})) as opened:
         yield opened
 
 
@@ -269,7 +270,7 @@ def either(
     place = f"sqlite:///{home / 'codepilot.db'}"
     if request.param == "postgres":
         place = str(request.getfixturevalue("postgres").database())
-    with Runtime.open({"CODEPILOT_HOME": str(home)}, store=place) as opened:
+    with Runtime.open(configured({"CODEPILOT_HOME": str(home)}, store=place)) as opened:
         yield opened, place
 
 
@@ -319,7 +320,7 @@ def test_a_memory_that_somebody_has_locked_is_waited_for_for_seconds_only(
 ) -> None:
     monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
     place = postgres.database()
-    with Runtime.open({"CODEPILOT_HOME": str(tmp_path / "home")}, store=place) as runtime:
+    with Runtime.open(configured({"CODEPILOT_HOME": str(tmp_path / "home")}, store=place)) as runtime:
         engine = create_engine(place, poolclass=NullPool)
         with engine.begin() as other:
             other.exec_driver_sql("LOCK TABLE memories IN ACCESS EXCLUSIVE MODE")

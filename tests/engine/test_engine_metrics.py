@@ -17,6 +17,7 @@ from codepilot.engine.heart import Heart
 from codepilot.engine.metrics import count
 from codepilot.store import Store
 from codepilot.telemetry import METRICS
+from configured import configured
 
 Counted = Callable[[], dict[str, float]]
 THOUGHT = result(root_cause="it does not multiply", fix_hypothesis="multiply")
@@ -109,7 +110,7 @@ def test_a_step_taken_from_a_dead_worker_is_counted(runtime: Runtime, checkout: 
 def test_the_share_of_first_changes_that_held_is_that_of_runs_that_came_to_something(
     runtime: Runtime, checkout: Path
 ) -> None:
-    run = submit(runtime, make_task(Request(repo=str(checkout)), {}))
+    run = submit(runtime, make_task(Request(repo=str(checkout)), configured()))
 
     def ends(state: State) -> float:
         data = RunFinished(state=state)

@@ -17,6 +17,7 @@ from codepilot.core.events import Event, EventType, RunBlocked, State, StepStart
 from codepilot.core.failures import FailureKind
 from codepilot.engine import Request, Runtime, Worker, WorkerPool, make_task, pause, submit
 from codepilot.store import new_id
+from configured import configured
 from servers import PostgresServer, S3Server
 
 __all__ = ["checkout"]
@@ -54,7 +55,7 @@ def test_an_outage_of_the_artifacts_parks_the_run_and_loses_nothing(
         monkeypatch.setenv(name, value)
     broken: list[State] = []
     runtime = Runtime.open(
-        {"CODEPILOT_HOME": str(tmp_path / "home")}, postgres.database(), f"{s3.url}/outages/{new_id('a')}"
+        configured(home=tmp_path / "home", store=postgres.database(), artifacts=f"{s3.url}/outages/{new_id('a')}")
     )
     state = [State.INIT]
 
@@ -117,7 +118,7 @@ def test_a_command_waits_for_the_artifacts_unless_it_is_asked_to_pause(
             blocked.set()
 
     runtime = Runtime.open(
-        {"CODEPILOT_HOME": str(tmp_path / "home")}, postgres.database(), f"{s3.url}/outages/{new_id('a')}"
+        configured(home=tmp_path / "home", store=postgres.database(), artifacts=f"{s3.url}/outages/{new_id('a')}")
     )
     agent = CodeActAgent(until(MAP, PLAN, RIGHT, DONE, APPROVE))
     with runtime, ThreadPoolExecutor(1) as command:

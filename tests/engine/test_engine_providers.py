@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_kit import APPROVE, CHEAP, DONE, MAP, PLAN, result, states
+from engine_kit import APPROVE, DONE, MAP, PLAN, result, states
 
 from codepilot.core.events import Event, EventType, State
 from codepilot.core.failures import FailureKind
@@ -29,6 +29,7 @@ from codepilot.engine import (
 from codepilot.engine import Request as Wanted
 from codepilot.store import Claim, Requests
 from codepilot.telemetry import now_us
+from configured import configured, reconfigured
 from model_server import Answer, Call, Cut, Garbage, HttpError, ModelServer, Request, Said, StreamError
 
 ANTHROPIC = "anthropic:claude-sonnet-4-6"
@@ -75,7 +76,9 @@ class Place:
         for name, value in server.environ.items():
             self._monkeypatch.setenv(name, value)
         wanted = Wanted(repo=str(self.checkout), agent="codeact", model=model, **asked)
-        return submit(self.runtime, make_task(wanted, {**server.environ, **CHEAP}))
+        self.runtime = reconfigured(self.runtime)
+        settings = configured({**server.environ, "CODEPILOT_POLICY_GENERATED_CODE": "off"})
+        return submit(self.runtime, make_task(wanted, settings))
 
     def work(self, run_id: str) -> tuple[Run, list[Event]]:
         ended = Worker(self.runtime, hear=self.heard.append).drive(run_id)
@@ -115,7 +118,7 @@ def test_a_model_reads_patches_wrongly_reads_the_error_and_patches_right(place: 
     assert "+    return width * height" in ended.proposal.patch.diff
     assert ended.bundle is not None
     if model == ANTHROPIC:  # a bundle does not tell who was asked
-        assert verify_bundle(place.runtime, Path(ended.bundle), Checking(), {}).ok
+        assert verify_bundle(place.runtime, Path(ended.bundle), Checking()).ok
 
 
 def test_two_red_cycles_lead_to_a_new_plan_and_it_holds(place: Place) -> None:

@@ -22,7 +22,7 @@ from codepilot.engine import Runtime, Worker, open_executor, pause, resume
 from codepilot.engine.executor_factory import least_elsewhere
 from codepilot.models import ScriptedModel
 from codepilot.sandbox import Least, Wanted
-from codepilot.store import Home
+from configured import configured, reconfigured
 from ready import Started
 
 TOKEN = "a-token-for-tests-0123456789"
@@ -88,7 +88,7 @@ def test_a_run_goes_on_where_its_workspace_is(
     assert (run.state, run.executor) == (State.PAUSED, service.url)
     monkeypatch.delenv("CODEPILOT_EXECUTOR_URL")
     resume(runtime, run.run_id)
-    ended = Worker(runtime, agent_for=_nobody).drive(run.run_id)
+    ended = Worker(reconfigured(runtime), agent_for=_nobody).drive(run.run_id)
     assert (ended.state, ended.failure and ended.failure.kind) == (State.FAILED, FailureKind.EXECUTOR_LOST)
     assert ended.failure is not None
     assert service.url in ended.failure.message
@@ -96,7 +96,7 @@ def test_a_run_goes_on_where_its_workspace_is(
     monkeypatch.setenv("CODEPILOT_EXECUTOR_URL", service.url)
     resume(runtime, run.run_id)
     agent = CodeActAgent(ScriptedModel([PLAN, RIGHT, DONE, APPROVE]))
-    ended = Worker(runtime, agent_for=lambda task: agent).drive(run.run_id)
+    ended = Worker(reconfigured(runtime), agent_for=lambda task: agent).drive(run.run_id)
     assert ended.state is State.DONE
 
 
@@ -122,5 +122,5 @@ def test_the_stronger_of_two_demands_counts(wanted: Wanted, least: Least | None,
 def test_code_and_token_do_not_travel_in_clear_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CODEPILOT_EXECUTOR_URL", "http://192.0.2.1:8700")
     with pytest.raises(CodePilotError, match="unencrypted") as refused:
-        open_executor(Home(tmp_path), "best", Policy())
+        open_executor(configured(home=tmp_path), "best", Policy())
     assert "plain_http" in refused.value.failure.next_action

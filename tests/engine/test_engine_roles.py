@@ -21,6 +21,7 @@ from codepilot.core.task import Capability
 from codepilot.engine import Request, Runtime, Worker, cancel, make_task, submit
 from codepilot.executor import RunCode
 from codepilot.models import Message, Model, ReplayModel, Reply, ScriptedModel, exchanges
+from configured import configured
 
 WRONG = replaced("width + height", "width - height")
 LOOKS = "run_tests(['test_shapes.py'])"
@@ -233,7 +234,7 @@ def test_a_recorded_run_replays_to_the_same_events_in_another_home(
     assert run.state is State.DONE
     wanted = {EventType.CONTEXT_CONDENSED, EventType.MODEL_SWITCHED, EventType.MODEL_ASKED, EventType.NODE_SUCCEEDED}
     assert wanted <= {event.type for event in events}
-    with Runtime.open({"CODEPILOT_HOME": str(tmp_path / "elsewhere")}) as other:
+    with Runtime.open(configured({"CODEPILOT_HOME": str(tmp_path / "elsewhere")})) as other:
         model = ReplayModel(exchanges(events))
         again, replayed = drive(other, checkout, model, fallback=model, budget={"turns_per_step": 30})
         assert again.state is State.DONE

@@ -10,7 +10,8 @@ import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.engine import Request, make_task
-from codepilot.engine.settings import Settings, load_settings
+from codepilot.engine.settings import Settings
+from configured import configured
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 def load(files: tuple[Path, Path], own: str = "", repo: str = "", **environ: str) -> Settings:
     files[0].write_text(own)
     files[1].write_text(repo)
-    return load_settings(files[1].parent, {"XDG_CONFIG_HOME": str(files[0].parent.parent), **environ})
+    return Settings.load(files[1].parent, {"XDG_CONFIG_HOME": str(files[0].parent.parent), **environ})
 
 
 def test_a_repository_cannot_open_the_network(files: tuple[Path, Path]) -> None:
@@ -123,14 +124,14 @@ def test_a_url_that_cannot_be_told_is_refused_early_and_without_its_secret(files
 
 def test_the_end_of_a_task_is_notified_if_it_is_known_where_to(checkout: Path) -> None:
     known = {"CODEPILOT_NOTIFY_URL": "https://mine.example"}
-    assert make_task(Request(repo=str(checkout)), known).notify
-    assert not make_task(Request(repo=str(checkout)), {}).notify
-    assert not make_task(Request(repo=str(checkout), notify=False), known).notify
+    assert make_task(Request(repo=str(checkout)), configured(known)).notify
+    assert not make_task(Request(repo=str(checkout)), configured()).notify
+    assert not make_task(Request(repo=str(checkout), notify=False), configured(known)).notify
     with pytest.raises(CodePilotError) as refused:
-        make_task(Request(repo=str(checkout), notify=True), {})
+        make_task(Request(repo=str(checkout), notify=True), configured())
     assert refused.value.kind is FailureKind.INVALID_SPEC and "CODEPILOT_NOTIFY_URL" in refused.value.failure.advice
-    assert make_task(Request(repo=str(checkout), notify=True, elsewhere=True), {}).notify, "workers know"
-    assert "mine.example" not in make_task(Request(repo=str(checkout)), known).model_dump_json()
+    assert make_task(Request(repo=str(checkout), notify=True, elsewhere=True), configured()).notify, "workers know"
+    assert "mine.example" not in make_task(Request(repo=str(checkout)), configured(known)).model_dump_json()
 
 
 def test_the_environment_speaks_for_the_reader(files: tuple[Path, Path]) -> None:
@@ -158,7 +159,7 @@ def test_what_the_readme_shows_can_be_written(files):
     blocks = re.findall(r"```toml\n(.*?)```", readme, re.DOTALL)
     assert len(blocks) == 2
     for block in blocks:
-        assert load(files, own=block) != Settings()
+        assert load(files, own=block) != load(files)
 
 
 def test_a_repository_cannot_choose_models_or_their_addresses(files: tuple[Path, Path]) -> None:

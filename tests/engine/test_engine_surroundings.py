@@ -24,6 +24,7 @@ from codepilot.core.task import Evaluation, Goal, TaskSpec
 from codepilot.engine import Request, Runtime, Worker, make_task, resume, submit
 from codepilot.models import FallbackModel, ScriptedModel
 from codepilot.telemetry import exit_code
+from configured import configured
 from levels import lacking
 from ready import Started
 from servers import PostgresServer, S3Server, free_ports
@@ -51,7 +52,7 @@ def fails_once(kind: FailureKind, *replies: str, times: int = 1) -> ScriptedMode
 
 def test_a_task_that_says_nothing_is_refused_before_anything_is_done(runtime: Runtime, checkout: Path) -> None:
     with pytest.raises(CodePilotError, match="says nothing") as refused:
-        make_task(Request(repo=str(checkout), prompt=" \n"), {})
+        make_task(Request(repo=str(checkout), prompt=" \n"), configured())
     assert refused.value.kind is FailureKind.INVALID_SPEC
     with pytest.raises(ValidationError, match="the goal is empty"):
         TaskSpec(task_id="t-1", goal=Goal(natural=" \n"), repo=str(checkout))
@@ -122,9 +123,10 @@ import sys
 from codepilot.agents import CodeActAgent
 from codepilot.engine import Runtime, Worker
 from codepilot.models import ScriptedModel
+from configured import configured
 from engine_kit import MAP, PLAN, code
 spoil = code("write_file('shapes.py', 'spoiled')\\nwrite_file('left.py', 'x')\\nimport time\\ntime.sleep(100)")
-with Runtime.open({"CODEPILOT_HOME": sys.argv[1]}) as runtime:
+with Runtime.open(configured({"CODEPILOT_HOME": sys.argv[1]})) as runtime:
     model = ScriptedModel([MAP, PLAN, code("write_file('kept.txt', 'x')"), spoil])
     Worker(runtime, agent_for=lambda task: CodeActAgent(model)).drive(sys.argv[2])
 """
@@ -134,7 +136,7 @@ def test_a_worker_killed_in_mid_action_is_followed_by_one_that_finds_clean_files
     runtime: Runtime, checkout: Path
 ) -> None:
     run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
-    environ = {**os.environ, "PYTHONPATH": str(HERE)}
+    environ = {**os.environ, "PYTHONPATH": f"{HERE}:{HERE.parent}"}
     doomed = subprocess.Popen([sys.executable, "-c", _DOOMED, str(runtime.home.path), run.run_id], env=environ)
     deadline = time.monotonic() + 60
     while not list(runtime.home.workspaces.glob("*/tree/left.py")):
@@ -217,10 +219,11 @@ from pathlib import Path
 from codepilot.agents import CodeActAgent
 from codepilot.engine import Runtime, Request, Worker, make_task, resume, submit
 from codepilot.models import ScriptedModel
+from configured import configured
 from engine_kit import CHEAP, MAP
 home, checkout = sys.argv[1:]
 fill = Path(home, "workspaces", "fill")
-with Runtime.open({"CODEPILOT_HOME": home}) as runtime:
+with Runtime.open(configured({"CODEPILOT_HOME": home})) as runtime:
     def drive(run_id):
         ended = Worker(runtime, agent_for=lambda task: CodeActAgent(ScriptedModel([MAP]))).drive(run_id)
         print(ended.state, ended.failure.kind, ended.repo_map is not None)
@@ -244,7 +247,7 @@ def test_a_full_disk_ends_the_run_and_resume_goes_on_when_there_is_room(runtime:
     mount = f'mount -t tmpfs -o size=8m none {home}/workspaces && exec "$0" -c "$1" {home} {checkout}'
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, sys.executable, _FULL],
-        env={**os.environ, "PYTHONPATH": str(HERE)},
+        env={**os.environ, "PYTHONPATH": f"{HERE}:{HERE.parent}"},
         capture_output=True,
         text=True,
         check=False,
@@ -260,7 +263,7 @@ def shared_house(tmp_path: Path, postgres: PostgresServer, s3: S3Server, monkeyp
     for name, value in s3.environ.items():
         monkeypatch.setenv(name, value)
     places = {"CODEPILOT_STORE": postgres.database(), "CODEPILOT_ARTIFACTS": f"{s3.url}/{tmp_path.name}"}
-    return Runtime.open({"CODEPILOT_HOME": str(tmp_path / "home"), **places})
+    return Runtime.open(configured({"CODEPILOT_HOME": str(tmp_path / "home"), **places}))
 
 
 @pytest.fixture

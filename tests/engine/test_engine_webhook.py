@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import ssl
@@ -29,6 +28,7 @@ from codepilot.engine.webhook import Unanswered, WebhookClient, WebhookSender
 from codepilot.store import Store, new_id
 from codepilot.telemetry import METRICS, now_us
 from codepilot.verify import Notice
+from configured import configured
 from receiver import DRIP, DROP, HANG, Receiver, receiver
 
 HERE = Path(__file__).parent
@@ -45,7 +45,7 @@ def place() -> Iterator[Receiver]:
 def quiet(tmp_path: Path, place: Receiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
     """A runtime whose redactor knows the receiver."""
     monkeypatch.setenv("CODEPILOT_NOTIFY_URL", place.url)
-    with Runtime.open({"CODEPILOT_HOME": str(tmp_path / "home")}) as opened:
+    with Runtime.open(configured({"CODEPILOT_HOME": str(tmp_path / "home")})) as opened:
         yield opened
 
 
@@ -120,7 +120,7 @@ def test_senders_of_one_store_share_the_backoff(quiet: Runtime, place: Receiver)
     """Each has a connection of its own to the store, as workers have."""
     place.answers[:] = [500]
     run_id = ended(quiet)
-    opened = [Runtime.open({"CODEPILOT_HOME": str(quiet.home.path)}) for _ in range(3)]
+    opened = [Runtime.open(configured({"CODEPILOT_HOME": str(quiet.home.path)})) for _ in range(3)]
     for number in range(1, 4):
         for runtime in opened:
             WebhookSender(runtime, WebhookClient(place.url)).send_due()
@@ -192,14 +192,14 @@ def test_a_receiver_that_hangs_is_cut_off(
     place.answers[:] = [answer]
     run_id = ended(quiet)
     began = time.monotonic()
-    said = notify(quiet, run_id, os.environ)
+    said = notify(quiet, run_id)
     assert 0.9 < time.monotonic() - began < 20
     assert said.endswith(
         "did not answer: not within 1 s. A worker tries again in 1 s, for example `codepilot worker --until-idle`."
     )
     assert settled(quiet, run_id) == []
     place.answers[:] = [200]
-    assert notify(quiet, run_id, os.environ) == ""
+    assert notify(quiet, run_id) == ""
     assert len(settled(quiet, run_id)) == 1
 
 
@@ -278,7 +278,7 @@ def test_a_sender_that_dies_before_the_record_is_followed_by_another(
     assert len(place.heard) == 1, "the dead one's time is not over"
     later = now_us() + int(module.LEASE_SEC * 1e6)
     with_time = Store.open(quiet.home.database, clock=lambda: later, locks=quiet.home.locks)
-    WebhookSender(Runtime(quiet.home, with_time, quiet.artifacts), WebhookClient(place.url)).send_due()
+    WebhookSender(Runtime(quiet.settings, with_time, quiet.artifacts), WebhookClient(place.url)).send_due()
     with_time.close()
     assert [heard.body for heard in place.heard] == [place.heard[0].body] * 2
     assert len(place.keys) == 2 and len(set(place.keys)) == 1
@@ -325,9 +325,9 @@ def test_a_command_sends_the_notifications_of_its_own_run(quiet: Runtime, place:
     """Another command's run may be nobody's business where this one's are told."""
     place.answers[:] = [503, 200]
     first = ended(quiet)
-    assert "answered 503" in notify(quiet, first, os.environ)
+    assert "answered 503" in notify(quiet, first)
     second = ended(quiet)
-    assert notify(quiet, second, os.environ) == ""
+    assert notify(quiet, second) == ""
     assert (len(settled(quiet, first)), len(settled(quiet, second))) == (0, 1)
     until(quiet.store.outbox.pending)
     WebhookSender(quiet, WebhookClient(place.url)).send_due()
@@ -339,12 +339,12 @@ def test_a_command_waits_for_the_lease_of_another_sender(
 ) -> None:
     run_id = ended(quiet)
     assert quiet.store.outbox.lease(quiet.store.outbox.of(run_id)[0], 1.5)
-    assert notify(quiet, run_id, os.environ) == ""
+    assert notify(quiet, run_id) == ""
     assert len(settled(quiet, run_id)) == 1
     monkeypatch.setattr(module, "LEASE_SEC", 0.5)
     other = ended(quiet)
     assert quiet.store.outbox.lease(quiet.store.outbox.of(other)[0], 300)
-    assert notify(quiet, other, os.environ).startswith("Another attempt is pending. A worker tries again in 300 s")
+    assert notify(quiet, other).startswith("Another attempt is pending. A worker tries again in 300 s")
 
 
 def test_an_unexpected_error_costs_a_command_only_a_line(
@@ -355,7 +355,7 @@ def test_an_unexpected_error_costs_a_command_only_a_line(
 
     monkeypatch.setattr(module, "notice", broken)
     run_id = ended(quiet)
-    assert notify(quiet, run_id, os.environ) == "RuntimeError: no idea of [redacted]"
+    assert notify(quiet, run_id) == "RuntimeError: no idea of [redacted]"
     assert settled(quiet, run_id) == []
 
 
@@ -367,7 +367,7 @@ def test_the_secret_of_the_url_is_written_nowhere(
     open_log(quiet, run_id).close()
     sender = WebhookSender(quiet, WebhookClient(place.url))
     sender.send_due()
-    assert notify(quiet, run_id, os.environ).endswith("It is not tried again.")
+    assert notify(quiet, run_id).endswith("It is not tried again.")
     assert run_id in caplog.text and SECRET not in caplog.text
     kept = [path.read_bytes() for path in quiet.home.path.rglob("*") if path.is_file()]
     assert kept and not any(SECRET.encode() in content for content in kept)

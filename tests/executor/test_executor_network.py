@@ -201,12 +201,13 @@ def test_a_home_deeper_than_a_socket_may_lie(tmp_path: Path, request_for: Reques
 def test_credentials_are_added_and_requests_told_of(
     home: Path, request_for: Request, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TEST_KEY", "hidden-value")
     told: list[tuple[object, ...]] = []
     executor = LocalExecutor(
         home,
         level("bubblewrap"),
-        credentials=(Credential(host=host, header="X-Key", environment="TEST_KEY", tls=False),),
+        credentials=(
+            Credential(host, "X-Key", environment="TEST_KEY", tls=False, environ={"TEST_KEY": "hidden-value"}),
+        ),
         seen=lambda *one: told.append(one),
     )
     try:

@@ -14,6 +14,7 @@ import pytest
 from project_kit import ENVIRON, make_venv, run, site_of, statuses, write
 
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.engine import Settings
 from codepilot.engine.execution_context import find_project
 from codepilot.engine.settings import load_settings
 from codepilot.project import Interpreter, detect, find_interpreter
@@ -392,11 +393,11 @@ class TestARepositorysChoice:
         monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
         asked = SimpleNamespace(python=None), SimpleNamespace(checkout=str(root)), root, SimpleNamespace(remaps=True)
         with pytest.raises(CodePilotError, match="which the repository chose"):
-            find_project(*asked, lambda: str(root), ())  # type: ignore[arg-type]
+            find_project(*asked, lambda: str(root), Settings.load(), ())  # type: ignore[arg-type]
         assert not ran.exists()
         write(user, {".config/codepilot/codepilot.toml": line})
         with pytest.raises(CodePilotError, match="does not answer"):
-            find_project(*asked, lambda: str(root), ())  # type: ignore[arg-type]
+            find_project(*asked, lambda: str(root), Settings.load(), ())  # type: ignore[arg-type]
 
     def test_a_program_in_the_checkout_is_not_run_as_git(
         self, user: Path, ran: Path, monkeypatch: pytest.MonkeyPatch

@@ -181,7 +181,7 @@ def test_a_credential_never_enters(
     monkeypatch.setenv("TEST_TOKEN", SECRET)
     monkeypatch.setenv("SSL_CERT_FILE", os.fspath(certificate))
     host = f"localhost:{tls_web.server_port}"
-    credential = Credential(host=host, header="Authorization", environment="TEST_TOKEN", prefix="Bearer ")
+    credential = Credential(host, "Authorization", environment="TEST_TOKEN", prefix="Bearer ", environ=os.environ)
     script = f"""
 curl -sS http://{host}/api || exit 1
 cat /proc/*/environ /proc/*/cmdline /proc/*/maps 2>/dev/null | tr '\\0' '\\n' | grep -c [s]{SECRET[1:]}

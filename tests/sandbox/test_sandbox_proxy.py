@@ -527,9 +527,8 @@ def test_every_request_is_told_of_at_a_bounded_rate(make: Callable[..., Proxy], 
 def credential(tls_web: Server, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> Credential:
     monkeypatch.setenv("TEST_TOKEN", SECRET)
     monkeypatch.setenv("SSL_CERT_FILE", os.fspath(certificate))
-    return Credential(
-        host=f"localhost:{tls_web.server_port}", header="Authorization", environment="TEST_TOKEN", prefix="Bearer "
-    )
+    host = f"localhost:{tls_web.server_port}"
+    return Credential(host, "Authorization", environment="TEST_TOKEN", prefix="Bearer ", environ=os.environ)
 
 
 def test_a_credential_is_added_over_tls_in_place_of_the_clients(

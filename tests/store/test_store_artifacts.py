@@ -249,10 +249,10 @@ def test_a_link_lets_anyone_read_for_a_while(kept: Kept) -> None:
 
 def test_a_large_artifact_passes_through_little_memory(kept: Kept) -> None:
     program = """
-import hashlib, json, resource, sys
+import hashlib, json, os, resource, sys
 from codepilot.core.artifacts import ArtifactType
 from codepilot.store import open_artifacts
-artifacts = open_artifacts(sys.argv[1])
+artifacts = open_artifacts(sys.argv[1], os.environ)
 small = artifacts.put(b"warm", ArtifactType.LOG)
 artifacts.get(small)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -112,10 +112,10 @@ def test_the_parts_of_a_killed_upload_go(s3: S3Server, store: Store) -> None:
     """No key shows them, so they are found by asking for uploads."""
     kept = kept_objects(s3.bucket, f"tests/{new_id('a')} odd+&", s3.environ)
     program = """
-import sys
+import os, sys
 from codepilot.core.artifacts import ArtifactType
 from codepilot.store import open_artifacts
-artifacts = open_artifacts(sys.argv[1])
+artifacts = open_artifacts(sys.argv[1], os.environ)
 artifacts.put(b"x" * (9 << 20), ArtifactType.LOG)
 import obstore
 writer = obstore.open_writer(artifacts._bucket._bulk, "tmp/begun", buffer_size=5 << 20)

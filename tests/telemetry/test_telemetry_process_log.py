@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 BEGIN = """
-import logging, threading
+import logging, os, threading
+from codepilot.telemetry import Redactor
 from codepilot.telemetry.process_log import json_logging
 
-json_logging(logging.INFO)
+json_logging(logging.INFO, Redactor(os.environ))
 log = logging.getLogger("codepilot.engine.worker_pool")
 """
 

@@ -24,6 +24,7 @@ from workers_kit import (
 
 from codepilot.core.events import Event, EventType, State
 from codepilot.engine import Request, Runtime, Worker, begin, cancel, fetch_bundle, make_task, pause, report_run, resume
+from configured import configured
 
 ENDLESS = {"test_slow.py": SLOW.format(seconds=60)}
 EMPTY = {"README": "nothing to test\n"}
@@ -67,7 +68,7 @@ def test_a_repair_beside_idle_workers_is_done_by_who_asked_for_it(team: Deployme
 def test_runs_that_are_begun_here_are_worked_on_here(deployment: Deployment, tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "empty", EMPTY)
     with deployment.pool("one"), deployment.pool(deployment.elsewhere), deployment.runtime("one") as runtime:
-        task = make_task(Request(repo=str(repo)), deployment.environ("one"))
+        task = make_task(Request(repo=str(repo)), configured(deployment.environ("one")))
         for _ in range(5):
             heard: list[Event] = []
             begun = begin(runtime, task)

@@ -24,6 +24,7 @@ from codepilot.core.events import EventType, State, StepStarted
 from codepilot.core.run import Run
 from codepilot.engine import Request, Runtime, Worker, apply_run, fetch_bundle, make_task, submit
 from codepilot.verify import check_bundle
+from configured import configured
 from receiver import Receiver, receiver
 from servers import PostgresServer, S3Server, postgres_server, s3_server
 
@@ -86,7 +87,7 @@ class Torture:
         expected = self._undisturbed()
         with receiver(delay_sec=ANSWER_SEC) as told, self.deployment.runtime("door") as runtime:
             self.deployment.environ_more["CODEPILOT_NOTIFY_URL"] = told.url
-            task = make_task(Request(repo=str(self.repo), branch=BRANCH, notify=True, elsewhere=True), {})
+            task = make_task(Request(repo=str(self.repo), branch=BRANCH, notify=True, elsewhere=True), configured())
             self.submitted = [submit(runtime, task).run_id for _ in range(self.runs)]
             self.slots = [self._start(number) for number in range(WORKERS)]
             self._disturb(runtime, time.monotonic() + self.seconds)
@@ -105,8 +106,8 @@ class Torture:
     def _undisturbed(self) -> Run:
         """The same run where nothing happens to it."""
         os.environ["CODEPILOT_PROJECT_RUNNER"] = "unittest"
-        with Runtime.open({"CODEPILOT_HOME": str(self.deployment.root / "quiet")}) as runtime:
-            run = submit(runtime, make_task(Request(repo=str(self.repo), branch=BRANCH), {}))
+        with Runtime.open(configured({"CODEPILOT_HOME": str(self.deployment.root / "quiet")})) as runtime:
+            run = submit(runtime, make_task(Request(repo=str(self.repo), branch=BRANCH), configured()))
             return Worker(runtime).drive(run.run_id)
 
     # what happens to them -----------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from codepilot.core.events import Event, EventType
 from codepilot.core.run import Run
 from codepilot.engine import Request, Runtime, Worker, WorkerPool, make_task, submit
 from codepilot.store import StepStatus
+from configured import configured
 from ready import Started
 
 ONCE = (
@@ -193,7 +194,7 @@ class Deployment:
         kept = {name: os.environ.get(name) for name in environ if name.startswith("AWS_")}
         os.environ.update({name: environ[name] for name in kept})  # the S3 client reads its own environment
         try:
-            with Runtime.open(environ) as runtime:
+            with Runtime.open(configured(environ)) as runtime:
                 yield runtime
         finally:
             for name, value in kept.items():
@@ -236,7 +237,7 @@ class Deployment:
         """As the command does, without the price of a process."""
         with self.runtime(home) as runtime:
             wanted = Request(repo=str(repo), **asked)  # type: ignore[arg-type]
-            return submit(runtime, make_task(wanted, self.environ(home))).run_id
+            return submit(runtime, make_task(wanted, configured(self.environ(home)))).run_id
 
     def close(self) -> None:
         for command in self.commands:

@@ -22,7 +22,7 @@ FILES, FILE_BYTES = 200, 20_000
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Artifacts]:
     """Opens the store that both homes share, as each of them would."""
     if request.param == "files":
-        return lambda: open_artifacts(tmp_path / "shared")
+        return lambda: open_artifacts(tmp_path / "shared", {})
     s3: S3Server = request.getfixturevalue("s3")
     url = f"{s3.url}/tests/{new_id('a')}"
     return lambda: open_artifacts(url, s3.environ)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from codepilot.bench.bugs import Bug, Offer
 from codepilot.bench.memory import PeakMemory
 from codepilot.core.events import Event, SearchProgressed, State, StepQueued, TurnStarted
 from codepilot.core.run import Run
-from codepilot.engine import Request, Runtime, Worker, begin, make_task, patch_of
+from codepilot.engine import Request, Runtime, Settings, Worker, begin, make_task, patch_of
 from codepilot.skills import PatchError, patch_tree
 
 AROUND_SEC = 300.0
@@ -53,8 +52,7 @@ class Budgeted:
 
 def attempt(bug: Bug, checkout: Path, home: Path, how: Budgeted) -> Attempt:
     """Repair the checkout in a home of its own; nothing of it is written back."""
-    environ = {**os.environ, "CODEPILOT_HOME": str(home)}
-    os.environ["CODEPILOT_HOME"] = str(home)
+    settings = Settings.load(flags={"home": home})
     wall = 2 * how.seconds + AROUND_SEC
     request = Request(
         repo=str(checkout),
@@ -65,8 +63,8 @@ def attempt(bug: Bug, checkout: Path, home: Path, how: Budgeted) -> Attempt:
     )
     watch = _Watch()
     begun = time.monotonic()
-    with PeakMemory() as memory, Runtime.open(environ) as runtime:
-        task = make_task(request, environ)
+    with PeakMemory() as memory, Runtime.open(settings) as runtime:
+        task = make_task(request, settings)
         policy = task.policy.model_copy(update={"regression_test": False})  # repairs are judged, and timed, alone
         asked = begin(runtime, task.model_copy(update={"policy": policy}))
         worker = Worker(runtime, watch.see, lambda task: RepairAgent(seconds=watch.left(how.seconds)), begun=asked)

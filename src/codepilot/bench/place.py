@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codepilot.core.policy import Policy
-from codepilot.engine import open_executor
+from codepilot.engine import Settings, open_executor
 from codepilot.executor import CreateWorkspace, Executor, MountSpec
 from codepilot.project import Project, detect
 from codepilot.store import Home
@@ -42,7 +42,7 @@ def open_place(
     contents |= {name: ("100644", data) for name, data in (over or {}).items()}
     with ObjectStore.open(objects) as store:
         tree = store.write_tree({name: Entry(mode, store.write_blob(data)) for name, (mode, data) in contents.items()})
-    executor = open_executor(runtime, "best", Policy())
+    executor = open_executor(Settings.load(flags={"home": home}), "best", Policy())
     inside = str(checkout) if executor.remaps else str(runtime.workspaces / _WORKSPACE / "tree")
     project = detect(checkout, python=python or sys.executable, environ={}, inside=inside)
     executor.delete(_WORKSPACE)

@@ -41,7 +41,6 @@ from codepilot.cli.failing import fail, failure_of, refuse_other_bytes
 from codepilot.cli.output import console, say
 from codepilot.cli.signals import ignore_for_ourselves_only
 from codepilot.cli.text import plain
-from codepilot.core import DEFAULT_AGENT
 
 
 def run() -> None:
@@ -77,7 +76,7 @@ def fix(
     prompt: PromptOption = None,
     ref: RefOption = None,
     python: PythonOption = None,
-    agent: AgentOption = DEFAULT_AGENT,
+    agent: AgentOption = None,
     model: ModelOption = None,
     fallback_model: FallbackOption = None,
     budget: BudgetOption = None,
@@ -269,7 +268,7 @@ def verify(
     checking = Checking(repo=repo, python=python, unsafe_no_sandbox=unsafe_no_sandbox)
     with open_runtime() as runtime:
         where = Path(bundle) if Path(bundle).exists() else runtime.home.bundles / runtime.store.find(bundle)
-        proof = verify_bundle(runtime, where, checking, os.environ)
+        proof = verify_bundle(runtime, where, checking)
         if as_json:
             output.print_json(proof.model_dump_json())
         elif proof.ok:

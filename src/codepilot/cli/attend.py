@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING
 
 import typer
@@ -25,14 +24,15 @@ def start(request: Request, *, apply: bool = False, accept_plausible: bool = Fal
     """Say what will run, where and how confined; then record the run and drive it."""
     from codepilot.cli.screens import opening
     from codepilot.cli.signals import early_interrupts
-    from codepilot.engine import begin, executor_url, level_of, make_task
-    from codepilot.store import Home, new_id
+    from codepilot.engine import Settings, begin, level_of, make_task
+    from codepilot.store import new_id
 
-    task, run_id = make_task(request, os.environ), new_id("r-")
+    settings = Settings.load()
+    task, run_id = make_task(request, settings), new_id("r-")
     with early_interrupts(run_id) as recorded:
         if not as_json:
-            home = Home.default(os.environ)
-            console().print(opening(task, run_id, home, level_of(task, home), executor_url(os.environ)))
+            level = level_of(task, settings)
+            console().print(opening(task, run_id, settings.home, level, settings.executor.url))
         with open_runtime() as runtime:
 
             def ask() -> Begun:

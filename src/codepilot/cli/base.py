@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -44,9 +43,9 @@ MOST_DAYS, MOST_SEC = 36_500.0, 86_400.0
 
 
 def open_runtime() -> Runtime:
-    from codepilot.engine import Runtime
+    from codepilot.engine import Runtime, Settings
 
-    runtime = Runtime.open(os.environ)
+    runtime = Runtime.open(Settings.load())
     gc.freeze()  # What is loaded by now stays: the collector need not walk through all of it again and again.
     return runtime
 
@@ -76,7 +75,7 @@ TestOption = Annotated[
 PromptOption = Annotated[str | None, typer.Option(metavar="TEXT", help="What should be true afterwards.")]
 RefOption = Annotated[str | None, typer.Option(metavar="REF", help="Work on this commit only, not the checkout.")]
 PythonOption = Annotated[str | None, typer.Option(metavar="PATH", help="The project's interpreter.")]
-AgentOption = Annotated[str, typer.Option(metavar="NAME", help="Who works on it: repair, or codeact with a model.")]
+AgentOption = Annotated[str | None, typer.Option(metavar="NAME", help="By default [agents] default: repair.")]
 ModelOption = Annotated[
     str | None,
     typer.Option(metavar="MODEL", help="anthropic:NAME, openai:NAME, openai-compatible:URL#NAME or replay:RUN."),

@@ -19,7 +19,7 @@ from rich.text import Text
 from codepilot import __version__
 from codepilot.cli.output import say
 from codepilot.core.failures import CodePilotError
-from codepilot.engine import load_settings, open_executor, webhook_place
+from codepilot.engine import Settings, open_executor, webhook_place
 from codepilot.sandbox import Level, enforcement, probe
 from codepilot.skills import all_skills
 from codepilot.store import Home, Store
@@ -87,7 +87,7 @@ def _models(environ: Mapping[str, str]) -> list[Finding]:
     from codepilot.models import configured_models, usual_model
 
     try:
-        settings = load_settings(None, environ).models
+        settings = Settings.load(None, environ).models
     except CodePilotError as error:
         return [Finding("models", False, error.failure.message, error.failure.advice, needed=False)]
     findings = []
@@ -113,7 +113,7 @@ def _models(environ: Mapping[str, str]) -> list[Finding]:
 def _notify(environ: Mapping[str, str]) -> Finding:
     """Who is told of the ends of runs; of a URL only scheme and host, since the rest may be secret."""
     try:
-        place = webhook_place(environ)
+        place = webhook_place(Settings.load(None, environ))
     except CodePilotError as error:
         return Finding("notify", False, error.failure.message, error.failure.advice, needed=False)
     return Finding("notify", True, f"ends of runs are notified to {place}" if place else "no url is configured")
@@ -130,8 +130,8 @@ def _levels() -> list[Finding]:
 def _runs(environ: Mapping[str, str]) -> list[Finding]:
     """Where the configuration that holds in this directory lets runs execute code, and within which limits."""
     try:
-        settings = load_settings(Path.cwd(), environ)
-        with closing(open_executor(Home.default(environ), settings.sandbox.level, settings.policy)) as executor:
+        settings = Settings.load(Path.cwd(), environ)
+        with closing(open_executor(settings, settings.sandbox.level, settings.policy)) as executor:
             level = executor.level
     except CodePilotError as error:
         return [Finding("runs", False, error.failure.message, error.failure.advice)]

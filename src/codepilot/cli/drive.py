@@ -53,7 +53,7 @@ def notify(runtime: Runtime, run: Run) -> None:
     from codepilot.engine import notify as post
 
     try:
-        problem = post(runtime, run.run_id, os.environ)
+        problem = post(runtime, run.run_id)
     except KeyboardInterrupt:
         problem = "it was interrupted."
     if problem:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from codepilot.cli.output import say
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.engine import load_settings
-from codepilot.sandbox import Credential, Level, choose
+from codepilot.engine import Settings
+from codepilot.sandbox import Level, choose
 
 if TYPE_CHECKING:
     from codepilot.executor import LocalExecutor
@@ -62,7 +62,7 @@ def serve(serving: Serving, environ: Mapping[str, str]) -> None:
             "Install it into the same environment: pip install fastapi uvicorn",
         ) from error
     settings = _settings(serving, environ)
-    credentials = [Credential(**vars(one)) for one in load_settings(None, environ).network.credentials]
+    credentials = Settings.load(None, environ).credentials()
     sandbox = choose(serving.level)
 
     def open_executor(workspaces: Path) -> LocalExecutor:

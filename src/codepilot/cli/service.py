@@ -38,7 +38,6 @@ from codepilot.cli.base import (
 )
 from codepilot.cli.output import say
 from codepilot.cli.text import plain
-from codepilot.core import DEFAULT_AGENT
 
 StoreOption = Annotated[
     str | None, typer.Option(metavar="URL", help="postgresql://… or a file; else CODEPILOT_STORE, else the home's own.")
@@ -59,7 +58,7 @@ def submit(
     prompt: PromptOption = None,
     ref: RefOption = None,
     python: PythonOption = None,
-    agent: AgentOption = DEFAULT_AGENT,
+    agent: AgentOption = None,
     model: ModelOption = None,
     fallback_model: FallbackOption = None,
     budget: BudgetOption = None,
@@ -78,7 +77,7 @@ def submit(
     as_json: JsonFlag = False,
 ) -> None:
     """Queue a task for workers (`codepilot worker`) and print the run's id."""
-    from codepilot.engine import Request, Runtime, make_task, parse_budget
+    from codepilot.engine import Request, Runtime, Settings, make_task, parse_budget
     from codepilot.engine import submit as enqueue
 
     request = Request(
@@ -100,8 +99,9 @@ def submit(
         branch=branch,
         notify=notify,
     )
-    with Runtime.open(os.environ, store, artifacts) as runtime:
-        found = enqueue(runtime, make_task(request, os.environ), run_id)
+    settings = Settings.load(flags={"store": store, "artifacts": artifacts})
+    with Runtime.open(settings) as runtime:
+        found = enqueue(runtime, make_task(request, settings), run_id)
         say(json.dumps({"schema_version": 1, "run_id": found.run_id}) if as_json else found.run_id)
         if runtime.apart:
             say(runtime.apart, err=True)
@@ -210,7 +210,7 @@ def prune(
     from codepilot.engine import prune as remove
 
     with open_runtime() as runtime:
-        done = remove(runtime, timedelta(days=days), os.environ, rehearse=dry_run)
+        done = remove(runtime, timedelta(days=days), rehearse=dry_run)
         if as_json:
             say(json.dumps({"schema_version": 1, **asdict(done)}))
         else:

@@ -18,7 +18,7 @@ from codepilot.core.contract import JsonObject
 from codepilot.core.decide import LEFT
 from codepilot.core.events import Event, ProofRecorded, RunBlocked, RunFinished, RunPaused, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
-from codepilot.engine import Runtime, Worker, WorkerPool, open_webhook, redactor
+from codepilot.engine import Runtime, Settings, Worker, WorkerPool, open_webhook
 from codepilot.store.faults import Interrupted
 from codepilot.store.limit import in_words
 from codepilot.store.queue import Lease
@@ -48,8 +48,9 @@ class Working:
 def work(working: Working, environ: Mapping[str, str]) -> int:
     """Work until a signal or, if asked for, until nothing is left. The first signal drains, the second hurries."""
     host, port = _address(working.listen)
-    json_logging(logging.INFO, redactor(environ))
-    with _open_runtime(working, environ) as runtime:
+    settings = Settings.load(None, environ, {"store": working.store, "artifacts": working.artifacts})
+    json_logging(logging.INFO, settings.redact)
+    with _open_runtime(working, settings) as runtime:
         if runtime.apart:
             _log.warning("%s", runtime.apart)
         limit = runtime.store.queue.limit
@@ -62,7 +63,7 @@ def work(working: Working, environ: Mapping[str, str]) -> int:
             concurrency=working.concurrency,
             drain_sec=working.drain_sec,
             until_idle=working.until_idle,
-            webhook=open_webhook(runtime, environ),
+            webhook=open_webhook(runtime),
         )
 
         def stop(number: int, frame: FrameType | None) -> None:
@@ -86,14 +87,14 @@ def work(working: Working, environ: Mapping[str, str]) -> int:
     return 0
 
 
-def _open_runtime(working: Working, environ: Mapping[str, str]) -> Runtime:
+def _open_runtime(working: Working, settings: Settings) -> Runtime:
     """The runtime; a server that starts, or that is away for the moment, is waited for."""
     lease = Lease(beat_sec=working.stale_sec / 3, stale_sec=working.stale_sec)
     deadline = time.monotonic() + START_SEC
     told = ""
     while True:
         try:
-            runtime = Runtime.open(environ, working.store, working.artifacts, lease)
+            runtime = Runtime.open(settings, lease)
         except Interrupted as error:
             if time.monotonic() > deadline:
                 raise

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from codepilot.engine.change import patch_of
     from codepilot.engine.close import fetch_bundle, recording
     from codepilot.engine.control import cancel, go_on, pause, resume
-    from codepilot.engine.executor_factory import executor_url, level_of, open_executor
+    from codepilot.engine.executor_factory import level_of, open_executor
     from codepilot.engine.fork import fork_run
     from codepilot.engine.garbage import collect, prune
     from codepilot.engine.links import link_to
     from codepilot.engine.report import report_run
     from codepilot.engine.runtime import Runtime
-    from codepilot.engine.settings import load_settings, redactor
+    from codepilot.engine.settings import Settings
     from codepilot.engine.task import Begun, Request, begin, make_task, parse_budget, submit
     from codepilot.engine.webhook import notifications_of, notify, open_webhook, webhook_place
     from codepilot.engine.worker import Worker
@@ -31,19 +31,18 @@ _HOMES = {
     "WorkerPool": "worker_pool",
     "Runtime": "runtime",
     "Request": "task",
+    "Settings": "settings",
     "Worker": "worker",
     "apply_run": "apply",
     "begin": "task",
     "cancel": "control",
     "collect": "garbage",
     "commit_run": "apply",
-    "executor_url": "executor_factory",
     "fetch_bundle": "close",
     "fork_run": "fork",
     "go_on": "control",
     "level_of": "executor_factory",
     "link_to": "links",
-    "load_settings": "settings",
     "make_task": "task",
     "notifications_of": "webhook",
     "notify": "webhook",
@@ -54,7 +53,6 @@ _HOMES = {
     "pause": "control",
     "prune": "garbage",
     "recording": "close",
-    "redactor": "settings",
     "report_run": "report",
     "resume": "control",
     "submit": "task",
@@ -67,6 +65,7 @@ __all__ = [
     "Checking",
     "Request",
     "Runtime",
+    "Settings",
     "Worker",
     "WorkerPool",
     "apply_run",
@@ -74,13 +73,11 @@ __all__ = [
     "cancel",
     "collect",
     "commit_run",
-    "executor_url",
     "fetch_bundle",
     "fork_run",
     "go_on",
     "level_of",
     "link_to",
-    "load_settings",
     "make_task",
     "notifications_of",
     "notify",
@@ -91,7 +88,6 @@ __all__ = [
     "pause",
     "prune",
     "recording",
-    "redactor",
     "report_run",
     "resume",
     "submit",

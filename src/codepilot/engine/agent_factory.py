@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
-from collections.abc import Mapping
 from functools import lru_cache
 
 from codepilot.agents import ROLES, Agent, AgentParts, Limits, agent_spec, make_agent
@@ -12,48 +10,58 @@ from codepilot.agents.roles.discovery import all_parts
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.model_settings import ModelSettings
 from codepilot.core.task import TaskSpec
-from codepilot.engine.settings import own_settings
+from codepilot.engine.settings import Settings
 from codepilot.models import Model, ReplayModel, make_model, settled, usual_model
 
 
 def choose_models(
-    agent: str, model: str | None, fallback: str | None, settings: ModelSettings, environ: Mapping[str, str]
+    agent: str, model: str | None, fallback: str | None, settings: Settings
 ) -> tuple[str | None, str | None]:
     """The model and the one behind it, by name; none for an agent that asks none."""
     if agent_spec(agent).needs_model:
         again = model is not None and model.startswith("replay:")
-        behind = fallback or (None if again else settings.fallback)
-        return settled(model or usual_model(environ, settings)), settled(behind) if behind else None
+        behind = fallback or (None if again else settings.models.fallback)
+        return settled(model or usual_model(settings.environ, settings.models)), settled(behind) if behind else None
     if model or fallback:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
-            f"The agent {agent!r} asks no model.",
+            f"The agent {agent!r} uses no model.",
             next_action="Leave the model out, or choose an agent that needs one, for example --agent codeact.",
         )
     return None, None
 
 
-def make_thinker(
-    agent: str,
-    model: str | None,
-    fallback: str | None,
-    settings: ModelSettings,
-    environ: Mapping[str, str],
-    *,
-    here: bool = True,
+def make_task_agent(
+    agent: str, model: str | None, fallback: str | None, settings: Settings, *, here: bool = True
 ) -> Agent:
-    """The agent with its models; what they lack to be asked from here is refused now."""
+    """The agent with its models. A model that cannot be used from here is refused now."""
     if model is None:
         return make_agent(agent)
 
     def made(spec: str, behind: str | None = None) -> Model:
-        return make_model(spec, behind, environ=environ, settings=settings, here=here)
+        return make_model(spec, behind, environ=settings.environ, settings=settings.models, here=here)
 
-    limits, thinking = _limits(settings), made(model, fallback)
+    limits, thinking = _limits(settings.models), made(model, fallback)
     spare = made(fallback) if fallback else None
     if isinstance(thinking, ReplayModel) and thinking.spare:
         spare = thinking
     return make_agent(agent, AgentParts(model=thinking, fallback=spare, limits=limits))
+
+
+class AgentFactory:
+    """Makes the agent that a task names, once for all steps of the task: its connections stay open, and what a provider
+    refused is not tried again.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._made = lru_cache(maxsize=64)(self._make)
+
+    def __call__(self, task: TaskSpec) -> Agent:
+        return self._made(task.task_id, task.agent, task.model, task.fallback_model)
+
+    def _make(self, task_id: str, agent: str, model: str | None, fallback: str | None) -> Agent:
+        return make_task_agent(agent, model, fallback, self._settings)
 
 
 def _limits(settings: ModelSettings) -> dict[str, Limits]:
@@ -69,16 +77,3 @@ def _limits(settings: ModelSettings) -> dict[str, Limits]:
                 next_action=f"Use one of: {', '.join(names)}.",
             )
     return {name: Limits(role.temperature, role.max_tokens) for name, role in settings.roles.items()}
-
-
-def agent_for_task(task: TaskSpec) -> Agent:
-    """The agent that the task names, with models made from the environment of whoever works on it."""
-    return _kept(task.task_id, task.agent, task.model, task.fallback_model)
-
-
-@lru_cache(maxsize=64)
-def _kept(task_id: str, agent: str, model: str | None, fallback: str | None) -> Agent:
-    """One for all steps of a task: connections stay open, and what a provider does not accept is not tried again."""
-    if model is None:
-        return make_agent(agent)
-    return make_thinker(agent, model, fallback, own_settings(os.environ).models, os.environ)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,6 @@ from codepilot.engine.execution_context import ExecutionContext, find_project
 from codepilot.engine.executor_factory import open_executor, seen_at
 from codepilot.engine.finalize import strength_of
 from codepilot.engine.runtime import Runtime
-from codepilot.engine.settings import load_settings
 from codepilot.engine.task import absolute
 from codepilot.repair import Strength
 from codepilot.sandbox import Wanted
@@ -34,23 +32,24 @@ class Checking:
     unsafe_no_sandbox: bool = False
 
 
-def verify_bundle(runtime: Runtime, directory: Path, checking: Checking, environ: Mapping[str, str]) -> ProofRecorded:
+def verify_bundle(runtime: Runtime, directory: Path, checking: Checking) -> ProofRecorded:
     """The proof as it comes out here and now; altered bytes and an unreachable base are errors."""
     expected = _recorded_digest(runtime, directory)
     provenance = check_bundle(directory, expected)
     base = _commit(runtime, provenance, checking.repo)
     task = provenance.task.model_copy(update={"python": absolute(checking.python)})
-    settings = load_settings(None, environ)
+    settings = runtime.settings
     wanted: Wanted = "none" if checking.unsafe_no_sandbox else settings.sandbox.level
     name = new_id("v-")
     with (
-        closing(open_executor(runtime.home, wanted, settings.policy)) as executor,
+        closing(open_executor(settings, wanted, settings.policy)) as executor,
         closing(open_objects(runtime.home, base.repo_id)) as objects,
     ):
         root = local_checkout(runtime.home, base, objects)
         inside = partial(seen_at, executor, objects, f"{name}-proof")
-        project = find_project(task, base, root, executor, inside, settings.policy.test_hosts)
-        context = ExecutionContext(executor, objects, base, project, settings.policy.hosts)
+        project = find_project(task, base, root, executor, inside, settings, settings.policy.test_hosts)
+        carry = settings.for_repository(root).project.carry
+        context = ExecutionContext(executor, objects, base, project, settings.policy.hosts, carry)
 
         def measure(workspace: str) -> Strength | None:
             return strength_of(context, workspace, provenance.patched_tree, provenance.targets)

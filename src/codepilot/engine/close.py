@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,11 +12,10 @@ from pathlib import Path
 from codepilot.core.events import BundleWritten, Event
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
-from codepilot.engine.executor_factory import executor_url, remover
+from codepilot.engine.executor_factory import remover
 from codepilot.engine.report import report_run, worth_keeping
 from codepilot.engine.runtime import Runtime
 from codepilot.engine.workspace_lease import remove_leased_workspaces
-from codepilot.store import Home
 from codepilot.telemetry import RunLog
 from codepilot.verify import write_directory, write_record
 from codepilot.workspace import remove_workspace
@@ -70,7 +68,7 @@ def leave_record(run: Run, runtime: Runtime) -> None:
         with _alone(runtime.home.logs / f"{run.run_id}.jsonl"):
             _write_record(run.run_id, runtime)
     if run.sandbox_level is not None and not worth_keeping(run):
-        remove_workspaces(run, runtime.home)
+        remove_workspaces(run, runtime)
 
 
 def _write_record(run_id: str, runtime: Runtime) -> None:
@@ -99,9 +97,10 @@ def _alone(log: Path) -> Iterator[None]:
         yield
 
 
-def remove_workspaces(run: Run, home: Home) -> None:
-    elsewhere = executor_url(os.environ) is not None
-    remove = remover(run.task, home) if elsewhere else lambda workspace: remove_workspace(home.workspaces / workspace)
+def remove_workspaces(run: Run, runtime: Runtime) -> None:
+    home, elsewhere = runtime.home, runtime.settings.executor.url is not None
+    here: Callable[[str], None] = lambda workspace: remove_workspace(home.workspaces / workspace)  # noqa: E731
+    remove = remover(run.task, runtime.settings) if elsewhere else here
     remove_leased_workspaces(home, run.run_id, remove, elsewhere=elsewhere)
 
 

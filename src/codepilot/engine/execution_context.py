@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from codepilot.core.task import TaskSpec
 from codepilot.engine.base import fetch_base, open_objects
 from codepilot.engine.executor_factory import check_place, open_task_executor
 from codepilot.engine.runtime import Runtime
-from codepilot.engine.settings import load_settings
+from codepilot.engine.settings import Settings
 from codepilot.engine.workspace_lease import WorkspaceLease
 from codepilot.executor import CreateWorkspace, Executor, MountSpec
 from codepilot.project import Project, check_level, detect, suite_from_json, suite_to_json
@@ -43,6 +42,8 @@ class ExecutionContext:
     base: BasePinned
     project: Project
     hosts: tuple[str, ...] = ()
+    carry: tuple[str, ...] = ()
+    """The generated, ignored files that `[project] carry` asks for."""
 
     def create(self, workspace: str, tree: str) -> str:
         """Make (or find) a workspace holding `tree`, with the project's environment around it."""
@@ -77,13 +78,11 @@ class ExecutionContext:
         )
 
     def _carried(self) -> tuple[MountSpec, ...]:
-        """The generated, ignored files that `[project] carry` asks for."""
         if self.base.checkout is None:
             return ()
         root = Path(self.base.checkout)
-        wanted = load_settings(root, os.environ).project.carry
-        git_dir = find_repository(root).git_dir if wanted else None
-        return tuple(MountSpec(source=str(_within(root, path, git_dir)), target=path) for path in wanted)
+        git_dir = find_repository(root).git_dir if self.carry else None
+        return tuple(MountSpec(source=str(_within(root, path, git_dir)), target=path) for path in self.carry)
 
     @cached_property
     def survey(self) -> Survey:
@@ -135,19 +134,19 @@ def find_project(
     root: Path,
     executor: Executor,
     inside: Callable[[], str],
+    settings: Settings,
     test_hosts: tuple[str, ...],
 ) -> Project:
     """Detect the project on a checkout of the base, as the executor at hand will show it."""
-    environ = dict(os.environ)
-    settings = load_settings(root, environ)
+    chosen = settings.for_repository(root).project
     seen_at = base.checkout if base.checkout and executor.remaps else inside()
-    named_by_user = settings.project.python == load_settings(None, environ).project.python
+    named_by_user = chosen.python == settings.for_repository(None).project.python
     project = detect(
         root,
         python=task.python,
-        environ=environ,
+        environ=settings.environ,
         inside=seen_at,
-        settings=settings.project,
+        settings=chosen,
         named_by_user=named_by_user,
     )
     check_level(project, executor.remaps, seen_at)
@@ -204,12 +203,12 @@ class RunResources:
         """Open the executor where the run's workspace is; what stands in the way of that is said here."""
         if self._executor is None:
             if not self._runtime.shared:
-                check_place(run)
+                check_place(run, self._runtime.settings)
             self.executor(run.task)
 
     def executor(self, task: TaskSpec) -> Executor:
         if self._executor is None:
-            self._executor = open_task_executor(task, self._home, self._saw)
+            self._executor = open_task_executor(task, self._runtime.settings, self._saw)
         return self._executor
 
     def take_refused(self) -> list[NetworkRefused]:
@@ -231,7 +230,9 @@ class RunResources:
             self._close_context()
             objects = open_objects(self._home, base.repo_id)
             fetch_base(self._runtime, base, objects)
-            kept = self._context = ExecutionContext(self.executor(task), objects, base, project, task.hosts)
+            checkout = Path(base.checkout) if base.checkout else None
+            carry = self._runtime.settings.for_repository(checkout).project.carry
+            kept = self._context = ExecutionContext(self.executor(task), objects, base, project, task.hosts, carry)
         return kept
 
     def interrupt(self) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from urllib.parse import urlsplit
 
@@ -12,30 +11,29 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import Policy
 from codepilot.core.run import Run
 from codepilot.core.task import Capability, TaskSpec
-from codepilot.engine.settings import TOKEN_VARIABLE, ExecutorSection, own_settings
+from codepilot.engine.settings import Settings
 from codepilot.executor import CreateWorkspace, Executor, LocalExecutor, NetworkSeen
-from codepilot.sandbox import Credential, Least, Level, Wanted, choose, weaker
+from codepilot.sandbox import Least, Level, Wanted, choose, weaker
 from codepilot.skills import answer_calls, count_calls
-from codepilot.store import Home
 from codepilot.workspace import ObjectStore
 
 _log = logging.getLogger(__name__)
 
 
-def open_task_executor(task: TaskSpec, home: Home, seen: NetworkSeen | None = None) -> Executor:
+def open_task_executor(task: TaskSpec, settings: Settings, seen: NetworkSeen | None = None) -> Executor:
     """The executor for a task, no weaker than the task and its policy demand."""
     capability, network = task.risk_profile.capability, bool(task.hosts)
-    return open_executor(home, task.sandbox_level, task.policy, capability, network, seen)
+    return open_executor(settings, task.sandbox_level, task.policy, capability, network, seen)
 
 
-def level_of(task: TaskSpec, home: Home) -> Level:
+def level_of(task: TaskSpec, settings: Settings) -> Level:
     """How strongly the task's code will be confined; what cannot be had is refused here."""
-    with closing(open_task_executor(task, home)) as executor:
+    with closing(open_task_executor(task, settings)) as executor:
         return executor.level
 
 
 def open_executor(
-    home: Home,
+    settings: Settings,
     wanted: Wanted,
     policy: Policy,
     capability: Capability = Capability.WRITE_AND_RUN_TESTS,
@@ -43,7 +41,6 @@ def open_executor(
     seen: NetworkSeen | None = None,
 ) -> Executor:
     """`capability` and `network` bound what skills that run on the host's side may do for code inside."""
-    settings = own_settings(os.environ)
     if settings.executor.url is not None:
         if settings.network.credentials:
             raise CodePilotError(
@@ -51,22 +48,22 @@ def open_executor(
                 "[[network.credentials]] are added where the code runs, and the executor is elsewhere.",
                 next_action="Configure them where the executor runs, and take them out here.",
             )
-        return _remote(settings.executor, settings.executor.url, wanted, policy)
+        return _remote(settings, settings.executor.url, wanted, policy)
     return LocalExecutor(
-        home.workspaces,
+        settings.home.workspaces,
         choose(wanted, policy.least_level),
         answer=answer_calls(capability, network),
         count=count_calls,
-        credentials=tuple(Credential(**vars(one)) for one in settings.network.credentials),
+        credentials=settings.credentials(),
         seen=seen,
     )
 
 
-def _remote(section: ExecutorSection, url: str, wanted: Wanted, policy: Policy) -> Executor:
+def _remote(settings: Settings, url: str, wanted: Wanted, policy: Policy) -> Executor:
     from codepilot.executor import RemoteExecutor
 
-    _check_secrecy(section, url)
-    executor = RemoteExecutor(url, os.environ.get(TOKEN_VARIABLE), count_calls)
+    _check_secrecy(url, allowed=settings.executor.plain_http)
+    executor = RemoteExecutor(url, settings.executor_token, count_calls)
     least = least_elsewhere(wanted, policy)
     if least is not None and weaker(executor.level, least):
         executor.close()
@@ -86,11 +83,11 @@ def least_elsewhere(wanted: Wanted, policy: Policy) -> Least | None:
     return policy.least_level if policy.least_level and weaker(demanded, policy.least_level) else demanded
 
 
-def _check_secrecy(section: ExecutorSection, url: str) -> None:
+def _check_secrecy(url: str, *, allowed: bool) -> None:
     """Code and the token do not leave the machine in clear text unless that was said to be fine."""
     split = urlsplit(url)
     nearby = split.hostname in ("localhost", "127.0.0.1", "::1")
-    if split.scheme == "http" and not nearby and not section.plain_http:
+    if split.scheme == "http" and not nearby and not allowed:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
             f"The executor at {split.hostname} would get your code and its token unencrypted.",
@@ -98,16 +95,11 @@ def _check_secrecy(section: ExecutorSection, url: str) -> None:
         )
 
 
-def executor_url(environ: Mapping[str, str]) -> str | None:
-    """Where the configuration lets code run, if not here."""
-    return own_settings(environ).executor.url
-
-
-def check_place(run: Run) -> None:
+def check_place(run: Run, settings: Settings) -> None:
     """A run goes on where its workspace is."""
     if run.base_snapshot is None:
         return
-    here = executor_url(os.environ)
+    here = settings.executor.url
     if run.executor == here:
         return
     if run.executor is None:
@@ -130,12 +122,12 @@ def seen_at(executor: Executor, objects: ObjectStore, workspace: str) -> str:
     return inside
 
 
-def remover(task: TaskSpec, home: Home) -> Callable[[str], None]:
+def remover(task: TaskSpec, settings: Settings) -> Callable[[str], None]:
     """How workspaces elsewhere are removed. An executor that is away does not undo what the run achieved."""
 
     def remove(workspace: str) -> None:
         try:
-            with closing(open_task_executor(task, home)) as executor:
+            with closing(open_task_executor(task, settings)) as executor:
                 executor.delete(workspace)
         except CodePilotError as error:
             _log.warning("the workspace %s is left at the executor: %s", workspace, error)

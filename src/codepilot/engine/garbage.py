@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.engine.close import remove_workspaces
 from codepilot.engine.report import worth_keeping
-from codepilot.engine.runtime import ARTIFACTS_VARIABLE, STORE_VARIABLE, Runtime
+from codepilot.engine.runtime import Runtime
+from codepilot.engine.settings import ARTIFACTS_VARIABLE, STORE_VARIABLE
 from codepilot.engine.workspace_lease import lock_files, remove_leased_workspaces, run_of
 from codepilot.store import Pruned, Unreadable
 from codepilot.store import prune as prune_artifacts
@@ -63,13 +64,13 @@ def collect(runtime: Runtime, days: float) -> Collected:
     return Collected(removed, left)
 
 
-def prune(runtime: Runtime, older_than: timedelta, environ: Mapping[str, str], *, rehearse: bool) -> Pruned:
+def prune(runtime: Runtime, older_than: timedelta, *, rehearse: bool) -> Pruned:
     """Remove artifacts that only old, ended runs name; not from a place that other stores use as well."""
-    _refuse_others(runtime, environ)
+    _refuse_others(runtime)
     return prune_artifacts(runtime.store, runtime.artifacts, older_than, rehearse=rehearse)
 
 
-def _refuse_others(runtime: Runtime, environ: Mapping[str, str]) -> None:
+def _refuse_others(runtime: Runtime) -> None:
     """Earlier versions left no names: whose artifacts lie in a place that was named, or in nobody's name, is asked."""
     names = runtime.artifacts.names()
     others = sorted(f"{place} ({name})" for name, place in names.items() if name != runtime.store.store_id)
@@ -80,9 +81,9 @@ def _refuse_others(runtime: Runtime, environ: Mapping[str, str]) -> None:
             next_action=f"Set {STORE_VARIABLE} to the store whose artifacts they are. If there is no such store any"
             f" more, remove its name from {NAMES}/ there.",
         )
-    store = environ.get(STORE_VARIABLE)
-    said = store if environ.get(ARTIFACTS_VARIABLE) else store in (None, "", str(runtime.home.database))
-    if not said and (not names or environ.get(ARTIFACTS_VARIABLE)):
+    store, named = runtime.settings.store, runtime.settings.artifacts is not None
+    said = store if named else store in (None, "", str(runtime.home.database))
+    if not said and (not names or named):
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
             f"Unknown owner of the artifacts in {runtime.artifacts.place}: what the runs of {runtime.store.place}"
@@ -98,7 +99,7 @@ def sweep(runtime: Runtime) -> None:
         with contextlib.suppress(CodePilotError), _told(run_id):
             run = runtime.store.load(run_id)
             if run.terminal and not worth_keeping(run):
-                remove_workspaces(run, runtime.home)
+                remove_workspaces(run, runtime)
     for pattern in ("*.git/tmp_index_*", "*.tmp"):
         for path in runtime.home.repos.glob(pattern):
             with _told(path.name):

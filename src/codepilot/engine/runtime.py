@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
-from codepilot.engine.settings import redactor
+from codepilot.engine.settings import ARTIFACTS_VARIABLE, Settings
 from codepilot.store import Artifacts, Home, Store, open_artifacts
 from codepilot.store.queue import LEASE, Lease
 from codepilot.telemetry import Redactor
 
-STORE_VARIABLE = "CODEPILOT_STORE"
-ARTIFACTS_VARIABLE = "CODEPILOT_ARTIFACTS"
-
 
 @dataclass(frozen=True)
 class Runtime:
-    home: Home
+    settings: Settings
     store: Store
     artifacts: Artifacts
 
     @classmethod
-    def open(
-        cls, environ: Mapping[str, str], store: str | None = None, artifacts: str | None = None, lease: Lease = LEASE
-    ) -> Runtime:
-        """The home, and the store and artifacts that are named, by the environment otherwise; else the home's own."""
-        home = Home.default(environ).ensure()
-        place = store or environ.get(STORE_VARIABLE) or home.database
-        kept = artifacts or environ.get(ARTIFACTS_VARIABLE) or home.artifacts
-        return cls(home, Store.open(place, lease=lease), open_artifacts(kept))
+    def open(cls, settings: Settings, lease: Lease = LEASE) -> Runtime:
+        """The home, and the store and artifacts that the settings name; by default the home's own."""
+        home = settings.home.ensure()
+        store = Store.open(settings.store or home.database, lease=lease)
+        return cls(settings, store, open_artifacts(settings.artifacts or home.artifacts, settings.environ))
+
+    @property
+    def home(self) -> Home:
+        return self.settings.home
 
     @property
     def shared(self) -> bool:
@@ -50,10 +46,10 @@ class Runtime:
             f"all: --artifacts or {ARTIFACTS_VARIABLE}, s3://BUCKET or a directory that all machines share."
         )
 
-    @cached_property
+    @property
     def redact(self) -> Redactor:
-        """Takes the secrets of this process out of what is written where people look."""
-        return redactor(os.environ)
+        """Removes secrets from what is written where people look."""
+        return self.settings.redact
 
     def leave_name(self) -> None:
         """Say in the home and with the artifacts whose things lie there, before any do: garbage collection and

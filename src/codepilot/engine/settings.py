@@ -1,18 +1,21 @@
-"""One chain of configuration: user file, repository file, environment, flags; later ones win.
+"""Settings: the user's file, the repository's file, the environment and flags; later ones win.
 
-A repository may tighten what protects its reader, never loosen it: no weaker level, no longer list of hosts, no
-executor elsewhere, no more money, no memory that its reader does not want. `level = "none"` counts only as a flag.
+A repository may be stricter than its user, never looser: no weaker sandbox level, no longer list of hosts, no executor
+elsewhere, no more money, no memory that the user does not want. `level = "none"` counts only as a flag.
 """
 
+from __future__ import annotations
+
 import difflib
+import os
 from collections.abc import Mapping
-from contextlib import suppress
-from functools import lru_cache
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import ConfigDict, SecretStr, ValidationError, field_validator
+from pydantic import ConfigDict, Field, PrivateAttr, SecretStr, ValidationError, field_validator
 
+from codepilot.core import DEFAULT_AGENT
 from codepilot.core.contract import Contract
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.memory import MemorySettings
@@ -22,18 +25,25 @@ from codepilot.core.pipeline import pipeline_of
 from codepilot.core.policy import Host, Policy, tightened
 from codepilot.core.project_settings import TOML_BYTES, ProjectSettings, parse_toml
 from codepilot.core.task import LONGEST_COMMAND_SEC, Budget, TaskKind
+from codepilot.store import Home
 from codepilot.telemetry import Redactor
+
+if TYPE_CHECKING:
+    from codepilot.sandbox import Credential
 
 FILE_NAME = "codepilot.toml"
 ENV_PREFIX = "CODEPILOT_"
 TOKEN_VARIABLE = "CODEPILOT_EXECUTOR_TOKEN"
-READERS_OWN = {
+STORE_VARIABLE = "CODEPILOT_STORE"
+ARTIFACTS_VARIABLE = "CODEPILOT_ARTIFACTS"
+USER_ONLY = {
+    "agents": "which agent works on it",
     "executor": "where its code is sent",
     "network": "which of your credentials are used",
     "models": "which models are asked, and where",
     "notify": "who is told that a run has ended",
 }
-"""Sections that only the reader's own configuration may have."""
+"""Sections that only the user's own configuration may have."""
 
 
 class SandboxSection(Contract):
@@ -77,8 +87,14 @@ class NotifySection(Contract):
         return url
 
 
-class Settings(Contract):
-    """What the configuration files and the environment say."""
+class AgentsSection(Contract):
+    """Which agent works on a task that names none."""
+
+    default: str = DEFAULT_AGENT
+
+
+class Sections(Contract):
+    """What a configuration file may say."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
@@ -86,6 +102,7 @@ class Settings(Contract):
     sandbox: SandboxSection = SandboxSection()
     budget: Mapping[str, int | float] = {}
     policy: Policy = Policy()
+    agents: AgentsSection = AgentsSection()
     executor: ExecutorSection = ExecutorSection()
     network: NetworkSection = NetworkSection()
     models: ModelSettings = ModelSettings()
@@ -93,52 +110,96 @@ class Settings(Contract):
     notify: NotifySection = NotifySection()
 
 
-def load_settings(repo: Path | None, environ: Mapping[str, str]) -> Settings:
-    """Read the chain; a mistake in a file is an error that names the file and the key."""
-    merged: dict[str, dict[str, Any]] = {}
-    own = _user_file(environ)
-    sources = [own]
-    if repo is not None:
-        sources.append(repo / FILE_NAME)
-    for source in sources:
+class Settings(Sections):
+    """Everything that is configured, as one value: made where a command or program begins, and passed down.
+
+    Nothing below reads the environment of the process; what is needed of it is in `environ`.
+    """
+
+    model_config = ConfigDict(hide_input_in_errors=True, ignored_types=(cached_property,))
+
+    home: Home
+    store: str | None = None
+    """The store that is named; None means the home's own."""
+    artifacts: str | None = None
+    """The place for artifacts that is named; None means the home's own."""
+    environ: Mapping[str, str] = Field(default={}, repr=False, exclude=True)
+    """The environment: keys of models and buckets, PATH, VIRTUAL_ENV."""
+    _user: Mapping[str, Mapping[str, Any]] = PrivateAttr(default_factory=dict)
+    _flags: Mapping[str, Mapping[str, Any]] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def load(
+        cls,
+        repo: Path | None = None,
+        environ: Mapping[str, str] | None = None,
+        flags: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Read the chain. A mistake in a file is an error that names the file and the key.
+
+        `environ` is this process's environment by default. `flags` are `home`, `store`, `artifacts`, and sections with
+        their keys; they win over everything else.
+        """
+        values = dict(os.environ if environ is None else environ)
+        own, given = _user_file(values), dict(flags or {})
+        user: dict[str, dict[str, Any]] = {}
+        if own is not None and own.is_file():
+            _merge(user, _validate(_read(own), str(own)).model_dump(exclude_unset=True))
+            _validate(user, str(own))
+        places = {
+            "home": Home(Path(given.pop("home")).absolute()) if "home" in given else Home.default(values),
+            "store": given.pop("store", None) or values.get(STORE_VARIABLE) or None,
+            "artifacts": given.pop("artifacts", None) or values.get(ARTIFACTS_VARIABLE) or None,
+            "environ": values,
+        }
+        return cls._chain(repo, user, given, places)
+
+    def for_repository(self, root: Path | None) -> Self:
+        """The same settings with those of a repository's own file, or without any repository's."""
+        places = {name: getattr(self, name) for name in ("home", "store", "artifacts", "environ")}
+        return self._chain(root, self._user, self._flags, places)
+
+    @classmethod
+    def _chain(
+        cls,
+        repo: Path | None,
+        user: Mapping[str, Mapping[str, Any]],
+        flags: Mapping[str, Mapping[str, Any]],
+        places: Mapping[str, Any],
+    ) -> Self:
+        merged: dict[str, dict[str, Any]] = {}
+        _merge(merged, user)
+        source = None if repo is None else repo / FILE_NAME
         if source is not None and source.is_file():
             said = _validate(_read(source), str(source))
-            layer = said.model_dump(exclude_unset=True)
-            _merge(merged, layer if source is own else _tightened(layer, said, merged, str(source)))
+            _merge(merged, _tightened(said.model_dump(exclude_unset=True), said, merged, str(source)))
             _validate(merged, str(source))
-    _merge(merged, _from_environment(environ))
-    return _validate(merged, "the environment")
+        _merge(merged, _from_environment(places["environ"]))
+        _merge(merged, flags)
+        found = _validate(merged, "the environment")
+        made = cls(**{name: getattr(found, name) for name in Sections.model_fields}, **places)
+        made._user, made._flags = user, flags
+        return made
 
+    @property
+    def executor_token(self) -> str | None:
+        return self.environ.get(TOKEN_VARIABLE)
 
-def own_settings(environ: Mapping[str, str]) -> Settings:
-    """The reader's own alone, read again only when its file or the environment says something else."""
-    said = tuple(sorted((name, environ[name]) for name in environ if name.startswith(ENV_PREFIX)))
-    source = _user_file(environ)
-    try:
-        seen = source.stat() if source is not None else None
-    except OSError:
-        seen = None
-    return _own_settings(source, seen and (seen.st_mtime_ns, seen.st_size, seen.st_ino), said)
+    def credentials(self) -> tuple[Credential, ...]:
+        """What the proxy adds to requests, with the values that the environment has."""
+        from codepilot.sandbox import Credential
 
+        return tuple(Credential(**vars(one), environ=self.environ) for one in self.network.credentials)
 
-@lru_cache(maxsize=4)
-def _own_settings(source: Path | None, _: object, said: tuple[tuple[str, str], ...]) -> Settings:
-    home = {} if source is None else {"XDG_CONFIG_HOME": str(source.parent.parent)}
-    return load_settings(None, {**dict(said), **home})
+    @property
+    def notify_url(self) -> str | None:
+        """Where the ends of runs are notified."""
+        return None if self.notify.url is None else self.notify.url.get_secret_value()
 
-
-def receiver_url(environ: Mapping[str, str]) -> str | None:
-    """Where the reader's own configuration has the ends of runs notified."""
-    url = own_settings(environ).notify.url
-    return None if url is None else url.get_secret_value()
-
-
-def redactor(environ: Mapping[str, str]) -> Redactor:
-    """Takes out the secrets of the environment, and those of the reader's own configuration if it can be read."""
-    secrets: tuple[str, ...] = ()
-    with suppress(CodePilotError):
-        secrets = secrets_in(receiver_url(environ) or "")
-    return Redactor(environ, secrets)
+    @cached_property
+    def redact(self) -> Redactor:
+        """Removes from text the secrets of the environment and of the notification URL."""
+        return Redactor(self.environ, secrets_in(self.notify_url or ""))
 
 
 def make_budget(kind: TaskKind, *layers: Mapping[str, Any]) -> Budget:
@@ -195,7 +256,7 @@ def _read(source: Path) -> dict[str, Any]:
 def _from_environment(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """`CODEPILOT_BUDGET_WALL_SEC=60` sets `[budget] wall_sec`."""
     found: dict[str, dict[str, Any]] = {}
-    for section in Settings.model_fields:
+    for section in Sections.model_fields:
         prefix = f"{ENV_PREFIX}{section.upper()}_"
         for name, value in environ.items():
             if name.startswith(prefix) and name != TOKEN_VARIABLE:
@@ -204,10 +265,10 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
 
 
 def _tightened(
-    layer: dict[str, Any], said: Settings, so_far: Mapping[str, Mapping[str, Any]], source: str
+    layer: dict[str, Any], said: Sections, so_far: Mapping[str, Mapping[str, Any]], source: str
 ) -> dict[str, Any]:
-    """What a repository's file may say, given what its reader said before."""
-    for section, why in READERS_OWN.items():
+    """What a repository's file may say, given what its user said before."""
+    for section, why in USER_ONLY.items():
         if section in layer:
             raise CodePilotError(
                 FailureKind.INVALID_SPEC,
@@ -244,9 +305,9 @@ def _merge(into: dict[str, dict[str, Any]], layer: Mapping[str, Any]) -> None:
             into[section] = values
 
 
-def _validate(merged: Mapping[str, Any], source: str) -> Settings:
+def _validate(merged: Mapping[str, Any], source: str) -> Sections:
     try:
-        return Settings.model_validate(merged)
+        return Sections.model_validate(merged)
     except ValidationError as error:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
@@ -266,7 +327,7 @@ def _first_mistake(error: ValidationError) -> str:
 
 
 def _meant(place: tuple[int | str, ...]) -> str:
-    known: Mapping[str, Any] = Settings.model_fields
+    known: Mapping[str, Any] = Sections.model_fields
     for part in place[:-1]:
         section = known[str(part)].annotation if str(part) in known else None
         known = getattr(section, "model_fields", {})

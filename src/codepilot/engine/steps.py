@@ -6,7 +6,6 @@ snapshot and finds earlier results among the run's events.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import closing
 from typing import TypeVar
@@ -37,7 +36,7 @@ from codepilot.core.plan import Plan
 from codepilot.core.task import TaskSpec
 from codepilot.engine.base import can_be_had, carry_base, fetch_base, local_checkout, open_objects, pin
 from codepilot.engine.execution_context import ExecutionContext, find_project, keep_baseline
-from codepilot.engine.executor_factory import executor_url, seen_at
+from codepilot.engine.executor_factory import seen_at
 from codepilot.engine.finalize import finalize
 from codepilot.engine.proposing import propose, where_allowed, without_test
 from codepilot.engine.snapshot_transfer import keep_snapshot, restore_snapshot
@@ -61,7 +60,7 @@ def initialise(work: Work) -> Outcome:
     if work.run.base is None or not can_be_had(work.runtime, work.run.base):
         base = carry_base(work.runtime, pin(task, work.home))
         work.record(EventType.BASE_PINNED, base, base.carried)
-    chosen = SandboxChosen(level=work.executor.level, executor=executor_url(os.environ))
+    chosen = SandboxChosen(level=work.executor.level, executor=work.runtime.settings.executor.url)
     if (work.run.sandbox_level, work.run.executor) != (chosen.level, chosen.executor):
         work.record(EventType.SANDBOX_CHOSEN, chosen)
     if work.recorded(NetworkAllowed) is None:
@@ -109,6 +108,7 @@ def _project(work: Work) -> Project:
             root,
             work.executor,
             lambda: seen_at(work.executor, objects, work.workspace),
+            work.runtime.settings,
             work.run.task.test_hosts,
         )
     languages = work.agent.languages

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from codepilot.agents import Agent
-from codepilot.core import DEFAULT_AGENT
 from codepilot.core.commit import RUN, checked_branch
 from codepilot.core.decide import start
 from codepilot.core.events import EventDraft, EventType
@@ -18,9 +17,9 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import HOST_PATTERN
 from codepilot.core.run import Run, replay
 from codepilot.core.task import Capability, Goal, RiskProfile, TaskKind, TaskSpec
-from codepilot.engine.agent_factory import choose_models, make_thinker
+from codepilot.engine.agent_factory import choose_models, make_task_agent
 from codepilot.engine.base import carry_base, pin
-from codepilot.engine.settings import Settings, load_settings, make_budget
+from codepilot.engine.settings import Settings, make_budget
 from codepilot.store import new_id
 from codepilot.workspace import find_root, has_password, is_url, refuse_branch, resolve_commit, shown
 
@@ -39,7 +38,8 @@ class Request:
     """What is asked in words; the tests may say it all."""
     ref: str | None = None
     python: str | None = None
-    agent: str = DEFAULT_AGENT
+    agent: str | None = None
+    """By default the one that the settings name."""
     model: str | None = None
     fallback_model: str | None = None
     elsewhere: bool = False
@@ -97,7 +97,7 @@ def _first_events(runtime: Runtime, task: TaskSpec, run_id: str, *, pinned: bool
     return drafts
 
 
-def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
+def make_task(request: Request, settings: Settings) -> TaskSpec:
     """The request as a contract, with the configuration chain applied; what cannot work is refused here."""
     if is_url(request.repo) and has_password(request.repo):
         raise CodePilotError(
@@ -106,10 +106,11 @@ def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
             next_action="Leave it out and let a git credential helper or an SSH key supply it.",
         )
     root = None if is_url(request.repo) else _local_root(request.repo, request.ref)
-    settings = load_settings(root, environ)
-    model, fallback = choose_models(request.agent, request.model, request.fallback_model, settings.models, environ)
+    settings = settings.for_repository(root)
+    name = request.agent or settings.agents.default
+    model, fallback = choose_models(name, request.model, request.fallback_model, settings)
     here = not request.elsewhere
-    agent = make_thinker(request.agent, model, fallback, settings.models, environ, here=here)
+    agent = make_task_agent(name, model, fallback, settings, here=here)
     level: Literal["best", "bubblewrap", "landlock", "none"] = settings.sandbox.level
     return TaskSpec(
         task_id=new_id("t-"),
@@ -119,7 +120,7 @@ def make_task(request: Request, environ: Mapping[str, str]) -> TaskSpec:
         ref=request.ref,
         tests=request.tests,
         budget=make_budget(TaskKind.BUGFIX, settings.budget, request.budget),
-        agent=request.agent,
+        agent=name,
         model=model,
         fallback_model=fallback,
         python=absolute(request.python),

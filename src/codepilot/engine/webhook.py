@@ -39,7 +39,7 @@ from codepilot.core.notify import (
 from codepilot.core.run import replay
 from codepilot.engine.close import open_log
 from codepilot.engine.runtime import Runtime
-from codepilot.engine.settings import receiver_url
+from codepilot.engine.settings import Settings
 from codepilot.store import NotificationRow
 from codepilot.store.notifications import PENDING
 from codepilot.telemetry import METRICS, ReportedNotification, now_us, rfc3339
@@ -292,15 +292,15 @@ def _age_sec(row: NotificationRow) -> float:
     return (now_us() - row.at) / 1e6
 
 
-def open_webhook(runtime: Runtime, environ: Mapping[str, str]) -> WebhookSender | None:
+def open_webhook(runtime: Runtime) -> WebhookSender | None:
     """The sender, if a URL is configured."""
-    url = receiver_url(environ)
+    url = runtime.settings.notify_url
     return None if url is None else WebhookSender(runtime, WebhookClient(url))
 
 
-def webhook_place(environ: Mapping[str, str]) -> str | None:
+def webhook_place(settings: Settings) -> str | None:
     """The part of the configured URL that may be shown."""
-    url = receiver_url(environ)
+    url = settings.notify_url
     return None if url is None else WebhookClient(url).place
 
 
@@ -320,10 +320,10 @@ def notifications_of(runtime: Runtime, run_id: str) -> tuple[ReportedNotificatio
     )
 
 
-def notify(runtime: Runtime, run_id: str, environ: Mapping[str, str]) -> str:
+def notify(runtime: Runtime, run_id: str) -> str:
     """One attempt from a command at the run's pending notifications; what is wrong, if anything is. Never raises."""
     try:
-        sender = open_webhook(runtime, environ)
+        sender = open_webhook(runtime)
         return "" if sender is None else sender.send_run(run_id)
     except Exception as error:  # noqa: BLE001 - the command has done its work, whatever this is
         _log.debug("the end of %s could not be posted", run_id, exc_info=True)

@@ -7,7 +7,6 @@ the next one finds the same step, the same events and the same workspace.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 import traceback
@@ -21,14 +20,13 @@ from codepilot.core.events import TERMINAL, WAITING, Event, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Run, evolve
 from codepilot.core.task import TaskSpec
-from codepilot.engine.agent_factory import agent_for_task
+from codepilot.engine.agent_factory import AgentFactory
 from codepilot.engine.close import close_run, leave_record
 from codepilot.engine.execution_context import RunResources
 from codepilot.engine.heart import Heart
 from codepilot.engine.late_log import LateLog
 from codepilot.engine.metrics import count
 from codepilot.engine.runtime import Runtime
-from codepilot.engine.settings import redactor
 from codepilot.engine.steps import STEPS
 from codepilot.engine.task import Begun
 from codepilot.engine.teller import Teller
@@ -53,7 +51,7 @@ class Worker:
         self,
         runtime: Runtime,
         listen: Callable[[Event], None] = lambda event: None,
-        agent_for: Callable[[TaskSpec], Agent] = agent_for_task,
+        agent_for: Callable[[TaskSpec], Agent] | None = None,
         hear: Callable[[str], None] = lambda piece: None,
         begun: Begun | None = None,
     ) -> None:
@@ -62,7 +60,7 @@ class Worker:
         self._first = begun.start if begun else None
         self._runtime = runtime
         self._store = runtime.store
-        self._agent_for = agent_for
+        self._agent_for = agent_for or AgentFactory(runtime.settings)
         self._listen = listen
         self._hear = hear
         self._settling = threading.Event()
@@ -218,7 +216,7 @@ class Worker:
                     raise
                 outcome = _stopped(watch) if watch.stopped else Failed(error.failure)
             except Exception as error:  # noqa: BLE001 - the step's boundary: recorded as a defect, never lost
-                outcome = _stopped(watch) if watch.stopped else Failed(_defect(error))
+                outcome = _stopped(watch) if watch.stopped else Failed(_defect(error, self._runtime.redact))
         if watch.lost is not None:
             raise watch.lost
         return outcome, watch.run
@@ -236,9 +234,8 @@ def _stopped(watch: Watch) -> Outcome:
     return LEFT if watch.leaving else ASKED_TO_PAUSE
 
 
-def _defect(error: Exception) -> Failure:
+def _defect(error: Exception, clean: Callable[[str], str]) -> Failure:
     """What nobody expected may quote anything, the keys of this process included."""
-    clean = redactor(os.environ)
     trace = clean("".join(traceback.format_exception(error)))[-4000:]
     message = clean(f"{type(error).__name__}: {error}")
     if isinstance(error, OSError) and disk_is_full(error):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,7 +107,7 @@ def too_large(limit_bytes: int) -> CodePilotError:
     )
 
 
-def open_artifacts(url_or_path: str | Path, environ: Mapping[str, str] = os.environ) -> Artifacts:
+def open_artifacts(url_or_path: str | Path, environ: Mapping[str, str]) -> Artifacts:
     """Artifacts at a path, a `file://` URL or `s3://bucket/prefix`; the key to a bucket comes from `environ` alone."""
     from codepilot.store.files import FileArtifacts
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import codecs
 import json
 import logging
-import os
 import sys
 import threading
 
 from codepilot.core.contract import JsonObject
 from codepilot.telemetry.clock import now_us, rfc3339
-from codepilot.telemetry.redact import Clean, Redactor, redact_json
+from codepilot.telemetry.redact import Clean, redact_json
 
 _log = logging.getLogger(__name__)
 
@@ -38,11 +37,11 @@ class _JsonLines(logging.Formatter):
         return json.dumps(redact_json(said, self._clean), ensure_ascii=self._ascii_only)
 
 
-def json_logging(level: int, clean: Clean | None = None) -> None:
+def json_logging(level: int, clean: Clean) -> None:
     """From now on all of CodePilot's loggers tell as JSON, and so does a thread that dies."""
     handler = logging.StreamHandler(sys.stderr)
     ascii_only = codecs.lookup(sys.stderr.encoding or "ascii").name != "utf-8"
-    handler.setFormatter(_JsonLines(clean or Redactor(os.environ), ascii_only=ascii_only))
+    handler.setFormatter(_JsonLines(clean, ascii_only=ascii_only))
     root = logging.getLogger("codepilot")
     root.handlers[:] = [handler]
     root.setLevel(level)

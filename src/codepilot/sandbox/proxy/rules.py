@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
 import socket
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import HOST_PATTERN
@@ -103,7 +102,7 @@ _OURS = frozenset({"host", "connection", "content-length", "transfer-encoding", 
 
 @dataclass(frozen=True)
 class Credential:
-    """A header for requests to one host. Its value is read from the host's environment each time it is used.
+    """A header for requests to one host, with its value in the variable `environment` of `environ`.
 
     Inside, the host is asked with `http://`; towards it the proxy speaks TLS unless `tls` is off. A credential allows
     nothing: the host must be among the allowed ones as well.
@@ -114,6 +113,7 @@ class Credential:
     environment: str
     prefix: str = ""
     tls: bool = True
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if Rule.parse(self.host).wildcard:
@@ -130,5 +130,5 @@ class Credential:
 
     def value(self) -> str | None:
         """What to send; None if the environment holds nothing that can be sent."""
-        secret = os.environ.get(self.environment, "")
+        secret = self.environ.get(self.environment, "")
         return self.prefix + secret if _VALUE.fullmatch(secret) else None
