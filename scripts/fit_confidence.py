@@ -1,6 +1,6 @@
 """Fit the confidence to results of `codepilot bench repair --search-only`: fit_confidence.py RESULTS... [--write].
 
-Logistic regression on the signs of first offers, drawn towards the present weights (`--draw`: what was hardly seen
+Logistic regression on the features of first offers, drawn towards the present weights (`--draw`: what was hardly seen
 stays as it is), each sign held to the side that it can mean. Each set counts the same, however many bugs it has.
 Shown is how the fit does on bugs it was not fitted to.
 """
@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codepilot.bench.results import rows_of
-from codepilot.repair.confidence import SIGNS, WEIGHTS
+from codepilot.repair.rank import FEATURES, WEIGHTS
 
 FILE = Path(__file__).parents[1] / "src/codepilot/repair/confidence.json"
-FOR = frozenset({"share", "witnesses", "doubt", "documented", "kept", "uses"})
-"""Signs that can only speak for an offer; all others can only speak against it."""
+FOR = frozenset({"cluster_share", "covering_tests", "overfit_penalty", "documented", "unchanged", "name_use"})
+"""Features that can only raise the confidence; all others can only lower it."""
 STEPS = 1500
 PACE = 1.5
 FOLDS = 5
@@ -30,26 +30,26 @@ FOLDS = 5
 
 @dataclass(frozen=True)
 class Seen:
-    """A first offer: its set, its signs, and whether it was right."""
+    """A first offer: its set, its features, and whether it was right."""
 
     set: str
-    signs: Mapping[str, float]
+    features: Mapping[str, float]
     right: bool
 
 
 def seen(rows: Sequence[Mapping[str, object]]) -> list[Seen]:
-    """The newest row of every bug that has an offer with signs."""
+    """The newest row of every bug that has an offer with features."""
     latest = {(row.get("set"), row.get("bug")): row for row in rows}
     found = []
     for row in latest.values():
-        signs, correct = row.get("signs"), row.get("correct")
-        if isinstance(signs, dict) and set(signs) >= set(SIGNS) and isinstance(correct, list) and correct:
-            found.append(Seen(str(row["set"]), signs, bool(correct[0])))
+        features, correct = row.get("features"), row.get("correct")
+        if isinstance(features, dict) and set(features) >= set(FEATURES) and isinstance(correct, list) and correct:
+            found.append(Seen(str(row["set"]), features, bool(correct[0])))
     return found
 
 
-def odds(weights: Mapping[str, float], signs: Mapping[str, float]) -> float:
-    return weights["bias"] + sum(weights[name] * signs.get(name, 0.0) for name in SIGNS)
+def odds(weights: Mapping[str, float], features: Mapping[str, float]) -> float:
+    return weights["bias"] + sum(weights[name] * features.get(name, 0.0) for name in FEATURES)
 
 
 def chance(value: float) -> float:
@@ -57,13 +57,13 @@ def chance(value: float) -> float:
 
 
 def fitted(cases: Sequence[Seen], draw: float) -> dict[str, float]:
-    """Projected gradient descent on signs of like size; small and exact enough for a handful of them."""
+    """Projected gradient descent on features of like size; small and exact enough for a handful of them."""
     sizes = Counter(case.set for case in cases)
-    scales = {name: max([1.0, *(abs(case.signs.get(name, 0.0)) for case in cases)]) for name in SIGNS}
-    rows = [[1.0, *(case.signs.get(name, 0.0) / scales[name] for name in SIGNS)] for case in cases]
+    scales = {name: max([1.0, *(abs(case.features.get(name, 0.0)) for case in cases)]) for name in FEATURES}
+    rows = [[1.0, *(case.features.get(name, 0.0) / scales[name] for name in FEATURES)] for case in cases]
     shares = [1 / sizes[case.set] / len(sizes) for case in cases]
-    sides = [0, *(1 if name in FOR else -1 for name in SIGNS)]
-    present = [WEIGHTS["bias"], *(WEIGHTS.get(name, 0.0) * scales[name] for name in SIGNS)]
+    sides = [0, *(1 if name in FOR else -1 for name in FEATURES)]
+    present = [WEIGHTS["bias"], *(WEIGHTS.get(name, 0.0) * scales[name] for name in FEATURES)]
     weights = list(present)
     for _ in range(STEPS):
         slope = [draw * (weight - old) for weight, old in zip(weights, present, strict=True)]
@@ -72,7 +72,7 @@ def fitted(cases: Sequence[Seen], draw: float) -> dict[str, float]:
             slope = [one + error * value for one, value in zip(slope, row, strict=True)]
         weights = [weight - PACE * one for weight, one in zip(weights, slope, strict=True)]
         weights = [0.0 if weight * side < 0 else weight for weight, side in zip(weights, sides, strict=True)]
-    found = {name: round(weight / scales[name], 3) for name, weight in zip(SIGNS, weights[1:], strict=True)}
+    found = {name: round(weight / scales[name], 3) for name, weight in zip(FEATURES, weights[1:], strict=True)}
     return {"bias": round(weights[0], 3), **found}
 
 
@@ -83,7 +83,7 @@ def held_out(cases: Sequence[Seen], draw: float) -> list[tuple[float, bool]]:
         rest = [case for at, case in enumerate(cases) if at % FOLDS != fold]
         weights = fitted(rest, draw)
         mine = [case for at, case in enumerate(cases) if at % FOLDS == fold]
-        found += [(chance(odds(weights, case.signs)), case.right) for case in mine]
+        found += [(chance(odds(weights, case.features)), case.right) for case in mine]
     return found
 
 
@@ -107,14 +107,14 @@ def main() -> None:
     cases = seen([row for path in asked.results for row in rows_of(path)])
     if len({case.right for case in cases}) < 2:
         sys.exit(
-            f"Nothing to fit to: {len(cases)} offers with signs, all alike. Name results with right and wrong ones."
+            f"Nothing to fit to: {len(cases)} offers with features, all alike. Name results with right and wrong ones."
         )
     new = fitted(cases, asked.draw)
     for name, weight in new.items():
-        sys.stdout.write(f"{name:12} {WEIGHTS.get(name, 0.0):7.3f} → {weight:7.3f}  {SIGNS.get(name, '')}\n")
+        sys.stdout.write(f"{name:12} {WEIGHTS.get(name, 0.0):7.3f} → {weight:7.3f}  {FEATURES.get(name, '')}\n")
     sets = Counter((case.set, case.right) for case in cases)
     sys.stdout.write(", ".join(f"{name} {'right' if right else 'wrong'}: {n}" for (name, right), n in sets.items()))
-    sys.stdout.write("\n" + told("now", [(chance(odds(WEIGHTS, case.signs)), case.right) for case in cases]))
+    sys.stdout.write("\n" + told("now", [(chance(odds(WEIGHTS, case.features)), case.right) for case in cases]))
     sys.stdout.write(told("new, held out", held_out(cases, asked.draw)))
     if asked.write:
         FILE.write_text(json.dumps(new, indent=2) + "\n", "utf-8")

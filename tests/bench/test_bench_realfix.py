@@ -16,7 +16,7 @@ from codepilot.bench.searching import history
 from codepilot.bench.sets import load_set
 from codepilot.bench.sweep import Sweep, chosen, run_sweep
 from codepilot.core.failures import CodePilotError
-from codepilot.repair.confidence import SIGNS
+from codepilot.repair.rank import FEATURES
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -149,5 +149,5 @@ def test_a_bug_that_cannot_be_tried_is_a_row_and_the_others_go_on(tmp_path: Path
     swept = run_sweep(sweep)
     assert swept.complete and [one.status for one in swept.results] == ["ERROR", "DONE"]
     assert "the repository is missing" in swept.results[0].reason
-    assert swept.results[1].first_correct and set(swept.results[1].signs) == set(SIGNS)
+    assert swept.results[1].first_correct and set(swept.results[1].features) == set(FEATURES)
     assert "| all | 2 | 1 | 1 | 1 | 0 | 0 |" in write_reports(sweep, swept)[0].read_text()

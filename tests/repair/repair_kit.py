@@ -13,13 +13,16 @@ from codepilot.core.project_settings import ProjectSettings
 from codepilot.executor import CreateWorkspace, LocalExecutor, MountSpec
 from codepilot.project import Project, SuiteRun, detect, run_tests
 from codepilot.repair import Progress, SearchRequest, SearchResult, search
-from codepilot.repair.client import Evidence, Job, Ruling, Selection
-from codepilot.repair.python.enumerate import Proposal
-from codepilot.repair.python.source import Edit, Source
+from codepilot.repair.edit import Edit, Proposal
+from codepilot.repair.messages import Evidence, Job, Selection, TrialResult
+from codepilot.repair.python.backend import PythonBackend
+from codepilot.repair.python.source import PythonSource
 from codepilot.repair.rank import Plausible
 from codepilot.repair.trial import Trial
 from codepilot.sandbox import choose
 from codepilot.workspace import Entry, ObjectStore
+
+BACKEND = PythonBackend()
 
 
 @dataclass
@@ -94,19 +97,26 @@ def trial_of(project: Bench, places: int = 2, seconds: float = 100.0) -> Trial:
     """All tests of the project, ready to judge changes of it."""
     deadline = time.monotonic() + seconds
     return Trial(
-        project.executor, "w", project.project, project.baseline.collected, deadline, lambda: None, places=places
+        BACKEND,
+        project.executor,
+        "w",
+        project.project,
+        project.baseline.collected,
+        deadline,
+        lambda: None,
+        places=places,
     )
 
 
 def job_of(project: Bench, path: str, old: str, new: str, selection: Selection, number: int = 0) -> Job:
     """A change of the first place where the old text stands."""
-    source = Source.read(path, project.files[path])
+    source = PythonSource.read(path, project.files[path])
     at = source.text.index(old)
     edit, unit = Edit(at, at + len(old), new, "test"), source.unit_at(at)
     return Job(number, source, edit, selection, unit if unit and unit.holds(edit) else None)
 
 
-def rulings(project: Bench, path: str, changes: Sequence[tuple[str, str]], places: int = 2) -> list[Ruling]:
+def results(project: Bench, path: str, changes: Sequence[tuple[str, str]], places: int = 2) -> list[TrialResult]:
     """How the targets judge each change of the file."""
     targets = project.baseline.red
     jobs = [job_of(project, path, *change, Selection(targets), number) for number, change in enumerate(changes)]
@@ -118,10 +128,10 @@ def rulings(project: Bench, path: str, changes: Sequence[tuple[str, str]], place
     return [found[number] for number in range(len(jobs))]
 
 
-def plausible_of(position: int, evidence: Evidence, score: float = 0.5, witnesses: int = 3) -> Plausible:
+def plausible_of(position: int, evidence: Evidence, score: float = 0.5, tests: int = 3) -> Plausible:
     """A candidate that passed, made up: only its evidence matters."""
-    source = Source.read("m.py", b"def f(a, b):\n    c = a + b\n    return c < 100\n")
+    source = PythonSource.read("m.py", b"def f(a, b):\n    c = a + b\n    return c < 100\n")
     edit = Edit(21, 26, f"a - b{' ' * position}", "operator.binary")
     patched = source.apply(edit)
     assert patched is not None
-    return Plausible(Proposal(position, source, source.units[0], edit, score, 2), patched, witnesses, 0, evidence)
+    return Plausible(Proposal(position, source, source.units[0], edit, score, 2), patched, tests, 0, evidence)

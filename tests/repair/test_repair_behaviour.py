@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from repair_kit import plausible_of
 
-from codepilot.repair.client import Evidence
 from codepilot.repair.localise import TestTrace
+from codepilot.repair.messages import Evidence
 from codepilot.repair.python.inside.behaviour import (
     Calls,
     agreeing,
@@ -23,7 +23,7 @@ from codepilot.repair.python.inside.behaviour import (
     varied,
 )
 from codepilot.repair.rank import rank
-from codepilot.repair.selection import Related
+from codepilot.repair.selection import TestSelector
 
 
 class Shelf:
@@ -92,47 +92,50 @@ def test_addresses_endless_generators_and_things_that_cannot_be_copied_tell_noth
 )
 def test_changes_are_shares_of_inputs(after: list[str], kept: float, broken: float) -> None:
     before = ["returned:1:", "returned:2:", "raised:'ValueError':"]
-    assert changes(before, after) == {"kept": kept, "broken": broken}
-    assert changes([], []) == {"kept": 1.0, "broken": 0.0}
+    assert changes(before, after) == {"unchanged": kept, "new_crashes": broken}
+    assert changes([], []) == {"unchanged": 1.0, "new_crashes": 0.0}
     wrong = ["raised:'RecursionError':", "stopped:'Stop':"]
-    assert changes([*wrong, *before], ["returned:7:", "returned:8:", *after]) == {"kept": kept, "broken": broken}
+    assert changes([*wrong, *before], ["returned:7:", "returned:8:", *after]) == {
+        "unchanged": kept,
+        "new_crashes": broken,
+    }
 
 
 def test_examples_that_cannot_be_tried_promise_nothing() -> None:
     names = {"twice": lambda x: 2 * x}
     examples = [["twice(2)", "4"], ["twice(3)", "7"], ["nowhere.twice(3)", "6"], ["twice(None)", "1"]]
-    assert agreeing(examples, names) == {"held": 1, "promised": 3}
+    assert agreeing(examples, names) == {"examples_held": 1, "examples": 3}
 
 
 def test_a_repair_that_leaves_passing_calls_alone_is_preferred() -> None:
-    loud = plausible_of(0, Evidence(behaviour="x", kept=0.5), score=0.6)
-    slips = plausible_of(1, Evidence(behaviour="y", kept=0.95, broken=0.5), score=0.6)
+    loud = plausible_of(0, Evidence(behaviour="x", unchanged=0.5), score=0.6)
+    slips = plausible_of(1, Evidence(behaviour="y", unchanged=0.95, new_crashes=0.5), score=0.6)
     calm = plausible_of(2, Evidence(behaviour="z"), score=0.5)
     assert rank([loud, slips, calm])[0].one is calm
     assert calm.trusted and not loud.trusted and not slips.trusted
 
 
 def test_a_repair_that_changes_everything_comes_behind_one_of_another_function_that_changes_nothing() -> None:
-    loud = plausible_of(0, Evidence(behaviour="x", kept=0.0), score=0.5)
-    calm = plausible_of(1, Evidence(behaviour="y", kept=1.0), score=0.3)
+    loud = plausible_of(0, Evidence(behaviour="x", unchanged=0.0), score=0.5)
+    calm = plausible_of(1, Evidence(behaviour="y", unchanged=1.0), score=0.3)
     calm = replace(calm, proposal=replace(calm.proposal, unit=None))
     assert calm.proposal.function != loud.proposal.function
     assert [ranked.one for ranked in rank([loud, calm])] == [calm, loud]
-    half = plausible_of(0, Evidence(behaviour="x", kept=0.5), score=0.5)
+    half = plausible_of(0, Evidence(behaviour="x", unchanged=0.5), score=0.5)
     assert rank([half, calm])[0].one is half, "some change may be what the function needs"
 
 
 def test_a_repair_that_slips_where_another_answers_comes_behind_it() -> None:
-    slips = plausible_of(0, Evidence(behaviour="x", slips=0.75), score=0.4)
-    answers = plausible_of(1, Evidence(behaviour="y", slips=0.25), score=0.3)
+    slips = plausible_of(0, Evidence(behaviour="x", crash_rate=0.75), score=0.4)
+    answers = plausible_of(1, Evidence(behaviour="y", crash_rate=0.25), score=0.3)
     first, second = rank([slips, answers])
-    assert first.one is answers and first.signs["slips"] == 0.0
-    assert second.signs["slips"] == 0.5
+    assert first.one is answers and first.features["crash_rate"] == 0.0
+    assert second.features["crash_rate"] == 0.5
 
 
 def test_more_tests_through_an_edit_speak_for_it() -> None:
-    seen = plausible_of(0, Evidence(behaviour="x"), score=0.5, witnesses=64)
-    alone = plausible_of(1, Evidence(behaviour="y"), score=0.6, witnesses=1)
+    seen = plausible_of(0, Evidence(behaviour="x"), score=0.5, tests=64)
+    alone = plausible_of(1, Evidence(behaviour="y"), score=0.6, tests=1)
     assert rank([alone, seen])[0].one is seen
 
 
@@ -140,4 +143,4 @@ def test_only_tests_that_run_what_is_edited_are_witnesses() -> None:
     proposal = plausible_of(0, Evidence()).proposal
     ran = {"target": {1, 2}, "runs it": {1, 2, 3}, "leaves before": {1}, "elsewhere": {9}}
     traces = [TestTrace(test, "passed", lines={"m.py": frozenset(lines)}) for test, lines in ran.items()]
-    assert Related(("target",), traces).witnesses(proposal) == 2
+    assert TestSelector(("target",), traces).covering_tests(proposal) == 2

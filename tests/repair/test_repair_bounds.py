@@ -1,4 +1,4 @@
-"""What must not slow the search down or mislead it: endless loops, what tests leave or write, dear candidates."""
+"""What must not slow the search down or mislead it: endless loops, what tests leave or write, reload candidates."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from repair_kit import Bench, job_of, rulings, trial_of
+from repair_kit import Bench, job_of, results, trial_of
 
-from codepilot.repair.client import Selection
-from codepilot.repair.python.enumerate import Proposal
+from codepilot.repair.edit import Edit, Proposal
+from codepilot.repair.messages import Selection
 from codepilot.repair.python.inside.step_budget import NAME, conditions, counted
-from codepilot.repair.python.source import Edit, Source
-from codepilot.repair.retry import EVERY, Dear, spread
+from codepilot.repair.python.source import PythonSource
+from codepilot.repair.queue import RELOAD, RELOAD_EVERY, RetryQueue, interleaved
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 
@@ -41,33 +41,33 @@ def test_loops_count_their_rounds_where_the_edit_leaves_them_whole() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from([0.9, 0.5, 0.2])), max_size=600))
 def test_dear_candidates_are_spread_and_none_is_lost(kinds: list[tuple[bool, float]]) -> None:
-    source = Source.read("m.py", b"def f():\n    return 1\n")
+    source = PythonSource.read("m.py", b"def f():\n    return 1\n")
     kinds.sort(key=lambda kind: -kind[1])
     proposals = [
-        Proposal(at, source, None, Edit(0, 0, str(at), "dear" if dear else "cheap"), score, 1)
-        for at, (dear, score) in enumerate(kinds)
+        Proposal(at, source, None, Edit(0, 0, str(at), "reload" if reload else "cheap"), score, 1)
+        for at, (reload, score) in enumerate(kinds)
     ]
-    cheap, dear = ([one for one in proposals if one.edit.template == kind] for kind in ("cheap", "dear"))
-    found = list(spread(iter(cheap), iter(dear)))
-    assert [one for one in found if one in cheap] == cheap and [one for one in found if one in dear] == dear
+    cheap, reload = ([one for one in proposals if one.edit.template == kind] for kind in ("cheap", "reload"))
+    found = list(interleaved(iter(cheap), iter(reload)))
+    assert [one for one in found if one in cheap] == cheap and [one for one in found if one in reload] == reload
     for at, one in enumerate(found):
         before = [other for other in found[:at] if other in cheap]
-        if one in dear and len(before) < len(cheap):
-            assert len(before) >= EVERY * (dear.index(one) + 1) and before[-1].score <= one.score
+        if one in reload and len(before) < len(cheap):
+            assert len(before) >= RELOAD_EVERY * (reload.index(one) + 1) and before[-1].score <= one.score
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3 * EVERY)), max_size=30))
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3 * RELOAD_EVERY)), max_size=30))
 def test_of_what_must_be_loaded_anew_one_in_many_gets_its_turn(batches: list[tuple[int, int]]) -> None:
-    source = Source.read("m.py", b"def f():\n    return 1\n")
-    waiting, added, given, tried = Dear(), 0, [], 0
+    source = PythonSource.read("m.py", b"def f():\n    return 1\n")
+    waiting, added, given, tried = RetryQueue(), 0, [], 0
     for more, size in batches:
         for _ in range(more):
-            waiting.add(Proposal(added, source, None, Edit(0, 0, "", "dear"), 0.5, 1))
+            waiting.add(RELOAD, Proposal(added, source, None, Edit(0, 0, "", "reload"), 0.5, 1))
             added += 1
         tried += size
         given += waiting.due(size)
-        assert len(given) <= tried // EVERY
-    given += waiting.next(added)
+        assert len(given) <= tried // RELOAD_EVERY
+    given += waiting.take(RELOAD, added)
     assert [one.position for one in given] == list(range(added))
 
 
@@ -83,7 +83,7 @@ def test_many_endless_candidates_cost_little(bench: Open) -> None:
     project = bench(HALVES)
     endless = [("n = n - 2", f"n = n + {number}") for number in range(300)]
     begun = time.monotonic()
-    found = rulings(project, "halve.py", [*endless, ("n = n - 2", "n = n // 2")])
+    found = results(project, "halve.py", [*endless, ("n = n - 2", "n = n // 2")])
     assert [one.outcome for one in found] == ["timeout"] * 300 + ["passed"]
     assert time.monotonic() - begun < 60
 
@@ -98,7 +98,7 @@ def test_a_default_is_tried_in_place_and_put_back(bench: Open) -> None:
         }
     )
     changes = [("loud=True", "loud=False"), ("mark='?'", "mark=1 / 0"), ("mark='?'", "mark='.'"), ("upper", "lower")]
-    found = rulings(project, "greet.py", [*changes, changes[0]])
+    found = results(project, "greet.py", [*changes, changes[0]])
     assert [one.outcome for one in found] == ["passed", "invalid", "failed", "failed", "passed"]
 
 
@@ -159,16 +159,16 @@ CASES = {
 def test_cases_of_unittest_and_fixtures_that_check_at_their_end_are_judged_as_their_runner_does(bench: Open) -> None:
     project = bench(CASES)
     changes = [("> self.size", ">= self.size"), ("> self.size", "< self.size"), ("return False", "pass")]
-    assert [one.outcome for one in rulings(project, "box.py", changes)] == ["passed", "failed", "failed"]
+    assert [one.outcome for one in results(project, "box.py", changes)] == ["passed", "failed", "failed"]
 
 
 @pytest.mark.parametrize("files", [HALVES, CASES])
 def test_how_many_run_at_once_changes_nothing(bench: Open, files: Mapping[str, str]) -> None:
     project = bench(files)
     path = next(iter(files))
-    source = Source.read(path, project.files[path])
+    source = PythonSource.read(path, project.files[path])
     changes = [(node, f"({node})" if number % 2 else "0") for number, node in enumerate(_texts(source))]
-    one, two = (rulings(project, path, changes, places) for places in (1, 2))
+    one, two = (results(project, path, changes, places) for places in (1, 2))
     assert one == two
 
 
@@ -193,7 +193,7 @@ def test_tests_that_use_one_file_wait_for_each_other(bench: Open) -> None:
         trial.start()
         trial.trace([*targets, *others], alone=targets)
         found = trial.judge(jobs)
-    assert {ruling.outcome for ruling in found.values()} == {"passed"} and len(found) == len(jobs)
+    assert {result.outcome for result in found.values()} == {"passed"} and len(found) == len(jobs)
 
 
 def test_a_file_that_a_test_writes_is_loaded_as_written(bench: Open) -> None:
@@ -231,9 +231,9 @@ def test_only_the_files_of_the_tests_are_loaded_whatever_the_project_names(bench
     targets = ("test_twice.py::test_twice",)
     with replace(trial_of(project), tests=targets) as trial:
         trial.start()
-        assert trial.collected == targets and "more/test_more.py" not in trial.entered
+        assert trial.collected == targets and "more/test_more.py" not in trial.import_time
 
 
-def _texts(source: Source) -> list[str]:
+def _texts(source: PythonSource) -> list[str]:
     nodes = [node for unit in source.units for node in ast.walk(unit.node) if isinstance(node, ast.expr)]
     return list(dict.fromkeys(source.segment(node) for node in nodes))

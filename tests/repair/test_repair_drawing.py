@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from codepilot.repair.python.inside.behaviour import changes, digest, kinds, outcomes, retyped, told
+from codepilot.repair.python.inside.behaviour import changes, digest, kinds, new_types, outcomes, told
 from codepilot.repair.python.inside.typed_inputs import drawn, promised
 
 
@@ -209,6 +209,6 @@ def test_results_of_a_type_that_the_function_never_had_are_noticed() -> None:
     inputs: list[tuple[Any, ...]] = [(1,), (2,), (None,)]
     before = outcomes(lambda value: value * 2, inputs)
     after = outcomes(lambda value: str(value) if value == 1 else 2.5, inputs)
-    assert retyped(after, set(kinds(before))) == pytest.approx(1 / 3, abs=0.01)
-    assert retyped(after, set()) == 0.0
-    assert changes(before, before)["kept"] == 1.0
+    assert new_types(after, set(kinds(before))) == pytest.approx(1 / 3, abs=0.01)
+    assert new_types(after, set()) == 0.0
+    assert changes(before, before)["unchanged"] == 1.0

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from repair_kit import Bench
 
-from codepilot.repair.client import Evidence
-from codepilot.repair.python.enumerate import Proposal
-from codepilot.repair.python.examples import examples
-from codepilot.repair.python.source import Edit, Source
+from codepilot.repair.edit import Edit, Proposal
+from codepilot.repair.messages import Evidence
+from codepilot.repair.python.documentation import examples
+from codepilot.repair.python.source import PythonSource
 from codepilot.repair.rank import Plausible, rank
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
-SOURCE = Source.read("m.py", b"def f(a, b):\n    c = a + b\n    return c < 100\n")
+SOURCE = PythonSource.read("m.py", b"def f(a, b):\n    c = a + b\n    return c < 100\n")
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
-from repair_kit import Bench, job_of, plausible_of, rulings, trial_of
+from repair_kit import BACKEND, Bench, job_of, plausible_of, results, trial_of
 
-from codepilot.repair.client import Evidence, Selection, WorkerLost
-from codepilot.repair.pairs import LATE
-from codepilot.repair.python.enumerate import Proposal
+from codepilot.repair.edit import Edit, Proposal
+from codepilot.repair.ledger import LATE
+from codepilot.repair.messages import Evidence, Selection
 from codepilot.repair.python.inside.children import PAGE, Children
-from codepilot.repair.python.source import Edit, Source
-from codepilot.repair.search import _Search
-from codepilot.repair.selection import Related
+from codepilot.repair.python.source import PythonSource
+from codepilot.repair.search import Search
+from codepilot.repair.selection import TestSelector
 from codepilot.repair.trial import Trial, WorkersLost
+from codepilot.repair.worker import WorkerLost
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 
@@ -33,9 +34,9 @@ def test_each_call_that_is_weighed_has_its_own_rounds(bench: Open) -> None:
     job = job_of(project, "down.py", "k += 1", "k += 1 ", Selection(tests, tests))
     with trial_of(project) as trial:
         trial.start()
-        evidence = trial.weigh(job, [("down(9000)", "9000")] * 12)
-    assert (evidence.promised, evidence.held) == (12, 12)
-    assert (evidence.kept, evidence.broken) == (1.0, 0.0)
+        evidence = trial.examine(job, [("down(9000)", "9000")] * 12)
+    assert (evidence.examples, evidence.examples_held) == (12, 12)
+    assert (evidence.unchanged, evidence.new_crashes) == (1.0, 0.0)
 
 
 def test_what_a_decorator_made_while_the_project_was_loaded_is_changed_too(bench: Open) -> None:
@@ -54,7 +55,7 @@ def test_what_a_decorator_made_while_the_project_was_loaded_is_changed_too(bench
         ("*args) +", "*args) *"),
         ("return n", "return 1"),
     ]
-    found = rulings(project, "shop.py", changes)
+    found = results(project, "shop.py", changes)
     assert [one.outcome for one in found] == ["passed", "passed", "failed", "passed"]
 
 
@@ -84,7 +85,7 @@ def test_what_a_wrong_candidate_left_in_a_cache_does_not_judge_the_right_one(ben
     tests = REMEMBERS["test_nth.py"].replace("NAME", name)
     before, function, after = REMEMBERS["nth.py"].partition(f"def {name}(n")
     project = bench({"nth.py": before + function + after.replace("NAMES[n", "NAMES[  n", 1), "test_nth.py": tests})
-    found = rulings(project, "nth.py", [("[  n", "[0 * n"), ("[  n", "[n - 1")], places=1)
+    found = results(project, "nth.py", [("[  n", "[0 * n"), ("[  n", "[n - 1")], places=1)
     assert [one.outcome for one in found] == ["failed", "passed"]
 
 
@@ -102,23 +103,23 @@ def test_a_right_candidate_whose_tests_are_long_once_they_pass_is_found(
         }
     )
     job = job_of(project, "twice.py", "n * n", change, Selection(project.baseline.red))
-    search = _Search(project.request())
+    search = Search(project.request(), BACKEND)
     search._singles = [Proposal(0, job.source, job.unit, job.edit, 0.5, 1)]
     search._ledger.marks = {0: LATE}
     with trial_of(project) as trial:
         trial.start()
         traces = trial.trace(project.baseline.collected, alone=project.baseline.red)
-        assert search._try_late(trial, Related(project.baseline.red, traces)) is settled
+        assert search._retry_slow(trial, TestSelector(project.baseline.red, traces)) is settled
     assert len(search._ledger.found) == kept
 
 
 def test_what_there_was_no_time_to_be_patient_with_is_not_settled(bench: Open) -> None:
     project = bench({"test_no.py": "def test_no():\n    assert False\n"})
-    source = Source.read("m.py", b"def f():\n    return 1\n")
-    search = _Search(project.request(seconds=0.0))
+    source = PythonSource.read("m.py", b"def f():\n    return 1\n")
+    search = Search(project.request(seconds=0.0), BACKEND)
     search._singles = [Proposal(0, source, source.units[0], Edit(0, 0, "", "test"), 0.5, 1)]
     search._ledger.marks = {0: LATE}
-    assert not search._try_late(trial_of(project), Related((), []))
+    assert not search._retry_slow(trial_of(project), TestSelector((), []))
 
 
 @pytest.mark.parametrize(
@@ -142,8 +143,8 @@ def test_evidence_that_could_not_be_had_is_not_the_best(bench: Open, change: str
     with trial_of(project) as trial:
         trial.start()
         begun = time.monotonic()
-        evidence = trial.weigh(job, [])
-        assert plausible_of(0, trial.weigh(replace(job, unit=None), [])).trusted
+        evidence = trial.examine(job, [])
+        assert plausible_of(0, trial.examine(replace(job, unit=None), [])).trusted
     assert (plausible_of(0, evidence).trusted, bool(evidence.behaviour)) == (trusted, known)
     assert time.monotonic() - begun < 30
 
@@ -155,7 +156,7 @@ def test_a_function_that_no_test_calls_behaves_in_no_known_way(bench: Open) -> N
     job = job_of(project, "one.py", "return 1", "return 2", Selection(project.baseline.collected))
     with trial_of(project) as trial:
         trial.start()
-        assert trial.weigh(job, []).behaviour == ""
+        assert trial.examine(job, []).behaviour == ""
 
 
 def test_a_candidate_may_not_make_a_database_in_the_tree(bench: Open) -> None:
@@ -166,7 +167,7 @@ def test_a_candidate_may_not_make_a_database_in_the_tree(bench: Open) -> None:
         }
     )
     made = "n + n if sqlite3.connect('{}') else 0"
-    found = rulings(project, "twice.py", [("n * n", made.format(place)) for place in ("made.db", ":memory:")])
+    found = results(project, "twice.py", [("n * n", made.format(place)) for place in ("made.db", ":memory:")])
     assert [(one.outcome, one.kind) for one in found] == [("failed", "PermissionError"), ("passed", "")]
 
 
@@ -181,7 +182,7 @@ def test_a_child_with_more_to_say_than_there_is_room_for_is_renewed(size: int, h
     assert (found, turn.renewed) == (list(range(heard)), renewed)
 
 
-class _Unlucky(_Search):
+class _Unlucky(Search):
     """Loses one worker after the other."""
 
     finds = True
@@ -196,9 +197,9 @@ def test_what_was_found_before_too_many_workers_were_lost_is_offered(bench: Open
     project = bench(
         {"m.py": "def f():\n    return 1\n", "test_m.py": "import m\n\ndef test_m():\n    assert m.f() == 2\n"}
     )
-    result = _Unlucky(project.request()).run()
+    result = _Unlucky(project.request(), BACKEND).run()
     assert len(result.candidates) == 1 and not result.exhausted
-    search = _Unlucky(project.request())
+    search = _Unlucky(project.request(), BACKEND)
     search.finds = False
     with pytest.raises(WorkersLost, match="lost 61 times"):
         search.run()
@@ -243,7 +244,7 @@ def test_what_the_tests_import_while_they_run_is_no_state(bench: Open) -> None:
         assert trial._learned["leaks"] == 0
         assert not trial.losses
         for _ in range(2):
-            found = trial.finish(trial.begin(jobs), anew=False)
+            found = trial.finish(trial.begin(jobs), reload=False)
             assert [found[at].outcome for at in range(3)] == ["passed", "failed", "passed"]
             trial._restore()
 
@@ -311,7 +312,7 @@ def test_a_test_that_falls_without_the_change_as_well_is_not_held_against_it(
         trial.start()
         together, confirmed = trial.judge([job])[0], trial.confirm(job, 1.0)
     assert together.outcome == "failed"
-    assert "test_opened.py::test_opened" in together.fallen
+    assert "test_opened.py::test_opened" in together.failed
     assert confirmed is not None
     assert confirmed.outcome == outcome
 
@@ -326,7 +327,7 @@ def test_warnings_that_the_project_takes_for_errors_are_errors(bench: Open) -> N
     )
     told = "warnings.warn({!r}) or n * 2"
     changes = [("n + 1", "n * 2"), ("n + 1", told.format("old")), ("n + 1", told.format("all fine"))]
-    assert [ruling.outcome for ruling in rulings(project, "twice.py", changes)] == ["passed", "failed", "passed"]
+    assert [result.outcome for result in results(project, "twice.py", changes)] == ["passed", "failed", "passed"]
 
 
 def test_a_test_with_a_temporary_folder_or_parts_of_its_own_is_judged_as_its_runner_would(bench: Open) -> None:
@@ -343,7 +344,7 @@ def test_a_test_with_a_temporary_folder_or_parts_of_its_own_is_judged_as_its_run
     )
     assert len(project.baseline.red) == 2
     changes = [("n + 1", "n * 2"), ("n + 1", "6"), ("n + 1", "n + 3")]
-    assert [ruling.outcome for ruling in rulings(project, "twice.py", changes)] == ["passed", "failed", "failed"]
+    assert [result.outcome for result in results(project, "twice.py", changes)] == ["passed", "failed", "failed"]
 
 
 IMPORTING = "from app import front\n\n\ndef test_front({fixture}):\n{before}    from app import back\n{after}"

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Mapping
 
 import pytest
-from repair_kit import Bench
+from repair_kit import BACKEND, Bench
 
-from codepilot.repair.client import Job, Selection
-from codepilot.repair.python.source import Edit, Source
+from codepilot.repair.edit import Edit
+from codepilot.repair.messages import Job, Selection
+from codepilot.repair.python.source import PythonSource
 from codepilot.repair.trial import Trial
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
@@ -48,7 +49,7 @@ HOSTILE = {
 }
 
 
-def job(number: int, source: Source, body: str, targets: tuple[str, ...]) -> Job:
+def job(number: int, source: PythonSource, body: str, targets: tuple[str, ...]) -> Job:
     (unit,) = source.units
     at = source.text.index("return x - 1")
     edit = Edit(at, at + len("return x - 1"), body, "test")
@@ -57,13 +58,14 @@ def job(number: int, source: Source, body: str, targets: tuple[str, ...]) -> Job
 
 def test_hostile_candidates_harm_nothing_and_good_ones_still_pass(bench: Open) -> None:
     project = bench(FILES)
-    source = Source.read("victim.py", project.files["victim.py"])
+    source = PythonSource.read("victim.py", project.files["victim.py"])
     targets = project.baseline.red
     bodies: list[str] = []
     for body in HOSTILE.values():
         bodies += [f"{body}\n    return x - 1", "return x + 1"]
     jobs = [job(number, source, body, targets) for number, body in enumerate(bodies)]
     with Trial(
+        BACKEND,
         project.executor,
         "w",
         project.project,
@@ -73,22 +75,23 @@ def test_hostile_candidates_harm_nothing_and_good_ones_still_pass(bench: Open) -
     ) as trial:
         trial.start()
         trial.trace(project.baseline.collected)
-        rulings = trial.judge(jobs)
-    outcomes = {name: rulings[2 * index].outcome for index, name in enumerate(HOSTILE)}
-    assert set(rulings) == set(range(len(jobs)))
+        results = trial.judge(jobs)
+    outcomes = {name: results[2 * index].outcome for index, name in enumerate(HOSTILE)}
+    assert set(results) == set(range(len(jobs)))
     assert {name: outcome for name, outcome in outcomes.items() if outcome == "passed"} == {}
-    assert [rulings[number].outcome for number in range(1, len(jobs), 2)] == ["passed"] * len(HOSTILE)
+    assert [results[number].outcome for number in range(1, len(jobs), 2)] == ["passed"] * len(HOSTILE)
     assert project.unchanged()
     assert project.executor.read_file("w", "data/keep.txt") == b"precious\n"
 
 
 def test_a_hostile_module_loaded_anew_harms_nothing(bench: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codepilot.repair.trial.COLD_JOBS", 3)
+    monkeypatch.setattr("codepilot.repair.trial.RELOAD_JOBS", 3)
     project = bench(FILES)
     selection = Selection(project.baseline.red)
     good = project.files["victim.py"].replace(b"x - 1", b"x + 1")
     contents = [b"import os\nos._exit(0)\n", b"while True: pass\n", b"import shutil\nshutil.rmtree('.')\n", good]
     with Trial(
+        BACKEND,
         project.executor,
         "w",
         project.project,
@@ -98,9 +101,9 @@ def test_a_hostile_module_loaded_anew_harms_nothing(bench: Open, monkeypatch: py
     ) as trial:
         trial.start()
         trial.trace(project.baseline.collected)
-        source = Source.read("victim.py", project.files["victim.py"])
+        source = PythonSource.read("victim.py", project.files["victim.py"])
         edits = [Edit(0, len(source.text), content.decode(), "test") for content in contents]
         jobs = [Job(number, source, edit, selection) for number, edit in enumerate(edits)]
-        rulings = trial.judge(jobs)
-    assert [rulings[number].outcome == "passed" for number in range(4)] == [False, False, False, True]
+        results = trial.judge(jobs)
+    assert [results[number].outcome == "passed" for number in range(4)] == [False, False, False, True]
     assert project.unchanged()

@@ -7,15 +7,16 @@ from hypothesis import strategies as st
 
 from codepilot.core.artifacts import TestStatus
 from codepilot.project.suite import SuiteRun, TestCase
+from codepilot.repair.edit import Edit, Proposal
 from codepilot.repair.localise import TestTrace, localise
-from codepilot.repair.mutation.strength import changed_lines
-from codepilot.repair.python.enumerate import Proposal
-from codepilot.repair.python.source import Edit, Source
+from codepilot.repair.mutation.score import changed_lines
+from codepilot.repair.python.priors import penalty
+from codepilot.repair.python.source import PythonSource
+from codepilot.repair.python.test_files import TestFiles, file_of
 from codepilot.repair.rank import Plausible, explain, rank
 from codepilot.repair.selection import MAX_LOADED, choose_tests
-from codepilot.repair.testfiles import TestFiles
 
-SOURCE = Source.read("m.py", b"def f(a, b):\n    c = a + b\n    return c < 100\n")
+SOURCE = PythonSource.read("m.py", b"def f(a, b):\n    c = a + b\n    return c < 100\n")
 
 
 def trace(test: str, outcome: str, lines: set[int], frames: tuple[tuple[str, int], ...] = ()) -> TestTrace:
@@ -30,7 +31,7 @@ def test_lines_that_only_failing_tests_run_are_most_suspicious() -> None:
 
 def going(test: str, outcome: str, *ways: tuple[int, int]) -> TestTrace:
     lines = frozenset(line for way in ways for line in way)
-    return TestTrace(test, outcome, lines={"m.py": lines}, ways={"m.py": frozenset(ways)})
+    return TestTrace(test, outcome, lines={"m.py": lines}, branches={"m.py": frozenset(ways)})
 
 
 def test_a_line_that_all_run_is_suspicious_where_failing_tests_alone_go_on_from_it_in_their_way() -> None:
@@ -67,10 +68,12 @@ def test_suspicion_is_a_share_and_only_of_lines_that_failed(runs: list[tuple[boo
     assert found.digest == localise(list(reversed(traces)), red).digest
 
 
-def plausible(edit: Edit, score: float = 0.5, line: int = 2, position: int = 0, witnesses: int = 3) -> Plausible:
+def plausible(edit: Edit, score: float = 0.5, line: int = 2, position: int = 0, tests: int = 3) -> Plausible:
     patched = SOURCE.apply(edit)
     assert patched is not None
-    return Plausible(Proposal(position, SOURCE, SOURCE.units[0], edit, score, line), patched, witnesses)
+    return Plausible(
+        Proposal(position, SOURCE, SOURCE.units[0], edit, score, line, overfit_penalty=penalty(edit)), patched, tests
+    )
 
 
 SMALL = plausible(Edit(21, 26, "a - b", "operator.binary"))
@@ -84,8 +87,8 @@ def test_a_plain_edit_is_preferred_to_deletions_and_special_cases() -> None:
 
 
 def test_confidence_grows_with_tests_and_falls_with_rivals() -> None:
-    def alone(witnesses: int) -> float:
-        return rank([plausible(SMALL.proposal.edit, witnesses=witnesses)])[0][1]
+    def alone(tests: int) -> float:
+        return rank([plausible(SMALL.proposal.edit, tests=tests)])[0][1]
 
     assert 0 < alone(1) < alone(6) <= 1
     assert rank([SMALL, DELETED])[0][1] < rank([SMALL])[0][1]
@@ -102,7 +105,7 @@ def test_files_that_would_take_long_to_load_are_left_to_the_suite() -> None:
     collected = (*names, *(f"t/test_long.py::test_{number}" for number in range(1, MAX_LOADED + 1)))
     cases = {name: TestCase(name, TestStatus.PASSED if name != names[0] else TestStatus.FAILED) for name in names}
     run = SuiteRun("finished", cases, collected, (), 1, 1.0, "")
-    assert set(choose_tests(names[:1], run)) == {names[1], names[2]}
+    assert set(choose_tests(names[:1], run, file_of)) == {names[1], names[2]}
 
 
 def test_helpers_of_a_test_folder_are_test_files() -> None:
@@ -129,6 +132,6 @@ def test_what_configures_the_runner_is_no_place_for_a_repair() -> None:
 
 def test_lines_around_a_deletion_count_as_changed() -> None:
     before = "def f(a):\n    b = a + 1\n    b = 0\n    return b * 2\n"
-    sources = [Source.read("m.py", text.encode()) for text in (before, before.replace("    b = 0\n", ""))]
+    sources = [PythonSource.read("m.py", text.encode()) for text in (before, before.replace("    b = 0\n", ""))]
     assert changed_lines({"m.py": sources[1]}, {"m.py": sources[0]}) == {"m.py": {2, 3}}
     assert changed_lines({"m.py": sources[0]}, {"m.py": sources[1]}) == {"m.py": {3}}

@@ -11,22 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from repair_kit import Bench
 
+from codepilot.repair.backend import Failure, SearchFacts
+from codepilot.repair.edit import Proposal
+from codepilot.repair.ledger import order_digest
 from codepilot.repair.localise import Suspicion
-from codepilot.repair.python.context import Failure
-from codepilot.repair.python.enumerate import Proposal, candidates
+from codepilot.repair.python.enumerate import candidates
 from codepilot.repair.python.package import FILES, Package, imported_paths
-from codepilot.repair.python.source import Source
-from codepilot.repair.python.synthesis import Known
+from codepilot.repair.python.source import PythonSource
 from codepilot.repair.python.templates import TEMPLATES
-from codepilot.repair.record import order_digest
-from codepilot.repair.selection import Related
+from codepilot.repair.selection import TestSelector
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 DONORS = tuple(template for template in TEMPLATES if template.name.startswith("package."))
 
 
-def _read(files: Mapping[str, str]) -> dict[str, Source]:
-    return {path: Source.read(path, text.encode()) for path, text in files.items()}
+def _read(files: Mapping[str, str]) -> dict[str, PythonSource]:
+    return {path: PythonSource.read(path, text.encode()) for path, text in files.items()}
 
 
 def _proposed(text: str, files: Mapping[str, str], path: str = "pkg/own.py") -> list[tuple[Proposal, str]]:
@@ -109,7 +109,7 @@ def test_imports_lead_to_files() -> None:
         "import os\nfrom . import near\nfrom .sub.deep import x\nfrom ..other import y\n"
         "from pkg.inner.beside import z\nfrom elsewhere.module import w\n"
     )
-    found = set(imported_paths(Source.read("src/pkg/inner/own.py", text.encode())))
+    found = set(imported_paths(PythonSource.read("src/pkg/inner/own.py", text.encode())))
     inner = {"src/pkg/inner/near.py", "src/pkg/inner/sub/deep.py", "src/pkg/inner/beside.py"}
     assert found == {*inner, "src/pkg/other.py"}
 
@@ -118,7 +118,7 @@ def test_a_large_package_is_not_looked_through() -> None:
     body = "".join(f"def f{n}(a, b):\n    if a.ready and b:\n        return g(a, key={n})\n\n\n" for n in range(60))
     files = {f"pkg/m{number:03}.py": body for number in range(499)}
     files["pkg/zz.py"] = "from pkg.own import f\n" + body
-    own = Source.read("pkg/own.py", b"def f(a):\n    return g(a)\n")
+    own = PythonSource.read("pkg/own.py", b"def f(a):\n    return g(a)\n")
     package = Package({**_read(files), "pkg/own.py": own})
     begun = time.process_time()
     near = package.near(own)
@@ -166,6 +166,6 @@ def test_a_module_that_no_test_loads_lends_to_the_search(bench: Open) -> None:
 def test_a_search_is_not_continued_when_what_is_lent_has_changed() -> None:
     def digest(text: str) -> str:
         sources, lent = _read({"pkg/own.py": "x = 1\n"}), _read({"pkg/other.py": text})
-        return order_digest(Known(sources, Suspicion({}), Failure(), Related((), ()), lent), (), ())
+        return order_digest(SearchFacts(sources, Suspicion({}), Failure(), TestSelector((), ()), lent), (), ())
 
     assert digest("y = 1\n") == digest("y = 1\n") != digest("y = 2\n")

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from repair_kit import Bench
 
-from codepilot.repair.pairs import CRASHED, FURTHER, LATE, PLAIN, combine, pairs, recall, remember
-from codepilot.repair.python.enumerate import Proposal
-from codepilot.repair.python.source import Edit, Source
+from codepilot.repair.edit import Edit, Proposal
+from codepilot.repair.ledger import CRASHED, FURTHER, LATE, PLAIN, marks_of, marks_text
+from codepilot.repair.pairs import combine, pairs
+from codepilot.repair.python.source import PythonSource
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
-SOURCE = Source.read("m.py", b"def f(a, b):\n    c = a + b\n    return c\n")
+SOURCE = PythonSource.read("m.py", b"def f(a, b):\n    c = a + b\n    return c\n")
 
 
 def single(position: int, start: int, end: int, text: str, score: float = 0.5) -> Proposal:
@@ -47,10 +48,10 @@ def test_an_edit_that_came_further_is_paired_before_one_that_crashed() -> None:
 
 @given(st.dictionaries(st.integers(0, 60), st.sampled_from([FURTHER, CRASHED, LATE, PLAIN])))
 def test_marks_survive_being_written_down(marks: dict[int, str]) -> None:
-    known = recall(remember(marks))
+    known = marks_of(marks_text(marks))
     assert all(known[at] == mark for at, mark in marks.items())
     assert all(mark == PLAIN for at, mark in known.items() if at not in marks)
-    assert recall("no marks+") == {}
+    assert marks_of("no marks+") == {}
 
 
 def test_what_takes_two_edits_is_repaired(bench: Open) -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from repair_kit import Bench
 
 from codepilot.repair import search
-from codepilot.repair.proposed import difference, proposed
-from codepilot.repair.python.source import Source
+from codepilot.repair.python.source import PythonSource
+from codepilot.repair.queue import proposed
 
 BEFORE = "def area(width, height):\n    return width + height\n\n\nSIDES = 4\n"
 LINES = st.lists(st.sampled_from(["x = 1\n", "y = 2\n", "\n", "# ä\n", "def f():\n    pass\n"]), max_size=8).map(
@@ -21,13 +21,13 @@ LINES = st.lists(st.sampled_from(["x = 1\n", "y = 2\n", "\n", "# ä\n", "def f()
 )
 
 
-def source(text: str, encoding: str = "utf-8") -> Source:
-    return Source.read("shapes.py", text.encode(encoding))
+def source(text: str, encoding: str = "utf-8") -> PythonSource:
+    return PythonSource.read("shapes.py", text.encode(encoding))
 
 
 @given(LINES, LINES)
 def test_the_edit_makes_the_file_what_was_proposed(before: str, after: str) -> None:
-    edit = difference(source(before), after.encode())
+    edit = source(before).difference(after.encode())
     if before == after:
         assert edit is None
     else:
@@ -38,7 +38,7 @@ def test_the_edit_makes_the_file_what_was_proposed(before: str, after: str) -> N
 def test_what_lies_in_one_function_is_tried_by_swapping_it() -> None:
     sources = {"shapes.py": source(BEFORE)}
     inside, outside = BEFORE.replace("+", "*"), BEFORE.replace("4", "6")
-    one, other = proposed(sources, [("shapes.py", inside.encode()), ("shapes.py", outside.encode())])
+    one, other = proposed(sources, [("shapes.py", inside.encode()), ("shapes.py", outside.encode())], 1.0)
     assert one.unit is not None and one.unit.qualname == "area"
     assert (one.line, other.unit, other.line) == (2, None, 5)
 
@@ -46,7 +46,7 @@ def test_what_lies_in_one_function_is_tried_by_swapping_it() -> None:
 def test_what_cannot_be_read_or_says_nothing_new_is_left_out() -> None:
     sources = {"shapes.py": source(BEFORE)}
     changed = [("shapes.py", BEFORE.encode()), ("other.py", b"x = 1\n"), ("shapes.py", b"\xff\xfe")]
-    assert list(proposed(sources, changed)) == []
+    assert list(proposed(sources, changed, 1.0)) == []
 
 
 def test_a_proposal_that_changes_the_tests_is_not_tried(bench: Callable[[Mapping[str, str | bytes]], Bench]) -> None:
@@ -68,7 +68,7 @@ def test_a_proposal_that_changes_the_tests_is_not_tried(bench: Callable[[Mapping
 def test_what_was_not_tried_for_something_was_found_is_not_used_up(
     bench: Callable[[Mapping[str, str | bytes]], Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("COMPOSE_AFTER", "SINGLES"):
+    for name in ("SYNTHESISE_AFTER", "SINGLES"):
         monkeypatch.setattr(sys.modules["codepilot.repair.search"], name, 2)
     tests = "from shapes import area\n\n\ndef test_area():\n    assert area(3, 4) == 12\n"
     project = bench({"shapes.py": BEFORE, "test_shapes.py": tests})

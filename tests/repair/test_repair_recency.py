@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from repair_kit import Bench
 
 from codepilot.repair import SearchRequest, search
-from codepilot.repair.localise import Suspicion
-from codepilot.repair.python.source import Source
-from codepilot.repair.recency import break_ties, freshness, newest_first
+from codepilot.repair.localise import Suspicion, break_ties, freshness, newest_first
+from codepilot.repair.python.source import PythonSource
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 
@@ -44,7 +43,7 @@ def test_no_line_passes_one_that_was_more_suspicious(
 
 
 def test_a_line_that_is_not_committed_is_newest_and_old_ones_are_alike() -> None:
-    source = Source.read("a.py", b"x = 1\r\ny = 2\r\nnew = 3\r\nz = 4\r\n")
+    source = PythonSource.read("a.py", b"x = 1\r\ny = 2\r\nnew = 3\r\nz = 4\r\n")
     found = freshness(source, ((b"x = 1", None), (b"gone", 1), (b"y = 2", 2), (b"z = 4", 300)))
     assert found[3] == 1.0 > found[2] > found[4] > found[1] == 0.0
 
@@ -52,13 +51,13 @@ def test_a_line_that_is_not_committed_is_newest_and_old_ones_are_alike() -> None
 def test_the_rest_of_a_function_shares_in_what_was_changed_in_it() -> None:
     text = b"def f():\n    a = 1\n    return a\n\n\ndef g():\n    return 2\n"
     lines = text.removesuffix(b"\n").split(b"\n")
-    found = freshness(Source.read("a.py", text), [(row, 1 if b"a = 1" in row else None) for row in lines])
+    found = freshness(PythonSource.read("a.py", text), [(row, 1 if b"a = 1" in row else None) for row in lines])
     assert found[2] > found[3] > found[7] == 0.0
 
 
 def test_nothing_changes_without_a_history() -> None:
     suspicion = Suspicion({"a.py": {1: 0.5, 2: 0.5}})
-    sources = {"a.py": Source.read("a.py", b"x = 1\ny = 2\n")}
+    sources = {"a.py": PythonSource.read("a.py", b"x = 1\ny = 2\n")}
     assert newest_first(suspicion, sources, lambda paths: {}) is suspicion
     old = newest_first(suspicion, sources, lambda paths: {"a.py": ((b"x = 1", None), (b"y = 2", None))})
     assert old is suspicion
@@ -67,7 +66,7 @@ def test_nothing_changes_without_a_history() -> None:
 @given(st.sampled_from([1, 2]))
 def test_the_order_that_a_search_may_be_continued_in_knows_of_it(newer: int) -> None:
     suspicion = Suspicion({"a.py": {1: 0.5, 2: 0.5}})
-    sources = {"a.py": Source.read("a.py", b"x = 1\ny = 2\n")}
+    sources = {"a.py": PythonSource.read("a.py", b"x = 1\ny = 2\n")}
     ages = ((b"x = 1", 1 if newer == 1 else 9), (b"y = 2", 1 if newer == 2 else 9))
     found = newest_first(suspicion, sources, lambda paths: {"a.py": ages})
     assert found.lines["a.py"][newer] == max(found.lines["a.py"].values())

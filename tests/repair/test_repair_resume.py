@@ -8,27 +8,26 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from repair_kit import Bench, plausible_of
+from repair_kit import BACKEND, Bench, plausible_of
 
 from codepilot.core.contract import JsonObject
 from codepilot.executor import LocalExecutor
 from codepilot.project import SuiteRun, detect
 from codepilot.repair import SearchRequest
-from codepilot.repair.client import Evidence, Ruling
+from codepilot.repair.backend import Failure, SearchFacts
+from codepilot.repair.edit import Edit, Proposal
+from codepilot.repair.ledger import order_digest, record, revive
 from codepilot.repair.localise import Suspicion
-from codepilot.repair.python.context import Failure
-from codepilot.repair.python.enumerate import Proposal
-from codepilot.repair.python.source import Edit, Source
-from codepilot.repair.python.synthesis import Known
+from codepilot.repair.messages import Evidence, TrialResult
+from codepilot.repair.python.source import PythonSource
 from codepilot.repair.rank import rank
-from codepilot.repair.record import order_digest, remember, revive
-from codepilot.repair.search import _Search
-from codepilot.repair.selection import Related
+from codepilot.repair.search import Search
+from codepilot.repair.selection import TestSelector
 from codepilot.repair.trial import Trial
 from codepilot.sandbox import choose
 
-SOURCE = Source.read("m.py", b"def f(a):\n    return a\n")
-RELATED = Related(("t",), ())
+SOURCE = PythonSource.read("m.py", b"def f(a):\n    return a\n")
+RELATED = TestSelector(("t",), ())
 
 
 @pytest.fixture
@@ -40,40 +39,40 @@ def request_of_nothing(tmp_path: Path) -> SearchRequest:
     return SearchRequest(executor, "w", project, ("t",), baseline, 30.0, lambda progress: None)
 
 
-def known(failure: Failure) -> Known:
-    return Known({"m.py": SOURCE}, Suspicion({"m.py": {2: 1.0}}), failure, RELATED)
+def known(failure: Failure) -> SearchFacts:
+    return SearchFacts({"m.py": SOURCE}, Suspicion({"m.py": {2: 1.0}}), failure, RELATED)
 
 
-def resumed(request: SearchRequest, **state: object) -> _Search:
+def resumed(request: SearchRequest, **state: object) -> Search:
     digest = order_digest(known(Failure()), ("t",), ())
-    search = _Search(replace(request, state={"digest": digest, "position": 6, "plausible": [], **state}))
+    search = Search(replace(request, state={"digest": digest, "position": 6, "plausible": [], **state}), BACKEND)
     search._ledger.digest = digest
     search._ledger.resume(search._request.state, {}, ())
     return search
 
 
 def test_what_was_known_of_single_edits_outlives_a_second_stop(request_of_nothing: SearchRequest) -> None:
-    state = resumed(request_of_nothing, marks="1t4.1+", composed=True)._ledger.state()
-    assert (state["marks"], state["position"], state["composed"]) == ("1t4.1+", 6, True)
+    state = resumed(request_of_nothing, marks="1t4.1+", synthesised=True)._ledger.state()
+    assert (state["marks"], state["position"], state["synthesised"]) == ("1t4.1+", 6, True)
 
 
 def test_what_waits_to_be_loaded_anew_is_not_skipped_by_the_next_search(request_of_nothing: SearchRequest) -> None:
     search = resumed(request_of_nothing, marks="2.1d3.")
     proposals = [Proposal(at, SOURCE, None, Edit(0, 0, " " * at, "test"), 0.5, 1) for at in range(8)]
     assert [one.position for one in search._from_position(iter(proposals))] == [2, 6, 7]
-    trial = Trial(request_of_nothing.executor, "w", request_of_nothing.project, (), 0.0, lambda: None)
+    trial = Trial(BACKEND, request_of_nothing.executor, "w", request_of_nothing.project, (), 0.0, lambda: None)
     search._singles.extend(proposals)
-    search._settle(trial, [proposals[2]], {2: Ruling(2, "cold", None)}, RELATED)
+    search._settle(trial, [proposals[2]], {2: TrialResult(2, "reload", None)}, RELATED)
     assert (search._ledger.state()["position"], search._ledger.state()["marks"]) == (6, "2.1d3.")
 
 
 def test_what_was_not_judged_in_time_is_still_to_be_tried(request_of_nothing: SearchRequest) -> None:
     search = resumed(request_of_nothing)
     batch = [Proposal(at, SOURCE, None, Edit(0, 0, " " * at, "test"), 0.5, 1) for at in range(6, 10)]
-    rulings = {6: Ruling(6, "failed", "t"), 8: Ruling(8, "failed", "t"), 9: Ruling(9, "passed", None)}
+    results = {6: TrialResult(6, "failed", "t"), 8: TrialResult(8, "failed", "t"), 9: TrialResult(9, "passed", None)}
     request = request_of_nothing
-    trial = Trial(request.executor, "w", request.project, (), 0.0, lambda: None)
-    assert search._settle(trial, batch, rulings, RELATED) == batch[1:]
+    trial = Trial(BACKEND, request.executor, "w", request.project, (), 0.0, lambda: None)
+    assert search._settle(trial, batch, results, RELATED) == batch[1:]
     assert search._ledger.state()["position"] == 7
 
 
@@ -88,9 +87,9 @@ def test_a_position_holds_only_for_the_same_failure() -> None:
 def test_what_was_composed_is_no_neighbour_of_the_single_edit_of_that_number() -> None:
     single, other = plausible_of(7, Evidence()), plausible_of(8, Evidence())
     composed = replace(other, proposal=replace(other.proposal, position=1 << 30, after=7))
-    assert rank([single, composed])[0].signs["share"] < 1
-    assert rank([composed])[0].signs["late"] == rank([single])[0].signs["late"]
-    again = revive(remember(composed), {"m.py": composed.proposal.source})
+    assert rank([single, composed])[0].features["cluster_share"] < 1
+    assert rank([composed])[0].features["effort"] == rank([single])[0].features["effort"]
+    again = revive(record(composed), {"m.py": composed.proposal.source})
     assert again is not None and again.proposal.effort == 7
 
 
@@ -130,7 +129,7 @@ def test_after_a_refusal_the_next_answer_of_the_same_search_comes_at_once(bench:
     assert project.seen and not {one.patched for one in third.candidates} & {*every}, "then the search goes on"
 
 
-@pytest.mark.parametrize("change", [{"ended": False}, {"about": "other tests"}, {"plausible": [{"path": "age.py"}]}])
+@pytest.mark.parametrize("change", [{"ended": False}, {"task": "other tests"}, {"plausible": [{"path": "age.py"}]}])
 def test_only_an_ended_search_for_the_same_tests_leaves_answers(bench: Open, change: JsonObject) -> None:
     project = bench({"age.py": AGE, "test_age.py": TEST_AGE})
     first = project.search()
@@ -144,7 +143,7 @@ def test_only_an_ended_search_for_the_same_tests_leaves_answers(bench: Open, cha
 def test_an_answer_for_another_file_is_none() -> None:
     one = plausible_of(1, Evidence())
     source = one.proposal.source
-    other = Source.read(source.path, source.data + b"# changed\n")
-    again = revive(remember(one), {source.path: source})
+    other = PythonSource.read(source.path, source.data + b"# changed\n")
+    again = revive(record(one), {source.path: source})
     assert again is not None and again.patched == one.patched
-    assert revive(remember(one), {source.path: other}) is None
+    assert revive(record(one), {source.path: other}) is None

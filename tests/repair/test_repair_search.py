@@ -8,7 +8,7 @@ import pytest
 from repair_kit import Bench
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.repair import Progress, measure_strength
+from codepilot.repair import Progress, mutation_score
 from codepilot.verify.proof import STRONG_SCORE
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
@@ -248,7 +248,7 @@ def test_strength_tells_strong_tests_from_weak_ones(
 ) -> None:
     tests = f"from shop import *\n\n\ndef test_it():\n    assert {checks}\n"
     project = bench({"shop.py": code, "test_shop.py": tests})
-    found = measure_strength(
+    found = mutation_score(
         project.executor,
         "w",
         project.project,

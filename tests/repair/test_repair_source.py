@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codepilot.repair.backend import Failure
+from codepilot.repair.edit import Edit, Unreadable
 from codepilot.repair.localise import Suspicion
-from codepilot.repair.python.context import Failure
 from codepilot.repair.python.enumerate import candidates
-from codepilot.repair.python.source import Edit, Source, Unreadable
+from codepilot.repair.python.source import PythonSource
 
 ROWS = ("def f(x):", "    # Grüße, naïve", "    y = 'ä' + x", "    return y", "", "class C:", "    def m(self):")
 TEXT = "\n".join((*ROWS, "        return f('é')", ""))
@@ -29,7 +30,7 @@ ENCODINGS = {
 @pytest.mark.parametrize("data", ENCODINGS.values(), ids=ENCODINGS)
 @given(choice=st.data())
 def test_bytes_outside_the_edited_node_stay(data: bytes, choice: st.DataObject) -> None:
-    source = Source.read("m.py", data)
+    source = PythonSource.read("m.py", data)
     nodes = [node for node in ast.walk(source.tree) if isinstance(node, ast.expr)]
     node = choice.draw(st.sampled_from(nodes))
     start, end = source.span(node)
@@ -44,14 +45,14 @@ def test_bytes_outside_the_edited_node_stay(data: bytes, choice: st.DataObject) 
 
 
 def test_text_the_encoding_lacks_is_no_edit() -> None:
-    source = Source.read("m.py", ENCODINGS["latin-1"])
+    source = PythonSource.read("m.py", ENCODINGS["latin-1"])
     assert source.apply(Edit(0, 0, "'日本'", "t")) is None
 
 
 @pytest.mark.parametrize("data", [b"def f(:", b"# coding: nonsense\n", b"x = '\xff'\n", b"x\0y"])
 def test_a_file_that_python_refuses_is_unreadable(data: bytes) -> None:
     with pytest.raises(Unreadable):
-        Source.read("m.py", data)
+        PythonSource.read("m.py", data)
 
 
 UNITS = """
@@ -74,7 +75,7 @@ except E:
 
 
 def test_units_compile_alone_with_their_own_line_numbers() -> None:
-    source = Source.read("m.py", UNITS.encode())
+    source = PythonSource.read("m.py", UNITS.encode())
     assert [unit.qualname for unit in source.units] == ["A.B.f", "g", "h"]
     for unit in source.units:
         tree = ast.parse(unit.segment())
@@ -86,7 +87,7 @@ def test_units_compile_alone_with_their_own_line_numbers() -> None:
 
 
 def test_edits_of_the_body_and_of_the_signature_can_be_swapped_but_not_those_of_decorators() -> None:
-    source = Source.read("m.py", b"@g\ndef f(x=[]):\n    return x\n")
+    source = PythonSource.read("m.py", b"@g\ndef f(x=[]):\n    return x\n")
     (unit,) = source.units
     assert unit.holds(Edit(27, 28, "y", "t"))
     assert unit.holds(Edit(11, 13, "None", "t"))
@@ -96,14 +97,14 @@ def test_edits_of_the_body_and_of_the_signature_can_be_swapped_but_not_those_of_
 
 def test_a_statement_that_is_data_is_no_place_for_edits() -> None:
     text = f"TABLE = [{'1, ' * 30_000}]\nSIZE = 3\n\n\ndef f(a):\n    return TABLE[a] + SIZE\n"
-    source = Source.read("m.py", text.encode())
+    source = PythonSource.read("m.py", text.encode())
     found = list(itertools.islice(candidates({"m.py": source}, Suspicion({"m.py": {6: 1.0}}), Failure()), 3000))
     assert {one.line for one in found} >= {2, 6} and 1 not in {one.line for one in found}
 
 
 def test_edits_of_some_functions_and_of_the_rest_are_all_edits_in_their_order() -> None:
     text = b"SIZE = 3\n\n\n@print\ndef f(a, b=SIZE + 1):\n    return a + SIZE\n\n\ndef g(a):\n    return SIZE - a\n"
-    source = Source.read("m.py", text)
+    source = PythonSource.read("m.py", text)
     made = partial(candidates, {"m.py": source}, Suspicion({"m.py": {6: 1.0, 10: 0.5}}), Failure())
     key = [(one.edit, one.score, one.unit) for one in made()]
     some = [
@@ -119,6 +120,6 @@ def test_edits_of_some_functions_and_of_the_rest_are_all_edits_in_their_order() 
 
 
 def test_columns_of_lines_that_are_not_ascii_count_characters() -> None:
-    source = Source.read("m.py", 'x = ("ä", "ß€", "𝄞", a)\ny = 1\n'.encode())
+    source = PythonSource.read("m.py", 'x = ("ä", "ß€", "𝄞", a)\ny = 1\n'.encode())
     names = [node for node in ast.walk(source.tree) if isinstance(node, ast.Name | ast.Constant)]
     assert [source.segment(node) for node in names] == ["x", "y", "1", '"ä"', '"ß€"', '"𝄞"', "a"]

@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping
 import pytest
 from repair_kit import Bench, trial_of
 
+from codepilot.repair.backend import Failure, SearchFacts
+from codepilot.repair.edit import Edit
 from codepilot.repair.localise import Suspicion
-from codepilot.repair.python.context import Context, Failure
+from codepilot.repair.python.context import Context
 from codepilot.repair.python.sketches import sketches
-from codepilot.repair.python.source import Edit, Source
-from codepilot.repair.python.synthesis import Known, compositions, is_known
-from codepilot.repair.selection import Related
+from codepilot.repair.python.source import PythonSource
+from codepilot.repair.python.synthesis import is_known, synthesise
+from codepilot.repair.selection import TestSelector
 
 Open = Callable[[Mapping[str, str | bytes]], Bench]
 MODULE = textwrap.dedent(
@@ -35,7 +37,7 @@ MODULE = textwrap.dedent(
 
 
 def context(text: str = MODULE) -> Context:
-    source = Source.read("m.py", text.encode())
+    source = PythonSource.read("m.py", text.encode())
     return Context(source, source.units[0], Failure())
 
 
@@ -133,10 +135,10 @@ def test_how_many_children_compose_changes_nothing(bench: Open) -> None:
 
 
 def _composed(project: Bench, path: str, places: int) -> list[Edit]:
-    targets, source = project.baseline.red, Source.read(path, project.files[path])
+    targets, source = project.baseline.red, PythonSource.read(path, project.files[path])
     suspicion = Suspicion({path: dict.fromkeys(source.units[0].lines, 1.0)})
     with trial_of(project, places) as trial:
         trial.start()
-        related = Related(targets, trial.trace(project.baseline.collected, alone=targets))
-        known = Known({path: source}, suspicion, Failure(), related)
-        return [one.edit for one in compositions(trial, known, 20.0, 0, lambda: False)]
+        related = TestSelector(targets, trial.trace(project.baseline.collected, alone=targets))
+        known = SearchFacts({path: source}, suspicion, Failure(), related)
+        return [one.edit for one in synthesise(trial, known, 20.0, 0, lambda: False)]

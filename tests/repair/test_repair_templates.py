@@ -10,12 +10,14 @@ from functools import cache
 
 import pytest
 
+from codepilot.repair.backend import Failure
+from codepilot.repair.edit import Edit
 from codepilot.repair.localise import Suspicion
-from codepilot.repair.python.context import Context, Failure
+from codepilot.repair.python.context import Context
 from codepilot.repair.python.enumerate import candidates
 from codepilot.repair.python.priors import PRIORS
 from codepilot.repair.python.sketches import PREFIX
-from codepilot.repair.python.source import Edit, Source
+from codepilot.repair.python.source import PythonSource
 from codepilot.repair.python.templates import TEMPLATES
 
 CORPUS = '''
@@ -96,13 +98,13 @@ def test_edits_parse_and_keep_to_their_span(template: object, newline: str) -> N
 
 
 @cache
-def _corpus(newline: str) -> tuple[Source, list[Context]]:
-    source = Source.read("m.py", CORPUS.replace("\n", newline).encode())
+def _corpus(newline: str) -> tuple[PythonSource, list[Context]]:
+    source = PythonSource.read("m.py", CORPUS.replace("\n", newline).encode())
     inner = [Context(source, unit, Failure(("KeyError",))) for unit in source.units]
     return source, [*inner, Context(source, None)]
 
 
-def _check(source: Source, edit: Edit, newline: str) -> None:
+def _check(source: PythonSource, edit: Edit, newline: str) -> None:
     patched = source.apply(edit)
     assert patched is not None and patched != source.data
     head, tail = source.data[: edit.start], source.data[edit.end :]
@@ -118,7 +120,7 @@ def test_every_template_has_a_prior_and_no_prior_is_left_over() -> None:
 
 
 def proposals(text: str, limit: int = 3000, failure: Failure | None = None) -> Iterator[str]:
-    source = Source.read("m.py", textwrap.dedent(text).encode())
+    source = PythonSource.read("m.py", textwrap.dedent(text).encode())
     lines = Suspicion({"m.py": dict.fromkeys(range(1, text.count("\n") + 2), 1.0)})
     found = itertools.islice(candidates({"m.py": source}, lines, failure or Failure()), limit)
     return (ast.unparse(ast.parse(source.apply(one.edit) or b"")) for one in found)
@@ -256,8 +258,8 @@ def test_an_edge_is_refused_where_the_tests_miss_an_exception() -> None:
 
 
 def test_keywords_of_functions_in_other_files_are_known() -> None:
-    here = Source.read("a.py", b"def f(x):\n    return clean(x)\n")
-    there = Source.read("b.py", b"def clean(text, strip=True):\n    return text\n")
+    here = PythonSource.read("a.py", b"def f(x):\n    return clean(x)\n")
+    there = PythonSource.read("b.py", b"def clean(text, strip=True):\n    return text\n")
     suspicion = Suspicion({"a.py": {2: 1.0}})
     found = itertools.islice(candidates({"a.py": here, "b.py": there}, suspicion, Failure()), 500)
     assert any(one.edit.replacement == "clean(x, strip=False)" for one in found)
@@ -278,7 +280,7 @@ def test_operations_that_say_nothing_are_left_out() -> None:
 
 def test_names_of_a_loop_that_is_over_come_last() -> None:
     text = "def f(x):\n    n = 0\n    for c in x:\n        if c == 'a':\n            n += 1\n    return True\n"
-    source = Source.read("m.py", text.encode())
+    source = PythonSource.read("m.py", text.encode())
     here = Context(source, source.units[0], Failure())
     function = source.units[0].node
     loop = function.body[1]
@@ -305,7 +307,7 @@ def test_a_loop_keeps_the_use_of_its_variable_for_long() -> None:
 
 
 def test_the_order_is_the_same_every_time() -> None:
-    source = Source.read("m.py", CORPUS.encode())
+    source = PythonSource.read("m.py", CORPUS.encode())
     suspicion = Suspicion({"m.py": {line: 1.0 / (1 + line % 5) for line in range(1, 70)}})
 
     def order() -> list[tuple[int, int, str]]:
@@ -317,7 +319,7 @@ def test_the_order_is_the_same_every_time() -> None:
 
 def test_scores_fall_and_suspicious_lines_come_first() -> None:
     text = "def f(a):\n    return a < 1\n\n\ndef g(a):\n    return a < 2\n"
-    source = Source.read("m.py", text.encode())
+    source = PythonSource.read("m.py", text.encode())
     suspicion = Suspicion({"m.py": {2: 0.2, 6: 1.0}})
     found = list(itertools.islice(candidates({"m.py": source}, suspicion, Failure()), 60))
     assert found[0].line == 6

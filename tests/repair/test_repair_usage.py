@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from repair_kit import plausible_of
+from repair_kit import BACKEND, plausible_of
 
-from codepilot.repair.client import Evidence
-from codepilot.repair.python.source import Edit, Source
-from codepilot.repair.python.usage import idle_names, put_to_use
+from codepilot.repair.edit import Edit
+from codepilot.repair.messages import Evidence
+from codepilot.repair.python.names_used import idle_names
+from codepilot.repair.python.source import PythonSource
 from codepilot.repair.rank import rank
 
 TEXT = """
@@ -21,9 +22,9 @@ class Shop:
 
 
 def _uses(old: str, new: str) -> int:
-    source = Source.read("shop.py", TEXT.encode())
+    source = PythonSource.read("shop.py", TEXT.encode())
     at = TEXT.index(old)
-    return put_to_use(source.unit_at(at), Edit(at, at + len(old), new, "x"))
+    return BACKEND.name_use(source.unit_at(at), Edit(at, at + len(old), new, "x"))
 
 
 @pytest.mark.parametrize(
@@ -43,8 +44,8 @@ def test_what_an_edit_makes_of_the_names(old: str, new: str, uses: int) -> None:
 
 
 def test_outside_of_functions_there_is_nothing_to_tell() -> None:
-    source = Source.read("a.py", b"x = 1\n")
-    assert put_to_use(source.unit_at(0), Edit(4, 5, "2", "x")) == 0
+    source = PythonSource.read("a.py", b"x = 1\n")
+    assert BACKEND.name_use(source.unit_at(0), Edit(4, 5, "2", "x")) == 0
 
 
 def test_names_of_other_scopes_are_never_idle() -> None:
@@ -58,7 +59,7 @@ def test_any_text_is_borne(text: str) -> None:
 
 
 def test_of_equals_the_one_comes_first_that_keeps_the_functions_types() -> None:
-    changed = plausible_of(0, Evidence(behaviour="x", retyped=1.0), score=0.4)
+    changed = plausible_of(0, Evidence(behaviour="x", new_types=1.0), score=0.4)
     same = plausible_of(1, Evidence(behaviour="y"), score=0.3)
     first, second = rank([changed, same])
-    assert first.one is same and second.signs["retyped"] == 1.0
+    assert first.one is same and second.features["new_types"] == 1.0

@@ -52,8 +52,8 @@ def test_a_condition_that_failing_tests_alone_leave_in_their_way_stands_out(benc
         trial.start()
         traces = {one.test: one for one in trial.trace(project.baseline.collected, alone=project.baseline.red)}
     red = traces["test_shop.py::test_member_of_three"]
-    assert (3, 5) in red.ways["shop.py"] and (3, 4) not in red.ways["shop.py"]
-    usual = traces["test_shop.py::test_some"].ways["shop.py"]
+    assert (3, 5) in red.branches["shop.py"] and (3, 4) not in red.branches["shop.py"]
+    usual = traces["test_shop.py::test_some"].branches["shop.py"]
     assert (3, 4) in usual, "how others go on from lines of the failing test is told"
     scores = localise(traces.values(), project.baseline.red).lines["shop.py"]
     assert max(scores, key=lambda line: scores[line]) == 3
@@ -77,10 +77,10 @@ sys.path.insert(0, {inside!r})
 from inside.coverage import Lines
 from loops import search
 for name, call in {calls!r}.items():
-    with Lines(ways=True) as lines:
+    with Lines(branches=True) as lines:
         search(*call)
-    rounds = sum(branch.rounds for branch in lines.branches.values())
-    print(json.dumps([name, sorted(lines.ways["loops.py"]), rounds]))
+    rounds = sum(branch.rounds for branch in lines.watched.values())
+    print(json.dumps([name, sorted(lines.branches["loops.py"]), rounds]))
 """
 CALLS = {
     "found": ([1, 1000], 1000),

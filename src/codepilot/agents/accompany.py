@@ -25,7 +25,7 @@ from codepilot.repair import (
     WitnessRequest,
     Written,
     find_witnesses,
-    measure_strength,
+    mutation_score,
     nearby_tests,
     write_test,
 )
@@ -78,7 +78,7 @@ def accompanied(
 def appraise(best: Candidate, desk: Desk) -> Worth:
     """What the proof will say of the repair, as far as that can be told before it."""
     targets = _targets(desk)
-    strength = measure_strength(
+    strength = mutation_score(
         desk.executor,
         desk.workspace,
         desk.project,

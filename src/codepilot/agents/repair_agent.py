@@ -116,7 +116,7 @@ class RepairAgent:
             "tool": "write_file",
             "path": best.path,
             "template": best.template,
-            "signs": dict(best.signs),
+            "features": dict(best.features),
             "patched": base64.b64encode(best.patched).decode(),
             "diff": best.diff,
             "candidate": candidate.model_dump(mode="json"),

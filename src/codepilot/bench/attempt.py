@@ -37,7 +37,7 @@ class Attempt:
     total_sec: float = 0.0
     peak_mib: float = 0.0
     template: str = ""
-    signs: dict[str, float] = field(default_factory=dict)
+    features: dict[str, float] = field(default_factory=dict)
     proof: str = ""
 
 
@@ -117,9 +117,10 @@ class _Watch:
                 others = candidate.get("alternatives") if isinstance(candidate, dict) else None
                 self.alternatives = tuple(map(str, others)) if isinstance(others, list) else ()
                 found.template = str(data.action.get("template", ""))
-                signs = data.action.get("signs")
-                found.signs = {
-                    name: float(str(sign)) for name, sign in (signs if isinstance(signs, dict) else {}).items()
+                features = data.action.get("features")
+                found.features = {
+                    name: float(str(feature))
+                    for name, feature in (features if isinstance(features, dict) else {}).items()
                 }
             case _:
                 pass

@@ -42,7 +42,7 @@ class Result:
     total_sec: float = 0.0
     peak_mib: float = 0.0
     template: str = ""
-    signs: dict[str, float] = field(default_factory=dict)
+    features: dict[str, float] = field(default_factory=dict)
     """What the first offer's confidence was made of."""
     proof: str = ""
     """Why the change is called what it is, where the whole engine is run."""

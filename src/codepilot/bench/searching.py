@@ -51,7 +51,7 @@ def search_alone(bug: Bug, checkout: Path, home: Path, how: Budgeted) -> Attempt
         found.offers.append(Offer({candidate.path: candidate.patched.decode("utf-8", "replace")}, candidate.diff))
     if result.candidates:
         found.confidence, found.template = result.candidates[0].confidence, result.candidates[0].template
-        found.signs = dict(result.candidates[0].signs)
+        found.features = dict(result.candidates[0].features)
         found.first_plausible_sec = found.first_plausible_sec or found.search_sec
     return found
 

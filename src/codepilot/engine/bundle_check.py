@@ -15,7 +15,7 @@ from codepilot.engine.executor_factory import open_executor, seen_at
 from codepilot.engine.finalize import strength_of
 from codepilot.engine.runtime import Runtime
 from codepilot.engine.task import absolute
-from codepilot.repair import Strength
+from codepilot.repair import MutationScore
 from codepilot.sandbox import Wanted
 from codepilot.store import new_id
 from codepilot.verify import Provenance, check_bundle
@@ -51,7 +51,7 @@ def verify_bundle(runtime: Runtime, directory: Path, checking: Checking) -> Proo
         carry = settings.for_repository(root).project.carry
         context = ExecutionContext(executor, objects, base, project, settings.policy.hosts, carry)
 
-        def measure(workspace: str) -> Strength | None:
+        def measure(workspace: str) -> MutationScore | None:
             return strength_of(context, workspace, provenance.patched_tree, provenance.targets)
 
         return prove_bundle(

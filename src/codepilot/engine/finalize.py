@@ -27,7 +27,7 @@ from codepilot.engine.execution_context import ExecutionContext
 from codepilot.engine.learning import learn
 from codepilot.engine.proposing import without_test
 from codepilot.engine.work import Work
-from codepilot.repair import Strength, measure_strength
+from codepilot.repair import MutationScore, mutation_score
 from codepilot.telemetry import report, report_json, rfc3339, timeline, transcript
 from codepilot.verify import (
     REGRESSION_TEST,
@@ -106,7 +106,7 @@ def _carried(
 
 
 def _prove(work: Work, context: ExecutionContext, baseline: Baseline, proposal: PatchProposed) -> ProofRecorded:
-    def measure(workspace: str) -> Strength | None:
+    def measure(workspace: str) -> MutationScore | None:
         seconds = min(STRENGTH_SEC, work.watch.seconds_left() / 2)
         return strength_of(context, workspace, proposal.tree, baseline.targets, seconds)
 
@@ -131,14 +131,14 @@ def _prove(work: Work, context: ExecutionContext, baseline: Baseline, proposal: 
 
 def strength_of(
     context: ExecutionContext, workspace: str, tree: str, targets: Sequence[str], seconds: float = STRENGTH_SEC
-) -> Strength | None:
+) -> MutationScore | None:
     """How much the tests would notice of a wrong change to the functions that were touched, where they are Python."""
     if not context.project.is_python:
         return None
     changed = {path: before for path, before, after in context.objects.changes(context.base.tree, tree) if after}
     originals = {path: context.objects.read_blob(entry.oid) for path, entry in changed.items() if entry}
     paths = tuple(changed)
-    return measure_strength(
+    return mutation_score(
         context.executor, workspace, context.project, paths, targets, seconds=seconds, originals=originals
     )
 

@@ -1,95 +1,191 @@
-"""What a search has done so far: what it found, what came of its candidates, and how that outlives it."""
+"""What a search has done so far: its plausible candidates, the outcome of single edits, and both as resumable state."""
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
 
-from codepilot.core.contract import JsonObject
-from codepilot.repair.client import Ruling
-from codepilot.repair.pairs import recall
-from codepilot.repair.pairs import remember as remember_marks
-from codepilot.repair.python.source import Source
+from codepilot.core.contract import JsonObject, canonical_json
+from codepilot.repair.backend import SearchFacts
+from codepilot.repair.edit import Edit, Proposal, Sources
+from codepilot.repair.messages import Evidence, TrialResult
 from codepilot.repair.rank import Plausible, rank
-from codepilot.repair.record import remember, revive
 
 SURE = 0.7
-"""The confidence that makes up for changes on inputs that tests were content with."""
+"""The confidence that makes up for changed behaviour on inputs of passing tests."""
+FURTHER, CRASHED, LATE, RELOADS, PLAIN = "+", "x", "t", "d", "."
+"""Marks: a single edit came further than the base, crashed, timed out, needs a reload, or did nothing special."""
+_MARKS = frozenset((FURTHER, CRASHED, LATE, RELOADS, PLAIN))
+T = TypeVar("T")
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
 
 
 @dataclass
 class Ledger:
     digest: str = ""
-    """Names the order of candidates; empty until that is known."""
+    """Identifies the order of candidates; empty until that is known."""
     position: int = 0
-    """Whatever comes before it was tried, but for what is marked to be loaded anew."""
+    """All candidates before it were tried, except those marked as needing a reload."""
     tried: int = 0
     trying_sec: float = 0.0
-    composed: bool = False
-    """Whether what is missing was composed."""
+    synthesised: bool = False
+    """Whether synthesis is done."""
     found: list[Plausible] = field(default_factory=list)
     marks: dict[int, str] = field(default_factory=dict)
-    """What came of single edits, by position."""
-    about: str = ""
-    """Names the engine and the tests to be mended."""
+    """The outcome of single edits, by position."""
+    task: str = ""
+    """Identifies the engine and the targets."""
     ended: bool = False
     """Whether the search came to its own end."""
 
-    def count(self, rulings: Mapping[int, Ruling], seconds: float) -> None:
-        self.tried += sum(ruling.outcome != "cold" for ruling in rulings.values())
+    def count(self, results: Mapping[int, TrialResult], seconds: float) -> None:
+        self.tried += sum(result.outcome != "reload" for result in results.values())
         self.trying_sec += seconds
 
     def has(self, path: str, content: bytes) -> bool:
         return any(one.patched == content and one.proposal.source.path == path for one in self.found)
 
-    def worthy(self) -> list[Plausible]:
-        """What the search may end with: repairs that can be trusted, else those that are likely right all the same."""
+    def acceptable(self) -> list[Plausible]:
+        """Candidates that the search may end with: trusted ones, else those of high confidence."""
         trusted = [one for one in self.found if one.trusted]
         return trusted or [ranked.one for ranked in rank(self.found) if ranked.confidence >= SURE]
 
     def state(self) -> JsonObject:
         return {
             "digest": self.digest,
-            "about": self.about,
+            "task": self.task,
             "ended": self.ended,
             "position": self.position,
             "tried": self.tried,
             "trying_sec": self.trying_sec,
-            "composed": self.composed,
-            "plausible": [remember(one) for one in self.found],
-            "marks": remember_marks(self.marks),
+            "synthesised": self.synthesised,
+            "plausible": [record(one) for one in self.found],
+            "marks": marks_text(self.marks),
         }
 
-    def resume(self, state: JsonObject, sources: Mapping[str, Source], refused: Sequence[bytes]) -> None:
-        """Go on from a recorded state of the same order; another one says nothing."""
+    def resume(self, state: JsonObject, sources: Sources, refused: Sequence[bytes]) -> None:
+        """Continue from a recorded state of the same order; ignore any other."""
         self.found = []
         if state.get("digest") != self.digest:
             return
-        position = state.get("position")
-        self.position = position if isinstance(position, int) else 0
-        marks = state.get("marks")
-        self.marks = recall(marks) if isinstance(marks, str) else {}
-        tried, trying_sec = state.get("tried"), state.get("trying_sec")
-        self.tried = tried if isinstance(tried, int) else 0
-        self.trying_sec = trying_sec if isinstance(trying_sec, float) else 0.0
-        self.composed = state.get("composed") is True
+        self.position, self.tried = (_typed(state.get(name), int, 0) for name in ("position", "tried"))
+        self.trying_sec = _typed(state.get("trying_sec"), float, 0.0)
+        self.marks = marks_of(_typed(state.get("marks"), str, ""))
+        self.synthesised = state.get("synthesised") is True
         self._revive(state, sources, refused)
 
-    def take_over(self, state: JsonObject, sources: Mapping[str, Source], refused: Sequence[bytes]) -> None:
-        """What is left of an ended search for the same tests, once some of its answers were turned down."""
-        if refused and state.get("ended") is True and state.get("about") == self.about:
+    def take_over(self, state: JsonObject, sources: Sources, refused: Sequence[bytes]) -> None:
+        """The other answers of an ended search for the same targets, after some were turned down."""
+        if refused and state.get("ended") is True and state.get("task") == self.task:
             self._revive(state, sources, refused)
 
-    def _revive(self, state: JsonObject, sources: Mapping[str, Source], refused: Sequence[bytes]) -> None:
-        kept = state.get("plausible")
-        for row in kept if isinstance(kept, list) else []:
+    def _revive(self, state: JsonObject, sources: Sources, refused: Sequence[bytes]) -> None:
+        for row in _typed(state.get("plausible"), list, []):
             found = revive(row, sources)
             if found is not None and found.patched not in refused:
                 self.found.append(found)
 
 
+def _typed(value: object, kind: type[T], default: T) -> T:
+    return value if isinstance(value, kind) else default
+
+
 def paths_of(state: JsonObject) -> list[str]:
     """The files that the state's candidates change."""
-    kept = state.get("plausible")
-    rows = [row for row in kept if isinstance(row, dict)] if isinstance(kept, list) else []
+    rows = [row for row in _typed(state.get("plausible"), list, []) if isinstance(row, dict)]
     return list(dict.fromkeys(str(row.get("path")) for row in rows))
+
+
+# --- plausible candidates as rows -------------------------------------------------------------------------------
+
+
+def record(one: Plausible) -> JsonObject:
+    proposal = one.proposal
+    return {
+        "path": proposal.source.path,
+        "base": _digest(proposal.source.data),
+        "edit": asdict(proposal.edit),
+        "proposal": [proposal.position, proposal.score, proposal.line, proposal.after, proposal.overfit_penalty],
+        "evidence": asdict(one.evidence),
+        "facts": [one.covering_tests, one.also_fixed, one.lines_run, one.name_use],
+    }
+
+
+def revive(row: Any, sources: Sources) -> Plausible | None:
+    """A plausible candidate from its row; None if it does not fit the files."""
+    try:
+        source = sources[row["path"]]
+        edit, evidence = Edit(**row["edit"]), Evidence(**row["evidence"])
+        patched = source.apply(edit) if row["base"] == _digest(source.data) else None
+        position, score, line, after, penalty = row["proposal"]
+        covering, fixed, lines_run, name_use = row["facts"]
+    except (KeyError, TypeError, ValueError):
+        return None
+    if patched is None:
+        return None
+    proposal = Proposal(position, source, source.unit_at(edit.start), edit, score, line, after, penalty)
+    return Plausible(proposal, patched, covering, fixed, evidence, lines_run, name_use)
+
+
+# --- marks ------------------------------------------------------------------------------------------------------
+
+
+def marks_text(marks: Mapping[int, str]) -> str:
+    """The marks run-length encoded."""
+    row = "".join(marks.get(position, PLAIN) for position in range(max(marks, default=-1) + 1))
+    return "".join(f"{len(list(run))}{mark}" for mark, run in itertools.groupby(row))
+
+
+def marks_of(text: str) -> dict[int, str]:
+    marks: dict[int, str] = {}
+    number, position = "", 0
+    for letter in text:
+        if letter.isdigit():
+            number += letter
+        elif letter in _MARKS and number:
+            marks.update(dict.fromkeys(range(position, position + int(number)), letter))
+            position, number = position + int(number), ""
+    return marks
+
+
+# --- digests ----------------------------------------------------------------------------------------------------
+
+
+def order_digest(facts: SearchFacts, targets: Sequence[str], proposed: Sequence[tuple[str, bytes]]) -> str:
+    """Identifies everything that the order of candidates depends on: a position means the same only under one."""
+    files = {path: _digest(source.data) for path, source in sorted({**facts.sources, **facts.donors}.items())}
+    content: JsonObject = {
+        "engine": engine_digest(),
+        "suspicion": facts.suspicion.digest,
+        "files": {**files},
+        "targets": [*targets],
+        "failure": _ADDRESS.sub("0x", repr(astuple(facts.failure))),
+        "proposed": [_digest(content) for _, content in proposed],
+    }
+    return _digest(canonical_json(content).encode())
+
+
+def task_digest(targets: Sequence[str]) -> str:
+    """Identifies the engine and the tests that it is to make pass."""
+    return _digest(canonical_json([engine_digest(), *targets]).encode())
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@cache
+def engine_digest() -> str:
+    """Identifies the engine by its own files: another one has other templates, in another order."""
+    digest = hashlib.sha256()
+    root = Path(__file__).parent
+    for file in sorted(root.rglob("*")):
+        if file.suffix in (".py", ".json"):
+            digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()

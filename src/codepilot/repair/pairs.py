@@ -1,24 +1,22 @@
-"""Two edits at once, of one function: what no single edit mends. Made only when those are used up.
+"""Pairs of edits of one function, made when the single edits are used up.
 
-What the single edits did tells which to combine: one that brought the test further is half of a repair, one that
-crashed is hardly ever.
+The outcome of the single edits says which to combine: one that brought the test further is likely half of a repair,
+one that crashed hardly ever.
 """
 
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from codepilot.repair.python.enumerate import Proposal
-from codepilot.repair.python.source import Edit
+from codepilot.repair.edit import Edit, Proposal
+from codepilot.repair.ledger import CRASHED, FURTHER, LATE, PLAIN, RELOADS
 
-FURTHER, CRASHED, LATE, DEAR, PLAIN = "+", "x", "t", "d", "."
-"""What came of a single edit."""
-_WORTH = {FURTHER: 6.0, CRASHED: 0.1, LATE: 0.1, DEAR: 0.1, PLAIN: 1.0}
+_WORTH = {FURTHER: 6.0, CRASHED: 0.1, LATE: 0.1, RELOADS: 0.1, PLAIN: 1.0}
+"""How much the outcome of a single edit weighs in its pairs."""
 _APART = 0.4
-"""What a pair in two statements is worth beside one in the same."""
+"""The weight of a pair in two statements relative to one in the same."""
 _MOST = 1500
 _PAIR = 0.5
 
@@ -47,14 +45,15 @@ def pairs(singles: Sequence[Proposal], marks: Mapping[int, str], start: int) -> 
         if edit is None or key in seen:
             continue
         seen.add(key)
-        yield Proposal(position, first.source, first.unit, edit, score * _PAIR, first.line)
+        penalty = first.overfit_penalty * second.overfit_penalty
+        yield Proposal(position, first.source, first.unit, edit, score * _PAIR, first.line, overfit_penalty=penalty)
         position += 1
 
 
 def _combined(
     rated: Sequence[tuple[float, Proposal]], factor: float, alike: bool
 ) -> Iterator[tuple[float, Proposal, Proposal]]:
-    """Pairs in order of the product of their worths, without making them all."""
+    """Pairs in order of the product of their weights, made lazily."""
     waiting = [(-rated[at][0] * rated[at + 1][0], at, at + 1) for at in range(len(rated) - 1)][:1]
     opened = 1
     while waiting:
@@ -77,21 +76,3 @@ def combine(one: Proposal, other: Proposal) -> Edit | None:
     between = one.source.text[first.end : second.start]
     text = first.replacement + between + second.replacement
     return Edit(first.start, second.end, text, f"{first.template} + {second.template}")
-
-
-def remember(marks: Mapping[int, str]) -> str:
-    """The marks as a text of few characters: runs with their lengths."""
-    row = "".join(marks.get(position, PLAIN) for position in range(max(marks, default=-1) + 1))
-    return "".join(f"{len(list(run))}{mark}" for mark, run in itertools.groupby(row))
-
-
-def recall(text: str) -> dict[int, str]:
-    marks: dict[int, str] = {}
-    number, position = "", 0
-    for letter in text:
-        if letter.isdigit():
-            number += letter
-        elif letter in _WORTH and number:
-            marks.update(dict.fromkeys(range(position, position + int(number)), letter))
-            position, number = position + int(number), ""
-    return marks

@@ -1,4 +1,4 @@
-"""The seam of model-free repair: localise, propose, try, rank, whatever the language.
+"""The interface of model-free repair: what a search is given, and what it returns.
 
 Promises: candidate code runs only inside the sandbox; the search is deterministic, so a position is enough to
 continue it; a candidate offered as plausible made the target tests pass and broke none of the related ones.
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from codepilot.core.contract import JsonObject
 from codepilot.executor import Executor
 from codepilot.project import Project, SuiteRun
-from codepilot.repair.recency import Ages
+from codepilot.repair.localise import Ages
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Candidate:
     rationale: str
     confidence: float
     position: int
-    signs: Mapping[str, float] = field(default_factory=dict)
-    """What the confidence was made of."""
+    features: Mapping[str, float] = field(default_factory=dict)
+    """What the confidence was computed from."""
 
     @property
     def diff(self) -> str:
@@ -44,7 +44,7 @@ def _diff_lines(content: bytes) -> list[str]:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where the search stands. `state` is all that `search` needs to continue from here."""
+    """The progress of a search. `state` is all that `search` needs to continue from here."""
 
     position: int
     tried: int
@@ -67,24 +67,24 @@ class SearchRequest:
     on_progress: Callable[[Progress], None]
     """Called often (about 5 times a second); may raise to stop the search at a safe point."""
     refused: tuple[bytes, ...] = ()
-    """Patched contents that were already proposed and turned down."""
+    """Patched contents that were turned down before."""
     proposed: tuple[tuple[str, bytes], ...] = ()
-    """Changes of others, each a file and what it would hold: tried first, and ranked with the search's own."""
+    """Changes from outside, each a file and its new content: tried first, and ranked with the search's own."""
     state: JsonObject = field(default_factory=dict)
     ages: Callable[[tuple[str, ...]], Ages] = lambda paths: {}
-    """How long ago the lines of these files were changed, where the base has a history."""
+    """How long ago the lines of these files were changed, if the base has a history."""
     workers: int = 2
     """How many candidates run at once, at most; tests that share more than a process wait for each other."""
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """Candidates best first. `exhausted` says that nothing was left to try within the templates."""
+    """Candidates, best first. `exhausted`: nothing was left to try."""
 
     candidates: tuple[Candidate, ...]
     tried: int
     exhausted: bool
     seconds: float
     trying_sec: float = 0.0
-    """What of the seconds candidates were being tried in: the rest is loading, watching and weighing."""
+    """The part of the seconds in which candidates were tried: the rest is loading, tracing and examining."""
     reason: str = ""

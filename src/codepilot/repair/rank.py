@@ -1,114 +1,126 @@
-"""Which of the candidates that pass is most likely right: small, central edits before special cases and deletions."""
+"""Ranks plausible candidates, and says how likely each is to be right.
+
+Differential behaviour clustering: candidates that give the same results on further inputs form a cluster, and each
+cluster is one answer. The confidence is a logistic regression over features; its weights are data in `confidence.json`,
+which `scripts/fit_confidence.py` fits to what `codepilot bench repair` found on the development sets.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
-from codepilot.repair.client import Evidence
-from codepilot.repair.confidence import confidence
-from codepilot.repair.python.enumerate import Proposal
-from codepilot.repair.python.source import Source
-from codepilot.repair.python.usage import put_to_use
+from codepilot.repair.edit import Proposal, Source
+from codepilot.repair.messages import Evidence
+from codepilot.repair.protocol import Candidate
 
-_DOUBTS: dict[str, float] = {
-    "statement.delete": 0.5,
-    "statement.return_other": 0.5,
-    "statement.copy": 0.6,
-    "statement.set": 0.7,
-    "condition.force": 0.4,
-    "condition.exchange": 0.7,
-    "condition.strengthen": 0.8,
-    "condition.weaken": 0.8,
-    "guard.return": 0.6,
-    "guard.inner_return": 0.4,
-    "guard.skip": 0.6,
-    "guard.wrap": 0.6,
-    "guard.unwrap": 0.7,
-    "exception.catch": 0.4,
-    "name.module": 0.6,
-    "name.to_constant": 0.6,
-    "value.scale": 0.7,
-    "call.clamp": 0.7,
-    "documented.condition": 0.5,
-    "statement.step": 0.7,
-    "statement.keep_value": 0.5,
-    "synthesis.condition": 0.7,
-    "synthesis.value": 0.7,
-    "synthesis.statement": 0.5,
-    "synthesis.guard": 0.5,
-    "synthesis.branch": 0.5,
-    "symmetry.again": 0.7,
-    "proposed": 0.7,
+WEIGHTS: dict[str, float] = json.loads(Path(__file__).with_name("confidence.json").read_text("utf-8"))
+"""What each feature adds to the log-odds; `bias` is where they begin."""
+FEATURES: dict[str, str] = {
+    "cluster_share": "the weight of its behaviour cluster among all clusters",
+    "clusters": "log2 of the number of behaviour clusters",
+    "covering_tests": "log2 of how many tests run the edited lines, 32 at most",
+    "overfit_penalty": "log2 of its template's overfit penalty",
+    "new_literal": "whether it brings in a literal that the file does not have",
+    "documented": "the share of the documentation's examples that hold, less a half; 0 without examples",
+    "unchanged": "the share of inputs like those of passing tests, without the base's crashes, with the same result",
+    "new_crashes": "the share of those with a result that now crash",
+    "crash_rate": "the share of inputs like those of failing tests on which it crashes needlessly",
+    "new_types": "the share of its results of a type that the function does not have",
+    "name_use": "1 if it uses an unused name of the function, -1 if it leaves one unused",
+    "lines_run": "log2 of how many lines the failing tests run",
+    "effort": "log10 of how many candidates came before it",
+    "growth": "log2 of how many characters it adds or removes",
+    "unobserved": "whether its behaviour could not be observed",
 }
-"""What a template that only makes tests pass is worth beside one that states an intention."""
-_MENDS = 4.0
+LEAST, MOST = 0.02, 0.98
+_ALSO_FIXED = 4.0
 """How much likelier each other failing test that passes too makes a candidate."""
 _BROKEN = 0.05
-"""What a candidate is worth that breaks every example of the documentation."""
+"""The factor for a candidate that breaks every example of the documentation."""
 _CALM = 0.9
-"""The share of inputs like those of passing tests that a repair may be expected to leave as they are."""
+"""The share of inputs like those of passing tests whose result a repair is expected to keep."""
 _CHANGED = 0.25
-"""What a candidate is worth that changes everything that tests were content with, where another changes nothing."""
+"""The factor for a candidate that changes all results on inputs of passing tests, where another changes none."""
 _ELSEWHERE = 0.5
-"""How much of what a repair of another function keeps may be expected of one."""
-_WATCHED = 0.25
-"""How much more an edit is worth for each doubling of the tests that run it: a wrong one would show there."""
+"""The part of the results kept by a repair of another function that is expected of this one."""
+_COVERED = 0.25
+"""How much each doubling of the tests that run an edit adds: a wrong one would show there."""
 _MANY = 32
-"""More tests than these hardly tell more."""
-_SLIPPED = 0.2
-"""What one is worth that fails by a slip wherever there was a result, or wherever another offer does not."""
+"""More tests than these add nothing."""
+_CRASHES = 0.2
+"""The factor for one that crashes wherever there was a result, or wherever another candidate does not."""
 _RETYPED = 0.5
-"""What one is worth whose results are all of a type that the function never had."""
-_USES = {1: 1.5, 0: 1.0, -1: 0.6}
-"""What one is worth that puts an idle name to use, or leaves one idle."""
+"""The factor for one whose results are all of a type that the function never had."""
+_NAME_USE = {1: 1.5, 0: 1.0, -1: 0.6}
+"""The factor for one that uses an unused name, or leaves one unused."""
 _LITERAL = re.compile(r"(?<![\w.])(?:\d+(?:\.\d+)?|'[^']+'|\"[^\"]+\")")
 _HARMLESS = frozenset({"0", "1", "-1", "2"})
 
 
 @dataclass(frozen=True)
 class Plausible:
-    """A candidate that passed, how many tests that reach it agreed, and how many other failing tests it mends."""
+    """A candidate that passed all tests it was given."""
 
     proposal: Proposal
     patched: bytes
-    witnesses: int
-    mended: int = 0
+    covering_tests: int
+    """How many tests run the edited lines."""
+    also_fixed: int = 0
+    """How many other failing tests pass with it."""
     evidence: Evidence = field(default_factory=Evidence)
-    ground: int = 1
+    lines_run: int = 1
     """How many lines the targets run."""
+    name_use: int = 0
+    """1 if it uses an unused name of the function, -1 if it leaves one unused."""
 
     @property
-    def voices(self) -> float:
-        """How much the tests that run it say together: log2 of their number."""
-        return math.log2(min(_MANY, max(1, self.witnesses)))
-
-    @cached_property
-    def uses(self) -> int:
-        """Whether it puts idle names of the function to use (1), or leaves some idle (-1)."""
-        return put_to_use(self.proposal.unit, self.proposal.edit)
+    def coverage(self) -> float:
+        """log2 of how many tests run the edited lines."""
+        return math.log2(min(_MANY, max(1, self.covering_tests)))
 
     @property
     def trusted(self) -> bool:
-        """Whether it keeps what the documentation promises, and on inputs like those of passing tests what was there.
+        """Whether it keeps the documentation's examples, and nearly all results on inputs like those of passing tests.
 
         The search goes on until it has found one like that.
         """
         evidence = self.evidence
-        return evidence.held >= evidence.promised and evidence.kept >= _CALM and evidence.broken <= 1 - _CALM
+        kept = evidence.unchanged >= _CALM and evidence.new_crashes <= 1 - _CALM
+        return kept and evidence.examples_held >= evidence.examples
 
 
 class Ranked(NamedTuple):
-    """A candidate in its place, with the confidence (0 to 1) that it is right and the signs that this was made of."""
+    """A candidate in its place, with the confidence (0 to 1) that it is right and the features behind it."""
 
     one: Plausible
     confidence: float
-    signs: dict[str, float]
+    features: dict[str, float]
+
+    @property
+    def candidate(self) -> Candidate:
+        proposal = self.one.proposal
+        return Candidate(
+            path=proposal.source.path,
+            original=proposal.source.data,
+            patched=self.one.patched,
+            template=proposal.edit.template,
+            rationale=explain(proposal),
+            confidence=self.confidence,
+            position=proposal.position,
+            features=self.features,
+        )
+
+
+def confidence(features: Mapping[str, float]) -> float:
+    odds = WEIGHTS["bias"] + sum(WEIGHTS.get(name, 0.0) * value for name, value in features.items())
+    return round(min(MOST, max(LEAST, 1 / (1 + math.exp(-odds)))), 3)
 
 
 def rank(found: Sequence[Plausible]) -> list[Ranked]:
@@ -118,119 +130,110 @@ def rank(found: Sequence[Plausible]) -> list[Ranked]:
     places = Counter((one.proposal.source.path, one.proposal.line) for one in found)
     best = _best(found)
     weights = {id(one): _weight(one, places, best[one.proposal.function]) for one in found}
-    crowds = _crowds(found, weights)
-    total = sum(crowds.values())
-    ordered = sorted(found, key=lambda one: (-crowds[_crowd(one)], -weights[id(one)], one.proposal.position))
+    clusters = _clusters(found, weights)
+    total = sum(clusters.values())
+    ordered = sorted(found, key=lambda one: (-clusters[_cluster(one)], -weights[id(one)], one.proposal.position))
     ranked = []
-    for one in _mixed(ordered):
-        share = crowds[_crowd(one)] / total if total else 0.0
-        signs = _signs(one, share, len(crowds), _needless(one, best[one.proposal.function]))
-        ranked.append(Ranked(one, confidence(signs), signs))
+    for one in _leaders_first(ordered):
+        share = clusters[_cluster(one)] / total if total else 0.0
+        features = _features(one, share, len(clusters), _needless_crashes(one, best[one.proposal.function]))
+        ranked.append(Ranked(one, confidence(features), features))
     return ranked
 
 
-def _signs(one: Plausible, share: float, behaviours: int, slips: float) -> dict[str, float]:
-    """What `confidence` is made of."""
+def _features(one: Plausible, share: float, clusters: int, crash_rate: float) -> dict[str, float]:
     edit, source = one.proposal.edit, one.proposal.source
     old, new = source.text[edit.start : edit.end], edit.replacement
     evidence = one.evidence
-    signs = {
-        "share": share,
-        "rivals": math.log2(behaviours),
-        "witnesses": one.voices,
-        "doubt": math.log2(_doubt(edit.template)),
-        "brought": float(_special_cases(source, new, old)),
-        "documented": evidence.held / evidence.promised - 0.5 if evidence.promised else 0.0,
-        "kept": evidence.kept,
-        "broken": evidence.broken,
-        "slips": slips,
-        "retyped": evidence.retyped,
-        "uses": float(one.uses),
-        "ground": math.log2(max(1, one.ground)),
-        "late": math.log10(1 + one.proposal.effort),
-        "grown": math.log2(1 + abs(len(new) - len(old))),
-        "blind": float(not evidence.behaviour),
+    features = {
+        "cluster_share": share,
+        "clusters": math.log2(clusters),
+        "covering_tests": one.coverage,
+        "overfit_penalty": math.log2(one.proposal.overfit_penalty),
+        "new_literal": float(_special_cases(source, new, old)),
+        "documented": evidence.examples_held / evidence.examples - 0.5 if evidence.examples else 0.0,
+        "unchanged": evidence.unchanged,
+        "new_crashes": evidence.new_crashes,
+        "crash_rate": crash_rate,
+        "new_types": evidence.new_types,
+        "name_use": float(one.name_use),
+        "lines_run": math.log2(max(1, one.lines_run)),
+        "effort": math.log10(1 + one.proposal.effort),
+        "growth": math.log2(1 + abs(len(new) - len(old))),
+        "unobserved": float(not evidence.behaviour),
     }
-    return {name: round(value, 4) for name, value in signs.items()}
+    return {name: round(value, 4) for name, value in features.items()}
 
 
-def _crowds(found: Sequence[Plausible], weights: Mapping[int, float]) -> dict[str, float]:
-    """What each crowd weighs. Like edits at one place are one witness, however many they are."""
+def _clusters(found: Sequence[Plausible], weights: Mapping[int, float]) -> dict[str, float]:
+    """The weight of each cluster. Edits of one template at one line count once, however many they are."""
     best: dict[tuple[str, str, int], float] = defaultdict(float)
     for one in found:
-        key = (_crowd(one), one.proposal.edit.template, one.proposal.line)
+        key = (_cluster(one), one.proposal.edit.template, one.proposal.line)
         best[key] = max(best[key], weights[id(one)])
-    crowds: dict[str, float] = defaultdict(float)
-    for (crowd, _, _), weight in best.items():
-        crowds[crowd] += weight
-    return crowds
+    clusters: dict[str, float] = defaultdict(float)
+    for (cluster, _, _), weight in best.items():
+        clusters[cluster] += weight
+    return clusters
 
 
-def _crowd(one: Plausible) -> str:
-    """Candidates that do the same stand together: each is a witness for the others."""
+def _cluster(one: Plausible) -> str:
+    """Candidates of the same behaviour are in one cluster; one whose behaviour is unknown is in its own."""
     return one.evidence.behaviour or f"alone {one.proposal.position}"
 
 
-def _mixed(ordered: Sequence[Plausible]) -> list[Plausible]:
-    """The best of every crowd before the second of any: five offers should be five answers."""
-    leaders = {_crowd(one): one for one in reversed(ordered)}
-    first = [one for one in ordered if leaders[_crowd(one)] is one]
-    return first + [one for one in ordered if leaders[_crowd(one)] is not one]
-
-
-def doubted(proposal: Proposal) -> float:
-    """The score, less where the edit may only please the tests."""
-    return proposal.score * _doubt(proposal.edit.template)
-
-
-def _doubt(template: str) -> float:
-    return math.prod(_DOUBTS.get(part, 1.0) for part in template.split(" + "))
+def _leaders_first(ordered: Sequence[Plausible]) -> list[Plausible]:
+    """The best of every cluster before the second of any: five candidates should be five answers."""
+    leaders = {_cluster(one): one for one in reversed(ordered)}
+    first = [one for one in ordered if leaders[_cluster(one)] is one]
+    return first + [one for one in ordered if leaders[_cluster(one)] is not one]
 
 
 def _weight(one: Plausible, places: Counter[tuple[str, int]], best: Evidence) -> float:
-    """How much speaks for it, beside the best that other repairs of the function do."""
-    proposal = one.proposal
+    """The weight of all evidence for it, relative to the best repair of the same function."""
+    proposal, evidence = one.proposal, one.evidence
     edit, source = proposal.edit, proposal.source
-    weight = doubted(proposal)
+    weight = proposal.penalised
     old, new = source.text[edit.start : edit.end], edit.replacement
     weight /= 1 + 0.01 * abs(len(new) - len(old))
     if _special_cases(source, new, old):
         weight *= 0.5
     agreeing = places[source.path, proposal.line] - 1
-    promised, held = one.evidence.promised, one.evidence.held
-    kept = _BROKEN + (1 - _BROKEN) * (held / promised) ** 2 if promised else 1.0
-    calm = _CHANGED + (1 - _CHANGED) * min(1.0, one.evidence.kept / (_CALM * best.kept) if best.kept else 1.0) ** 2
-    sound = _SLIPPED + (1 - _SLIPPED) * (1 - max(one.evidence.broken, _needless(one, best)))
-    sound *= (1 - (1 - _RETYPED) * one.evidence.retyped) * _USES[one.uses]
-    watched = 1 + _WATCHED * one.voices
-    return weight * kept * calm * sound * watched * (1 + 0.15 * min(agreeing, 4)) * _MENDS**one.mended
+    examples, held = evidence.examples, evidence.examples_held
+    kept = _BROKEN + (1 - _BROKEN) * (held / examples) ** 2 if examples else 1.0
+    expected = min(1.0, evidence.unchanged / (_CALM * best.unchanged) if best.unchanged else 1.0)
+    calm = _CHANGED + (1 - _CHANGED) * expected**2
+    sound = _CRASHES + (1 - _CRASHES) * (1 - max(evidence.new_crashes, _needless_crashes(one, best)))
+    sound *= (1 - (1 - _RETYPED) * evidence.new_types) * _NAME_USE[one.name_use]
+    covered = 1 + _COVERED * one.coverage
+    return weight * kept * calm * sound * covered * (1 + 0.15 * min(agreeing, 4)) * _ALSO_FIXED**one.also_fixed
 
 
 def _best(found: Sequence[Plausible]) -> dict[tuple[str, int], Evidence]:
-    """For each function the fewest slips and changes that any of its repairs makes: so many cannot be avoided.
+    """For each function the fewest crashes and changes of any of its repairs: those cannot be avoided.
 
-    Changes can be where a repair of another function makes far fewer.
+    Changes can be, where a repair of another function makes far fewer.
     """
-    watched: dict[tuple[str, int], list[Evidence]] = defaultdict(list)
+    observed: dict[tuple[str, int], list[Evidence]] = defaultdict(list)
     for one in found:
-        watched[one.proposal.function] += [one.evidence] if one.evidence.behaviour else []
-    elsewhere = _ELSEWHERE * max((one.kept for some in watched.values() for one in some), default=0.0)
+        observed[one.proposal.function] += [one.evidence] if one.evidence.behaviour else []
+    elsewhere = _ELSEWHERE * max((one.unchanged for some in observed.values() for one in some), default=0.0)
     return {
         place: Evidence(
-            kept=max([elsewhere, *(one.kept for one in some)]) if some else 1.0,
-            slips=min((one.slips for one in some), default=0.0),
+            unchanged=max([elsewhere, *(one.unchanged for one in some)]) if some else 1.0,
+            crash_rate=min((one.crash_rate for one in some), default=0.0),
         )
-        for place, some in watched.items()
+        for place, some in observed.items()
     }
 
 
-def _needless(one: Plausible, best: Evidence) -> float:
-    """The share of slips that another repair of the function does without."""
-    return max(0.0, one.evidence.slips - best.slips) if one.evidence.behaviour else 0.0
+def _needless_crashes(one: Plausible, best: Evidence) -> float:
+    """The share of crashes that another repair of the function avoids."""
+    return max(0.0, one.evidence.crash_rate - best.crash_rate) if one.evidence.behaviour else 0.0
 
 
 def _special_cases(source: Source, new: str, old: str) -> bool:
-    """Whether the edit brings in a literal that the file does not have: a guess at what the tests want."""
+    """Whether the edit brings in a literal that the file does not have: it may be a special case of the tests."""
     known = source.constants | _HARMLESS
     brought = set(_LITERAL.findall(new)) - set(_LITERAL.findall(old))
     return any(literal not in known and literal.replace('"', "'") not in known for literal in brought)

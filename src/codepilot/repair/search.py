@@ -10,58 +10,59 @@ from dataclasses import replace
 from functools import partial
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.repair.client import Job, Ruling, Selection
-from codepilot.repair.facts import failure_of, job_of, judges, loads_anew, of_the_project, promises
-from codepilot.repair.ledger import Ledger, paths_of
-from codepilot.repair.localise import TestTrace, localise
-from codepilot.repair.pairs import CRASHED, DEAR, FURTHER, LATE, PLAIN, pairs
-from codepilot.repair.proposed import PROPOSED, proposed
+from codepilot.repair.backend import Failure, LanguageBackend, SearchFacts
+from codepilot.repair.edit import PROPOSED, Proposal
+from codepilot.repair.ledger import CRASHED, FURTHER, LATE, PLAIN, RELOADS, Ledger, order_digest, paths_of, task_digest
+from codepilot.repair.localise import TestTrace, localise, newest_first
+from codepilot.repair.messages import Job, Selection, TrialResult
+from codepilot.repair.pairs import pairs
 from codepilot.repair.protocol import Progress, SearchRequest, SearchResult
-from codepilot.repair.python.enumerate import Proposal, candidates
-from codepilot.repair.python.expected import expected_texts
-from codepilot.repair.python.synthesis import Known, compositions
-from codepilot.repair.rank import Plausible, doubted, explain, rank
-from codepilot.repair.recency import newest_first
-from codepilot.repair.record import about, offered, order_digest
-from codepilot.repair.retry import Dear, numbered, spread
-from codepilot.repair.selection import Related, add_loading, choose_tests, read_package, read_sources, resolve
-from codepilot.repair.trial import COLD_JOBS, Flight, Trial, WorkersLost
+from codepilot.repair.queue import RELOAD, SLOW, SLOWEST, Retry, RetryQueue, interleaved, numbered, proposed
+from codepilot.repair.rank import Plausible, explain, rank
+from codepilot.repair.selection import (
+    TestSelector,
+    add_import_time,
+    choose_tests,
+    donor_paths,
+    needs_reload,
+    read_sources,
+    resolve,
+    without_judging_files,
+)
+from codepilot.repair.trial import PendingTrial, Trial, WorkersLost
 
 ENOUGH = 6
-"""Plausible candidates after which more would hardly change the order."""
+"""Acceptable candidates after which more would hardly change the order."""
 FAR_BELOW = 0.25
-"""What scores less than this share of a plausible candidate would not be preferred to it."""
+"""A candidate with less than this share of an acceptable one's score would not be preferred to it."""
 LINGER = 400
-"""How many more candidates are tried after the first plausible one, at least; as many again as led to it, at most."""
+"""How many more candidates are tried after the first acceptable one, at least; as many again as led to it, at most."""
 LINGER_SEC = 8.0
-MAX_HOPEFUL = 40
-"""How many other failing tests are watched: a repair that mends those too is likelier to be the right one."""
+MAX_ALSO_FAILING = 40
+"""How many other failing tests are run: a repair that fixes those too is likelier to be right."""
 BATCH_SEC = 0.8
 BATCHES = (32, 1024)
 REPORT_SEC = 0.2
 PATIENCE = 12.0
-"""How much longer a candidate may run when it is tried again, or is about to be kept."""
-MAX_LATE, LATE_BATCH = 200, 10
-MOST_PATIENCE = 200.0
-"""For the likeliest that still did not end: a test that fails at once on the base may be long when it passes."""
-MAX_SLOW, SLOW_SHARE = 40, 0.3
-COMPOSE_AFTER = 3000
-"""Single edits tried before expressions are composed for what is missing."""
-COMPOSE_SEC, COMPOSE_SHARE = 24.0, 0.4
-COMPOSED = 1 << 30
-"""Where the positions of what is composed begin: it has no place among the single edits."""
+"""The multiple of its budget that a candidate gets before it is kept."""
+SYNTHESISE_AFTER = 3000
+"""Single edits tried before expressions are synthesised for what is missing."""
+SYNTHESIS_SEC, SYNTHESIS_SHARE = 24.0, 0.4
+SYNTHESISED = 1 << 30
+"""Where the positions of synthesised edits begin: they have no place among the single edits."""
 SINGLES = 20_000
-"""Single edits tried before pairs of them get their turn."""
+"""Single edits tried before pairs of them."""
 
 
-def search(request: SearchRequest) -> SearchResult:
+def run_search(request: SearchRequest, backend: LanguageBackend) -> SearchResult:
     """Candidates that make the targets pass and break nothing they were tried on, best first."""
-    return _Search(request).run()
+    return Search(request, backend).run()
 
 
-class _Search:
-    def __init__(self, request: SearchRequest) -> None:
+class Search:
+    def __init__(self, request: SearchRequest, backend: LanguageBackend) -> None:
         self._request = request
+        self._backend = backend
         self._started = time.monotonic()
         self._deadline = self._started + request.seconds
         self._reported = 0.0
@@ -69,28 +70,28 @@ class _Search:
         self._ledger = Ledger()
         self._exhausted = False
         self._satisfied = False
-        self._hopeful: tuple[str, ...] = ()
+        self._also_failing: tuple[str, ...] = ()
         self._singles: list[Proposal] = []
-        self._dear = Dear()
+        self._queue = RetryQueue()
         self._best = (0, "")
-        self._base: Ruling | None = None
+        self._base: TrialResult | None = None
 
-    # --- the corridor -----------------------------------------------------------------------------------------
+    # --- the phases -------------------------------------------------------------------------------------------
 
     def run(self) -> SearchResult:
-        request = self._request
+        request, backend = self._request, self._backend
         targets = resolve(request.targets, request.baseline)
-        if self._second_best(targets):
+        if self._has_other_answer(targets):
             return self._result()
-        others = choose_tests(targets, request.baseline)
-        collected = set(request.baseline.collected) - set(targets)  # what could not be loaded is red too, and no test
-        hopeful = tuple(test for test in request.baseline.red if test in collected)[:MAX_HOPEFUL]
-        tests = (*targets, *others, *hopeful)
+        others = choose_tests(targets, request.baseline, backend.test_file)
+        collected = set(request.baseline.collected) - set(targets)  # a file that cannot be loaded is red, but no test
+        failing_too = tuple(test for test in request.baseline.red if test in collected)[:MAX_ALSO_FAILING]
         with Trial(
+            backend,
             request.executor,
             request.workspace,
             request.project,
-            tests,
+            (*targets, *others, *failing_too),
             self._deadline,
             self._tick,
             durations={test: case.duration_sec for test, case in request.baseline.cases.items()},
@@ -102,26 +103,17 @@ class _Search:
             failing = [trace for trace in traces if trace.test in targets and not trace.passed]
             if not failing:
                 return self._nothing_fails(traces, targets)
-            targets = tuple(trace.test for trace in failing)
-            judging = judges(request)
-            suspicion = localise(of_the_project(traces, judging), targets)
-            loaded = {path: lines for path, lines in trial.entered.items() if path not in judging}
-            asked = [path for path, _ in request.proposed if path not in judging]
-            paths = [*asked, *suspicion.lines, *loaded]
-            sources = read_sources(request.executor, request.workspace, dict.fromkeys(paths))
-            suspicion = newest_first(add_loading(suspicion, sources, loaded), sources, request.ages)
-            self._hopeful = tuple(test for test in hopeful if test in trial.collected)
-            related = Related(targets, traces)
-            texts = expected_texts(request.executor, request.workspace, targets)
-            lent = read_package(request.executor, request.workspace, sources, suspicion, judging)
-            known = Known(sources, suspicion, replace(failure_of(failing), expected=texts), related, lent)
-            self._ledger.digest = order_digest(known, targets, request.proposed)
-            self._ledger.resume(request.state, sources, request.refused)
-            dear = partial(loads_anew, trial.entered, failing)
-            made = partial(candidates, sources, suspicion, known.failure, lent=lent)
-            own = spread(made(wanted=lambda *place: not dear(*place)), made(wanted=dear))
+            self._also_failing = tuple(test for test in failing_too if test in trial.collected)
+            facts = self._facts(trial, traces, failing)
+            self._ledger.digest = order_digest(facts, [trace.test for trace in failing], request.proposed)
+            self._ledger.resume(request.state, facts.sources, request.refused)
+            reload = partial(needs_reload, trial.import_time, failing)
+            own = interleaved(
+                backend.candidates(facts, lambda *place: not reload(*place)), backend.candidates(facts, reload)
+            )
+            first = proposed(facts.sources, request.proposed, backend.best_prior)
             try:
-                self._seek(trial, known, numbered(itertools.chain(proposed(sources, request.proposed), own), 0))
+                self._seek(trial, facts, numbered(itertools.chain(first, own), 0))
             except WorkersLost:
                 if not self._ledger.found:
                     raise
@@ -129,113 +121,16 @@ class _Search:
             self._report()
         return self._result()
 
-    def _second_best(self, targets: tuple[str, ...]) -> bool:
-        """Whether an ended search has left an answer to give, at once, instead of one that was turned down."""
+    def _read(self, path: str) -> bytes:
+        return self._request.executor.read_file(self._request.workspace, path)
+
+    def _has_other_answer(self, targets: tuple[str, ...]) -> bool:
+        """Whether an ended search for the same targets left another answer than the refused ones."""
         request, ledger = self._request, self._ledger
-        ledger.about = about(targets)
-        left = read_sources(request.executor, request.workspace, paths_of(request.state))
+        ledger.task = task_digest(targets)
+        left = read_sources(self._backend.read, self._read, paths_of(request.state))
         ledger.take_over(request.state, left, request.refused)
-        return bool(ledger.worthy())
-
-    def _seek(self, trial: Trial, known: Known, proposals: Iterator[Proposal]) -> None:
-        """The likeliest single edits, then what is composed, then the other singles, pairs, and the rest."""
-        related = known.related
-        first = self._noted(itertools.islice(proposals, COMPOSE_AFTER))
-        begun = time.monotonic()
-        left = self._walk(trial, first, related, begun + COMPOSE_SHARE * (self._deadline - begun))
-        if not self._ledger.composed and not self._satisfied:
-            self._compose(trial, known)
-        second = self._noted(itertools.islice(proposals, SINGLES - COMPOSE_AFTER))
-        self._walk(trial, itertools.chain(left, first, second), related)
-        ended = self._exhausted
-        self._try_waiting(trial, related)
-        settled = self._try_late(trial, related)
-        self._exhausted = False
-        if ended and not self._ledger.worthy():
-            further = itertools.chain(pairs(self._singles, self._ledger.marks, len(self._singles)), proposals)
-            self._walk(trial, numbered(further, len(self._singles)), related)
-            self._try_waiting(trial, related)
-            self._exhausted = self._exhausted and settled and not self._dear and time.monotonic() < self._deadline
-
-    def _compose(self, trial: Trial, known: Known) -> None:
-        """Expressions found for what is missing, kept like any other candidate."""
-        begun = time.monotonic()
-        seconds = min(COMPOSE_SEC, COMPOSE_SHARE * (self._deadline - time.monotonic()))
-        for proposal in compositions(trial, known, seconds, COMPOSED, lambda: bool(self._ledger.worthy())):
-            self._ledger.trying_sec += time.monotonic() - begun
-            if time.monotonic() < self._deadline and len(self._ledger.worthy()) < ENOUGH:
-                self._keep(trial, replace(proposal, after=self._ledger.position), known.related)
-            begun = time.monotonic()
-        self._ledger.tried += trial.composed
-        self._ledger.trying_sec += time.monotonic() - begun
-        self._ledger.composed = time.monotonic() < self._deadline
-
-    def _try_late(self, trial: Trial, related: Related) -> bool:
-        """Those that were taken for endless once more, with patience: slow is not wrong. Whether all are settled."""
-        first = min((one.proposal.effort for one in self._ledger.found), default=len(self._singles))
-        last = min(len(self._singles), first + LINGER)
-        late = [at for at, mark in sorted(self._ledger.marks.items()) if mark == LATE and at < last]
-        slow = self._try_slow(trial, related, late[:MAX_LATE], PATIENCE, self._deadline)
-        if self._ledger.worthy():
-            return not slow
-        until = time.monotonic() + SLOW_SHARE * (self._deadline - time.monotonic())
-        left = self._try_slow(trial, related, slow[:MAX_SLOW], MOST_PATIENCE, until)
-        return not left and len(late) <= MAX_LATE and len(slow) <= MAX_SLOW
-
-    def _try_slow(
-        self, trial: Trial, related: Related, late: Sequence[int], patience: float, until: float
-    ) -> list[int]:
-        """Keep what passes with this much patience; those that did not end within it, or within the time."""
-        left: list[int] = []
-        # The slowest may take longer than the time they have together: it is looked at after each of them.
-        size = LATE_BATCH if patience < MOST_PATIENCE else self._request.workers
-        for batch in (late[at : at + size] for at in range(0, len(late), size)):
-            over = time.monotonic() >= until or len(self._ledger.found) >= ENOUGH
-            jobs = [] if over else [job_of(self._singles[at], related, everything=False) for at in batch]
-            outcomes = {at: ruling.outcome for at, ruling in trial.judge(jobs, patience).items()}
-            for at in batch:
-                outcome = outcomes.get(at)
-                if outcome == "passed":
-                    self._keep(trial, self._singles[at], related, patience)
-                elif not outcome or (outcome == "timeout" and patience < MOST_PATIENCE):
-                    left.append(at)
-            self._tick()
-        return left
-
-    def _due(self, batch: Sequence[Proposal], rulings: Mapping[int, Ruling]) -> list[Proposal]:
-        """What is loaded anew before more is tried: what others proposed; all, where little else can be tried."""
-        cold = [one for one in batch if rulings[one.position].outcome == "cold"]
-        if 2 * len(cold) > len(batch) or any(one.edit.template == PROPOSED for one in cold):
-            return self._dear.next(len(self._dear))
-        return self._dear.due(len(batch))
-
-    def _try_waiting(self, trial: Trial, related: Related) -> None:
-        """What was put off, as far as the search would have come to it."""
-        until = min(self._deadline, time.monotonic() + LINGER_SEC) if self._ledger.worthy() else self._deadline
-        while self._dear and time.monotonic() < until:
-            some = self._dear.next(COLD_JOBS)
-            self._try_dear(trial, related, [one for one in some if not self._enough(one)])
-
-    def _try_dear(self, trial: Trial, related: Related, dear: Sequence[Proposal]) -> float:
-        """Load the project anew for each; what time does not allow goes on waiting. The seconds that it took."""
-        begun = time.monotonic()
-        jobs = [replace(job_of(proposal, related, everything=False), unit=None) for proposal in dear]
-        rulings = trial.judge(jobs) if jobs else {}
-        took = time.monotonic() - begun
-        self._ledger.count(rulings, took)
-        for proposal in dear:
-            ruling = rulings.get(proposal.position)
-            hopeful = ruling is not None and ruling.outcome == "passed" and not self._enough(proposal)
-            if ruling is None or (hopeful and not self._keep(trial, proposal, related)):
-                self._dear.add(proposal)
-            elif proposal.position < len(self._singles):
-                self._ledger.marks[proposal.position] = self._mark(ruling)
-        return took
-
-    def _noted(self, proposals: Iterator[Proposal]) -> Iterator[Proposal]:
-        for proposal in proposals:
-            self._singles.append(proposal)
-            yield proposal
+        return bool(ledger.acceptable())
 
     def _trace(self, trial: Trial, targets: Sequence[str], others: Sequence[str]) -> list[TestTrace]:
         self._phase = "trace"
@@ -253,33 +148,146 @@ class _Search:
             next_action="Make the test independent of the order of tests, or name another one.",
         )
 
-    def _walk(
-        self, trial: Trial, proposals: Iterator[Proposal], related: Related, until: float = math.inf
-    ) -> list[Proposal]:
-        """Pop, try, keep what passes, until the time, the templates or the wish for more is used up.
+    def _facts(self, trial: Trial, traces: Sequence[TestTrace], failing: Sequence[TestTrace]) -> SearchFacts:
+        """Localise the failure and read the files that may be edited."""
+        request, backend = self._request, self._backend
+        targets = tuple(trace.test for trace in failing)
+        judging = backend.judging_files((*request.baseline.collected, *request.targets), request.project.runner)
+        suspicion = localise(without_judging_files(traces, judging), targets)
+        loaded = {path: lines for path, lines in trial.import_time.items() if not judging(path)}
+        asked = [path for path, _ in request.proposed if not judging(path)]
+        sources = read_sources(backend.read, self._read, dict.fromkeys([*asked, *suspicion.lines, *loaded]))
+        suspicion = newest_first(add_import_time(suspicion, sources, loaded), sources, request.ages)
+        donors = donor_paths(sources, suspicion, judging, backend.related_paths)
+        return SearchFacts(
+            sources,
+            suspicion,
+            Failure.of(failing, backend.expected_texts(self._read, targets)),
+            TestSelector(targets, traces),
+            read_sources(backend.read, self._read, donors),
+        )
 
-        Gives back what was popped and is still to be tried.
+    def _seek(self, trial: Trial, facts: SearchFacts, proposals: Iterator[Proposal]) -> None:
+        """The likeliest single edits, then synthesis, then the other single edits, pairs, and the rest."""
+        selector = facts.selector
+        first = self._noted(itertools.islice(proposals, SYNTHESISE_AFTER))
+        begun = time.monotonic()
+        left = self._try_all(trial, first, selector, begun + SYNTHESIS_SHARE * (self._deadline - begun))
+        if not self._ledger.synthesised and not self._satisfied:
+            self._synthesise(trial, facts)
+        second = self._noted(itertools.islice(proposals, SINGLES - SYNTHESISE_AFTER))
+        self._try_all(trial, itertools.chain(left, first, second), selector)
+        ended = self._exhausted
+        self._retry_reloads(trial, selector)
+        settled = self._retry_slow(trial, selector)
+        self._exhausted = False
+        if ended and not self._ledger.acceptable():
+            further = itertools.chain(pairs(self._singles, self._ledger.marks, len(self._singles)), proposals)
+            self._try_all(trial, numbered(further, len(self._singles)), selector)
+            self._retry_reloads(trial, selector)
+            settled = settled and not self._queue.waiting(RELOAD) and time.monotonic() < self._deadline
+            self._exhausted = self._exhausted and settled
+
+    def _noted(self, proposals: Iterator[Proposal]) -> Iterator[Proposal]:
+        for proposal in proposals:
+            self._singles.append(proposal)
+            yield proposal
+
+    def _synthesise(self, trial: Trial, facts: SearchFacts) -> None:
+        """Synthesise expressions for what is missing; they are kept like any other candidate."""
+        begun = time.monotonic()
+        seconds = min(SYNTHESIS_SEC, SYNTHESIS_SHARE * (self._deadline - time.monotonic()))
+        enough = lambda: bool(self._ledger.acceptable())  # noqa: E731
+        for proposal in self._backend.synthesise(trial, facts, seconds, SYNTHESISED, enough):
+            self._ledger.trying_sec += time.monotonic() - begun
+            if time.monotonic() < self._deadline and len(self._ledger.acceptable()) < ENOUGH:
+                self._keep(trial, replace(proposal, after=self._ledger.position), facts.selector)
+            begun = time.monotonic()
+        self._ledger.tried += trial.synthesised
+        self._ledger.trying_sec += time.monotonic() - begun
+        self._ledger.synthesised = time.monotonic() < self._deadline
+
+    # --- trying again -----------------------------------------------------------------------------------------
+
+    def _due(self, batch: Sequence[Proposal], results: Mapping[int, TrialResult]) -> list[Proposal]:
+        """The reloads that come before more is tried: all, after a proposed change or where most need a reload."""
+        reload = [one for one in batch if results[one.position].outcome == "reload"]
+        if 2 * len(reload) > len(batch) or any(one.edit.template == PROPOSED for one in reload):
+            return self._queue.take(RELOAD, self._queue.waiting(RELOAD))
+        return self._queue.due(len(batch))
+
+    def _retry_reloads(self, trial: Trial, selector: TestSelector) -> None:
+        linger = time.monotonic() + LINGER_SEC if self._ledger.acceptable() else math.inf
+        self._retry(trial, selector, RELOAD, min(self._deadline, linger))
+
+    def _retry_slow(self, trial: Trial, selector: TestSelector) -> bool:
+        """Try those that timed out again, with patience. Whether all of them are settled."""
+        for at, mark in sorted(self._ledger.marks.items()):
+            if mark == LATE and at < len(self._singles):
+                self._queue.add(SLOW, self._singles[at])
+        for reason in (SLOW, SLOWEST):
+            if reason is SLOW or not self._ledger.acceptable():
+                now = time.monotonic()
+                self._retry(trial, selector, reason, now + reason.share * (self._deadline - now))
+        return not self._queue.waiting(SLOW) and not self._queue.waiting(SLOWEST)
+
+    def _retry(self, trial: Trial, selector: TestSelector, reason: Retry, until: float) -> None:
+        """Try what waits for this reason, as far as the search would have come to it."""
+        left = reason.most
+        while left > 0 and self._queue.waiting(reason) and time.monotonic() < until:
+            batch = [one for one in self._queue.take(reason, min(left, reason.batch)) if not self._enough(one)]
+            left -= len(batch)
+            self._try_again(trial, selector, reason, batch)
+            self._tick()
+
+    def _try_again(self, trial: Trial, selector: TestSelector, reason: Retry, batch: Sequence[Proposal]) -> float:
+        """Try each again; those that time does not allow wait on. The seconds that it took."""
+        begun = time.monotonic()
+        jobs = [selector.job(proposal) for proposal in batch]
+        jobs = [replace(job, unit=None) for job in jobs] if reason is RELOAD else jobs
+        results = trial.judge(jobs, reason.patience) if jobs else {}
+        took = time.monotonic() - begun
+        self._ledger.count(results, took)
+        for proposal in batch:
+            result = results.get(proposal.position)
+            hopeful = result is not None and result.outcome == "passed" and not self._enough(proposal)
+            if result is None or (hopeful and not self._keep(trial, proposal, selector, reason.patience)):
+                self._queue.add(reason, proposal)
+            elif reason is SLOW and result.outcome == "timeout":
+                self._queue.add(SLOWEST, proposal)
+            elif reason is RELOAD and proposal.position < len(self._singles):
+                self._ledger.marks[proposal.position] = self._mark(result)
+        return took
+
+    # --- trying -----------------------------------------------------------------------------------------------
+
+    def _try_all(
+        self, trial: Trial, proposals: Iterator[Proposal], selector: TestSelector, until: float = math.inf
+    ) -> list[Proposal]:
+        """Try candidates and keep what passes, until the time is up, none is left, or enough are found.
+
+        Returns those that were taken and are still to be tried.
         """
         self._phase = "search"
         size, last, self._exhausted = BATCHES[0], min(until, self._deadline), False
-        stop, worthy_since = last, math.inf
+        stop, acceptable_since = last, math.inf
         proposals = self._from_position(proposals)
-        batch = self._pop(proposals, size)
+        batch = self._take(proposals, size)
         while batch and time.monotonic() < stop and not self._satisfied:
             begun = time.monotonic()
-            self._base = self._base or self._judge_base(trial, batch, related)
-            flight = trial.begin([job_of(proposal, related, everything=False) for proposal in batch])
-            following = self._pop(proposals, size, flight)
-            rulings = trial.finish(flight, anew=False)
+            self._base = self._base or self._try_base(trial, batch, selector)
+            pending = trial.begin([selector.job(proposal) for proposal in batch])
+            following = self._take(proposals, size, pending)
+            results = trial.finish(pending, reload=False)
             took = time.monotonic() - begun
-            self._ledger.count(rulings, took)
-            unsettled = self._settle(trial, batch, rulings, related)
+            self._ledger.count(results, took)
+            unsettled = self._settle(trial, batch, results, selector)
             self._tick()
             if unsettled:
                 return unsettled
-            took += self._try_dear(trial, related, self._due(batch, rulings))
-            worthy_since = min(worthy_since, begun) if self._ledger.worthy() else math.inf
-            stop = min(last, worthy_since + max(LINGER_SEC, worthy_since - self._started))
+            took += self._try_again(trial, selector, RELOAD, self._due(batch, results))
+            acceptable_since = min(acceptable_since, begun) if self._ledger.acceptable() else math.inf
+            stop = min(last, acceptable_since + max(LINGER_SEC, acceptable_since - self._started))
             if took < BATCH_SEC / 2:
                 size = min(BATCHES[1], size * (2 if took > BATCH_SEC / 8 else 4))
             elif took > BATCH_SEC:
@@ -291,100 +299,108 @@ class _Search:
     def _from_position(self, proposals: Iterator[Proposal]) -> Iterator[Proposal]:
         """Without those that were tried before the search was interrupted."""
         for proposal in proposals:
-            if proposal.position >= self._ledger.position or self._ledger.marks.get(proposal.position) == DEAR:
+            if proposal.position >= self._ledger.position or self._ledger.marks.get(proposal.position) == RELOADS:
                 yield proposal
             else:
                 self._tick()
 
     def _settle(
-        self, trial: Trial, batch: list[Proposal], rulings: Mapping[int, Ruling], related: Related
+        self, trial: Trial, batch: list[Proposal], results: Mapping[int, TrialResult], selector: TestSelector
     ) -> list[Proposal]:
         """Keep what deserves it, one by one in the search's order, so that the size of a batch changes nothing.
 
-        Gives back what time did not allow to judge.
+        Returns those that there was no time to try.
         """
-        self._ledger.marks.update({at: self._mark(one) for at, one in rulings.items() if at < len(self._singles)})
+        self._ledger.marks.update({at: self._mark(one) for at, one in results.items() if at < len(self._singles)})
         enough = False
         for at, proposal in enumerate(batch):
-            ruling = rulings.get(proposal.position)
-            if ruling is None:
+            result = results.get(proposal.position)
+            if result is None:
                 return batch[at:]
-            if ruling.outcome == "passed":
+            if result.outcome == "passed":
                 enough = enough or self._enough(proposal)
-                if not enough and not self._keep(trial, proposal, related):
+                if not enough and not self._keep(trial, proposal, selector):
                     return batch[at:]
-            elif ruling.outcome == "cold":
-                self._dear.add(proposal)
+            elif result.outcome == "reload":
+                self._queue.add(RELOAD, proposal)
             self._ledger.position = max(self._ledger.position, proposal.position + 1)
-            if ruling.outcome == "passed":
+            if result.outcome == "passed":
                 self._report()
         self._satisfied = self._satisfied or self._enough(batch[-1])
         return []
 
     def _enough(self, proposal: Proposal) -> bool:
         """Whether the search would have ended before it came to this candidate."""
-        worthy = self._ledger.worthy()
-        if not worthy:
+        acceptable = self._ledger.acceptable()
+        if not acceptable:
             return len(self._ledger.found) >= 4 * ENOUGH
-        first = min(one.proposal.effort for one in worthy)
-        best = max(doubted(one.proposal) for one in worthy)
+        first = min(one.proposal.effort for one in acceptable)
+        best = max(one.proposal.penalised for one in acceptable)
         lingered = proposal.position > first + max(LINGER, first)
-        return lingered or len(worthy) >= ENOUGH or proposal.score < FAR_BELOW * best
+        return lingered or len(acceptable) >= ENOUGH or proposal.score < FAR_BELOW * best
 
-    def _pop(self, proposals: Iterator[Proposal], size: int, flight: Flight | None = None) -> list[Proposal]:
+    def _take(self, proposals: Iterator[Proposal], size: int, pending: PendingTrial | None = None) -> list[Proposal]:
         """The next proposals. They are made while others are tried, so that neither waits for the other."""
         begun = time.monotonic()
         batch: list[Proposal] = []
         for proposal in proposals:
             batch.append(proposal)
-            awaited = flight.ended if flight else time.monotonic() - begun > BATCH_SEC
+            awaited = pending.finished if pending else time.monotonic() - begun > BATCH_SEC
             if len(batch) >= size or (awaited and len(batch) >= BATCHES[0]):
                 break
         return batch
 
-    def _judge_base(self, trial: Trial, batch: Sequence[Proposal], related: Related) -> Ruling | None:
+    def _try_base(self, trial: Trial, batch: Sequence[Proposal], selector: TestSelector) -> TrialResult | None:
         """How far the tests come without any change."""
         unit = next((proposal.unit for proposal in batch if proposal.unit is not None), None)
         first = next((proposal for proposal in batch if proposal.unit is unit), None)
         if first is None or unit is None:
             return None
-        job = job_of(first, related, everything=False).unchanged
+        job = selector.job(first).unchanged
         return trial.judge([job]).get(job.number)
 
-    def _mark(self, ruling: Ruling) -> str:
-        """Whether the candidate came further than the base, or fell where that did not."""
+    def _mark(self, result: TrialResult) -> str:
+        """Whether the candidate came further than the base, or crashed where that did not."""
         base = self._base
-        if ruling.outcome in ("timeout", "cold"):
-            return LATE if ruling.outcome == "timeout" else DEAR
+        if result.outcome in ("timeout", "reload"):
+            return LATE if result.outcome == "timeout" else RELOADS
         if base is None:
             return PLAIN
-        if ruling.outcome == "failed" and ruling.reach > base.reach:
+        if result.outcome == "failed" and result.reach > base.reach:
             return FURTHER
-        fell = ruling.kind not in ("AssertionError", base.kind)
-        return CRASHED if ruling.outcome not in ("failed", "passed") or fell else PLAIN
+        crashed = result.kind not in ("AssertionError", base.kind)
+        return CRASHED if result.outcome not in ("failed", "passed") or crashed else PLAIN
 
-    def _keep(self, trial: Trial, proposal: Proposal, related: Related, patience: float = PATIENCE) -> bool:
-        """A candidate is kept if it breaks none of all the tests there is time for. False if there was no time."""
-        job = job_of(proposal, related, everything=True)
+    def _keep(self, trial: Trial, proposal: Proposal, selector: TestSelector, patience: float = PATIENCE) -> bool:
+        """Keep a candidate if it breaks none of all the tests there is time for. False if there was no time."""
+        job = selector.job(proposal, everything=True)
         content = job.content
         if content is None or content in self._request.refused or self._ledger.has(proposal.source.path, content):
             return True
-        ruling = trial.confirm(job, patience)
-        if ruling is not None and ruling.outcome == "passed":
-            mended = self._mended(trial, job)
-            evidence = trial.weigh(job_of(proposal, related, everything=False), promises(proposal))
+        result = trial.confirm(job, max(PATIENCE, patience))
+        if result is not None and result.outcome == "passed":
+            also_fixed = self._also_fixed(trial, job)
+            evidence = trial.examine(selector.job(proposal), self._backend.documented_examples(proposal))
             self._ledger.found.append(
-                Plausible(proposal, content, related.witnesses(proposal), mended, evidence, related.ground)
+                Plausible(
+                    proposal,
+                    content,
+                    selector.covering_tests(proposal),
+                    also_fixed,
+                    evidence,
+                    selector.lines_run,
+                    self._backend.name_use(proposal.unit, proposal.edit),
+                )
             )
-        return ruling is not None
+        return result is not None
 
-    def _mended(self, trial: Trial, job: Job) -> int:
-        """How many of the other failing tests the candidate makes pass, too."""
-        selections = (Selection((test,), thorough=True) for test in self._hopeful)
+    def _also_fixed(self, trial: Trial, job: Job) -> int:
+        """How many of the other failing tests pass with the candidate too."""
+        selections = (Selection((test,), thorough=True) for test in self._also_failing)
         jobs = [replace(job, number=number, selection=one) for number, one in enumerate(selections)]
-        return sum(ruling.outcome == "passed" for ruling in trial.judge(jobs, PATIENCE).values()) if jobs else 0
+        return sum(result.outcome == "passed" for result in trial.judge(jobs, PATIENCE).values()) if jobs else 0
 
-    # --- what is told -----------------------------------------------------------------------------------------
+    # --- reporting --------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         if time.monotonic() - self._reported >= REPORT_SEC:
@@ -412,7 +428,7 @@ class _Search:
         if not reason and not ordered:
             reason = "no template gives a repair" if self._exhausted else "the time was used up"
         return SearchResult(
-            candidates=tuple(offered(*ranked) for ranked in ordered),
+            candidates=tuple(ranked.candidate for ranked in ordered),
             tried=self._ledger.tried,
             exhausted=self._exhausted,
             seconds=time.monotonic() - self._started,

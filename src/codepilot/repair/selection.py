@@ -1,21 +1,18 @@
-"""Which tests judge a candidate, and which files may be edited."""
+"""Test selection and the files of a search: which tests judge a candidate, and which files may be edited."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from codepilot.core.artifacts import TestStatus
 from codepilot.core.failures import CodePilotError
-from codepilot.executor import Executor
 from codepilot.project import SuiteRun
-from codepilot.repair.client import Selection
+from codepilot.repair.edit import Proposal, Source, Sources, Unit, Unreadable
 from codepilot.repair.localise import Suspicion, TestTrace
-from codepilot.repair.python.enumerate import Proposal
-from codepilot.repair.python.package import imported_paths
-from codepilot.repair.python.source import Source, Unreadable
-from codepilot.repair.testfiles import TestFiles, file_of
+from codepilot.repair.messages import Job, Selection
 
 MAX_TESTS = 3000
 MAX_LOADED = 4000
@@ -24,12 +21,12 @@ MAX_TEST_SEC = 60.0
 NEAR_TESTS, NEAR_SEC = 80, 2.0
 ALL_SEC = 4.0
 MAX_FILES = 400
-MAX_LENT, LENT_TO = 8, 3
-"""How many files are read only to lend, and to how many of the most suspicious ones."""
+MAX_DONORS, DONORS_FOR = 8, 3
+"""How many files are read only as donors, and for how many of the most suspicious ones."""
 LOADING = 0.03
-"""What a function that ran only at load weighs beside the most suspicious line: each try of it costs a fresh load."""
-COLD = 0.7
-"""A function that ran while the project was loaded can only be kept by loading it anew, which takes long."""
+"""The weight of a function that ran only at import, relative to the most suspicious line: each try needs a reload."""
+RELOADED = 0.7
+"""The factor for a function that also ran at import: keeping an edit of it takes a reload."""
 
 
 def resolve(targets: Sequence[str], baseline: SuiteRun) -> tuple[str, ...]:
@@ -45,7 +42,7 @@ def resolve(targets: Sequence[str], baseline: SuiteRun) -> tuple[str, ...]:
     return tuple(found)
 
 
-def choose_tests(targets: Sequence[str], baseline: SuiteRun) -> tuple[str, ...]:
+def choose_tests(targets: Sequence[str], baseline: SuiteRun, file_of: Callable[[str], str]) -> tuple[str, ...]:
     """Passing tests worth running: those nearest to the targets first, as many as can be afforded."""
     passing = [test for test in baseline.having(TestStatus.PASSED) if test not in targets]
     own = frozenset(file_of(target) for target in targets)
@@ -71,48 +68,73 @@ def choose_tests(targets: Sequence[str], baseline: SuiteRun) -> tuple[str, ...]:
     return tuple(chosen)
 
 
-def read_sources(executor: Executor, workspace: str, paths: Iterable[str]) -> dict[str, Source]:
-    """The files that can be edited. One that cannot be read or parsed is no place to search in."""
+def read_sources(
+    parse: Callable[[str, bytes], Source], read: Callable[[str], bytes], paths: Iterable[str]
+) -> dict[str, Source]:
+    """The files that can be edited. One that cannot be read or parsed is left out."""
     sources: dict[str, Source] = {}
     for path in list(paths)[:MAX_FILES]:
         try:
-            sources[path] = Source.read(path, executor.read_file(workspace, path))
+            sources[path] = parse(path, read(path))
         except (Unreadable, CodePilotError):
             continue
     return sources
 
 
-def read_package(
-    executor: Executor, workspace: str, sources: Mapping[str, Source], suspicion: Suspicion, judging: TestFiles
-) -> dict[str, Source]:
-    """What the most suspicious files import from their package and no test runs: it may lend, and is not edited."""
-    worst = sorted(sources, key=lambda path: (-suspicion.of(path, suspicion.lines.get(path, {})), path))[:LENT_TO]
-    wanted = dict.fromkeys(path for file in worst for path in imported_paths(sources[file]))
-    asked = [path for path in wanted if path not in sources and path not in judging]
-    return read_sources(executor, workspace, asked[:MAX_LENT])
+def donor_paths(
+    sources: Sources,
+    suspicion: Suspicion,
+    judging: Callable[[str], bool],
+    related: Callable[[Source], Iterable[str]],
+) -> list[str]:
+    """Files that the most suspicious ones import from their package and no test runs: donors, never edited."""
+    worst = sorted(sources, key=lambda path: (-suspicion.of(path, suspicion.lines.get(path, {})), path))[:DONORS_FOR]
+    wanted = dict.fromkeys(path for file in worst for path in related(sources[file]))
+    return [path for path in wanted if path not in sources and not judging(path)][:MAX_DONORS]
 
 
-def add_loading(
-    suspicion: Suspicion, sources: Mapping[str, Source], entered: Mapping[str, frozenset[int]]
-) -> Suspicion:
-    """Functions that ran while the project was loaded left their results behind: a little suspicious as well.
+def needs_reload(
+    import_time: Mapping[str, frozenset[int]], failing: Sequence[TestTrace], source: Source, unit: Unit | None
+) -> bool:
+    """Whether trying an edit means loading the project anew: for module code, or functions that ran only at import."""
+    path = source.path
+    if unit is None or unit.first_line not in import_time.get(path, ()):
+        return unit is None
+    return all(trace.lines.get(path, frozenset()).isdisjoint(unit.lines) for trace in failing)
 
-    Those that the failing tests run too wait a little longer: what passes has to be loaded anew.
+
+def without_judging_files(traces: Sequence[TestTrace], judging: Callable[[str], bool]) -> list[TestTrace]:
+    """The traces without the files that judge a repair."""
+    kept = []
+    for trace in traces:
+        lines = {path: found for path, found in trace.lines.items() if not judging(path)}
+        branches = {path: found for path, found in trace.branches.items() if not judging(path)}
+        frames = tuple(place for place in trace.frames if not judging(place[0]))
+        kept.append(replace(trace, lines=lines, branches=branches, frames=frames))
+    return kept
+
+
+def add_import_time(suspicion: Suspicion, sources: Sources, import_time: Mapping[str, frozenset[int]]) -> Suspicion:
+    """Make functions that ran at import a little suspicious: their results are still in use.
+
+    Those that failing tests run too lose some suspicion, as keeping an edit of them takes a reload.
     """
     top = max((score for known in suspicion.lines.values() for score in known.values()), default=0.0)
     weight = LOADING * top if top else 1.0
     lines = {path: dict(known) for path, known in suspicion.lines.items()}
     for path, source in sources.items():
         for unit in source.units:
-            if unit.first_line in entered.get(path, ()):
+            if unit.first_line in import_time.get(path, ()):
                 known = lines.setdefault(path, {})
                 for line in unit.lines:
-                    known[line] = known[line] * COLD if line in known else weight
+                    known[line] = known[line] * RELOADED if line in known else weight
     return Suspicion({path: dict(sorted(known.items())) for path, known in sorted(lines.items())})
 
 
-class Related:
-    """The tests around each function, from what they covered on the base, in the order they were traced in."""
+class TestSelector:
+    """Test-case prioritisation by coverage: the tests that judge an edit, in the order of their traces."""
+
+    __test__ = False
 
     def __init__(self, targets: Sequence[str], traces: Sequence[TestTrace]) -> None:
         costs = {trace.test: trace.cpu_sec for trace in traces}
@@ -121,8 +143,8 @@ class Related:
         self._near: dict[tuple[str, int], Selection] = {}
         self._through: dict[tuple[str, int], list[TestTrace]] = {}
         failing = [trace.lines for trace in traces if trace.test in targets]
-        self.ground = len({(path, line) for lines in failing for path, found in lines.items() for line in found})
-        """How many lines the targets run: the more, the likelier that some wrong edit pleases them."""
+        self.lines_run = len({(path, line) for lines in failing for path, found in lines.items() for line in found})
+        """How many lines the targets run: the more, the likelier that some wrong edit makes them pass."""
 
     def near(self, proposal: Proposal) -> Selection:
         """Tests that run through the function (or the file), within a small budget."""
@@ -141,13 +163,17 @@ class Related:
         afforded = _afford([*_cheapest_first(covering), *_cheapest_first(rest)], ALL_SEC, MAX_TESTS)
         return self._selection(afforded, thorough=True)
 
+    def job(self, proposal: Proposal, everything: bool = False) -> Job:
+        selection = self.everything(proposal) if everything else self.near(proposal)
+        return Job(proposal.position, proposal.source, proposal.edit, selection, proposal.unit)
+
     def _selection(self, cheap: Sequence[str], thorough: bool = False) -> Selection:
         chosen = set(cheap)
         others = tuple(trace.test for trace in self._passing if trace.test in chosen)
         return Selection(self._targets, others, thorough, tuple(cheap))
 
-    def witnesses(self, proposal: Proposal) -> int:
-        """How many tests run what is edited: a wrong edit would show in one of them."""
+    def covering_tests(self, proposal: Proposal) -> int:
+        """How many tests run the edited lines: a wrong edit would show in one of them."""
         source, edit = proposal.source, proposal.edit
         edited = {proposal.line, *range(source.line_of(edit.start), source.line_of(edit.end) + 1)}
         lines = [trace.lines.get(source.path, frozenset()) for trace in self._covering(proposal)]

@@ -1,4 +1,4 @@
-"""Trying candidates: warm and cold workers kept alive, restarted when lost, and the tree put back as it was."""
+"""Runs candidates: keeps warm and cold workers, restarts lost ones, and restores the workspace."""
 
 from __future__ import annotations
 
@@ -11,26 +11,29 @@ from typing import Any
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import Executor
 from codepilot.project import Project
-from codepilot.repair.client import UNKNOWN, Evidence, Job, Mode, Ruling, Worker, WorkerLost
+from codepilot.repair.backend import LanguageBackend
+from codepilot.repair.edit import Unit
 from codepilot.repair.localise import TestTrace
-from codepilot.repair.python.source import Unit
+from codepilot.repair.messages import UNKNOWN, Evidence, Job, Mode, TrialResult
+from codepilot.repair.worker import Worker, WorkerLost
 
 _MAX_LOSSES = 60
-_WEIGH_SEC = 8.0
+_EXAMINE_SEC = 8.0
 _AFTER_SEC = 1.0
-"""What was asked for before the deadline may take this long after it."""
-COLD_JOBS = 32
+"""How long after the deadline a request from before it may take."""
+RELOAD_JOBS = 32
+"""How many candidates one request holds that load the project anew: each carries its whole file."""
 _TRACE_SHARE = 0.25
-"""How much of the time that is left may go into watching tests that pass."""
+"""The share of the time left that tracing passing tests may take."""
 
 
 class WorkersLost(CodePilotError):
-    """So many workers were lost that it is of no use to start another."""
+    """So many workers were lost that another one is not started."""
 
 
 @dataclass
-class Flight:
-    """Jobs that are being judged."""
+class PendingTrial:
+    """Jobs that are being tried."""
 
     jobs: Sequence[Job]
     patience: float
@@ -41,15 +44,16 @@ class Flight:
         return [job for job in self.jobs if job.unit is not None]
 
     @property
-    def ended(self) -> bool:
-        """Whether what can be swapped has been judged."""
-        return self.worker is None or self.worker.ended
+    def finished(self) -> bool:
+        """Whether everything that can be swapped has been tried."""
+        return self.worker is None or self.worker.finished
 
 
 @dataclass
 class Trial:
-    """Everything that runs inside for one search. Use as a context: whatever happens, the workspace is unchanged."""
+    """Everything that one search runs in the sandbox. A context manager: it leaves the workspace unchanged."""
 
+    backend: LanguageBackend
     executor: Executor
     workspace: str
     project: Project
@@ -64,7 +68,7 @@ class Trial:
     places: int = 1
     """How many candidates may run at once."""
     losses: int = 0
-    composed: int = 0
+    synthesised: int = 0
     """Programs that were tried while sketches were filled."""
 
     def __enter__(self) -> Trial:
@@ -74,9 +78,9 @@ class Trial:
         self._modules: tuple[str, ...] = ()
         self._load_sec = 60.0
         self._learned: Mapping[str, Any] = {}
-        self._fallen: dict[tuple[tuple[str, ...], bool], frozenset[str]] = {}
+        self._failed: dict[tuple[tuple[str, ...], bool], frozenset[str]] = {}
         self.collected: tuple[str, ...] = ()
-        self.entered: Mapping[str, frozenset[int]] = {}
+        self.import_time: Mapping[str, frozenset[int]] = {}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -91,9 +95,9 @@ class Trial:
     def _worker(self, mode: Mode) -> Worker:
         worker = self._workers.get(mode)
         if worker is None:
-            worker = Worker(self.executor, self.workspace, self.project, mode, self.tests)
+            worker = Worker(self.backend, self.executor, self.workspace, self.project, mode, self.tests)
             worker.overlay, worker.costs, worker.modules = self.overlay, self._costs, self._modules
-            worker.files = tuple(self.entered)
+            worker.files = tuple(self.import_time)
             worker.green, worker.whole, worker.tick = self.green, self.whole, self.tick
             worker.load_sec, worker.places, worker.learned = self._load_sec, self.places, self._learned
             self._workers[mode] = worker
@@ -111,11 +115,11 @@ class Trial:
                 FailureKind.SUITE_CANNOT_START, f"The tests could not be loaded for the search: {lost}"
             ) from lost
         self.collected, self._modules = worker.collected, worker.loaded
-        self.entered = worker.entered
+        self.import_time = worker.import_time
         self._load_sec = 3.0 + 2 * (time.monotonic() - begun)
 
     def trace(self, tests: Sequence[str], alone: Sequence[str] = ()) -> list[TestTrace]:
-        """What each test does on the base. A test that takes the worker with it is left out, as is one too many."""
+        """Trace each test on the base. A test that ends the worker is left out, as are those there is no time for."""
         traces: dict[str, TestTrace] = {}
         until = time.monotonic() + _TRACE_SHARE * max(0.0, self.deadline - time.monotonic())
         waiting = list(tests)
@@ -128,128 +132,127 @@ class Trial:
             except WorkerLost as lost:
                 rest = [test for test in waiting if test not in traces][1:]
                 self._lose(lost)
-                # What watching the targets told is gone with the worker, and the others are watched by it.
+                # What the worker learned from the targets is lost with it, and tracing the others depends on it.
                 waiting = [*(test for test in alone if test in traces), *rest] if rest else []
         self._costs = {trace.test: (trace.cpu_sec, trace.wall_sec) for trace in traces.values()}
         return list(traces.values())
 
-    def judge(self, jobs: Sequence[Job], patience: float = 1.0) -> dict[int, Ruling]:
-        """A ruling for every job that time allowed; what cannot be swapped is loaded anew."""
+    def judge(self, jobs: Sequence[Job], patience: float = 1.0) -> dict[int, TrialResult]:
+        """Results of all jobs that time allows; what cannot be swapped is loaded anew."""
         return self.finish(self.begin(jobs, patience))
 
-    def begin(self, jobs: Sequence[Job], patience: float = 1.0) -> Flight:
-        """Have the jobs judged while the caller does something else; `finish` must come before anything else here."""
-        flight = Flight(jobs, patience)
-        if flight.warm and time.monotonic() < self.deadline:
+    def begin(self, jobs: Sequence[Job], patience: float = 1.0) -> PendingTrial:
+        """Start trying the jobs and return at once. `finish` must be the next call."""
+        pending = PendingTrial(jobs, patience)
+        if pending.warm and time.monotonic() < self.deadline:
             try:
-                flight.worker = self._worker("warm")
-                flight.worker.post(flight.warm, patience=patience)
+                pending.worker = self._worker("warm")
+                pending.worker.post(pending.warm, self.deadline, patience=patience)
             except WorkerLost as lost:
-                flight.worker = None
+                pending.worker = None
                 self._lose(lost)
-        return flight
+        return pending
 
-    def finish(self, flight: Flight, anew: bool = True) -> dict[int, Ruling]:
-        """The rulings. Without `anew`, what turns out to be impossible to swap is ruled `cold`."""
-        rulings = self._attempt(flight.warm, "warm", flight.patience, flight.worker)
-        cold = [job for job in flight.jobs if job.unit is None or (anew and _outcome(rulings, job) == "cold")]
-        rulings.update(self._load_each([_targets_alone(job) for job in cold], flight.patience))
-        halves = [job for job in cold if job.selection.targets and job.selection.others]
-        passed = [job for job in halves if _outcome(rulings, job) == "passed"]
-        rulings = {number: ruling for number, ruling in rulings.items() if number not in {job.number for job in passed}}
-        rulings.update(self._load_each(passed, flight.patience))
-        return rulings
+    def finish(self, pending: PendingTrial, reload: bool = True) -> dict[int, TrialResult]:
+        """The results. Without `reload`, the outcome of what cannot be swapped is `reload`."""
+        results = self._attempt(pending.warm, "warm", pending.patience, pending.worker)
+        anew = [job for job in pending.jobs if job.unit is None or (reload and _outcome(results, job) == "reload")]
+        results.update(self._load_each([_targets_alone(job) for job in anew], pending.patience))
+        halves = [job for job in anew if job.selection.targets and job.selection.others]
+        passed = [job for job in halves if _outcome(results, job) == "passed"]
+        results = {number: result for number, result in results.items() if number not in {job.number for job in passed}}
+        results.update(self._load_each(passed, pending.patience))
+        return results
 
-    def confirm(self, job: Job, patience: float) -> Ruling | None:
-        """The ruling of one candidate alone, in which others that fall without any change as well do not count.
+    def confirm(self, job: Job, patience: float) -> TrialResult | None:
+        """Try one candidate alone. Tests besides the targets that fail without the change too do not count.
 
-        Some fall behind the targets, or need what a test left that was not asked.
+        Some fail behind the targets, or need what a test left behind that was not run.
         """
-        ruling = self.judge([job], patience).get(job.number)
-        if ruling is None or not ruling.fallen:
-            return ruling
+        result = self.judge([job], patience).get(job.number)
+        if result is None or not result.failed:
+            return result
         others = replace(job, selection=replace(job.selection, targets=()))
         again = self.judge([others], patience).get(job.number)
         if again is None or again.outcome not in ("passed", "failed"):
             return again
         if again.outcome == "failed":
-            base = self._fallen_on_base(others, patience)
+            base = self._failed_on_base(others, patience)
             if base is None:
                 return None
-            if not again.fallen or not base.issuperset(again.fallen):
-                return ruling
-        return Ruling(job.number, "passed", None)
+            if not again.failed or not base.issuperset(again.failed):
+                return result
+        return TrialResult(job.number, "passed", None)
 
-    def _fallen_on_base(self, job: Job, patience: float) -> frozenset[str] | None:
-        """Which of the job's tests fall without its change; None if there was no time."""
+    def _failed_on_base(self, job: Job, patience: float) -> frozenset[str] | None:
+        """The job's tests that fail without its change; None if there was no time."""
         key = job.selection.others, job.unit is None
-        if key not in self._fallen:
-            ruling = self.judge([job.unchanged], patience).get(job.number)
-            if ruling is None:
+        if key not in self._failed:
+            result = self.judge([job.unchanged], patience).get(job.number)
+            if result is None:
                 return None
-            self._fallen[key] = frozenset(ruling.fallen)
-        return self._fallen[key]
+            self._failed[key] = frozenset(result.failed)
+        return self._failed[key]
 
-    def _load_each(self, jobs: Sequence[Job], patience: float) -> dict[int, Ruling]:
-        """A few at a time: each carries its whole file."""
-        rulings: dict[int, Ruling] = {}
-        for at in range(0, len(jobs), COLD_JOBS):
-            rulings.update(self._attempt(jobs[at : at + COLD_JOBS], "cold", patience))
-        return rulings
+    def _load_each(self, jobs: Sequence[Job], patience: float) -> dict[int, TrialResult]:
+        results: dict[int, TrialResult] = {}
+        for at in range(0, len(jobs), RELOAD_JOBS):
+            results.update(self._attempt(jobs[at : at + RELOAD_JOBS], "cold", patience))
+        return results
 
-    def weigh(self, job: Job, promises: Sequence[tuple[str, str]]) -> Evidence:
-        """What speaks for a candidate beside its tests; nothing, where it cannot be swapped or takes too long."""
+    def examine(self, job: Job, examples: Sequence[tuple[str, str]]) -> Evidence:
+        """Evidence for a candidate beside its tests; none where it cannot be swapped or takes too long."""
         if job.unit is None:
             return Evidence()
         try:
-            return self._worker("warm").weigh(job, promises, self._until(_WEIGH_SEC))
+            return self._worker("warm").examine(job, examples, self._until(_EXAMINE_SEC))
         except WorkerLost as lost:
             self._lose(lost)
             return UNKNOWN
 
     def _until(self, seconds: float) -> float:
-        """When to stop waiting: little later than the search's own end."""
+        """When to stop waiting: little later than the search ends."""
         return min(time.monotonic() + seconds, self.deadline + _AFTER_SEC)
 
-    def compose(self, unit: Unit, request: Mapping[str, Any], seconds: float) -> list[tuple[int, str]]:
-        """What fills the sketches of a function; what was found before a worker was lost still counts."""
+    def synthesise(self, unit: Unit, request: Mapping[str, Any], seconds: float) -> list[tuple[int, str]]:
+        """Expressions that fill the sketches of a function; those found before a worker was lost count."""
         found: list[tuple[int, str]] = []
         try:
             worker = self._worker("warm")
-            self.composed -= worker.composed
+            self.synthesised -= worker.synthesised
             try:
-                for answer in worker.compose(unit, request, self._until(seconds + _WEIGH_SEC)):
+                for answer in worker.synthesise(unit, request, self._until(seconds + _EXAMINE_SEC)):
                     found.append(answer)
             finally:
-                self.composed += worker.composed
+                self.synthesised += worker.synthesised
         except WorkerLost as lost:
             self._lose(lost)
         return found
 
     def _attempt(
         self, jobs: Sequence[Job], mode: Mode, patience: float, posted: Worker | None = None
-    ) -> dict[int, Ruling]:
-        rulings: dict[int, Ruling] = {}
+    ) -> dict[int, TrialResult]:
+        results: dict[int, TrialResult] = {}
         waiting, single = list(jobs), False
         while waiting and time.monotonic() < self.deadline:
-            before = len(rulings)
+            before = len(results)
             try:
                 worker = posted or self._worker(mode)
                 if posted is None:
-                    worker.post(waiting, single, patience)
-                for ruling in worker.answers(waiting, self.deadline):
-                    rulings[ruling.number] = ruling
+                    worker.post(waiting, self.deadline, single, patience)
+                for result in worker.results(waiting, self.deadline):
+                    results[result.number] = result
                 break
             except WorkerLost as lost:
                 posted = None
                 self._lose(lost)
-            waiting = [job for job in waiting if job.number not in rulings]
-            if waiting and single and len(rulings) == before:
-                # Alone in its child and first in line: this one took the worker with it.
+            waiting = [job for job in waiting if job.number not in results]
+            if waiting and single and len(results) == before:
+                # Alone in its child and first in line: this one ended the worker.
                 culprit = waiting.pop(0)
-                rulings[culprit.number] = Ruling(culprit.number, "died", None)
+                results[culprit.number] = TrialResult(culprit.number, "died", None)
             single = True
-        return rulings
+        return results
 
     def _lose(self, lost: WorkerLost) -> None:
         self.losses += 1
@@ -259,20 +262,20 @@ class Trial:
 
 
 def _targets_alone(job: Job) -> Job:
-    """The same candidate judged by its targets: their file alone is loaded soon, and most candidates end there."""
+    """The same candidate with its targets only: their file is loaded sooner, and most candidates fail there."""
     return replace(job, selection=replace(job.selection, others=())) if job.selection.targets else job
 
 
-def _outcome(rulings: Mapping[int, Ruling], job: Job) -> str:
-    ruling = rulings.get(job.number)
-    return ruling.outcome if ruling else ""
+def _outcome(results: Mapping[int, TrialResult], job: Job) -> str:
+    result = results.get(job.number)
+    return result.outcome if result else ""
 
 
 def _cannot_start(worker: Worker) -> CodePilotError:
-    said = worker.errors[0] if worker.errors else worker.last_words()
-    last = next((line for line in reversed(said.strip().splitlines()) if line.strip()), "no test was collected")
+    text = worker.errors[0] if worker.errors else worker.last_words()
+    last = next((line for line in reversed(text.strip().splitlines()) if line.strip()), "no test was collected")
     return CodePilotError(
         FailureKind.SUITE_CANNOT_START,
         f"The tests could not be loaded for the search: {last.strip()}",
-        log=said[-2000:],
+        log=text[-2000:],
     )

@@ -1,1 +1,1 @@
-"""Mutation testing: how many small mutants of a change its tests notice."""
+"""Mutation testing of a change: do the tests around it notice when it is wrong?"""

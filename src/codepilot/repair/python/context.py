@@ -7,33 +7,24 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from codepilot.repair.python.binding import ATOM, demand, strength, text_strength
+from codepilot.repair.backend import Failure
+from codepilot.repair.edit import Edit
 from codepilot.repair.python.kinds import BOOL, DICT, LIST, NUMBER, STRING, kinds_of
 from codepilot.repair.python.package import Package
-from codepilot.repair.python.source import Edit, Function, Source, Unit
+from codepilot.repair.python.precedence import ATOM, demand, strength, text_strength
+from codepilot.repair.python.source import Function, PythonSource, PythonUnit
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
-__all__ = ["BOOL", "DICT", "LIST", "NUMBER", "STRING", "Context", "Failure"]
-
-
-@dataclass(frozen=True)
-class Failure:
-    """What is known of why the targets fail: exception names, messages, and the places they passed through."""
-
-    exceptions: tuple[str, ...] = ()
-    messages: tuple[str, ...] = ()
-    frames: tuple[tuple[str, int], ...] = ()
-    expected: tuple[str, ...] = ()
-    """Texts that the failing tests spell out."""
+__all__ = ["BOOL", "DICT", "LIST", "NUMBER", "STRING", "Context"]
 
 
 @dataclass(frozen=True, eq=False)
 class Context:
     """One outermost function (or, without a unit, the module's own statements) as templates see it."""
 
-    source: Source
-    unit: Unit | None
+    source: PythonSource
+    unit: PythonUnit | None
     failure: Failure = field(default_factory=Failure)
     package: Package = field(default_factory=Package)
     """The other files at hand: those that the failing tests run through, and some that only lend."""

@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from codepilot.repair.backend import Failure
+from codepilot.repair.edit import Edit, Proposal, Source, Unit
 from codepilot.repair.localise import Suspicion
-from codepilot.repair.python.context import Context, Failure
+from codepilot.repair.python.context import Context
 from codepilot.repair.python.package import Package
-from codepilot.repair.python.priors import DECAY, PRIORS, UNSEEN
-from codepilot.repair.python.source import Edit, Source, Unit
+from codepilot.repair.python.priors import DECAY, PRIORS, UNSEEN, penalty
+from codepilot.repair.python.source import PythonSource, PythonUnit
 from codepilot.repair.python.templates import TEMPLATES, Template
 
 _BEST_PRIOR = max(PRIORS.values())
@@ -30,57 +32,32 @@ _MAX_NODES = 1000
 _COMPOUND = (*_BLOCKS, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Match)
 
 
-@dataclass(frozen=True, eq=False)
-class Proposal:
-    """One edit of one file, in its place in the search."""
-
-    position: int
-    source: Source
-    unit: Unit | None
-    """The function whose code can be swapped to try it; None if the module must be loaded anew."""
-    edit: Edit
-    score: float
-    line: int
-    after: int = -1
-    """How many were tried before it, where its position does not say."""
-
-    @property
-    def effort(self) -> int:
-        """How many were tried before it."""
-        return self.after if self.after >= 0 else self.position
-
-    @property
-    def function(self) -> tuple[str, int]:
-        """What names the function that it edits, among all files; one name for all that is outside of functions."""
-        return self.source.path, self.unit.start if self.unit else -1
-
-
 def candidates(
-    sources: Mapping[str, Source],
+    sources: Mapping[str, PythonSource],
     suspicion: Suspicion,
     failure: Failure,
     templates: tuple[Template, ...] = TEMPLATES,
-    lent: Mapping[str, Source] | None = None,
+    donors: Mapping[str, PythonSource] | None = None,
     wanted: Callable[[Source, Unit | None], bool] = lambda source, unit: True,
 ) -> Iterator[Proposal]:
-    """Every distinct edit of the sources that parses, best first; the files lent are not edited.
+    """Every distinct edit of the sources that parses, best first; the files donors are not edited.
 
     Only edits within functions that are `wanted` are made; None stands for what lies outside of functions.
     """
     seen: set[int] = set()
     position = 0
-    for score, context, edit, statement in _Heap(sources, suspicion, failure, templates, lent or {}, wanted):
+    for score, context, edit, statement in _Heap(sources, suspicion, failure, templates, donors or {}, wanted):
         unit = context.unit or context.source.unit_at(edit.start)
         unit = unit if unit is not None and unit.holds(edit) else None
         key = _normal_form(context.source, statement, edit) if wanted(context.source, unit) else None
         if key is None or key in seen:
             continue
         seen.add(key)
-        yield Proposal(position, context.source, unit, edit, score, statement.lineno)
+        yield Proposal(position, context.source, unit, edit, score, statement.lineno, overfit_penalty=penalty(edit))
         position += 1
 
 
-def _normal_form(source: Source, statement: ast.stmt, edit: Edit) -> int | None:
+def _normal_form(source: PythonSource, statement: ast.stmt, edit: Edit) -> int | None:
     """Names the program that the edit gives, whatever its spelling; None if it is not one, or says nothing new."""
     start, end = _head(source, statement)
     if start <= edit.start and edit.end <= end:
@@ -96,13 +73,13 @@ def _normal_form(source: Source, statement: ast.stmt, edit: Edit) -> int | None:
     lines = _parse(_lines_around(source, statement, edit))
     if lines is None or not lines.body:
         unit = source.unit_at(edit.start)
-        alone = unit is not None and unit.holds(edit)
-        if _parse(unit.segment(edit) if unit is not None and alone else whole) is None:
+        alone = unit.segment(edit) if isinstance(unit, PythonUnit) and unit.holds(edit) else whole
+        if _parse(alone) is None:
             return None
     return hash((source.path, -1, whole))
 
 
-def _lines_around(source: Source, statement: ast.stmt, edit: Edit) -> str:
+def _lines_around(source: PythonSource, statement: ast.stmt, edit: Edit) -> str:
     """The lines of the statement and the edit: if they make sense alone, they do in their place. Else it takes more."""
     assert statement.end_lineno is not None
     last = source.line_of(edit.end)
@@ -134,12 +111,12 @@ def shape(node: ast.AST, idle: list[ast.AST] | None = None) -> tuple[object, ...
 
 
 @lru_cache(maxsize=4096)
-def _idles_before(source: Source, start: int, end: int) -> int:
+def _idles_before(source: PythonSource, start: int, end: int) -> int:
     tree = _parse(_alone(source.text[start:end]))
     return idle_operations(tree) if tree is not None else 0
 
 
-def _head(source: Source, statement: ast.stmt) -> tuple[int, int]:
+def _head(source: PythonSource, statement: ast.stmt) -> tuple[int, int]:
     """The span of a statement without the statements inside it."""
     start, end = source.span(statement)
     body = getattr(statement, "body", None)
@@ -203,14 +180,14 @@ class _Entry:
 class _Heap:
     def __init__(
         self,
-        sources: Mapping[str, Source],
+        sources: Mapping[str, PythonSource],
         suspicion: Suspicion,
         failure: Failure,
         templates: tuple[Template, ...],
-        lent: Mapping[str, Source],
+        donors: Mapping[str, PythonSource],
         wanted: Callable[[Source, Unit | None], bool],
     ) -> None:
-        package = Package({**sources, **lent})
+        package = Package({**sources, **donors})
         self._suspicion = suspicion
         self._wanted = wanted
         self._templates = templates
@@ -229,7 +206,7 @@ class _Heap:
         heapq.heappush(self._heap, (-bound, self._pushed, entry))
         self._pushed += 1
 
-    def _push_module(self, source: Source, failure: Failure) -> None:
+    def _push_module(self, source: PythonSource, failure: Failure) -> None:
         """Statements outside functions whose names the suspicious functions use, and their signatures."""
         context = Context(source, None, failure)
         weights: dict[str, float] = {}

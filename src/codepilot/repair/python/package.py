@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from codepilot.repair.python.source import Function, Source
+from codepilot.repair.python.source import Function, PythonSource
 
 FILES = 12
 """How many other files lend to one file."""
@@ -20,7 +20,7 @@ MAX_TEXT = 80
 _TESTS = (ast.If, ast.While, ast.IfExp)
 
 
-def imported_paths(source: Source) -> Iterator[str]:
+def imported_paths(source: PythonSource) -> Iterator[str]:
     """Where modules of the same package that the file imports would lie."""
     folder = PurePosixPath(source.path).parent
     for node in source.nodes:
@@ -60,51 +60,51 @@ class _Index:
 class Package:
     """Files that may lend to each other. Each is looked through once, when it is asked for first."""
 
-    sources: Mapping[str, Source] = field(default_factory=dict)
-    _nearest: dict[str, tuple[Source, ...]] = field(default_factory=dict)
+    sources: Mapping[str, PythonSource] = field(default_factory=dict)
+    _nearest: dict[str, tuple[PythonSource, ...]] = field(default_factory=dict)
     _indices: dict[str, _Index] = field(default_factory=dict)
     _imports: dict[str, frozenset[str]] = field(default_factory=dict)
 
-    def near(self, source: Source) -> tuple[Source, ...]:
+    def near(self, source: PythonSource) -> tuple[PythonSource, ...]:
         """The file itself, then the others of its package, the nearest first."""
         if source.path not in self._nearest:
             self._nearest[source.path] = (source, *self._others(source))
         return self._nearest[source.path]
 
-    def _others(self, source: Source) -> list[Source]:
+    def _others(self, source: PythonSource) -> list[PythonSource]:
         """Some others of the same package: those that either imports from the other first, then those beside it."""
         folder, imports = PurePosixPath(source.path).parent, self._imported_by(source)
 
-        def distance(other: Source) -> tuple[int, str]:
+        def distance(other: PythonSource) -> tuple[int, str]:
             related = other.path in imports or source.path in self._imported_by(other)
             return 2 - related - (PurePosixPath(other.path).parent == folder), other.path
 
         others = [one for path, one in self.sources.items() if path != source.path and _same_package(path, source.path)]
         return sorted((other for other in others if len(other.text) <= MAX_CHARACTERS), key=distance)[:FILES]
 
-    def _imported_by(self, source: Source) -> frozenset[str]:
+    def _imported_by(self, source: PythonSource) -> frozenset[str]:
         if source.path not in self._imports:
             self._imports[source.path] = frozenset(imported_paths(source))
         return self._imports[source.path]
 
-    def _index(self, source: Source) -> _Index:
+    def _index(self, source: PythonSource) -> _Index:
         if source.path not in self._indices:
             self._indices[source.path] = _index(source)
         return self._indices[source.path]
 
-    def calls(self, source: Source, name: str) -> Iterator[tuple[Source, ast.Call]]:
+    def calls(self, source: PythonSource, name: str) -> Iterator[tuple[PythonSource, ast.Call]]:
         """Calls of functions and methods of this name."""
         for other in self.near(source):
             yield from ((other, call) for call in self._index(other).calls.get(name, ()))
 
-    def conditions(self, source: Source, names: Sequence[str]) -> Iterator[tuple[Source, ast.expr]]:
+    def conditions(self, source: PythonSource, names: Sequence[str]) -> Iterator[tuple[PythonSource, ast.expr]]:
         """Conditions that ask one of these attributes or functions."""
         for other in self.near(source) if names else ():
             known = self._index(other).conditions
             found = {id(test): test for name in names for test in known.get(name, ())}
             yield from ((other, test) for test in found.values())
 
-    def functions(self, source: Source, name: str) -> Iterator[tuple[Source, Function]]:
+    def functions(self, source: PythonSource, name: str) -> Iterator[tuple[PythonSource, Function]]:
         """Functions and methods of this name."""
         for other in self.near(source):
             yield from ((other, function) for function in self._index(other).functions.get(name, ()))
@@ -119,7 +119,7 @@ def _first_folder(path: str) -> tuple[str, ...]:
     return parts[:2] if parts[:1] in (("src",), ("lib",)) else parts[:1]
 
 
-def _index(source: Source) -> _Index:
+def _index(source: PythonSource) -> _Index:
     found = _Index({}, {}, {})
     for node in source.nodes:
         if isinstance(node, ast.Call):

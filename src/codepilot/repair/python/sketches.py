@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from codepilot.repair.edit import Edit
 from codepilot.repair.localise import Suspicion
-from codepilot.repair.python.binding import AND, BARE, NOT, OR, demand, text_strength
 from codepilot.repair.python.context import LIST, NUMBER, STRING, Context
+from codepilot.repair.python.precedence import AND, BARE, NOT, OR, demand, text_strength
 from codepilot.repair.python.priors import PRIORS
-from codepilot.repair.python.source import Edit, Function
+from codepilot.repair.python.source import Function
 from codepilot.repair.python.templates.documented import said
 from codepilot.repair.python.templates.exceptions import raises, unraised
 from codepilot.repair.python.templates.guards import PLAIN, results, returned

@@ -1,75 +1,43 @@
-"""A source file as bytes and as a tree, and edits that touch one span and leave every other byte alone."""
+"""Python source files as syntax trees, and their functions."""
 
 from __future__ import annotations
 
 import ast
+import codecs
 import io
-import re
 import tokenize
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
-_NEWLINE = re.compile(r"\r\n|\r|\n")
-_BOM = b"\xef\xbb\xbf"
+from codepilot.repair.edit import Edit, Source, Sources, Unit, Unreadable
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-@dataclass(frozen=True)
-class Edit:
-    """Put `replacement` where the characters from `start` to `end` were."""
-
-    start: int
-    end: int
-    replacement: str
-    template: str
-
-
-class Unreadable(Exception):
-    """The file cannot be edited safely: it does not parse, or does not survive decoding and encoding."""
-
-
 @dataclass(frozen=True, eq=False)
-class Source:
-    path: str
-    data: bytes
-    text: str
-    encoding: str
+class PythonSource(Source):
     tree: ast.Module = field(repr=False)
 
     @classmethod
-    def read(cls, path: str, data: bytes) -> Source:
+    def read(cls, path: str, data: bytes) -> PythonSource:
         """Decode as Python would (PEP 263, byte order mark) and parse."""
         try:
             encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
             encoding = "utf-8" if encoding == "utf-8-sig" else encoding
             text = cls.decoded(data, encoding)
-            if text.encode(encoding) != data.removeprefix(_BOM):
+            if text.encode(encoding) != data.removeprefix(codecs.BOM_UTF8):
                 raise Unreadable(f"{path} does not survive decoding as {encoding}")
             tree = ast.parse(text)
         except (SyntaxError, ValueError, LookupError, RecursionError) as error:
             raise Unreadable(f"{path}: {error}") from error
         return cls(path, data, text, encoding, tree)
 
-    @staticmethod
-    def decoded(data: bytes, encoding: str) -> str:
-        return data.removeprefix(_BOM).decode(encoding)
-
-    @cached_property
-    def _starts(self) -> list[int]:
-        return [0, *(match.end() for match in _NEWLINE.finditer(self.text))]
-
     @cached_property
     def _rows(self) -> dict[int, bytes]:
         """Lines as the parser counts their columns; empty where that is by characters."""
         return {}
-
-    @cached_property
-    def newline(self) -> str:
-        match = _NEWLINE.search(self.text)
-        return match.group() if match else "\n"
 
     @cached_property
     def future(self) -> tuple[str, ...]:
@@ -90,16 +58,6 @@ class Source:
             row = self._rows[line] = b"" if text.isascii() else text.encode()
         return self._starts[line - 1] + (len(row[:column].decode(errors="ignore")) if row else column)
 
-    def line_of(self, offset: int) -> int:
-        return bisect_right(self._starts, offset)
-
-    def line_start(self, line: int) -> int:
-        return self._starts[line - 1]
-
-    def line_end(self, line: int) -> int:
-        """Where the line's newline ends."""
-        return self._starts[line] if line < len(self._starts) else len(self.text)
-
     def span(self, node: ast.AST) -> tuple[int, int]:
         place = node
         assert isinstance(place, ast.expr | ast.stmt | ast.arg | ast.keyword | ast.excepthandler | ast.alias)
@@ -113,16 +71,6 @@ class Source:
     def indentation(self, line: int) -> str:
         row = self.text[self.line_start(line) : self.line_end(line)]
         return row[: len(row) - len(row.lstrip(" \t\f"))]
-
-    def apply(self, edit: Edit) -> bytes | None:
-        """The file with the edit made, or None if its text cannot be written in the file's encoding."""
-        try:
-            middle = edit.replacement.encode(self.encoding)
-            head = self.text[: edit.start].encode(self.encoding)
-            tail = self.text[edit.end :].encode(self.encoding)
-        except UnicodeEncodeError:
-            return None
-        return (_BOM if self.data.startswith(_BOM) else b"") + head + middle + tail
 
     @cached_property
     def nodes(self) -> tuple[ast.AST, ...]:
@@ -139,28 +87,22 @@ class Source:
         return {base: tuple(names) for base, names in found.items()}
 
     @cached_property
-    def units(self) -> tuple[Unit, ...]:
+    def units(self) -> tuple[PythonUnit, ...]:
         """Every outermost function: at module level, in classes, and in blocks of those."""
         return tuple(_units(self, self.tree.body, ()))
 
-    def unit_at(self, offset: int) -> Unit | None:
-        return next((unit for unit in self.units if unit.start <= offset < unit.end), None)
-
 
 @dataclass(frozen=True, eq=False)
-class Unit:
+class PythonUnit(Unit):
     """An outermost function: the smallest piece that can be compiled alone and put in place of the living one.
 
     `headers` are the lines that give its text the same place when compiled by itself: a `class X:` for each
     class around it, an `if 1:` for each other block.
     """
 
-    source: Source = field(repr=False)
+    source: PythonSource = field(repr=False)
     node: Function = field(repr=False)
-    qualname: str
     headers: tuple[str, ...]
-    start: int
-    end: int
     body_start: int
 
     @property
@@ -182,10 +124,6 @@ class Unit:
     def class_name(self) -> str | None:
         return self.qualname.rpartition(".")[0] or None
 
-    def holds(self, edit: Edit) -> bool:
-        """Whether the edit lies in the function, so that putting another in its place carries the whole change."""
-        return self.start <= edit.start and edit.end <= self.end
-
     @property
     def body_place(self) -> int:
         """Where the body begins in the segment: an edit before that changes how the function is called."""
@@ -205,8 +143,20 @@ class Unit:
             body = text[self.start : edit.start] + edit.replacement + text[edit.end : self.end]
         return "".join(header + "\n" for header in self.headers) + body
 
+    def message(self) -> dict[str, Any]:
+        """The function as `inside/code_swap.py` takes it."""
+        return {
+            "path": self.source.path,
+            "segment": self.segment(),
+            "body": self.body_place,
+            "qualname": self.qualname,
+            "line": self.first_line,
+            "shift": self.line_shift,
+            "future": list(self.source.future),
+        }
 
-def _units(source: Source, body: list[ast.stmt], around: tuple[tuple[str, str], ...]) -> Iterator[Unit]:
+
+def _units(source: PythonSource, body: list[ast.stmt], around: tuple[tuple[str, str], ...]) -> Iterator[PythonUnit]:
     for node in body:
         indent = source.indentation(node.lineno)
         if isinstance(node, Function):
@@ -218,7 +168,7 @@ def _units(source: Source, body: list[ast.stmt], around: tuple[tuple[str, str], 
             line = min([first.lineno, *(decorator.lineno for decorator in nested)])
             own_line = bool(nested) or not source.text[source.line_start(line) : source.span(first)[0]].strip()
             assert node.end_lineno is not None
-            yield Unit(
+            yield PythonUnit(
                 source=source,
                 node=node,
                 qualname=".".join([*classes, node.name]),
@@ -234,3 +184,7 @@ def _units(source: Source, body: list[ast.stmt], around: tuple[tuple[str, str], 
                 yield from _units(source, getattr(node, block, []), (*around, ("", indent)))
             for handler in getattr(node, "handlers", []):
                 yield from _units(source, handler.body, (*around, ("", indent)))
+
+
+def python_sources(sources: Sources) -> dict[str, PythonSource]:
+    return {path: source for path, source in sources.items() if isinstance(source, PythonSource)}

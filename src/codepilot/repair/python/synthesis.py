@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from codepilot.repair.backend import SearchFacts
+from codepilot.repair.edit import Edit, Proposal
 from codepilot.repair.localise import Suspicion
-from codepilot.repair.python.context import Context, Failure
-from codepilot.repair.python.enumerate import Proposal
-from codepilot.repair.python.priors import DECAY
+from codepilot.repair.python.context import Context
+from codepilot.repair.python.priors import DECAY, penalty
 from codepilot.repair.python.sketches import Sketch, atoms, sketches
-from codepilot.repair.python.source import Edit, Source, Unit
-from codepilot.repair.selection import Related
+from codepilot.repair.python.source import PythonSource, PythonUnit, python_sources
+from codepilot.repair.selection import TestSelector
 from codepilot.repair.trial import Trial
 
 _FUNCTIONS = 4
@@ -41,36 +41,24 @@ _METHODS = frozenset(
 _UNFIT = (ast.Lambda, ast.NamedExpr, ast.JoinedStr, ast.Await, ast.Yield, ast.YieldFrom)
 
 
-@dataclass(frozen=True)
-class Known:
-    """What the search knows when it comes to composing."""
-
-    sources: Mapping[str, Source]
-    suspicion: Suspicion
-    failure: Failure
-    related: Related
-    lent: Mapping[str, Source] = field(default_factory=dict)
-    """Files that are not edited, but whose expressions are used."""
-
-
-def compositions(
-    trial: Trial, known: Known, seconds: float, position: int, enough: Callable[[], bool]
+def synthesise(
+    trial: Trial, facts: SearchFacts, seconds: float, position: int, enough: Callable[[], bool]
 ) -> Iterator[Proposal]:
     """Filled sketches that make the near tests pass; positions count on from `position`."""
     left = seconds
-    suspects = _suspects(known.sources, known.suspicion)
+    suspects = _suspects(python_sources(facts.sources), facts.suspicion)
     for unit in suspects:
         if left <= 0.5 or enough():
             return
-        context = Context(unit.source, unit, known.failure)
-        drawn = sketches(context, known.suspicion)
+        context = Context(unit.source, unit, facts.failure)
+        drawn = sketches(context, facts.suspicion)
         share = left * _FIRST if left > 2 and len(suspects) > 1 else left
         if not drawn:
             continue
         left -= share
         counts: dict[int, int] = {}
         seen: set[tuple[int, int, str]] = set()
-        for number, text in trial.compose(unit, _request(context, drawn, known.related, share), share):
+        for number, text in trial.synthesise(unit, _request(context, drawn, facts.selector, share), share):
             sketch = drawn[number] if 0 <= number < len(drawn) else None
             if sketch is not None and is_known(text, context):
                 edit = sketch.edit(text)
@@ -78,11 +66,11 @@ def compositions(
                 score = sketch.worth / (1 + DECAY * counts[number])
                 if (edit.start, edit.end, edit.replacement) not in seen:
                     seen.add((edit.start, edit.end, edit.replacement))
-                    yield Proposal(position, unit.source, unit, edit, score, sketch.line)
+                    yield Proposal(position, unit.source, unit, edit, score, sketch.line, overfit_penalty=penalty(edit))
                     position += 1
 
 
-def _suspects(sources: Mapping[str, Source], suspicion: Suspicion) -> list[Unit]:
+def _suspects(sources: Mapping[str, PythonSource], suspicion: Suspicion) -> list[PythonUnit]:
     """The most suspicious functions; of equals, the one with more suspicious lines."""
     found = []
     for path, source in sorted(sources.items()):
@@ -93,11 +81,11 @@ def _suspects(sources: Mapping[str, Source], suspicion: Suspicion) -> list[Unit]
     return [unit for weight, _, unit in found[:_FUNCTIONS] if weight > 0]
 
 
-def _request(context: Context, drawn: list[Sketch], related: Related, seconds: float) -> dict[str, Any]:
+def _request(context: Context, drawn: list[Sketch], selector: TestSelector, seconds: float) -> dict[str, Any]:
     unit = context.unit
     assert unit is not None
     some = Proposal(0, unit.source, unit, Edit(unit.end, unit.end, "", ""), 0.0, unit.node.lineno)
-    selection = related.near(some)
+    selection = selector.near(some)
     attributes = dict.fromkeys(name for names in context.attributes.values() for name in names)
     rows = []
     for number, sketch in enumerate(drawn):

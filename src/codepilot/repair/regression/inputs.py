@@ -26,8 +26,9 @@ from typing import Any
 from codepilot.core.artifacts import TestStatus
 from codepilot.executor import Executor, RunCommand
 from codepilot.project import Project, SuiteRun, environment
+from codepilot.repair.edit import Unreadable
 from codepilot.repair.python.bootstrap import BOOT, DISTINGUISH, bundle
-from codepilot.repair.python.source import Source, Unit, Unreadable
+from codepilot.repair.python.source import PythonSource, PythonUnit
 from codepilot.repair.regression.literals import INHERENT, Hand, named, positional, read
 from codepilot.repair.regression.writer import Example, Place, Subject, Thing
 from codepilot.repair.selection import resolve
@@ -121,7 +122,7 @@ def find_witnesses(request: WitnessRequest) -> Witnesses:
 def _differing(path: str, original: bytes, patched: bytes) -> list[dict[str, Any]]:
     """The functions that a repair changes, as they become; empty if it changes something else as well."""
     try:
-        before, after = Source.read(path, original), Source.read(path, patched)
+        before, after = PythonSource.read(path, original), PythonSource.read(path, patched)
     except Unreadable:
         return []
     old, new = ([(unit.qualname, unit) for unit in source.units] for source in (before, after))
@@ -143,7 +144,7 @@ def _differing(path: str, original: bytes, patched: bytes) -> list[dict[str, Any
     ]
 
 
-def _around(source: Source) -> list[str]:
+def _around(source: PythonSource) -> list[str]:
     """The file without its functions."""
     pieces, at = [], 0
     for unit in source.units:
@@ -152,7 +153,7 @@ def _around(source: Source) -> list[str]:
     return [*pieces, source.text[at:]]
 
 
-def _signature(unit: Unit) -> str:
+def _signature(unit: PythonUnit) -> str:
     """What is evaluated when the function is defined, and so is not carried by its code alone."""
     return ast.dump(unit.node.args) + "".join(map(ast.dump, unit.node.decorator_list))
 

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from codepilot.repair.python.source import Edit, Function, Source, Unreadable
+from codepilot.repair.edit import Edit, Unreadable
+from codepilot.repair.python.source import Function, PythonSource
 from codepilot.repair.regression.literals import Hand
 
 MAX_LINE = 120
@@ -87,7 +88,7 @@ def write_test(
 ) -> Written:
     """The file with one more test, for the first of the examples (a table takes more of them); or `Unwritable`."""
     try:
-        source = Source.read(place.path, data)
+        source = PythonSource.read(place.path, data)
     except Unreadable as error:
         raise Unwritable(f"{place.path} cannot be edited safely") from error
     return _Page(source, place, subject, things).write(examples)
@@ -96,7 +97,7 @@ def write_test(
 class _Page:
     """One file of tests and what is known of its ways."""
 
-    def __init__(self, source: Source, place: Place, subject: Subject, things: Mapping[str, Thing]) -> None:
+    def __init__(self, source: PythonSource, place: Place, subject: Subject, things: Mapping[str, Thing]) -> None:
         self._source, self._place, self._subject = source, place, subject
         self._things = {**things, subject.thing.name: subject.thing}
         self._body, self._node = self._find()
@@ -359,7 +360,7 @@ class _Page:
             if content is None:
                 raise Unwritable(f"{self._place.path} has no letters for it in its encoding")
             try:
-                source = Source.read(source.path, content)
+                source = PythonSource.read(source.path, content)
             except Unreadable as error:
                 raise Unwritable(f"{self._place.path} would not parse with the test in it") from error
         return source.data

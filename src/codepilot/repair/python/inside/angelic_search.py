@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from .calling import compile_text, reach
 from .children import Turn
-from .enumeration import ERROR, Bank, kind_of, shaken
+from .enumeration import ERROR, ExpressionBank, kind_of, shaken
 from .holes import NAME, Exhausted, Hole, bounds, conditions, exact, masks
 from .step_budget import conditions as loops
 from .step_budget import counted
@@ -49,7 +49,7 @@ BANK_SEC = 0.3
 TURN_SEC = 30.0
 
 
-class Composer:
+class Synthesiser:
     """One function with some of its sketches, in one child."""
 
     def __init__(self, worker: Any, message: dict[str, Any], say: Say) -> None:
@@ -63,9 +63,9 @@ class Composer:
         self.ran = self.found = 0
         name = self.unit["qualname"].rpartition(".")[2]
         key = (self.unit["path"], self.unit["line"], name)
-        entered = (self.unit["line"], name) in worker.entered.get(self.unit["path"], ())
-        self.living = [] if entered else worker.functions.get(key, [])
-        self.banks: dict[tuple[Any, ...], Bank] = {}
+        imported = (self.unit["line"], name) in worker.import_time.get(self.unit["path"], ())
+        self.living = [] if imported else worker.functions.get(key, [])
+        self.banks: dict[tuple[Any, ...], ExpressionBank] = {}
         self.codes: dict[str, Any] = {}
 
     def run(self, places: list[int], effort: dict[str, Any]) -> None:
@@ -181,7 +181,7 @@ class Composer:
 
     # --- conditions -------------------------------------------------------------------------------------------
 
-    def _bank(self, stale: list[str], effort: dict[str, Any]) -> tuple[Bank, int]:
+    def _bank(self, stale: list[str], effort: dict[str, Any]) -> tuple[ExpressionBank, int]:
         """Expressions over the states that the hole has recorded, and how many states those are."""
         distinct = self._distinct()
         key = (effort["depth"], *stale, *distinct)
@@ -189,7 +189,7 @@ class Composer:
             states = [state for state, _ in distinct.values()]
             wider = [*states, *shaken(states, SHAKEN)]
             self.until = time.process_time() + BANK_SEC * (1 + effort["depth"])
-            bank = self.banks[key] = Bank(wider, self.hole.names, self._late, effort["limit"])
+            bank = self.banks[key] = ExpressionBank(wider, self.hole.names, self._late, effort["limit"])
             bank.leaves(self.atoms, self.attributes, stale)
             bank.grow(effort["depth"])
             while len(self.banks) > KEPT:
@@ -210,7 +210,7 @@ class Composer:
                 break
         return seen
 
-    def _asked(self, stale: list[str], effort: dict[str, Any]) -> tuple[list[Condition], int, int, Bank]:
+    def _asked(self, stale: list[str], effort: dict[str, Any]) -> tuple[list[Condition], int, int, ExpressionBank]:
         """Conditions over the recorded states, what was answered there, and how many they are."""
         bank, real = self._bank(stale, effort)
         if bank.conditions is None:
@@ -278,24 +278,24 @@ def _alike(one: Made, other: Made, real: int) -> bool:
 class Share(Turn):
     """Some of the sketches, for one child."""
 
-    def __init__(self, composing: Composing, places: list[int], effort: dict[str, Any]) -> None:
-        super().__init__(functools.partial(_compose, composing, places, effort), self._hear)
-        self.composing, self.left = composing, places
+    def __init__(self, synthesis: Synthesis, places: list[int], effort: dict[str, Any]) -> None:
+        super().__init__(functools.partial(_synthesise, synthesis, places, effort), self._hear)
+        self.synthesis, self.left = synthesis, places
         self.over = False
 
     def _hear(self, said: dict[str, Any]) -> None:
-        composing = self.composing
+        synthesis = self.synthesis
         if "ran" in said:
-            composing.worker.channel.send(ran=said["ran"])
+            synthesis.worker.channel.send(ran=said["ran"])
             self.over = "at" not in said
             self.left = [] if self.over else self.left[self.left.index(said["at"]) :]
         elif "dead" in said:
-            composing.dead.add(said["dead"])
+            synthesis.dead.add(said["dead"])
         else:
-            composing.found.append((self.left[0], said))
+            synthesis.found.append((self.left[0], said))
 
 
-class Composing:
+class Synthesis:
     """One function's sketches, shared out among children."""
 
     def __init__(self, worker: Any, message: dict[str, Any]) -> None:
@@ -337,16 +337,16 @@ class Composing:
         return None
 
 
-def compose(worker: Any, message: dict[str, Any]) -> None:
-    Composing(worker, message).run()
+def synthesise(worker: Any, message: dict[str, Any]) -> None:
+    Synthesis(worker, message).run()
 
 
-def _compose(composing: Composing, places: list[int], effort: dict[str, Any], say: Say, folder: str) -> None:
-    worker = composing.worker
+def _synthesise(synthesis: Synthesis, places: list[int], effort: dict[str, Any], say: Say, folder: str) -> None:
+    worker = synthesis.worker
     say(begin=TURN_SEC)
     worker.guard.arm(strict=True)
     worker.suite.private(folder)
     worker.patience = 1.0
-    composer = Composer(worker, composing.message, say)
-    composer.run(places, effort)
-    say(ran=composer.ran)
+    synthesiser = Synthesiser(worker, synthesis.message, say)
+    synthesiser.run(places, effort)
+    say(ran=synthesiser.ran)

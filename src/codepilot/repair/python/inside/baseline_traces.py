@@ -21,7 +21,7 @@ from .worker_state import imported
 
 if TYPE_CHECKING:
     from .children import Say
-    from .worker_state import Ground
+    from .worker_state import WorkerState
 
 TRACE_SEC = 10.0
 UNKNOWN_SEC = 0.4
@@ -57,27 +57,27 @@ class Tracing:
     The rest is run as long as there is time.
     """
 
-    def __init__(self, ground: Ground, alone: set[str], until: float) -> None:
-        self.ground, self.alone, self.until = ground, alone, until
+    def __init__(self, state: WorkerState, alone: set[str], until: float) -> None:
+        self.state, self.alone, self.until = state, alone, until
         self.waiting: list[list[str]] = []
         self.endless = 0
         self.imported: set[str] = set()
         """Modules that some target imports."""
 
     def run(self, tests: list[str]) -> None:
-        known = [name for name in tests if name in self.ground.suite.items]
+        known = [name for name in tests if name in self.state.suite.items]
         first, rest = ([name for name in known if (name in self.alone) is alone] for alone in (True, False))
         self.waiting = [[name] for name in first]
         self._work(1)
         self.waiting = [rest[at : at + BLOCK] for at in range(0, len(rest), BLOCK)]
-        self._work(self.ground.places if len(self.waiting) > 1 else 1)
+        self._work(self.state.places if len(self.waiting) > 1 else 1)
 
     def _work(self, places: int) -> None:
         self.waiting.reverse()
-        for block in self.ground.children.each(self._following, places):
+        for block in self.state.children.each(self._following, places):
             left = block.left()
             if left and not block.renewed:
-                self.ground.channel.send(test=left.pop(0), outcome="died", cpu=0, wall=0, lines={}, frames=[])
+                self.state.channel.send(test=left.pop(0), outcome="died", cpu=0, wall=0, lines={}, frames=[])
             if left:
                 self.waiting.append(left)
 
@@ -87,31 +87,31 @@ class Tracing:
         return Block(self, self.waiting.pop())
 
     def take(self, message: dict[str, Any]) -> None:
-        ground = self.ground
+        state = self.state
         new = set(message.pop("imported"))
         shared = message.pop("shared")
-        ground.sharing.update([message["test"]] if shared else [])
+        state.sharing.update([message["test"]] if shared else [])
         # What an import uses, any test may use that comes to it first.
-        ground.guard.learn(message.pop("written"), shared and bool(new), message.pop("forked"))
-        ground.leaks = 2 if message.pop("stateful") else ground.leaks
-        ground.odd.update([message["test"]] if message.pop("odd") else [])
+        state.guard.learn(message.pop("written"), shared and bool(new), message.pop("forked"))
+        state.leaks = 2 if message.pop("stateful") else state.leaks
+        state.odd.update([message["test"]] if message.pop("odd") else [])
         if message["test"] in self.alone and message["outcome"] in ENDED and not new <= self.imported:
             self.imported |= new
-            ground.importing.append(message["test"])
+            state.importing.append(message["test"])
         # What ran until something broke says nothing about what the mended test needs.
         if message["exception"] in ("MemoryError", "RecursionError", "Stop"):
             message.update(cpu=0.0, wall=0.0)
-        ground.costs[message["test"]] = (message["cpu"], message["wall"])
+        state.costs[message["test"]] = (message["cpu"], message["wall"])
         for path, lines in message["lines"].items() if message["test"] in self.alone else ():
-            ground.ran.setdefault(path, set()).update(lines)
+            state.ran.setdefault(path, set()).update(lines)
         self.endless += message["exception"] == "Stop"
-        ground.channel.send(**message)
+        state.channel.send(**message)
 
     def trace_all(self, tests: list[str], say: Say, folder: str) -> None:
-        ground = self.ground
-        ground.suite.private(folder)
-        ground.guard.arm(strict=False)
-        ground.learn_imports()
+        state = self.state
+        state.suite.private(folder)
+        state.guard.arm(strict=False)
+        state.learn_imports()
         for name in tests:
             if name not in self.alone and time.monotonic() > self.until:
                 say(renew=True)
@@ -122,22 +122,22 @@ class Tracing:
 
     def _trace(self, name: str, say: Say) -> str:
         say(begin=3 * TRACE_SEC)
-        self.ground.guard.shared = False
+        self.state.guard.shared = False
         begun = time.process_time()
         loaded = set(sys.modules)
-        with Lines(ways=True) as lines:
-            first, error = self.ground.run(name, limit=self._limit(name))
+        with Lines(branches=True) as lines:
+            first, error = self.state.run(name, limit=self._limit(name))
         traced = time.process_time() - begun
         new = imported(loaded)
         second, cpu, wall, stateful, odd = first, 0.0, 0.0, False, False
         if first != "timeout":
             say(begin=3 * TRACE_SEC)
             cpu, wall = time.process_time(), time.monotonic()
-            second, _ = self.ground.run(name, limit=TRACE_SEC, thorough=False)
+            second, _ = self.state.run(name, limit=TRACE_SEC, thorough=False)
             cpu, wall = time.process_time() - cpu, time.monotonic() - wall
             if second not in (first, "timeout"):
                 say(begin=3 * TRACE_SEC)
-                second, odd = self.ground.run(name, limit=TRACE_SEC)[0], True
+                second, odd = self.state.run(name, limit=TRACE_SEC)[0], True
             if name in self.alone and cpu < SLOW_SEC:
                 stateful = self._goes_another_way(name, lines.found, failure(error), new, say)
             cpu, wall = max(cpu, traced / TRACE_COST), max(wall, traced / TRACE_COST)
@@ -147,10 +147,10 @@ class Tracing:
             cpu=cpu,
             wall=wall,
             lines={path: sorted(numbers) for path, numbers in lines.found.items()},
-            ways=self._ways(name, lines.ways or {}),
-            written=sorted(self.ground.guard.written),
-            shared=self.ground.guard.shared,
-            forked=self.ground.guard.forked,
+            branches=self._branches(name, lines.branches or {}),
+            written=sorted(self.state.guard.written),
+            shared=self.state.guard.shared,
+            forked=self.state.guard.forked,
             stateful=stateful,
             imported=sorted(new),
             odd=odd and first == second,
@@ -158,19 +158,19 @@ class Tracing:
         )
         return "timeout" if "timeout" in (first, second) else first
 
-    def _ways(self, name: str, ways: dict[str, set[tuple[int, int]]]) -> dict[str, list[tuple[int, int]]]:
-        """Where a test goes on from lines that the targets run: nothing else is asked about ways."""
-        ran = self.ground.ran
+    def _branches(self, name: str, branches: dict[str, set[tuple[int, int]]]) -> dict[str, list[tuple[int, int]]]:
+        """Where a test goes on from lines that the targets run: nothing else is asked about branches."""
+        ran = self.state.ran
         return {
             path: sorted(way for way in found if name in self.alone or way[0] in ran[path])
-            for path, found in ways.items()
+            for path, found in branches.items()
             if name in self.alone or path in ran
         }
 
     def _limit(self, name: str) -> float:
         """Enough for what the test took in the suite; little where it never came to an end, as others did not."""
-        if name in self.ground.costs:
-            return min(TRACE_SEC, WATCH_SEC + 4 * self.ground.costs[name][0])
+        if name in self.state.costs:
+            return min(TRACE_SEC, WATCH_SEC + 4 * self.state.costs[name][0])
         return ENDLESS_SEC if self.endless >= MANY else UNKNOWN_SEC
 
     def _goes_another_way(
@@ -181,9 +181,9 @@ class Tracing:
         The `new` modules that it imported run what stands outside of functions once, which is no sign by itself.
         """
         say(begin=3 * TRACE_SEC)
-        self.ground.memory.restored()
+        self.state.memory.restored()
         with Lines() as lines:
-            error = self.ground.run(name, limit=TRACE_SEC)[1]
+            error = self.state.run(name, limit=TRACE_SEC)[1]
         try:
             inner = {relative(module.__file__): _in_functions(module) for module in new.values()}
         except Exception:  # noqa: BLE001 - modules may be made in any way; this one might remember anything
@@ -199,7 +199,7 @@ class Tracing:
 
     def _generated(self, module: Any) -> bool:
         """Whether the test may have written the module itself."""
-        return os.path.realpath(module.__file__) in self.ground.guard.written
+        return os.path.realpath(module.__file__) in self.state.guard.written
 
 
 def _in_functions(module: Any) -> set[int]:

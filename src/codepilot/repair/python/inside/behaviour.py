@@ -21,11 +21,11 @@ from typing import Any
 MOST_CALLS = 16
 VARIANTS = 6
 FEWEST = 48
-SLIPS = (
+CRASHES = (
     *("TypeError", "AttributeError", "NameError", "UnboundLocalError", "IndexError", "KeyError"),
     *("RecursionError", "ZeroDivisionError", "AssertionError"),
 )
-SLIPPED = ("stopped:", *(f"raised:{name!r}" for name in SLIPS))
+CRASHED = ("stopped:", *(f"raised:{name!r}" for name in CRASHES))
 CALL_SEC = 0.05
 OUTCOMES_SEC = 0.3
 MAX_TEXT = 400
@@ -193,12 +193,12 @@ def agreeing(
 
     `afresh` is called before each, so that none is told by what another used up.
     """
-    held = promised = 0
+    held = tried = 0
     for call, want in examples:
         ended, value = timed(lambda call=call: eval(call, dict(names)), afresh)  # type: ignore[misc]
         held += ended == "returned" and _equal(value, want)
-        promised += not (ended == "raised" and value in ("NameError", "ImportError", "ModuleNotFoundError"))
-    return {"held": held, "promised": promised}
+        tried += not (ended == "raised" and value in ("NameError", "ImportError", "ModuleNotFoundError"))
+    return {"examples_held": held, "examples": tried}
 
 
 def _equal(value: Any, want: str) -> bool:
@@ -242,11 +242,11 @@ def digest(outcomes: list[str]) -> str:
 
 def changes(before: list[str], after: list[str]) -> dict[str, float]:
     """The share of inputs that were answered and still are alike, and of those whose result became a slip."""
-    both = [(old, new) for old, new in zip(before, after) if not old.startswith(SLIPPED)]  # noqa: B905 - Python 3.8
+    both = [(old, new) for old, new in zip(before, after) if not old.startswith(CRASHED)]  # noqa: B905 - Python 3.8
     results = [new for old, new in both if old.startswith("returned:")]
     return {
-        "kept": round(sum(old == new for old, new in both) / len(both), 3) if both else 1.0,
-        "broken": slips(results),
+        "unchanged": round(sum(old == new for old, new in both) / len(both), 3) if both else 1.0,
+        "new_crashes": crash_rate(results),
     }
 
 
@@ -260,15 +260,15 @@ def kind_of(kind: Any) -> str:
     return "number" if kind in (int, float, complex) else str(getattr(kind, "__name__", ""))
 
 
-def retyped(outcomes: list[str], known: set[str]) -> float:
+def new_types(outcomes: list[str], known: set[str]) -> float:
     """The share of results that are of no kind that is known of this function."""
     found = kinds(outcomes) if known else []
     return round(sum(kind not in known for kind in found) / len(found), 3) if found else 0.0
 
 
-def slips(outcomes: list[str]) -> float:
+def crash_rate(outcomes: list[str]) -> float:
     """The share of inputs that end by the error that a slip makes, or not at all."""
-    return round(sum(one.startswith(SLIPPED) for one in outcomes) / len(outcomes), 3) if outcomes else 0.0
+    return round(sum(one.startswith(CRASHED) for one in outcomes) / len(outcomes), 3) if outcomes else 0.0
 
 
 def timed(action: Callable[[], Any], afresh: Callable[[], None]) -> tuple[str, Any]:

@@ -12,7 +12,7 @@ from .calling import compile_text
 from .step_budget import bodies, conditions, counted
 
 if TYPE_CHECKING:
-    from .worker_state import Ground
+    from .worker_state import WorkerState
 
 
 def prepare(unit: dict[str, Any]) -> None:
@@ -28,27 +28,27 @@ def unchanged(unit: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def swap(
-    ground: Ground, job: dict[str, Any], units: dict[str, Any], thorough: bool = False
+    state: WorkerState, job: dict[str, Any], units: dict[str, Any], thorough: bool = False
 ) -> str | list[tuple[Any, Any, Any, Any]]:
     """Put the candidate's code into the living functions; what was there before, or why it cannot be."""
     if "content" in job:
-        return "cold"
+        return "reload"
     unit = units[job["unit"]]
     name = unit["qualname"].rpartition(".")[2]
-    living = ground.living(unit)
-    entered = (unit["line"], name) in ground.entered.get(unit["path"], ())
+    living = state.living(unit)
+    imported = (unit["line"], name) in state.import_time.get(unit["path"], ())
     called_otherwise = job["start"] < unit["body"]
-    if not living or (thorough and (entered or called_otherwise)) or (entered and not _reached(ground, unit, job)):
-        return "cold"
+    if not living or (thorough and (imported or called_otherwise)) or (imported and not _reached(state, unit, job)):
+        return "reload"
     try:
         text = counted(unit["segment"], unit["loops"], job["start"], job["end"], job["text"])
         code = compile_text(text, unit, living[0].__code__.co_filename)
-        new = [(function, code) for function in living] + _inner(ground, unit["path"], living[0].__code__, code)
+        new = [(function, code) for function in living] + _inner(state, unit["path"], living[0].__code__, code)
         if any(code.co_freevars != function.__code__.co_freevars for function, code in new):
-            return "cold"
+            return "reload"
         defaults = _defaults(text, unit, living[0]) if called_otherwise else None
     except Restructured:
-        return "cold"
+        return "reload"
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return "invalid"
     old = [(function, *_parts(function)) for function, _ in new]
@@ -64,17 +64,17 @@ class Restructured(Exception):
     """Functions that live on have no counterpart in the candidate."""
 
 
-def _inner(ground: Ground, path: str, old: Any, new: Any) -> list[tuple[Any, Any]]:
+def _inner(state: WorkerState, path: str, old: Any, new: Any) -> list[tuple[Any, Any]]:
     """What the function made while the project was loaded and still lives (a decorator's wrappers), with its new code.
 
     Those keep what they were given when they were made.
     """
     before, after = ([one for one in code.co_consts if isinstance(one, types.CodeType)] for code in (old, new))
-    living = [ground.functions.get((path, code.co_firstlineno, code.co_name), []) for code in before]
+    living = [state.functions.get((path, code.co_firstlineno, code.co_name), []) for code in before]
     alike = [code.co_name for code in before] == [code.co_name for code in after]
     found = []
     for at, code in enumerate(before):
-        deeper = _inner(ground, path, code, after[at] if alike else code)
+        deeper = _inner(state, path, code, after[at] if alike else code)
         if (living[at] or deeper) and not alike:
             raise Restructured
         found += [(function, after[at]) for function in living[at]] + deeper
@@ -98,7 +98,7 @@ def _defaults(text: str, unit: dict[str, Any], living: Any) -> tuple[Any, Any]:
     return function.__defaults__, function.__kwdefaults__
 
 
-def _reached(ground: Ground, unit: dict[str, Any], job: dict[str, Any]) -> bool:
+def _reached(state: WorkerState, unit: dict[str, Any], job: dict[str, Any]) -> bool:
     """Whether the targets run a function that ran while the project was loaded as well.
 
     Swapping it tells enough for a first try then. What is kept has to be loaded with it. That they run what the
@@ -110,7 +110,7 @@ def _reached(ground: Ground, unit: dict[str, Any], job: dict[str, Any]) -> bool:
     if changes and not any(start <= job["start"] and job["end"] <= end for start, end in unit["bodies"]):
         for start, end in unit["bodies"]:
             lines.difference_update(range(first + segment.count("\n", 0, start), first + segment.count("\n", 0, end)))
-    return not ground.ran.get(unit["path"], set()).isdisjoint(lines)
+    return not state.ran.get(unit["path"], set()).isdisjoint(lines)
 
 
 def put_back(old: list[tuple[Any, Any, Any, Any]]) -> None:

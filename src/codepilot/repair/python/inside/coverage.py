@@ -44,7 +44,7 @@ def relative(filename: str) -> str | None:
 
 
 class Branch:
-    """A place in a function's code from which there are several ways, and those that were gone."""
+    """A place in a function's code from which there are several branches, and those that were gone."""
 
     def __init__(self, code: Any, path: str, at: int) -> None:
         self.code = code
@@ -56,14 +56,14 @@ class Branch:
 
 
 class Lines:
-    """Which lines of the project run; with `calls` which of its functions are entered; with `ways` how lines go on."""
+    """Line coverage of the project; with `calls` the functions that are entered; with `branches` pairs of lines too."""
 
-    def __init__(self, calls: bool = False, ways: bool = False) -> None:
+    def __init__(self, calls: bool = False, branches: bool = False) -> None:
         self.calls = calls
         self.found: dict[str, set[Any]] = {}
-        self.ways: dict[str, set[tuple[int, int]]] | None = {} if ways else None
-        """Pairs of lines, the second run right after the first in one call of a function; or only where it branches."""
-        self.branches: dict[tuple[int, int], Branch] = {}
+        self.branches: dict[str, set[tuple[int, int]]] | None = {} if branches else None
+        """Pairs of lines, the second run right after the first in one call of a function; or only where it watched."""
+        self.watched: dict[tuple[int, int], Branch] = {}
         self.left = MAX_EVENTS
         self.entries: dict[Any, int] = {}
         self.monitoring: Any = getattr(sys, "monitoring", None)
@@ -77,7 +77,7 @@ class Lines:
             wanted = events.PY_START if self.calls else events.LINE
             self.monitoring.use_tool_id(self.tool, "codepilot")
             self.monitoring.register_callback(self.tool, wanted, self._monitored)
-            for branch in () if self.ways is None else branch_events(events):
+            for branch in () if self.branches is None else branch_events(events):
                 self.monitoring.register_callback(self.tool, branch, self._branched)
                 wanted |= branch
             self.monitoring.restart_events()
@@ -102,17 +102,17 @@ class Lines:
         return self.monitoring.DISABLE
 
     def _branched(self, code: Any, at: int, to: int) -> Any:
-        """A branch is watched until two of its ways were seen, or one of them very often."""
-        branch = self.branches.get((id(code), at))
+        """A branch is watched until two of its branches were seen, or one of them very often."""
+        branch = self.watched.get((id(code), at))
         if branch is None:
             path = relative(code.co_filename)
             if path is None:
                 return self.monitoring.DISABLE
-            branch = self.branches[id(code), at] = Branch(code, path, at)
+            branch = self.watched[id(code), at] = Branch(code, path, at)
         branch.rounds += 1
-        if to not in branch.ends and self.ways is not None:
+        if to not in branch.ends and self.branches is not None:
             branch.ends.add(to)
-            self.ways.setdefault(branch.path, set()).add((branch.line, line_of(code, to)))
+            self.branches.setdefault(branch.path, set()).add((branch.line, line_of(code, to)))
         return self.monitoring.DISABLE if len(branch.ends) > 1 or branch.rounds > MAX_ROUNDS else None
 
     def _traced(self, frame: Any, event: str, _: object) -> Any:
@@ -120,7 +120,7 @@ class Lines:
         if path is None:
             return None
         lines = self.found.setdefault(path, set())
-        ways = set() if self.ways is None else self.ways.setdefault(path, set())
+        branches = set() if self.branches is None else self.branches.setdefault(path, set())
         last = frame.f_lineno
         if self.calls:
             lines.add((frame.f_code.co_firstlineno, frame.f_code.co_name))
@@ -138,7 +138,7 @@ class Lines:
             if event == "line":
                 now = frame.f_lineno
                 lines.add(now)
-                ways.add((last, now))
+                branches.add((last, now))
                 last = now
                 self.left -= 1
                 if self.left < 0:

@@ -65,7 +65,7 @@ _KINDS: tuple[tuple[str, Any], ...] = (
 )
 
 
-class Bank:
+class ExpressionBank:
     """Expressions over the states, small ones first. `limit` bounds how many are made for each size."""
 
     def __init__(

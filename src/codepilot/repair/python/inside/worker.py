@@ -16,70 +16,70 @@ import time
 import traceback
 from typing import Any
 
-from .angelic_search import compose
+from .angelic_search import synthesise
 from .baseline_traces import Tracing
 from .calling import Channel
 from .coverage import ROOT, Lines, relative
-from .evidence import weigh
+from .evidence import examine
 from .trials import Trying
-from .worker_state import Ground
+from .worker_state import WorkerState
 
 MAX_MODULES = 3000
 
 
 class Worker:
-    def __init__(self, ground: Ground) -> None:
-        self.ground = ground
-        self.trying = Trying(ground)
+    def __init__(self, state: WorkerState) -> None:
+        self.state = state
+        self.trying = Trying(state)
 
     def start(self) -> None:
-        ground, suite = self.ground, self.ground.suite
-        for path, data in ground.header["overlay"].items():
-            ground.overlay.put(path, base64.b64decode(data))
-        if ground.cold:
-            for name in ground.header["modules"]:
+        state, suite = self.state, self.state.suite
+        for path, data in state.header["overlay"].items():
+            state.overlay.put(path, base64.b64decode(data))
+        if state.cold:
+            for name in state.header["modules"]:
                 _preload(name)
-            ground.overlay.remember(ground.header["files"])
+            state.overlay.remember(state.header["files"])
             self._serve()
         calls, collected = Lines(calls=True), []
 
         def ready() -> None:
             calls.__exit__()
             collected.append(True)
-            ground.entered = calls.found
-            ground.index()
-            entered = {path: sorted(line for line, _ in places) for path, places in calls.found.items()}
-            self._serve(modules=_foreign_modules(), entered=entered)
+            state.import_time = calls.found
+            state.index()
+            lines = {path: sorted(line for line, _ in places) for path, places in calls.found.items()}
+            self._serve(modules=_foreign_modules(), import_time=lines)
 
         calls.__enter__()
         try:
-            suite.open(ground.header["tests"], ready, ground.header["whole"])
+            suite.open(state.header["tests"], ready, state.header["whole"])
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever keeps tests from loading is reported
             suite.broken.append("".join(traceback.format_exception_only(type(error), error)))
         if not collected:
-            ground.channel.send(ready=False, errors=suite.broken[:5])
+            state.channel.send(ready=False, errors=suite.broken[:5])
 
     def _serve(self, **facts: Any) -> None:
-        ground = self.ground
+        state = self.state
         gc.collect()
         gc.freeze()
-        ground.channel.send(ready=True, tests=list(ground.suite.items), errors=ground.suite.broken[:5], **facts)
+        state.channel.send(ready=True, tests=list(state.suite.items), errors=state.suite.broken[:5], **facts)
         stamps = self._stamps()
         while True:
-            message, learned = ground.channel.read(), {}
+            message, learned = state.channel.read(), {}
             if message is None:
                 os._exit(0)
             if message["op"] == "trace":
-                Tracing(ground, set(message["alone"]), time.monotonic() + message["seconds"]).run(message["tests"])
+                Tracing(state, set(message["alone"]), time.monotonic() + message["seconds"]).run(message["tests"])
                 stamps = {path: stamps[path] for path in self._stamps() if path in stamps}
-                learned = {"learned": ground.learned()}
-            elif message["op"] == "weigh":
-                weigh(ground, message)
-            elif message["op"] == "compose":
-                compose(ground, message)
+                learned = {"learned": state.learned()}
+            elif message["op"] == "examine":
+                examine(state, message)
+            elif message["op"] == "synthesise":
+                synthesise(state, message)
             else:
                 self.trying.attempt(message)
-            ground.channel.send(done=True, damaged=self._stamps() != stamps, **learned)
+            state.channel.send(done=True, damaged=self._stamps() != stamps, **learned)
 
     def _stamps(self) -> dict[str, Any]:
         """What the loaded files of the project look like on disk: none of this may change while candidates run.
@@ -90,7 +90,7 @@ class Worker:
         for module in list(sys.modules.values()):
             path = getattr(module, "__file__", None)
             name = relative(path) if path else None
-            if path and name is not None and f"{ROOT}/{name}" not in self.ground.guard.written:
+            if path and name is not None and f"{ROOT}/{name}" not in self.state.guard.written:
                 try:
                     status = os.stat(path)  # noqa: PTH116 - as the importer names it
                 except OSError:
@@ -121,4 +121,4 @@ def main() -> None:
     channel = Channel()
     header = channel.read()
     if header is not None:
-        Worker(Ground(channel, header)).start()
+        Worker(WorkerState(channel, header)).start()

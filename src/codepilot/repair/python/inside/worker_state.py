@@ -1,4 +1,4 @@
-"""What everything here stands on: the project's tests, its living functions, and what each test may use.
+"""The state of a worker: the project's tests, its running functions, and the limits of each test.
 
 Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 """
@@ -35,7 +35,7 @@ TURN_SEC = 120.0
 CACHE = type(functools.lru_cache(maxsize=None)(len))
 
 
-class Ground:
+class WorkerState:
     def __init__(self, channel: Channel, header: dict[str, Any]) -> None:
         self.channel = channel
         self.header = header
@@ -47,8 +47,8 @@ class Ground:
         self.children = Children((channel.inward.fileno(), channel.outward.fileno()), places)
         self.costs: dict[str, tuple[float, float]] = {name: tuple(cost) for name, cost in header["costs"].items()}
         self.functions: dict[tuple[str, int, str], list[Any]] = {}
-        self.entered: dict[str, set[Any]] = {}
-        """Functions that ran while the project was loaded."""
+        self.import_time: dict[str, set[Any]] = {}
+        """Functions that ran while the project was imported."""
         self.ran: dict[str, set[int]] = {}
         """Lines that the targets run."""
         self.quick: dict[str, Callable[[], object]] = {}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from codepilot.repair.python.binding import COMPARE
 from codepilot.repair.python.context import Context
+from codepilot.repair.python.precedence import COMPARE
 from codepilot.repair.python.templates.template import Proposals, Template
 
 _EMPTY = ("0", "[]", "''", "{}", "False", "1", "set()")

@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from codepilot.repair.python.binding import AND, COMPARE, NOT, text_strength
+from codepilot.repair.edit import Edit
 from codepilot.repair.python.context import DICT, LIST, NUMBER, STRING, Context
-from codepilot.repair.python.source import Edit
+from codepilot.repair.python.precedence import AND, COMPARE, NOT, text_strength
 from codepilot.repair.python.templates.template import Proposals, Template
 
 _LIMIT = 8

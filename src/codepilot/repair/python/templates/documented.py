@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from codepilot.repair.python.binding import COMPARE, NOT
 from codepilot.repair.python.context import NUMBER, Context
+from codepilot.repair.python.precedence import COMPARE, NOT
 from codepilot.repair.python.source import Function
 from codepilot.repair.python.templates.template import Proposals, Template
 

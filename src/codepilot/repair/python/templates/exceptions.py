@@ -6,8 +6,8 @@ import ast
 import itertools
 import re
 
+from codepilot.repair.edit import Edit
 from codepilot.repair.python.context import Context
-from codepilot.repair.python.source import Edit
 from codepilot.repair.python.templates.guards import edges
 from codepilot.repair.python.templates.template import Proposals, Template
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from codepilot.repair.edit import Edit
 from codepilot.repair.python.context import BOOL, DICT, LIST, NUMBER, STRING, Context
 from codepilot.repair.python.kinds import ANNOTATIONS, kind_of_value
-from codepilot.repair.python.source import Edit, Function
+from codepilot.repair.python.source import Function
 from codepilot.repair.python.templates.conditions import atoms
 from codepilot.repair.python.templates.template import Proposals, Template
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import itertools
 
-from codepilot.repair.python.binding import AND, COMPARE, NOT, operator_strength
 from codepilot.repair.python.context import LIST, NUMBER, STRING, Context
+from codepilot.repair.python.precedence import AND, COMPARE, NOT, operator_strength
 from codepilot.repair.python.source import Function
 from codepilot.repair.python.templates.template import Proposals, Template
 

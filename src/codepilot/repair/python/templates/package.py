@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from difflib import SequenceMatcher
 from itertools import islice
 
-from codepilot.repair.python.binding import AND, NOT, text_strength
 from codepilot.repair.python.context import Context
 from codepilot.repair.python.package import MAX_TEXT, called_name, members
-from codepilot.repair.python.source import Function, Source
+from codepilot.repair.python.precedence import AND, NOT, text_strength
+from codepilot.repair.python.source import Function, PythonSource
 from codepilot.repair.python.templates.template import Proposals, Template
 
 _MOST = 24
@@ -39,7 +39,7 @@ def _fits(donor: ast.AST, reach: frozenset[str]) -> bool:
     return all(part.id in reach or part.id in own for part in names)
 
 
-def _texts(donors: Iterator[tuple[Source, ast.expr]], node: ast.expr, context: Context) -> Iterator[str]:
+def _texts(donors: Iterator[tuple[PythonSource, ast.expr]], node: ast.expr, context: Context) -> Iterator[str]:
     """Donors as one line each, those in reach, each once; what stands in the node itself is none."""
     seen, reach = {context.text(node)}, _reach(node, context)
     for source, donor in donors:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from codepilot.repair.edit import Edit
 from codepilot.repair.python.context import Context
-from codepilot.repair.python.source import Edit, Function
+from codepilot.repair.python.source import Function
 from codepilot.repair.python.templates.template import Proposals, Template
 
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Raise, ast.Break, ast.Continue)

@@ -7,9 +7,10 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from codepilot.repair.python.binding import COMPARE
+from codepilot.repair.edit import Edit
 from codepilot.repair.python.context import Context
-from codepilot.repair.python.source import Edit, Function
+from codepilot.repair.python.precedence import COMPARE
+from codepilot.repair.python.source import Function
 from codepilot.repair.python.templates.template import Proposals, Template
 
 _WRAPPERS = ("set", "sorted", "len", "abs", "str", "int", "sum", "list", "tuple", "float", "bool", "max", "min")

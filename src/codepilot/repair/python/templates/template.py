@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from codepilot.repair.edit import Edit
 from codepilot.repair.python.context import Context
-from codepilot.repair.python.source import Edit
 
 Proposals = Iterator[str | Edit | None]
 """A text replaces the node; an edit stands for itself; None is a place where the template does not fit."""

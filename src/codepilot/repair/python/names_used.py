@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from codepilot.repair.python.source import Edit, Function, Unit
+from codepilot.repair.edit import Edit
+from codepilot.repair.python.source import Function, PythonUnit
 
 _MEANT = frozenset({"self", "cls", "_"})
 """Names that are meant to be there whether or not anything reads them."""
@@ -12,9 +13,9 @@ _READ_ALL = frozenset({"locals", "vars", "eval", "exec"})
 """What looks at all names of a function at once."""
 
 
-def put_to_use(unit: Unit | None, edit: Edit) -> int:
+def name_use(unit: PythonUnit, edit: Edit) -> int:
     """1 if the edit reads a parameter or variable that nothing read before, -1 if one falls idle by it, else 0."""
-    if unit is None or not unit.holds(edit):
+    if not unit.holds(edit):
         return 0
     before = idle_names(unit.segment())
     names, after = _names(unit.segment(edit))

@@ -1,4 +1,4 @@
-"""How strong the tests around a change are: the share of small mutants of the touched functions that they notice."""
+"""Mutation testing: the share of small mutants of the touched functions that the tests around a change kill."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from codepilot.core.failures import CodePilotError
 from codepilot.executor import Executor
 from codepilot.project import Project
-from codepilot.repair.client import Job, Selection
+from codepilot.repair.backend import Failure
+from codepilot.repair.edit import Proposal, Unreadable
 from codepilot.repair.localise import Suspicion, TestTrace
-from codepilot.repair.python.context import Failure
-from codepilot.repair.python.enumerate import Proposal, candidates
-from codepilot.repair.python.source import Source, Unit, Unreadable
+from codepilot.repair.messages import Job, Selection
+from codepilot.repair.python.backend import PythonBackend
+from codepilot.repair.python.enumerate import candidates
+from codepilot.repair.python.source import PythonSource, PythonUnit
 from codepilot.repair.python.templates import TEMPLATES
 from codepilot.repair.trial import Trial
 
@@ -30,17 +32,17 @@ _RIVALS = (
     *("name.variable", "name.attribute", "value.index", "value.off_by_one", "value.range", "call.function"),
     *("call.method", "call.drop_argument", "call.swap_arguments", "condition.strengthen", "condition.weaken"),
 )
-"""What the changed lines are varied by: a test that cannot tell the change from these does not speak for it."""
+"""Templates that mutate the changed lines: a test that cannot tell the change from these does not support it."""
 _NEAR = 16
-"""How many variations of the changed lines are tried."""
+"""How many mutants of the changed lines are tried."""
 _POOL = 2000
 _MAX_TESTS = 200
 _PATIENCE = 12.0
 
 
 @dataclass(frozen=True)
-class Strength:
-    """`score` is killed / mutants; without mutants nothing is known and it is 0. `near` are those of changed lines."""
+class MutationScore:
+    """`score` is killed / mutants, and 0 without mutants. `near` counts those of the changed lines."""
 
     mutants: int
     killed: int
@@ -49,7 +51,7 @@ class Strength:
     near_killed: int = 0
 
 
-def measure_strength(
+def mutation_score(
     executor: Executor,
     workspace: str,
     project: Project,
@@ -60,11 +62,11 @@ def measure_strength(
     limit: int = 40,
     patched: Mapping[str, bytes] | None = None,
     originals: Mapping[str, bytes] | None = None,
-) -> Strength | None:
+) -> MutationScore | None:
     """The mutation score of the touched functions under the tests and all others in their files.
 
-    `patched` are contents to judge instead of what the workspace holds; with `originals`, only the functions that
-    differ from them count. None means that there was nothing to mutate, or no time to find out.
+    `patched` replaces contents of the workspace; with `originals`, only functions that differ from them count. None
+    means that there was nothing to mutate, or no time.
     """
     sources = _read(executor, workspace, paths, patched or {})
     if not sources or not tests:
@@ -72,6 +74,7 @@ def measure_strength(
     before = _read(executor, workspace, list(originals or {}), originals or {})
     deadline = time.monotonic() + seconds
     with Trial(
+        PythonBackend(),
         executor,
         workspace,
         project,
@@ -91,41 +94,43 @@ def measure_strength(
         others = [mutant for mutant in _mutants(units, _MUTATIONS) if _edit(mutant) not in known]
         mutants = [*near, *_sample(others, limit - len(near))]
         jobs = [job for index, mutant in enumerate(mutants) if (job := _job(index, mutant, traces)) is not None]
-        rulings = [
-            ruling for ruling in trial.judge(jobs, _PATIENCE).values() if ruling.outcome not in ("invalid", "cold")
+        results = [
+            result for result in trial.judge(jobs, _PATIENCE).values() if result.outcome not in ("invalid", "reload")
         ]
-    killed = [ruling.number for ruling in rulings if ruling.outcome != "passed"]
-    if not rulings:
+    killed = [result.number for result in results if result.outcome != "passed"]
+    if not results:
         return None
-    return Strength(
-        len(rulings),
+    return MutationScore(
+        len(results),
         len(killed),
-        round(len(killed) / len(rulings), 3),
-        sum(ruling.number < len(near) for ruling in rulings),
+        round(len(killed) / len(results), 3),
+        sum(result.number < len(near) for result in results),
         sum(number < len(near) for number in killed),
     )
 
 
-def _read(executor: Executor, workspace: str, paths: Sequence[str], patched: Mapping[str, bytes]) -> dict[str, Source]:
+def _read(
+    executor: Executor, workspace: str, paths: Sequence[str], patched: Mapping[str, bytes]
+) -> dict[str, PythonSource]:
     sources = {}
     for path in paths:
         try:
             data = patched[path] if path in patched else executor.read_file(workspace, path)
-            sources[path] = Source.read(path, data)
+            sources[path] = PythonSource.read(path, data)
         except (Unreadable, CodePilotError):
             continue
     return sources
 
 
 def _touched(
-    sources: Mapping[str, Source], originals: Mapping[str, Source], traces: Iterable[TestTrace]
-) -> dict[Source, list[Unit]]:
-    """The functions that the change touched; without the originals, those that the tests run through."""
+    sources: Mapping[str, PythonSource], originals: Mapping[str, PythonSource], traces: Iterable[TestTrace]
+) -> dict[PythonSource, list[PythonUnit]]:
+    """The functions that the change touched; without the originals, those that the tests run."""
     covered: dict[str, set[int]] = defaultdict(set)
     for trace in traces:
         for path, lines in trace.lines.items():
             covered[path] |= lines
-    found: dict[Source, list[Unit]] = {}
+    found: dict[PythonSource, list[PythonUnit]] = {}
     for path, source in sources.items():
         if path in originals:
             known = {(unit.qualname, unit.segment()) for unit in originals[path].units}
@@ -137,7 +142,7 @@ def _touched(
     return found
 
 
-def changed_lines(sources: Mapping[str, Source], originals: Mapping[str, Source]) -> dict[str, set[int]]:
+def changed_lines(sources: Mapping[str, PythonSource], originals: Mapping[str, PythonSource]) -> dict[str, set[int]]:
     """The lines that the change wrote, by path; where it only deleted, those before and after."""
     found: dict[str, set[int]] = {}
     for path, source in sources.items():
@@ -157,9 +162,9 @@ def _edit(mutant: Proposal) -> tuple[str, int, int, str]:
 
 
 def _mutants(
-    units: Mapping[Source, Sequence[Unit]], names: Sequence[str], only: Mapping[str, set[int]] | None = None
+    units: Mapping[PythonSource, Sequence[PythonUnit]], names: Sequence[str], only: Mapping[str, set[int]] | None = None
 ) -> list[Proposal]:
-    """Every line of the touched functions (or `only` some of these) weighs the same."""
+    """Mutants of the touched functions, or of `only` some lines; each line weighs the same."""
     lines = {
         source.path: {
             line: 1.0 for unit in found for line in unit.lines if only is None or line in only.get(source.path, ())

@@ -1,0 +1,86 @@
+"""What a programming language brings to the search. `python/` implements it; the core knows no language."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from codepilot.project import Project
+from codepilot.repair.edit import Edit, Proposal, Source, Sources, Unit
+from codepilot.repair.localise import Suspicion, TestTrace
+from codepilot.repair.selection import TestSelector
+
+if TYPE_CHECKING:
+    from codepilot.repair.trial import Trial
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why the targets fail: exception names, messages, and the places that the exceptions passed through."""
+
+    exceptions: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
+    frames: tuple[tuple[str, int], ...] = ()
+    expected: tuple[str, ...] = ()
+    """Texts that the failing tests spell out."""
+
+    @classmethod
+    def of(cls, failing: Sequence[TestTrace], expected: tuple[str, ...]) -> Failure:
+        return cls(
+            tuple(dict.fromkeys(trace.exception for trace in failing if trace.exception)),
+            tuple(trace.message for trace in failing),
+            tuple(place for trace in failing for place in trace.frames),
+            expected,
+        )
+
+
+@dataclass(frozen=True)
+class SearchFacts:
+    """All that is known before the first candidate is tried."""
+
+    sources: Sources
+    suspicion: Suspicion
+    failure: Failure
+    selector: TestSelector
+    donors: Sources = field(default_factory=dict)
+    """Files that are not edited, but whose expressions are used (the plastic surgery hypothesis)."""
+
+
+class LanguageBackend(Protocol):
+    """Reads, edits and runs the files of one language."""
+
+    best_prior: float
+    """The prior of the likeliest template: what a change that somebody proposes is worth."""
+
+    def worker_command(self, project: Project) -> tuple[tuple[str, ...], bytes]:
+        """The command that starts a worker in the sandbox, and what it reads first."""
+
+    def read(self, path: str, data: bytes) -> Source:
+        """Parse a file; `Unreadable` if it cannot be edited safely."""
+
+    def judging_files(self, tests: Sequence[str], runner: str) -> Callable[[str], bool]:
+        """Tells which files judge a repair (tests and their configuration): those are never edited."""
+
+    def test_file(self, test: str) -> str:
+        """The file of a test, or what the runner names instead."""
+
+    def related_paths(self, source: Source) -> Iterator[str]:
+        """Files of the same package that the file imports."""
+
+    def expected_texts(self, read: Callable[[str], bytes], tests: Sequence[str]) -> tuple[str, ...]:
+        """String literals in the source of the tests; `read` gives a file."""
+
+    def candidates(self, facts: SearchFacts, wanted: Callable[[Source, Unit | None], bool]) -> Iterator[Proposal]:
+        """Single edits of wanted functions (None: of what is outside of functions), the likeliest first."""
+
+    def synthesise(
+        self, trial: Trial, facts: SearchFacts, seconds: float, position: int, enough: Callable[[], bool]
+    ) -> Iterator[Proposal]:
+        """Edits with expressions that were synthesised for what is missing; positions count on from `position`."""
+
+    def documented_examples(self, proposal: Proposal) -> tuple[tuple[str, str], ...]:
+        """Examples in the documentation of the file's functions: calls and results, the edited function's first."""
+
+    def name_use(self, unit: Unit | None, edit: Edit) -> int:
+        """1 if the edit uses a name of the function that nothing used before, -1 if it leaves one unused, else 0."""
