@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.figures import Goal, Table, Times
 from benchmarks.machine import Quiet, described
-from codepilot.agents import CodeActAgent, Desk, RoleArtifact
+from codepilot.agents import CodeActAgent, RoleArtifact, StepContext
 from codepilot.core.events import Event, EventDraft, EventType, State
 from codepilot.engine import Request, Runtime, Settings, Worker, make_task, submit
 from codepilot.models import Message, ScriptedModel
@@ -73,7 +73,7 @@ class TimedAgent(CodeActAgent):
 
     clock: Clock
 
-    def perform(self, role: State, desk: Desk) -> RoleArtifact:
+    def perform(self, role: State, desk: StepContext) -> RoleArtifact:
         clock = self.clock
 
         def record(draft: EventDraft) -> Event:

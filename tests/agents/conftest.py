@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from codepilot.agents import Desk
+from codepilot.agents import StepContext
 from codepilot.context import Files, Survey
 from codepilot.core.artifacts import ArtifactRef, ArtifactType, TestSummary
 from codepilot.core.events import (
@@ -128,13 +128,13 @@ class Place:
         self.run = evolve(self.run, event)
         return event
 
-    def sit(self, role: State = State.IMPLEMENT, **budget: float) -> Desk:
+    def sit(self, role: State = State.IMPLEMENT, **budget: float) -> StepContext:
         if budget:
             task = self.run.task.model_copy(update={"budget": Budget(**budget)})  # type: ignore[arg-type]
             self.run = self.run.model_copy(update={"task": task})
         self.run = self.run.model_copy(update={"state": role})
         self.record(EventDraft(type=EventType.STEP_STARTED, data=StepStarted(worker="w", fence=1)))
-        return Desk(
+        return StepContext(
             run=self.run,
             now=lambda: self.run,
             executor=self.executor,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from engine_kit import CHEAP, CODE, checkout, runtime
 
-from codepilot.agents import Desk
-from codepilot.agents.writing import write_file
+from codepilot.agents import StepContext
+from codepilot.agents.protocol import write_file
 from codepilot.core.artifacts import PatchCandidate
 from codepilot.core.events import BudgetWarned, EventDraft, EventType, SearchProgressed, State, StepQueued
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -35,7 +35,7 @@ class TwoLives:
         self._stop = stop
         self.left: list[float] = []
 
-    def perform(self, role: State, desk: Desk) -> PatchCandidate:
+    def perform(self, role: State, desk: StepContext) -> PatchCandidate:
         self.left.append(desk.seconds_left())
         if len(self.left) > 1:
             raise CodePilotError(FailureKind.MODEL_REFUSED, "That was all.")
@@ -83,7 +83,7 @@ class AlwaysWrong:
     needs = Capability.WRITE_WITH_DIFF
     languages = None
 
-    def perform(self, role: State, desk: Desk) -> PatchCandidate:
+    def perform(self, role: State, desk: StepContext) -> PatchCandidate:
         if desk.run.spent.iterations > len(ERRORS):
             raise CodePilotError(FailureKind.MODEL_REFUSED, "That was all.")
         error = ERRORS[desk.run.spent.iterations - 1]

@@ -14,7 +14,7 @@ from engine_kit import CHEAP, TESTS
 
 import ready
 from codepilot.agents import RepairAgent
-from codepilot.agents.protocol import Desk
+from codepilot.agents.protocol import StepContext
 from codepilot.core.artifacts import PatchCandidate, RegressionTest
 from codepilot.core.contract import JsonObject
 from codepilot.core.events import Event, EventType, ProofRecorded, State
@@ -133,7 +133,7 @@ class Clumsy(RepairAgent):
         super().__init__()
         self._old, self._new = old, new
 
-    def carry_out(self, action: JsonObject, desk: Desk) -> PatchCandidate:
+    def carry_out(self, action: JsonObject, desk: StepContext) -> PatchCandidate:
         test = action["test"]
         assert isinstance(test, dict)
         content = base64.b64decode(str(test["content"])).decode()
@@ -174,7 +174,7 @@ def test_a_test_that_does_not_hold_is_left_out_and_the_repair_goes_on(
 class Misplaced(RepairAgent):
     """Has its test where nothing may be written."""
 
-    def carry_out(self, action: JsonObject, desk: Desk) -> PatchCandidate:
+    def carry_out(self, action: JsonObject, desk: StepContext) -> PatchCandidate:
         made = super().carry_out(action, desk)
         command = ("ln", "-sf", "/etc/passwd", "test_shapes.py")
         desk.executor.run_command(RunCommand(workspace=desk.workspace, argv=command))
@@ -195,7 +195,7 @@ def test_a_test_in_a_place_that_may_not_change_is_left_out_and_the_repair_goes_o
 class Unsure(RepairAgent):
     """Brings a test, and is not sure after all."""
 
-    def carry_out(self, action: JsonObject, desk: Desk) -> PatchCandidate:
+    def carry_out(self, action: JsonObject, desk: StepContext) -> PatchCandidate:
         return super().carry_out(action, desk).model_copy(update={"confidence": 0.1})
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from engine_kit import APPROVE, CHEAP, DONE, MAP, PLAN, RIGHT, code, make_checkout, replaced, result, until
 
-from codepilot.agents import CodeActAgent, Desk, RoleArtifact
+from codepilot.agents import CodeActAgent, RoleArtifact, StepContext
 from codepilot.core.artifacts import PatchCandidate
 from codepilot.core.events import Event, EventType, State, Usage
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -73,7 +73,7 @@ class Careless:
     needs = Capability.WRITE_WITH_DIFF
     languages = None
 
-    def perform(self, role: State, desk: Desk) -> RoleArtifact:
+    def perform(self, role: State, desk: StepContext) -> RoleArtifact:
         if role is State.PLAN:
             return Plan(nodes=(), allowed_areas=("docs/",))
         code = "open('shapes.py', 'a').write('# ' + str(__import__('time').time()))"

@@ -1,7 +1,7 @@
 """Who decides the next action: roles, the CodeAct loop, and the embedded repair agent."""
 
 from codepilot.agents.codeact import CodeActAgent
-from codepilot.agents.protocol import Abstained, Agent, Desk, RoleArtifact
+from codepilot.agents.protocol import Abstained, Agent, RoleArtifact, StepContext, write_file
 from codepilot.agents.registry import AgentParts, AgentSpec, agent_names, agent_spec, make_agent
 from codepilot.agents.repair_agent import RepairAgent
 from codepilot.agents.roles import PARTS, ROLES, Limits, Names, Role, Sections
@@ -14,14 +14,15 @@ __all__ = [
     "AgentParts",
     "AgentSpec",
     "CodeActAgent",
-    "Desk",
     "Limits",
     "Names",
     "RepairAgent",
     "Role",
     "RoleArtifact",
     "Sections",
+    "StepContext",
     "agent_names",
     "agent_spec",
     "make_agent",
+    "write_file",
 ]

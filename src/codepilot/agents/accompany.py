@@ -12,8 +12,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from codepilot.agents.protocol import Desk
-from codepilot.agents.writing import write_file
+from codepilot.agents.protocol import StepContext, write_file
 from codepilot.core.areas import outside
 from codepilot.core.artifacts import PatchCandidate, RegressionTest
 from codepilot.core.contract import JsonObject
@@ -49,7 +48,7 @@ class _NoTest(Exception):
 
 
 def accompanied(
-    action: JsonObject, best: Candidate, others: Sequence[Candidate], desk: Desk, *, confirmed: bool = False
+    action: JsonObject, best: Candidate, others: Sequence[Candidate], desk: StepContext, *, confirmed: bool = False
 ) -> JsonObject:
     """The action with the test that goes with its repair, or with the reason why none does.
 
@@ -75,7 +74,7 @@ def accompanied(
     return {**action, "candidate": candidate.model_dump(mode="json"), **added}
 
 
-def appraise(best: Candidate, desk: Desk) -> Worth:
+def appraise(best: Candidate, desk: StepContext) -> Worth:
     """What the proof will say of the repair, as far as that can be told before it."""
     targets = _targets(desk)
     strength = mutation_score(
@@ -92,12 +91,12 @@ def appraise(best: Candidate, desk: Desk) -> Worth:
     return worth(strength, suite, targets, (), best.confidence)
 
 
-def _targets(desk: Desk) -> tuple[str, ...]:
+def _targets(desk: StepContext) -> tuple[str, ...]:
     return desk.run.baseline.targets if desk.run.baseline else desk.baseline.red
 
 
 class _Companion:
-    def __init__(self, best: Candidate, others: Sequence[Candidate], desk: Desk) -> None:
+    def __init__(self, best: Candidate, others: Sequence[Candidate], desk: StepContext) -> None:
         self._best, self._desk = best, desk
         self._others = tuple(other.patched for other in others if other.path == best.path)
 

@@ -1,20 +1,19 @@
-"""Every role, played by one chat model: who it is asked as, with which skills, and in which order of a plan's nodes."""
+"""The CodeAct agent: one chat model in every role, with the role's skills and its nodes of the plan."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from codepilot.agents.acting import Hands
-from codepilot.agents.free import free_repair
+from codepilot.agents.action_runner import ActionRunner
 from codepilot.agents.host_functions import HostFunctions, with_host_functions
 from codepilot.agents.loop import Conversation
-from codepilot.agents.protocol import Desk, RoleArtifact
+from codepilot.agents.plan_runner import PlanRunner
+from codepilot.agents.protocol import RoleArtifact, StepContext
 from codepilot.agents.registry import AgentParts, AgentSpec
-from codepilot.agents.roles import ROLES, Limits, Names, Role, Sections
-from codepilot.agents.roles.discovery import all_parts
-from codepilot.agents.seat import Seat
-from codepilot.agents.walking import Walk
+from codepilot.agents.repair_first import free_repair
+from codepilot.agents.roles import ROLES, Limits, Names, Role, Sections, all_parts
+from codepilot.agents.step_conversation import StepConversation
 from codepilot.core.contract import Contract
 from codepilot.core.events import State
 from codepilot.core.task import Capability
@@ -60,47 +59,49 @@ class CodeActAgent:
             found |= {"": main, main.name: main}
         self._parts = found
 
-    def perform(self, role: State, desk: Desk) -> RoleArtifact:
-        """Play a role at its desk: the model-free engine first, where policy has it so."""
-        if (found := free_repair(role, desk)) is not None:
+    def perform(self, role: State, context: StepContext) -> RoleArtifact:
+        """Play a role. With the policy `free_first` the model-free search comes first."""
+        if (found := free_repair(role, context)) is not None:
             return found
         for model in self._models:
             if isinstance(model, ReplayModel):
-                model.go_on_after(len(exchanges(desk.earlier)))
-        seat = Seat(desk)
+                model.go_on_after(len(exchanges(context.earlier)))
+        step = StepConversation(context)
 
         def talk(player: Role, node: str = "", part: Sections | None = None) -> Contract:
-            hands = self._hands(player, seat)
-            return Conversation(self._models, player, seat, hands, self._names(seat), node, part or {}).artifact()
+            runner = self._runner(player, step)
+            return Conversation(self._models, player, step, runner, self._names(step), node, part or {}).artifact()
 
         player = self._roles[role]
-        if role is State.IMPLEMENT and desk.run.plan is not None and desk.run.plan.nodes:
-            return Walk(seat, self._parts, talk, lambda: self._hands(player, seat)).candidate()
-        part = self._on_offer(seat) if role is State.PLAN else {}
+        if role is State.IMPLEMENT and context.run.plan is not None and context.run.plan.nodes:
+            return PlanRunner(step, self._parts, talk, lambda: self._runner(player, step)).candidate()
+        part = self._on_offer(step) if role is State.PLAN else {}
         return cast(RoleArtifact, talk(player, part=part))
 
-    def _hands(self, role: Role, seat: Seat) -> Hands:
-        allowed = seat.run.task.risk_profile.capability
+    def _runner(self, role: Role, step: StepConversation) -> ActionRunner:
+        allowed = step.run.task.risk_profile.capability
         capability = role.capability if allowed.allows(role.capability) else allowed
-        registry = self._skills(seat)
-        return Hands(seat, registry if role.skills is None else registry.only(frozenset(role.skills)), capability)
+        registry = self._skills(step)
+        return ActionRunner(
+            step, registry if role.skills is None else registry.only(frozenset(role.skills)), capability
+        )
 
-    def _skills(self, seat: Seat) -> Registry:
-        there = self._registry if seat.run.task.hosts else self._registry.offline()
-        there = with_host_functions(there, HostFunctions(seat))
-        if seat.desk.project.runner in PYTHON_RUNNERS:
+    def _skills(self, step: StepConversation) -> Registry:
+        there = self._registry if step.run.task.hosts else self._registry.offline()
+        there = with_host_functions(there, HostFunctions(step))
+        if step.context.project.runner in PYTHON_RUNNERS:
             return there
         return there.only(frozenset(skill.name for skill in there if skill.name != "find_repairs"))
 
-    def _names(self, seat: Seat) -> Names:
-        available = self._skills(seat).available(seat.run.task.risk_profile.capability)
+    def _names(self, step: StepConversation) -> Names:
+        available = self._skills(step).available(step.run.task.risk_profile.capability)
         return Names(frozenset(skill.name for skill in available), frozenset(self._parts) - {""})
 
-    def _on_offer(self, seat: Seat) -> Sections:
+    def _on_offer(self, step: StepConversation) -> Sections:
         """What the nodes of a plan may name."""
         roles = [f"{name}: {role.purpose}" for name, role in sorted(self._parts.items()) if name]
-        tools = ", ".join(sorted(self._names(seat).skills))
-        turns = seat.run.task.budget.turns_per_step
+        tools = ", ".join(sorted(self._names(step).skills))
+        turns = step.run.task.budget.turns_per_step
         return {
             "Roles for nodes": "\n".join(roles),
             "Tools for nodes": f"{tools}\nAll nodes together have {turns} turns.",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from codepilot.agents.seat import Seat
+from codepilot.agents.step_conversation import StepConversation
 from codepilot.agents.transcript import Turn, whole_of
 from codepilot.core.contract import JsonObject
 from codepilot.core.events import EventType, RepairsSought
@@ -29,7 +29,7 @@ MOST = 20
 class HostFunctions:
     """What one action may ask. `stop` ends a search whose action is over."""
 
-    seat: Seat
+    step: StepConversation
     turns: Sequence[Turn] = ()
     seconds: float = MOST_SEC
     raised: BaseException | None = None
@@ -44,7 +44,7 @@ class HostFunctions:
         if found is None:
             wrong = f"there is no earlier turn {turn} in this conversation"
             raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, wrong)
-        return whole_of(found, self.seat.desk.fetch)[offset : offset + length]
+        return whole_of(found, self.step.context.fetch)[offset : offset + length]
 
     def find_repairs(
         self, tests: list[str] | None = None, limit: int = 5, proposals: list[str] | None = None
@@ -61,26 +61,26 @@ class HostFunctions:
         """The action is over. What was searched for goes on record, and a reason to stop is raised."""
         self._over.set()
         for sought in self._sought:
-            self.seat.record(EventType.REPAIRS_SOUGHT, sought)
+            self.step.record(EventType.REPAIRS_SOUGHT, sought)
         self._sought.clear()
         if self.raised is not None:
             raise self.raised
 
     def _found(self, tests: tuple[str, ...], diffs: tuple[str, ...]) -> list[JsonObject]:
-        desk = self.seat.desk
-        targets = tests or (desk.run.baseline.targets if desk.run.baseline else desk.baseline.red)
+        context = self.step.context
+        targets = tests or (context.run.baseline.targets if context.run.baseline else context.baseline.red)
         try:
             proposed = tuple(self._changed(diff) for diff in diffs)
-            with desk.copied() as workspace:
+            with context.copied() as workspace:
                 result = search(
                     SearchRequest(
-                        executor=desk.executor,
+                        executor=context.executor,
                         workspace=workspace,
-                        project=desk.project,
+                        project=context.project,
                         targets=targets,
-                        baseline=desk.baseline,
-                        ages=desk.ages,
-                        seconds=max(1.0, min(MOST_SEC, desk.seconds_left() / 2, self.seconds * 0.8)),
+                        baseline=context.baseline,
+                        ages=context.ages,
+                        seconds=max(1.0, min(MOST_SEC, context.seconds_left() / 2, self.seconds * 0.8)),
                         on_progress=lambda progress: self._raise_if_over(),
                         proposed=proposed,
                     )
@@ -113,15 +113,15 @@ class HostFunctions:
     def _raise_if_over(self) -> None:
         if self._over.is_set():
             raise CodePilotError(FailureKind.TOOL_TIMEOUT, "The action ended before the search did.")
-        self.seat.desk.raise_if_stopped()
+        self.step.context.raise_if_stopped()
 
     def _changed(self, diff: str) -> tuple[str, bytes]:
         """The one file that the diff changes, and what it would hold then."""
-        desk = self.seat.desk
+        context = self.step.context
 
         def read(path: str) -> str | None:
             try:
-                return desk.executor.read_file(desk.workspace, path).decode("utf-8")
+                return context.executor.read_file(context.workspace, path).decode("utf-8")
             except UnicodeDecodeError as error:
                 raise PatchError(f"{path} is not UTF-8: {error}") from error
             except CodePilotError as error:

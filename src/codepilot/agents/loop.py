@@ -6,23 +6,29 @@ observation. Turns are recorded before they are carried out.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from codepilot.agents.acting import Hands
-from codepilot.agents.condensing import condense, require_room
-from codepilot.agents.halting import require_tools
-from codepilot.agents.meaning import Meant, OutOfArea, accepted, held_to
-from codepilot.agents.recalling import recollect
-from codepilot.agents.replies import PYTHON_TOOL, Code, Malformed, Result, read_reply
+from codepilot.agents.action_runner import ActionRunner, require_tools
+from codepilot.agents.prompt_context import load_memories, repository_sections
+from codepilot.agents.replies import (
+    PYTHON_TOOL,
+    Code,
+    Malformed,
+    OutOfArea,
+    ParsedReply,
+    Result,
+    accepted,
+    read_reply,
+    validate,
+)
 from codepilot.agents.roles import Names, Role, Sections, opening
-from codepilot.agents.seat import Seat
-from codepilot.agents.stuck import Deed, going_in_circles
-from codepilot.agents.surroundings import surroundings
+from codepilot.agents.step_conversation import StepConversation
 from codepilot.agents.transcript import ACCEPTED, FORMAT_ERROR, Turn, condensed_in, conversation, turns_of
 from codepilot.core.artifacts import ArtifactRef
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.events import (
+    ContextCondensed,
     EventType,
     GuardrailBlocked,
     ModelAsked,
@@ -46,13 +52,13 @@ PYTHON = Tool(
 
 @dataclass
 class Conversation:
-    """One role's conversation at its seat; `node` is its part of the plan, and `part` what it is told of that."""
+    """One role's conversation in a step. `node` is its node of the plan; `part` are the prompt sections about it."""
 
     models: tuple[Model, ...]
-    """The one that is asked, and the one that goes on if that does not get anywhere."""
+    """The model, and the fallback that takes over when it is stuck."""
     role: Role
-    seat: Seat
-    hands: Hands
+    step: StepConversation
+    runner: ActionRunner
     names: Names
     node: str = ""
     part: Sections = field(default_factory=dict)
@@ -60,31 +66,31 @@ class Conversation:
     condensed: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.turns = list(turns_of(self.seat.desk.history, self.node))
-        self.condensed = condensed_in(self.seat.desk.history)
+        self.turns = list(turns_of(self.step.context.history, self.node))
+        self.condensed = condensed_in(self.step.context.history)
 
     @property
     def model(self) -> Model:
-        return self.models[-1] if self.seat.switched else self.models[0]
+        return self.models[-1] if self.step.switched else self.models[0]
 
     def artifact(self) -> Contract:
         """Take turns until one brings the result."""
-        tools = self.hands.registry.documentation(self.hands.capability)
-        recollect(self.role, self.seat, self.model)
-        part = {**surroundings(self.role, self.seat), **self.part}
-        first = opening(self.role, self.seat.desk, tools, part)
+        tools = self.runner.registry.documentation(self.runner.capability)
+        load_memories(self.role, self.step, self.model)
+        part = {**repository_sections(self.role, self.step), **self.part}
+        first = opening(self.role, self.step.context, tools, part)
         while True:
             if self.turns and self.turns[-1].result is not None:
-                return accepted(self.role, self.seat, self.turns[-1].result)
-            self.seat.desk.raise_if_stopped()
+                return accepted(self.role, self.step, self.turns[-1].result)
+            self.step.context.raise_if_stopped()
             if (hopeless := self._hopeless()) is not None and not self._switched(hopeless):
                 return self._given_up(hopeless)
             self._take_turn(self._messages(first))
 
     def _hopeless(self) -> Failure | None:
-        """Why further turns of this model will not lead anywhere; what ends the step whoever goes on is raised."""
+        """Why more turns of this model are useless, or None. Raises what ends the step for every model."""
         last = self.turns[-1].observed if self.turns else ""
-        if (ended := forbidden_too_often(self.seat.run, last)) is not None:
+        if (ended := forbidden_too_often(self.step.run, last)) is not None:
             raise CodePilotError.of(ended)
         since = max((place + 1 for place, turn in enumerate(self.turns) if turn.switched_after), default=0)
         recent = self.turns[since:]
@@ -94,31 +100,31 @@ class Conversation:
                 f"{self.model.name} gave {FORMAT_ERRORS} replies in a row that could not be used: {tail[-1].observed}"
             )
             return Failure(kind=FailureKind.MODEL_BAD_REPLY, message=said, details={"role": self.role.name})
-        if circle := going_in_circles([_deed(turn) for turn in recent]):
+        if circle := going_in_circles([_action(turn) for turn in recent]):
             said = f"The {self.role.name} is stuck: {circle}."
             return Failure(kind=FailureKind.STUCK, message=said, details={"role": self.role.name})
-        self.seat.require_turn()
+        self.step.require_turn()
         return None
 
     def _switched(self, hopeless: Failure) -> bool:
-        """Let the other model go on, if there is one that has not had its turn."""
-        if len(self.models) < 2 or no_turn_left(self.seat.run) is not None or self.seat.switched:
+        """Switch to the fallback model, if there is one that has not been used."""
+        if len(self.models) < 2 or no_turn_left(self.step.run) is not None or self.step.switched:
             return False
         bad = hopeless.kind is FailureKind.MODEL_BAD_REPLY
         reason = "its replies could not be used" if bad else hopeless.message.partition(": ")[2].rstrip(".")
-        switched = ModelSwitched(model=self.seat.asked, to=self.models[1].name, reason=reason)
-        self.seat.record(EventType.MODEL_SWITCHED, switched)
+        switched = ModelSwitched(model=self.step.asked, to=self.models[1].name, reason=reason)
+        self.step.record(EventType.MODEL_SWITCHED, switched)
         self.turns[-1] = replace(self.turns[-1], switched_after=reason)
         return True
 
     def _given_up(self, hopeless: Failure) -> Contract:
         if self.role.unreadable is None:
             raise CodePilotError.of(hopeless)
-        return accepted(self.role, self.seat, self.role.unreadable(hopeless.message))
+        return accepted(self.role, self.step, self.role.unreadable(hopeless.message))
 
     def _messages(self, first: tuple[Message, ...]) -> tuple[Message, ...]:
         """The next request, condensed if it would not fit otherwise."""
-        limit, room = self.seat.run.task.budget.turns_per_step, self.model.context_tokens
+        limit, room = self.step.run.task.budget.turns_per_step, self.model.context_tokens
 
         def asked(condensed: Collection[int]) -> tuple[Message, ...]:
             return conversation(first, self.turns, limit, condensed)
@@ -127,57 +133,57 @@ class Conversation:
             return self.model.estimate(asked(condensed), self.role.max_tokens, (PYTHON,)).tokens
 
         if room is not None and (made := condense(self.turns, self.condensed, tokens, room)) is not None:
-            self.seat.record(EventType.CONTEXT_CONDENSED, made)
+            self.step.record(EventType.CONTEXT_CONDENSED, made)
             self.condensed |= set(made.turns)
         return asked(self.condensed)
 
     def _take_turn(self, messages: tuple[Message, ...]) -> None:
         reply = self._ask(messages)
-        meant = held_to(self.role, self.seat, self.names, read_reply(reply))
-        turn = self._start(reply, meant, fingerprint(messages))
+        parsed = validate(self.role, self.step, self.names, read_reply(reply))
+        turn = self._start(reply, parsed, fingerprint(messages))
         kept: tuple[ArtifactRef, ...] = ()
-        match meant:
+        match parsed:
             case Code(code):
-                finished, kept = self.hands.run(code, turn.number, self.turns[:-1])
+                finished, kept = self.runner.run(code, turn.number, self.turns[:-1])
             case Result():
                 finished = _observed(turn, ACCEPTED, "The result is accepted.")
             case Malformed(message):
                 finished = _observed(turn, FORMAT_ERROR, message)
             case OutOfArea(message, paths, rule):
                 blocked = GuardrailBlocked(skill="workspace", rule=rule, attempt=", ".join(paths)[:500], paths=paths)
-                self.seat.record(EventType.GUARDRAIL_BLOCKED, blocked)
+                self.step.record(EventType.GUARDRAIL_BLOCKED, blocked)
                 finished = _observed(turn, "violation", message)
-        recorded = self.seat.finish_turn(finished, kept)
+        recorded = self.step.finish_turn(finished, kept)
         self.turns[-1] = replace(turn, observation=recorded.observation)
         self._stop_if_broken(recorded)
 
     def _ask(self, messages: tuple[Message, ...]) -> Reply:
         """The model's reply, if it can be paid for. The call is charged its estimate before it is made."""
-        model, role, desk = self.model, self.role, self.seat.desk
+        model, role, context = self.model, self.role, self.step.context
         estimate = model.estimate(messages, role.max_tokens, (PYTHON,))
         if model.context_tokens is not None:
             require_room(model.name, estimate.tokens, model.context_tokens)
-        if (spent := unaffordable(self.seat.run, estimate)) is not None:
+        if (spent := unaffordable(self.step.run, estimate)) is not None:
             raise CodePilotError.of(spent)
         asked = ModelAsked(model=model.name, estimate=estimate, context_tokens=model.context_tokens)
-        self.seat.record(EventType.MODEL_ASKED, asked)
+        self.step.record(EventType.MODEL_ASKED, asked)
         reply = model.reply(
             messages,
             temperature=role.temperature,
             max_tokens=role.max_tokens,
             tools=(PYTHON,),
-            hear=desk.hear,
-            stopped=desk.stopped,
+            hear=context.hear,
+            stopped=context.stopped,
         )
         if reply.degraded is not None:
-            self.seat.record(EventType.DEPENDENCY_DEGRADED, reply.degraded)
+            self.step.record(EventType.DEPENDENCY_DEGRADED, reply.degraded)
         if reply.stop_reason == "refusal":
             raise CodePilotError(FailureKind.MODEL_REFUSED, f"{model.name} refused: {reply.text[:500]}")
         return reply
 
-    def _start(self, reply: Reply, meant: Meant, request: tuple[str, ...]) -> Turn:
+    def _start(self, reply: Reply, parsed: ParsedReply, request: tuple[str, ...]) -> Turn:
         """Record what is about to be done, with all that a replay needs."""
-        number = self.seat.turns + 1
+        number = self.step.turns + 1
         action: JsonObject = {"reply": reply.text, "request": list(request), "role": self.role.name}
         if self.node:
             action["node"] = self.node
@@ -185,27 +191,97 @@ class Conversation:
             action["tool_calls"] = [call.model_dump(mode="json") for call in reply.tool_calls]
         if reply.stop_reason != "end":
             action["stop_reason"] = reply.stop_reason
-        code = meant.code if isinstance(meant, Code) else None
-        result = meant.value if isinstance(meant, Result) else None
+        code = parsed.code if isinstance(parsed, Code) else None
+        result = parsed.value if isinstance(parsed, Result) else None
         action["code"] = code
         if result is not None:
             action["result"] = result
-        self.seat.start_turn(TurnStarted(turn=number, action=action, usage=reply.usage))
+        self.step.start_turn(TurnStarted(turn=number, action=action, usage=reply.usage))
         turn = Turn(number, reply.text, reply.tool_calls, code, result, node=self.node)
         self.turns.append(turn)
         return turn
 
     def _stop_if_broken(self, finished: TurnFinished) -> None:
-        """What this turn's calls came to may be for the whole run to mend, or for nobody."""
-        self.seat.require_progress(finished)
+        """Raise if the same call failed too often, or if a tool of the map is missing."""
+        self.step.require_progress(finished)
         if self.role.state is not State.MAP_REPO:
-            require_tools(self.seat.run.repo_map, finished)
+            require_tools(self.step.run.repo_map, finished)
 
 
 def _observed(turn: Turn, status: str, message: str) -> TurnFinished:
     return TurnFinished(turn=turn.number, observation={"status": status, "message": message})
 
 
-def _deed(turn: Turn) -> Deed:
+def _action(turn: Turn) -> Action:
     error = str(turn.observation.get("error", "")) if turn.observation else ""
-    return Deed(turn.code or turn.reply, turn.observed, error)
+    return Action(turn.code or turn.reply, turn.observed, error)
+
+
+NEAR = 0.9
+"""The share of a model's context from which a conversation is condensed."""
+ENOUGH = 0.6
+"""The share to which it is condensed, so that it can grow again."""
+
+
+def condense(
+    turns: Sequence[Turn], so_far: Collection[int], tokens: Callable[[Collection[int]], int], room: int
+) -> ContextCondensed | None:
+    """Which observations are to be shown in short from here on, the oldest first; None while there is room.
+
+    `tokens` estimates the request with the observations of the given turns in short. The last one always stays whole.
+    """
+    before = after = tokens(so_far)
+    if before <= room * NEAR:
+        return None
+    chosen: list[int] = []
+    for turn in turns[:-1]:
+        if after <= room * ENOUGH:
+            break
+        if turn.number not in so_far and len(turn.condensed) < len(turn.observed):
+            chosen.append(turn.number)
+            after = tokens({*so_far, *chosen})
+    return ContextCondensed(turns=tuple(chosen), before=before, after=after) if chosen else None
+
+
+def require_room(model: str, tokens: int, room: int) -> None:
+    """Refuse to ask what the model cannot take in together with its reply."""
+    if tokens > room:
+        raise CodePilotError(
+            FailureKind.CONTEXT_EXCEEDED,
+            f"The conversation has about {tokens} tokens with room for the reply, which is more than the {room} that "
+            f"{model} takes in.",
+            used=tokens,
+            limit=room,
+        )
+
+
+SAME_PAIRS = 4
+SAME_ERRORS = 3
+ALTERNATIONS = 6
+
+
+@dataclass(frozen=True)
+class Action:
+    """One action, what it gave, and the error in that, if any."""
+
+    action: str
+    observation: str
+    error: str = ""
+
+
+def going_in_circles(actions: Sequence[Action]) -> str:
+    """Why the last actions will not lead anywhere; empty if they may."""
+    if _all_same(actions[-SAME_PAIRS:], SAME_PAIRS):
+        return f"the same action gave the same observation {SAME_PAIRS} times in a row"
+    last = actions[-SAME_ERRORS:]
+    if _all_same([action.error for action in last], SAME_ERRORS) and last[0].error:
+        return f"the same error came {SAME_ERRORS} times in a row: {last[0].error[:200]}"
+    recent = actions[-ALTERNATIONS:]
+    evens, odds = recent[0::2], recent[1::2]
+    if _all_same(evens, ALTERNATIONS // 2) and _all_same(odds, ALTERNATIONS // 2) and evens[0] != odds[0]:
+        return f"two actions alternated {ALTERNATIONS} times with the same observations"
+    return ""
+
+
+def _all_same(items: Sequence[object], count: int) -> bool:
+    return len(items) == count and all(item == items[0] for item in items)

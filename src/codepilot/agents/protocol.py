@@ -1,8 +1,8 @@
 """An agent answers one question: given the work so far, what next?
 
-An agent declares the roles it has. The engine gives it a `Desk` for one step; the agent works there and
+An agent declares the roles it has. The engine gives it a `StepContext` for one step; the agent works with it and
 returns that role's artifact, or raises a typed failure. It never judges tests, never touches the store and
-never executes anything itself: the desk's executor does.
+never executes anything itself: the context's executor does.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import Protocol
 from codepilot.context import Survey
 from codepilot.core.artifacts import ArtifactRef, PatchCandidate, Reflection, RepoMap, Review
 from codepilot.core.events import Event, EventDraft, State
+from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.memory import MemoryKind, Recalled
 from codepilot.core.plan import Plan
 from codepilot.core.run import Run
 from codepilot.core.task import Capability
-from codepilot.executor import Executor
+from codepilot.executor import Executor, RunCommand
 from codepilot.project import Project, SuiteRun
 from codepilot.repair import Ages
 from codepilot.store import MemoryRow
@@ -33,13 +34,13 @@ RoleArtifact = RepoMap | Plan | PatchCandidate | Reflection | Review
 
 
 @dataclass(frozen=True)
-class Desk:
-    """One step's working place."""
+class StepContext:
+    """What an agent works with in one step."""
 
     run: Run
-    """The run as it was when this place was made."""
+    """The run as it was when the step began."""
     now: Callable[[], Run]
-    """The run as everything that was recorded since leaves it."""
+    """The run with everything recorded since."""
     executor: Executor
     workspace: str
     project: Project
@@ -57,9 +58,9 @@ class Desk:
     copied: Callable[[], AbstractContextManager[str]]
     """A copy of the workspace, under a name of its own, that is deleted when the block is left."""
     stopped: Callable[[], bool] = lambda: False
-    """Whether what is in flight must not be waited for: cancelled, lost, leaving or out of budget."""
+    """True when calls in flight must be dropped: cancelled, lease lost, worker leaving or out of budget."""
     hear: Callable[[str], None] = lambda piece: None
-    """Gets a model's words while they come."""
+    """Receives a model's text as it streams."""
     ages: Callable[[tuple[str, ...]], Ages] = lambda paths: {}
     """How long ago the lines of files were changed, where the base has a history."""
     survey: Callable[[], Survey] | None = None
@@ -67,9 +68,9 @@ class Desk:
     earlier: Sequence[Event] = ()
     """The whole run's events when the step began."""
     remember: Callable[[MemoryKind], Sequence[MemoryRow]] | None = None
-    """What other runs have recorded, where that is wanted. May fail: an agent can do without."""
+    """Reads memories of other runs, if the task wants them. May fail: an agent can do without."""
     recalled: tuple[Recalled, ...] = ()
-    """Those of it that are shown in this step."""
+    """The memories that are shown in this step."""
 
 
 class Agent(Protocol):
@@ -80,4 +81,27 @@ class Agent(Protocol):
     languages: frozenset[str] | None
     """The languages that it can work on; None means all of them."""
 
-    def perform(self, role: State, desk: Desk) -> RoleArtifact: ...
+    def perform(self, role: State, context: StepContext) -> RoleArtifact: ...
+
+
+WRITE_SEC = 60.0
+_WRITER = "import sys\nwith open(sys.argv[1], 'wb') as f: f.write(sys.stdin.buffer.read())"
+
+
+def write_file(context: StepContext, path: str, content: bytes) -> None:
+    """Make the file hold exactly these bytes; nothing is done if it already does."""
+    if context.executor.read_file(context.workspace, path) == content:
+        return
+    command = RunCommand(
+        workspace=context.workspace,
+        argv=(context.project.interpreter.executable, "-I", "-S", "-c", _WRITER, path),
+        stdin=content,
+        timeout_sec=WRITE_SEC,
+    )
+    result = context.executor.run_command(command)
+    if result.status != "ok" or context.executor.read_file(context.workspace, path) != content:
+        raise CodePilotError(
+            FailureKind.TOOL_FAILED,
+            f"The repair could not be written to {path} ({result.limit or result.status}).",
+            stderr=result.stderr[-500:].decode("utf-8", "replace"),
+        )

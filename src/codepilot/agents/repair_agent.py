@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from codepilot.agents.accompany import accompanied
-from codepilot.agents.protocol import Desk
+from codepilot.agents.protocol import StepContext, write_file
 from codepilot.agents.registry import AgentSpec
-from codepilot.agents.writing import write_file
 from codepilot.core.artifacts import PatchCandidate
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.events import (
@@ -60,14 +59,14 @@ class RepairAgent:
         self._search = search
         self._seconds = seconds
 
-    def perform(self, role: State, desk: Desk) -> PatchCandidate:
+    def perform(self, role: State, desk: StepContext) -> PatchCandidate:
         action = _chosen_before(desk.history)
         if action is None:
             chosen = self.choose(desk)
             action = accompanied(chosen.action, chosen.best, chosen.others, desk)
         return self.carry_out(action, desk)
 
-    def carry_out(self, action: JsonObject, desk: Desk) -> PatchCandidate:
+    def carry_out(self, action: JsonObject, desk: StepContext) -> PatchCandidate:
         """Write the winner and the test that goes with it, as one turn."""
         if _chosen_before(desk.history) is None:
             _record(desk, EventType.TURN_STARTED, TurnStarted(turn=1, action=action, usage=Usage(turns=1)))
@@ -81,7 +80,7 @@ class RepairAgent:
             _record(desk, EventType.TURN_FINISHED, TurnFinished(turn=1, observation=observation))
         return PatchCandidate.model_validate(action["candidate"])
 
-    def choose(self, desk: Desk) -> Chosen:
+    def choose(self, desk: StepContext) -> Chosen:
         """Search, and put the winner into the action that will be recorded."""
         attempted = [patch.diff for patch in desk.run.attempted]
         result = self._search(
@@ -127,7 +126,7 @@ class RepairAgent:
 class _Reporter:
     """Passes the search's progress on: to the log about once a second, and to whoever may want it to stop."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: StepContext) -> None:
         self._desk = desk
         self._recorded_at = time.monotonic()
         self._plausible = 0
@@ -155,7 +154,7 @@ def _chosen_before(history: Sequence[Event]) -> JsonObject | None:
     return next((event.data.action for event in reversed(history) if isinstance(event.data, TurnStarted)), None)
 
 
-def _last_state(desk: Desk) -> JsonObject:
+def _last_state(desk: StepContext) -> JsonObject:
     """Where this step's search stood, or that of an earlier step."""
     for event in (*reversed(desk.history), *reversed(desk.earlier)):
         if isinstance(event.data, SearchProgressed):
@@ -163,7 +162,7 @@ def _last_state(desk: Desk) -> JsonObject:
     return {}
 
 
-def _contents(desk: Desk, diff: str) -> list[bytes]:
+def _contents(desk: StepContext, diff: str) -> list[bytes]:
     """What an earlier proposal made of each file it touched, byte by byte (Latin-1 stands for bytes here)."""
 
     def read(path: str) -> str | None:
@@ -193,7 +192,7 @@ def _changed_lines(diff: str) -> tuple[str, ...]:
     return tuple(line.rstrip("\r") for line in body if not line.startswith(headers))
 
 
-def _out_of_time(desk: Desk, result: SearchResult) -> CodePilotError:
+def _out_of_time(desk: StepContext, result: SearchResult) -> CodePilotError:
     done = f"No repair found in the {result.seconds:.0f} s that the search had: {result.tried} candidates tried"
     advice = f"Run `codepilot resume` to grant another budget: the search goes on after {result.tried} candidates."
     return CodePilotError.of(share_spent(desk.run, desk.seconds_left(), done, advice))
@@ -210,7 +209,7 @@ def _nothing_found(result: SearchResult, refused: int) -> CodePilotError:
     )
 
 
-def _record(desk: Desk, kind: EventType, data: Contract) -> None:
+def _record(desk: StepContext, kind: EventType, data: Contract) -> None:
     desk.record(EventDraft(type=kind, data=data, step_id=desk.run.step_id, attempt=desk.run.attempt))
 
 

@@ -9,7 +9,13 @@ import re
 import textwrap
 from dataclasses import dataclass
 
-from codepilot.core.contract import JsonObject
+from pydantic import ValidationError
+
+from codepilot.agents.roles import Names, Role
+from codepilot.agents.step_conversation import StepConversation
+from codepilot.core.areas import outside
+from codepilot.core.contract import Contract, JsonObject
+from codepilot.core.events import State
 from codepilot.models import Reply
 
 PYTHON_TOOL = "python"
@@ -27,14 +33,14 @@ class Code:
 
 @dataclass(frozen=True)
 class Result:
-    """The object that ends the step, not yet held against the role's schema."""
+    """The object that ends the step, not yet validated."""
 
     value: JsonObject
 
 
 @dataclass(frozen=True)
 class Malformed:
-    """Neither; `message` tells the model what to do about it."""
+    """Neither of them; `message` says what to correct."""
 
     message: str
 
@@ -144,3 +150,54 @@ def _no_constant(name: str) -> float:
 def _finite(digits: str) -> float:
     value = float(digits)
     return value if math.isfinite(value) else _no_constant(digits)
+
+
+SHOWN = 20
+
+
+@dataclass(frozen=True)
+class OutOfArea:
+    """A result whose change touches paths that the plan does not allow."""
+
+    message: str
+    paths: tuple[str, ...]
+    rule: str
+
+
+ParsedReply = Code | Result | Malformed | OutOfArea
+
+
+def validate(role: Role, step: StepConversation, names: Names, parsed: Code | Result | Malformed) -> ParsedReply:
+    """The reply, or what is wrong with it: a result that does not fit the schema, or changes forbidden paths."""
+    if not isinstance(parsed, Result):
+        return parsed
+    try:
+        wrong = role.check(accepted(role, step, parsed.value), names)
+    except ValidationError as error:
+        wrong = [
+            f"{'.'.join(str(part) for part in problem['loc']) or 'the object'}: {problem['msg']}"
+            for problem in error.errors()
+        ]
+    if wrong:
+        told = "\n".join(f"- {one}" for one in wrong)
+        return Malformed(f"The result does not fit:\n{told}\nCorrect it and give the whole <result> again.")
+    return (_too_far(step) if role.state is State.IMPLEMENT else None) or parsed
+
+
+def accepted(role: Role, step: StepConversation, value: JsonObject) -> Contract:
+    """The role's artifact, with the fields that the platform fills in."""
+    return role.output.model_validate(role.completed(value, step.context))
+
+
+def _too_far(step: StepConversation) -> OutOfArea | None:
+    """The paths that the change touches and the plan does not allow."""
+    run, context = step.run, step.context
+    if run.base is None or run.plan is None or not (run.plan.allowed_areas or run.plan.forbidden_areas):
+        return None
+    changes = context.executor.diff(context.workspace, run.base.tree).changes
+    broken = outside(run.plan, (change.path for change in changes))
+    if not broken:
+        return None
+    told = "\n".join(f"- {path} ({rule})" for path, rule in list(broken.items())[:SHOWN])
+    message = f"The change reaches where the plan does not let it. Undo it there, then finish:\n{told}"
+    return OutOfArea(message, tuple(broken), next(iter(broken.values())))

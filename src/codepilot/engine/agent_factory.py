@@ -6,7 +6,7 @@ import difflib
 from functools import lru_cache
 
 from codepilot.agents import ROLES, Agent, AgentParts, Limits, agent_spec, make_agent
-from codepilot.agents.roles.discovery import all_parts
+from codepilot.agents.roles import all_parts
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.model_settings import ModelSettings
 from codepilot.core.task import TaskSpec

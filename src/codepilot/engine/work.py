@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from pydantic import JsonValue
 
-from codepilot.agents import Agent, Desk
+from codepilot.agents import Agent, StepContext
 from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.contract import Contract
 from codepilot.core.events import (
@@ -162,7 +162,7 @@ class Work:
             return lambda kind: self.store.memories(kind, language=language)
         return lambda kind: self.store.memories(kind, repo=self.lineage)
 
-    def desk(self, context: ExecutionContext, baseline: Baseline) -> Desk:
+    def desk(self, context: ExecutionContext, baseline: Baseline) -> StepContext:
         def record(draft: EventDraft) -> Event:
             """A finished turn and the snapshot it left are recorded together or not at all."""
             if not isinstance(draft.data, TurnFinished):
@@ -180,7 +180,7 @@ class Work:
             )
             return recorded[0]
 
-        return Desk(
+        return StepContext(
             run=self.run,
             now=lambda: self.run,
             executor=context.executor,

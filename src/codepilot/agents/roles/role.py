@@ -11,7 +11,7 @@ from string import Template
 
 from pydantic import JsonValue
 
-from codepilot.agents.protocol import Desk
+from codepilot.agents.protocol import StepContext
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.events import State
 from codepilot.core.memory import MemoryKind
@@ -22,7 +22,7 @@ Sections = dict[str, str]
 FRAME = Path(__file__).with_name("frame.md")
 
 
-def _nothing(desk: Desk) -> JsonObject:
+def _nothing(context: StepContext) -> JsonObject:
     return {}
 
 
@@ -63,7 +63,7 @@ class Role:
     temperature: float
     max_tokens: int
     template: Path
-    inputs: Callable[[Desk], Sections]
+    inputs: Callable[[StepContext], Sections]
     state: State = State.IMPLEMENT
     capability: Capability = Capability.READ_ONLY
     outline_tokens: int = 0
@@ -71,7 +71,7 @@ class Role:
     skills: tuple[str, ...] | None = None
     recalls: MemoryKind | None = None
     given: tuple[str, ...] = ()
-    filled: Callable[[Desk], JsonObject] = _nothing
+    filled: Callable[[StepContext], JsonObject] = _nothing
     check: Callable[[Contract, Names], list[str]] = _fits
     unreadable: Callable[[str], JsonObject] | None = None
 
@@ -81,9 +81,9 @@ class Role:
         max_tokens = self.max_tokens if limits.max_tokens is None else limits.max_tokens
         return replace(self, temperature=temperature, max_tokens=max_tokens)
 
-    def completed(self, value: JsonObject, desk: Desk) -> JsonObject:
+    def completed(self, value: JsonObject, context: StepContext) -> JsonObject:
         """The model's object with the platform's fields put in place of whatever the model said about them."""
-        filled = self.filled(desk)
+        filled = self.filled(context)
         own = {_plain(name) for name in (*self.given, *filled)}
         return {**{name: item for name, item in value.items() if _plain(name) not in own}, **filled}
 
@@ -99,23 +99,23 @@ class Role:
         return json.dumps(_undecorated(_reachable(schema)), ensure_ascii=False)
 
 
-def opening(role: Role, desk: Desk, tools: str, part: Sections | None = None) -> tuple[Message, ...]:
+def opening(role: Role, context: StepContext, tools: str, part: Sections | None = None) -> tuple[Message, ...]:
     """The system message and the task message of a role's conversation; `part` tells of its place in a plan."""
     system = Template(_text(FRAME)).substitute(
         name=role.name,
         purpose=role.purpose,
-        network=_reached(desk),
+        network=_reached(context),
         guidance=_text(role.template).strip(),
         tools=tools,
         schema=role.schema(),
     )
-    sections = {"Task": desk.run.task.goal.natural, **role.inputs(desk), **(part or {})}
+    sections = {"Task": context.run.task.goal.natural, **role.inputs(context), **(part or {})}
     task = "\n\n".join(f"# {title}\n{text.strip()}" for title, text in sections.items() if text.strip())
     return Message(role="system", content=system), Message(role="user", content=task)
 
 
-def _reached(desk: Desk) -> str:
-    hosts = ", ".join(desk.run.task.hosts)
+def _reached(context: StepContext) -> str:
+    hosts = ", ".join(context.run.task.hosts)
     return f"Of the network there is only {hosts}." if hosts else "There is no network."
 
 

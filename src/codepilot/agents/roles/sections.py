@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from codepilot.agents.protocol import Desk
+from codepilot.agents.protocol import StepContext
 from codepilot.agents.transcript import bounded
 from codepilot.context import quoted
 from codepilot.core.artifacts import TestResult
@@ -18,22 +18,22 @@ MAX_TESTS = 5
 MAX_CYCLES = 8
 
 
-def constraints(desk: Desk) -> str:
-    task = desk.run.task
+def constraints(context: StepContext) -> str:
+    task = context.run.task
     lines = [*task.constraints, task.evaluation.acceptance_hint]
     return "\n".join(f"- {line}" for line in lines if line)
 
 
-def project(desk: Desk) -> str:
-    return f"The platform runs the tests by {desk.project.runner}."
+def project(context: StepContext) -> str:
+    return f"The platform runs the tests by {context.project.runner}."
 
 
-def failing_tests(desk: Desk) -> str:
+def failing_tests(context: StepContext) -> str:
     """The tests to repair, with what they said before anything was changed."""
-    targets = desk.run.baseline.targets if desk.run.baseline else desk.baseline.red
+    targets = context.run.baseline.targets if context.run.baseline else context.baseline.red
     parts = []
     for test in targets[:MAX_TESTS]:
-        case = desk.baseline.cases.get(test)
+        case = context.baseline.cases.get(test)
         said = f"{case.error_type}: {case.message}\n{bounded(case.traceback, MAX_TRACE)}" if case else ""
         parts.append(f"{test}\n{said}".rstrip())
     if len(targets) > MAX_TESTS:
@@ -46,14 +46,14 @@ def written(contract: Contract | None) -> str:
     return "" if contract is None else bounded(contract.model_dump_json(exclude_defaults=True, indent=1), MAX_SECTION)
 
 
-def plan(desk: Desk) -> str:
+def plan(context: StepContext) -> str:
     """The plan as it was made: how far it was walked is told elsewhere, so that it reads the same in every life."""
-    made = desk.run.plan
+    made = context.run.plan
     return "" if made is None else written(with_status(made, NodeStatus.PENDING))
 
 
-def last_result(desk: Desk) -> str:
-    result = desk.run.test_result
+def last_result(context: StepContext) -> str:
+    result = context.run.test_result
     if result is None:
         return ""
     lines = [f"passed: {result.passed}"]
@@ -67,11 +67,11 @@ def last_result(desk: Desk) -> str:
     return "\n".join(lines)
 
 
-def red_cycles(desk: Desk) -> str:
+def red_cycles(context: StepContext) -> str:
     """Every change that the gates did not hold for, with the tests that failed and the end of their log."""
     parts: list[str] = []
     diff = ""
-    for event in desk.earlier:
+    for event in context.earlier:
         match event.data:
             case PatchProposed(patch=patch):
                 diff = patch.diff
@@ -88,50 +88,50 @@ def _log_tail(result: TestResult) -> str:
     return f"the end of the log:\n{tail[-MAX_TRACE:]}" if tail else ""
 
 
-def attempts(desk: Desk) -> str:
+def attempts(context: StepContext) -> str:
     """Changes that were tried and did not hold, newest last."""
-    return "\n\n".join(bounded(patch.diff, MAX_SECTION // 3) for patch in desk.run.attempted[-3:])
+    return "\n\n".join(bounded(patch.diff, MAX_SECTION // 3) for patch in context.run.attempted[-3:])
 
 
-def failures(desk: Desk) -> str:
+def failures(context: StepContext) -> str:
     """The last ones; what came again and again, as an outage that was waited for does, is said once."""
-    told = (f"- {failure.kind}: {bounded(failure.message, 500)}" for failure in desk.run.failures)
+    told = (f"- {failure.kind}: {bounded(failure.message, 500)}" for failure in context.run.failures)
     return "\n".join([line for line, _ in groupby(told)][-10:])
 
 
-def memories(desk: Desk) -> str:
+def memories(context: StepContext) -> str:
     """What other runs recorded of something similar."""
-    return quoted(desk.recalled)
+    return quoted(context.recalled)
 
 
-def proposal(desk: Desk) -> str:
-    return bounded(desk.run.proposal.patch.diff, 2 * MAX_SECTION) if desk.run.proposal else ""
+def proposal(context: StepContext) -> str:
+    return bounded(context.run.proposal.patch.diff, 2 * MAX_SECTION) if context.run.proposal else ""
 
 
-def objections(desk: Desk) -> str:
-    review = desk.run.review
+def objections(context: StepContext) -> str:
+    review = context.run.review
     if review is None or review.verdict == "APPROVE":
         return ""
     return "\n".join(f"- {reason}" for reason in review.reasons)
 
 
-def test_places(desk: Desk) -> str:
-    known = desk.run.repo_map.test_files if desk.run.repo_map else ()
-    return "\n".join([project(desk), *known[:50]])
+def test_places(context: StepContext) -> str:
+    known = context.run.repo_map.test_files if context.run.repo_map else ()
+    return "\n".join([project(context), *known[:50]])
 
 
-def criteria(desk: Desk) -> str:
+def criteria(context: StepContext) -> str:
     """What the plan wants to hold afterwards, and how it means to keep the bug from coming back."""
-    plan = desk.run.plan
+    plan = context.run.plan
     if plan is None:
         return ""
     lines = [*plan.acceptance_criteria, plan.regression_strategy, plan.testing_strategy]
     return "\n".join(f"- {line}" for line in lines if line)
 
 
-def areas(desk: Desk) -> str:
+def areas(context: StepContext) -> str:
     """Where the plan lets a change be made."""
-    plan = desk.run.plan
+    plan = context.run.plan
     if plan is None:
         return ""
     told = (("may be changed", plan.allowed_areas), ("may not be changed", plan.forbidden_areas))

@@ -1,7 +1,7 @@
-"""Walks a plan: node after node as their dependencies allow, each by a role or as one call of a tool.
+"""Runs a plan: node after node as their dependencies allow, each by a role or as one call of a tool.
 
-What is done is on record, so that a walk which was interrupted goes on with the node it was at. A node that only
-repeats what fails is halted with all that waits for it, and the others are walked before that is told.
+What is done is on record, so that an interrupted run of a plan goes on with the node it was at. A node that only
+repeats what fails is halted with all that waits for it; the others run before that is reported.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from codepilot.agents.acting import Hands
+from codepilot.agents.action_runner import ActionRunner
 from codepilot.agents.roles import Role, Sections
-from codepilot.agents.seat import Seat
+from codepilot.agents.step_conversation import StepConversation
 from codepilot.agents.transcript import Turn, bounded, turns_of
 from codepilot.core.artifacts import PatchCandidate
 from codepilot.core.breaker import halted, halts_a_part
@@ -23,26 +23,28 @@ from codepilot.core.plan import NodeStatus, PlanNode, ready_nodes, waiting_for
 MAX_NOTE = 2_000
 
 Talk = Callable[[Role, str, Sections], Contract]
-"""Let a role work on a node, told of its part: what it gives back."""
+"""Let a role work on a node with the prompt sections about it. Returns the role's artifact."""
 
 
 @dataclass
-class Walk:
-    """One way through the plan of a run."""
+class PlanRunner:
+    """Runs the plan of a run."""
 
-    seat: Seat
+    step: StepConversation
     roles: Mapping[str, Role]
-    """By name; the one without a name is everybody's who has none."""
+    """Roles by name; the empty name is the default role."""
     talk: Talk
-    hands: Callable[[], Hands]
-    """What carries out the tools."""
+    runner: Callable[[], ActionRunner]
+    """Makes the runner of tool nodes."""
     done: list[NodeChanged] = field(init=False)
     failed: list[NodeChanged] = field(init=False)
 
     def __post_init__(self) -> None:
-        changed = [(event.type, event.data) for event in self.seat.desk.history if isinstance(event.data, NodeChanged)]
-        earlier = (event.data for event in self.seat.desk.earlier if event.type is EventType.NODE_SUCCEEDED)
-        plan = self.seat.desk.run.plan
+        changed = [
+            (event.type, event.data) for event in self.step.context.history if isinstance(event.data, NodeChanged)
+        ]
+        earlier = (event.data for event in self.step.context.earlier if event.type is EventType.NODE_SUCCEEDED)
+        plan = self.step.context.run.plan
         kept = {node.id for node in plan.nodes if node.status is NodeStatus.SUCCEEDED} if plan else set()
         done = {data.node: data for data in earlier if isinstance(data, NodeChanged) and data.node in kept}
         self.done = list(
@@ -51,9 +53,9 @@ class Walk:
         self.failed = [data for kind, data in changed if kind is EventType.NODE_FAILED]
 
     def candidate(self) -> PatchCandidate:
-        """Work on every node, and tell of all that was done as one change."""
+        """Run every node. Returns everything that was done as one change."""
         self._fail_as_before()
-        while (plan := self.seat.run.plan) is not None and (ready := ready_nodes(plan)):
+        while (plan := self.step.run.plan) is not None and (ready := ready_nodes(plan)):
             self._do(ready[0])
         if plan is not None and (dead_end := halted(plan, self.failed)) is not None:
             raise CodePilotError.of(dead_end)
@@ -63,9 +65,9 @@ class Walk:
         return PatchCandidate(diff="", touched_files=(), rationale=rationale, confidence=confidence)
 
     def _fail_as_before(self) -> None:
-        """A node that failed has ended the walk, also if nobody was left to say so; one that was halted has not."""
+        """Raise the failure of a node that ended the plan before a restart; a halted node does not end it."""
         for failed in self.failed:
-            if failed.failure is not None and not halts_a_part(self.seat.run.plan, failed.failure):
+            if failed.failure is not None and not halts_a_part(self.step.run.plan, failed.failure):
                 raise CodePilotError.of(failed.failure)
 
     def _offers(self, done: NodeChanged) -> bool:
@@ -76,23 +78,23 @@ class Walk:
         role = None if node.kind == "tool" else self.roles.get(node.role)
         named = NodeChanged(node=node.id, role=role.name if role else node.tool or node.role, note=node.title)
         if node.status is NodeStatus.PENDING:
-            self.seat.record(EventType.NODE_STARTED, named)
+            self.step.record(EventType.NODE_STARTED, named)
         try:
             done = self._call(node, named) if role is None else self._by(role, node, named)
         except CodePilotError as error:
             if error.failure.handling.origin is Origin.WORK:
                 self._fail(named, error.failure)
-            if not halts_a_part(self.seat.run.plan, error.failure):
+            if not halts_a_part(self.step.run.plan, error.failure):
                 raise
         else:
-            self.seat.record(EventType.NODE_SUCCEEDED, done)
+            self.step.record(EventType.NODE_SUCCEEDED, done)
             self.done.append(done)
 
     def _fail(self, named: NodeChanged, failure: Failure) -> None:
-        plan = self.seat.run.plan
+        plan = self.step.run.plan
         blocked = waiting_for(plan, named.node) if plan is not None else ()
         failed = named.model_copy(update={"failure": failure, "blocked": blocked})
-        self.seat.record(EventType.NODE_FAILED, failed)
+        self.step.record(EventType.NODE_FAILED, failed)
         self.failed.append(failed)
 
     def _by(self, role: Role, node: PlanNode, named: NodeChanged) -> NodeChanged:
@@ -103,8 +105,8 @@ class Walk:
         return named.model_copy(update={"note": bounded(note, MAX_NOTE), "result": result})
 
     def _part(self, node: PlanNode) -> Sections:
-        """What a role is told of its place in the plan."""
-        plan = self.seat.run.plan
+        """The prompt sections about a node's place in the plan."""
+        plan = self.step.run.plan
         if plan is None or len(plan.nodes) < 2:
             return {}
         titles = {each.id: each.title or each.tool or each.id for each in plan.nodes}
@@ -113,27 +115,27 @@ class Walk:
 
     def _call(self, node: PlanNode, named: NodeChanged) -> NodeChanged:
         """Run a tool's node as the skill that it names; an error there is the node's failure."""
-        hands = self.hands()
-        if node.kind != "tool" or node.tool not in hands.registry:
+        runner = self.runner()
+        if node.kind != "tool" or node.tool not in runner.registry:
             wrong = f"Nobody here can do node {node.id} of the plan ({node.tool or node.role})."
             raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, wrong)
-        past = turns_of(self.seat.desk.history, node.id)
+        past = turns_of(self.step.context.history, node.id)
         observed = past[-1].observation if past else None
         shown = past[-1].observed if past else ""
         if observed is None:
-            observed, shown = self._run(node, hands)
+            observed, shown = self._run(node, runner)
         if observed.get("status") != "ok":
             raise CodePilotError(FailureKind.TOOL_FAILED, f"Node {node.id} of the plan failed: {bounded(shown, 500)}")
         return named.model_copy(update={"note": bounded(shown, MAX_NOTE), "result": {"status": "ok"}})
 
-    def _run(self, node: PlanNode, hands: Hands) -> tuple[JsonObject, str]:
-        self.seat.desk.raise_if_stopped()
-        self.seat.require_turn()
-        number = self.seat.turns + 1
+    def _run(self, node: PlanNode, runner: ActionRunner) -> tuple[JsonObject, str]:
+        self.step.context.raise_if_stopped()
+        self.step.require_turn()
+        number = self.step.turns + 1
         code = f"{node.tool}(**{node.args!r})"
         action: JsonObject = {"tool": node.tool, "args": node.args, "code": code, "node": node.id}
-        self.seat.start_turn(TurnStarted(turn=number, action=action, usage=Usage(turns=1)))
-        finished, kept = hands.run(code, number, ())
-        recorded = self.seat.finish_turn(finished, kept)
-        self.seat.require_progress(recorded)
+        self.step.start_turn(TurnStarted(turn=number, action=action, usage=Usage(turns=1)))
+        finished, kept = runner.run(code, number, ())
+        recorded = self.step.finish_turn(finished, kept)
+        self.step.require_progress(recorded)
         return recorded.observation, Turn(number, "", observation=recorded.observation).observed

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from codepilot.agents import CodeActAgent
-from codepilot.agents.roles.discovery import all_parts
+from codepilot.agents.roles import all_parts
 from codepilot.core.artifacts import PatchCandidate
 from codepilot.core.breaker import SAME_CALL_LIMIT
 from codepilot.core.events import EventDraft, EventType, State
@@ -308,7 +308,7 @@ def test_a_step_switches_to_the_other_model_once_whatever_nodes_it_has(place: Pl
 def test_a_role_that_cannot_be_played_is_left_out_and_the_others_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lines = "import dataclasses, pathlib\nfrom codepilot.agents.roles.implementer import IMPLEMENTER\n"
+    lines = "import dataclasses, pathlib\nfrom codepilot.agents.roles.builtin import IMPLEMENTER\n"
     made = {
         "nameless": "dataclasses.replace(IMPLEMENTER, name='')",
         "hidden": "dataclasses.replace(IMPLEMENTER, name='A\\nB')",

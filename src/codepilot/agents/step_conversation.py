@@ -1,10 +1,10 @@
-"""What all conversations of one step share: the run as its events leave it, and who does the talking."""
+"""What all conversations of one step share: the run as its events leave it, its turns, and which model is asked."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from codepilot.agents.protocol import Desk
+from codepilot.agents.protocol import StepContext
 from codepilot.core.artifacts import ArtifactRef
 from codepilot.core.breaker import tripped
 from codepilot.core.contract import Contract
@@ -23,50 +23,50 @@ from codepilot.core.spending import no_turn_left
 
 
 @dataclass
-class Seat:
-    """An agent at its desk."""
+class StepConversation:
+    """An agent's turns, events and model in one step."""
 
-    desk: Desk
+    context: StepContext
     turns: int = field(init=False)
     """The number of the last turn."""
     asked: str = field(init=False)
     """The model that was asked last."""
     switched: bool = field(init=False)
-    """Whether the other model goes on with this step."""
+    """True after a switch to the fallback model."""
     gathered: bool = False
-    """Whether it is on record what is shown of the repository."""
+    """True when the event `context_gathered` is recorded."""
     acted: bool = field(init=False)
     """Whether code of this step has run, in this life or an earlier one."""
 
     def __post_init__(self) -> None:
-        started = [event.data for event in self.desk.history if isinstance(event.data, TurnStarted)]
+        started = [event.data for event in self.context.history if isinstance(event.data, TurnStarted)]
         self.turns = len(started)
-        models = [event.data.model for event in self.desk.history if isinstance(event.data, ModelAsked)]
+        models = [event.data.model for event in self.context.history if isinstance(event.data, ModelAsked)]
         self.asked = models[-1] if models else ""
-        self.switched = any(isinstance(event.data, ModelSwitched) for event in self.desk.history)
+        self.switched = any(isinstance(event.data, ModelSwitched) for event in self.context.history)
         self.acted = any(turn.action.get("code") is not None for turn in started)
 
     @property
     def run(self) -> Run:
-        return self.desk.now()
+        return self.context.now()
 
     def record(self, kind: EventType, data: Contract, artifacts: tuple[ArtifactRef, ...] = ()) -> Event:
         """Append an event of this step."""
         draft = EventDraft(
             type=kind, data=data, step_id=self.run.step_id, attempt=self.run.attempt, artifacts=artifacts
         )
-        event = self.desk.record(draft)
+        event = self.context.record(draft)
         self.asked = data.model if isinstance(data, ModelAsked) else self.asked
         self.switched = self.switched or isinstance(data, ModelSwitched)
         return event
 
     def require_turn(self) -> None:
-        """All conversations and tools of a step share its turns."""
+        """Raise if no turn is left: all conversations and tools of a step share its turns."""
         if (spent := no_turn_left(self.run)) is not None:
             raise CodePilotError.of(spent)
 
     def require_progress(self, finished: TurnFinished) -> None:
-        """A call of this turn that failed in the same way too often is not made once more here."""
+        """Raise if a call of this turn failed in the same way too often."""
         if (broken := tripped(self.run.failed_calls, finished, self.run.step_id)) is not None:
             raise CodePilotError.of(broken)
 

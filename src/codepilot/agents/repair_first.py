@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from codepilot.agents.accompany import accompanied, appraise
-from codepilot.agents.protocol import Abstained, Desk
+from codepilot.agents.protocol import Abstained, StepContext
 from codepilot.agents.repair_agent import RepairAgent
 from codepilot.core.artifacts import PatchCandidate
 from codepilot.core.events import EventDraft, EventType, PatchProposed, RepairsSought, State, TestsJudged
@@ -21,26 +21,26 @@ SHARE_OF_TIME = 0.25
 _FOUND = "the model-free engine found a repair; no model is asked"
 
 
-def free_repair(role: State, desk: Desk) -> PatchCandidate | None:
+def free_repair(role: State, context: StepContext) -> PatchCandidate | None:
     """The change that needs no model, in IMPLEMENT; in other roles, whether they are left out because of it."""
-    task = desk.run.task
-    able = _works_on(desk)
+    task = context.run.task
+    able = _works_on(context)
     if not (task.policy.free_first and task.kind is TaskKind.BUGFIX and able):
         return None
-    sought = _sought((*desk.earlier, *desk.history))
+    sought = _sought((*context.earlier, *context.history))
     if sought is None:
-        sought = _seek(desk)
-    if not sought.chosen or _turned_down(desk):
+        sought = _seek(context)
+    if not sought.chosen or _turned_down(context):
         return None
     if role is State.IMPLEMENT:
-        return RepairAgent().carry_out(sought.action, desk)
+        return RepairAgent().carry_out(sought.action, context)
     raise Abstained(_FOUND)
 
 
-def _works_on(desk: Desk) -> bool:
+def _works_on(context: StepContext) -> bool:
     languages = RepairAgent.languages
-    known = languages is None or desk.project.language in languages
-    return known and desk.run.task.risk_profile.capability.allows(RepairAgent.needs)
+    known = languages is None or context.project.language in languages
+    return known and context.run.task.risk_profile.capability.allows(RepairAgent.needs)
 
 
 def _sought(events: Iterable[object]) -> RepairsSought | None:
@@ -48,10 +48,10 @@ def _sought(events: Iterable[object]) -> RepairsSought | None:
     return next((data for data in found if isinstance(data, RepairsSought) and data.by == "policy"), None)
 
 
-def _turned_down(desk: Desk) -> bool:
+def _turned_down(context: StepContext) -> bool:
     """Whether the repair was proposed and did not hold: from then on it is the models' turn."""
     proposed = False
-    for event in desk.earlier:
+    for event in context.earlier:
         if isinstance(event.data, PatchProposed):
             proposed = True
         if proposed and event.type is EventType.STEP_FAILED:
@@ -61,15 +61,15 @@ def _turned_down(desk: Desk) -> bool:
     return False
 
 
-def _seek(desk: Desk) -> RepairsSought:
-    targets = desk.run.baseline.targets if desk.run.baseline else desk.baseline.red
+def _seek(context: StepContext) -> RepairsSought:
+    targets = context.run.baseline.targets if context.run.baseline else context.baseline.red
     try:
-        seconds = min(MOST_SEC, desk.seconds_left() * SHARE_OF_TIME)
-        action, tried, best, others = RepairAgent(seconds=seconds).choose(desk)
-        value = appraise(best, desk)
+        seconds = min(MOST_SEC, context.seconds_left() * SHARE_OF_TIME)
+        action, tried, best, others = RepairAgent(seconds=seconds).choose(context)
+        value = appraise(best, context)
         confirmed = value.verdict == "confirmed"
         if confirmed:
-            action = accompanied(action, best, others, desk, confirmed=True)
+            action = accompanied(action, best, others, context, confirmed=True)
         sought = RepairsSought(
             by="policy",
             tests=targets,
@@ -89,6 +89,6 @@ def _seek(desk: Desk) -> RepairsSought:
         ):
             raise
         sought = RepairsSought(by="policy", tests=targets, tried=0, found=0, reason=error.failure.message)
-    step, attempt = desk.run.step_id, desk.run.attempt
-    desk.record(EventDraft(type=EventType.REPAIRS_SOUGHT, data=sought, step_id=step, attempt=attempt))
+    step, attempt = context.run.step_id, context.run.attempt
+    context.record(EventDraft(type=EventType.REPAIRS_SOUGHT, data=sought, step_id=step, attempt=attempt))
     return sought

@@ -1,0 +1,108 @@
+"""What a role is shown of the repository and of other runs. A conversation that goes on reads as it did."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from codepilot.agents.protocol import StepContext
+from codepilot.agents.roles import Role, Sections
+from codepilot.agents.step_conversation import StepConversation
+from codepilot.context import Evidence, Gathered, Survey, recall
+from codepilot.core.events import ContextGathered, DependencyDegraded, EventType, TurnStarted
+from codepilot.core.failures import CodePilotError
+from codepilot.core.memory import MemoryKind, MemoryRecalled, Recalled
+from codepilot.models import Model, ReplayModel
+
+
+def repository_sections(role: Role, step: StepConversation) -> Sections:
+    """The sections that a survey of the base gives; what was chosen for them and what not is recorded once a step.
+
+    The same base and the same run give the same text, so that a conversation which goes on reads as it did.
+    """
+    if not (role.outline_tokens or role.context_tokens) or step.context.survey is None:
+        return {}
+    try:
+        survey = step.context.survey()
+    except CodePilotError as error:
+        consequence = f"the {role.name} sees nothing of the repository but what it reads itself"
+        degraded = DependencyDegraded(dependency="context", consequence=consequence, failure=error.failure)
+        step.record(EventType.DEPENDENCY_DEGRADED, degraded)
+        return {}
+    evidence = evidence_of(step.context)
+    shown: Sections = {}
+    if role.outline_tokens:
+        shown["Outline of the repository"] = survey.outline(evidence, role.outline_tokens)
+    if role.context_tokens:
+        shown["Code that may matter"] = _gathered(survey, evidence, role, step).text
+    return shown
+
+
+def evidence_of(context: StepContext) -> Evidence:
+    """Where the run points to in the code, as of the beginning of the step."""
+    targets = context.run.baseline.targets if context.run.baseline else context.baseline.red
+    cases = [context.baseline.cases[test] for test in targets if test in context.baseline.cases]
+    errors = context.run.test_result.errors if context.run.test_result else ()
+    touched = context.run.proposal.patch.touched_files if context.run.proposal else ()
+    traces = (*(case.traceback for case in cases), *(error.traceback for error in errors))
+    return Evidence(targets, tuple(trace for trace in traces if trace), touched, context.run.task.goal.natural)
+
+
+def _gathered(survey: Survey, evidence: Evidence, role: Role, step: StepConversation) -> Gathered:
+    found = survey.gather(step.run.task.kind, evidence, role.context_tokens)
+    told = step.gathered or any(isinstance(event.data, ContextGathered) for event in step.context.history)
+    if not told:
+        step.record(EventType.CONTEXT_GATHERED, found.record)
+    step.gathered = True
+    return found
+
+
+def load_memories(role: Role, step: StepConversation, model: Model) -> None:
+    """Put the memories of other runs that the role is shown into the context.
+
+    A conversation that goes on reads as it did, whatever others have recorded since: with what was found when it began,
+    or without anything. So does one that is replayed.
+    """
+    if role.recalls is None:
+        return
+    recorded = [event.data for event in step.context.history if isinstance(event.data, MemoryRecalled)]
+    if recorded:
+        found = recorded[-1].found
+    elif any(isinstance(event.data, TurnStarted) for event in step.context.history):
+        found = ()
+    else:
+        found = _replayed(model) if isinstance(model, ReplayModel) else _recalled(role, role.recalls, step)
+        if found:
+            step.record(EventType.MEMORY_RECALLED, MemoryRecalled(kind=role.recalls, found=found))
+    step.context = replace(step.context, recalled=found)
+
+
+def _replayed(model: ReplayModel) -> tuple[Recalled, ...]:
+    return model.recalled.found if model.recalled else ()
+
+
+def _recalled(role: Role, kind: MemoryKind, step: StepConversation) -> tuple[Recalled, ...]:
+    context = step.context
+    if context.remember is None:
+        return ()
+    try:
+        rows = context.remember(kind)
+    except CodePilotError as error:
+        consequence = f"the {role.name} is shown nothing of earlier runs"
+        degraded = DependencyDegraded(dependency="memory", consequence=consequence, failure=error.failure)
+        step.record(EventType.DEPENDENCY_DEGRADED, degraded)
+        return ()
+    error_type, text = _failure(context) if kind == "failure" else ("", _task(context))
+    return recall(kind, text, rows, error_type, own=(context.run.run_id,)) if text or error_type else ()
+
+
+def _task(context: StepContext) -> str:
+    return "\n".join((context.run.task.goal.natural, *(context.run.baseline.targets if context.run.baseline else ())))
+
+
+def _failure(context: StepContext) -> tuple[str, str]:
+    """How the last change failed, else what it was to mend: the type of the error, and what it says."""
+    if context.run.test_result and (errors := context.run.test_result.errors):
+        return errors[0].error_type, errors[0].message
+    targets = context.run.baseline.targets if context.run.baseline else ()
+    case = next((context.baseline.cases[test] for test in targets if test in context.baseline.cases), None)
+    return (case.error_type, case.message) if case else ("", "")
