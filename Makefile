@@ -1,4 +1,4 @@
-.PHONY: demo test suite torture bench check lint requirements schemas snapshots clean
+.PHONY: yama demo test suite torture bench check lint requirements schemas snapshots clean
 
 PYTHONS := .venv/bin
 # Without compiled files every process that a test starts would compile all it imports.
@@ -36,10 +36,16 @@ bench:  ## Measure the execution plane and the durable engine beside their peers
 	$(PYTHONS)/python -m benchmarks.turns --write docs/benchmarks-turns.md
 	$(PYTHONS)/python -m benchmarks.repair --write docs/benchmarks-repair.md
 
+yama:  ## Test Landlock's notifier under kernel.yama.ptrace_scope=1 (as root; changes the whole machine for the time)
+	@scripts/setup
+	old=$$(sysctl -n kernel.yama.ptrace_scope) && trap "sysctl -q -w kernel.yama.ptrace_scope=$$old" EXIT \
+	    && sysctl -q -w kernel.yama.ptrace_scope=1 && $(PYTHONS)/python -m pytest tests/sandbox/test_sandbox_unprivileged.py
+
 SECONDS ?= 180
 torture:  ## Kill, freeze and starve workers for SECONDS, and prove that it changed nothing
 	@scripts/setup
 	PYTHONPATH=tests:tests/workers $(PYTHONS)/python tests/workers/torture.py $(SECONDS) $(SEED)
+	CODEPILOT_SLOW=1 $(PYTHONS)/python -m pytest tests/executor/test_executor_schema.py
 
 schemas:  ## Write the contracts' JSON Schemas to docs/schemas
 	@scripts/setup

@@ -161,7 +161,7 @@ TREES: tuple[Attack, ...] = (
         ODD,
         'fd = os.open("sparse", os.O_CREAT | os.O_RDWR)\ntry: os.ftruncate(fd, 1 << 40)\nexcept OSError: os.ftruncate(fd, 200 << 20)\n',
         "none",
-        "rule:file_too_large",
+        "failure:policy_violation",
         "failure:tool_invalid_args",
         layer="workspace",
         reads="sparse",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import threading
 from pathlib import Path
 
 import private_environment
@@ -38,6 +38,7 @@ def fuzz(python: Path, url: str, directory: Path, examples: int, *options: str) 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.skipif("CODEPILOT_SLOW" not in os.environ, reason="takes a minute; `make torture` runs it")
 def test_nothing_is_found_by_a_stranger(schemathesis, service, tmp_path):
     """Names are made up, so that most of what is asked for is not there."""
     fuzz(schemathesis, service.url, tmp_path, 5, "--phases", "examples,coverage,fuzzing")
@@ -59,31 +60,3 @@ def test_nothing_is_found_in_a_workspace(schemathesis, service, tmp_path, reques
     fuzz(schemathesis, service.url, tmp_path, 6, "--phases", "fuzzing")
     assert client.snapshot(NAME).snapshot, "the workspace has survived"
     client.delete(NAME)
-
-
-def test_an_environment_is_made_once_whoever_asks_and_again_when_its_pins_change(tmp_path):
-    pins, home = tmp_path / "nothing.txt", tmp_path / "home"
-    pins.write_text("# nothing\n")
-    found: list[Path] = []
-    threads = [
-        threading.Thread(target=lambda: found.append(private_environment.interpreter(pins, home))) for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 3 and set(found) == {home / "nothing/bin/python"}
-    (home / "nothing" / "kept").touch()
-    private_environment.interpreter(pins, home)
-    assert (home / "nothing" / "kept").exists()
-    pins.write_text("# nothing else\n")
-    private_environment.interpreter(pins, home)
-    assert not (home / "nothing" / "kept").exists()
-
-
-def test_an_environment_that_cannot_be_made_says_why_and_is_not_taken_for_one(tmp_path):
-    pins = tmp_path / "wrong.txt"
-    pins.write_text("pip==1.0\n")
-    for _ in range(2):
-        with pytest.raises(private_environment.NotInstalled, match=r"(?s)wrong\.txt cannot be installed.*hash"):
-            private_environment.interpreter(pins, tmp_path / "home")

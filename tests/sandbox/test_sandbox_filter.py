@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from codepilot.core.failures import CodePilotError
 from codepilot.sandbox.levels import seccomp
+from codepilot.sandbox.levels.syscalls import NEWEST
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -86,6 +87,16 @@ def test_dangerous_calls_are_not_permitted(machine, sockets, name):
 def test_calls_that_libraries_can_do_without_look_absent(machine, name):
     program = seccomp.build(seccomp.NAMESPACED, machine)
     assert refused(verdict(program, AUDIT[machine], number(machine, name))) == errno.ENOSYS
+
+
+@pytest.mark.parametrize("sockets", SETS)
+def test_a_call_newer_than_the_filter_is_absent(machine, sockets):
+    """Nobody has judged it, and a library falls back as on an older kernel."""
+    program = seccomp.build(sockets, machine)
+    assert max(number for numbers in seccomp._CALLS.values() for number in numbers if number is not None) <= NEWEST
+    for call in (NEWEST + 1, NEWEST + 500, 2**31 - 1, 2**32 - 1):
+        assert refused(verdict(program, AUDIT[machine], call)) == errno.ENOSYS
+    assert verdict(program, AUDIT[machine], 0 if machine == "x86_64" else 63) == ALLOW
 
 
 def test_clone_makes_threads_and_children_but_no_namespaces(machine):

@@ -110,6 +110,38 @@ def test_as_many_processes_as_allowed(broken):
     assert broken(code, Limits(processes=9)).stdout == b"all\n"
 
 
+def test_a_process_bomb_is_ended_before_it_is_much_larger_than_allowed(broken, means, tree):
+    """Each process adds a byte and stays. The best of three runs, as the supervisor of a busy machine may be late."""
+    code = f"{OFFSPRING}\nfd = os.open('count', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n"
+    code += "while True:\n    try: os.fork() or os.write(fd, b'x')\n    except OSError: time.sleep(600)"
+    peaks = []
+    for _ in range(3):
+        (tree / "count").unlink(missing_ok=True)
+        assert ended(broken(code, Limits()), "processes")
+        peaks.append((tree / "count").stat().st_size)
+    if "pids" in means:  # elsewhere the machine decides how soon the supervisor can look
+        assert max(peaks) <= Limits().tasks
+        assert min(peaks) <= 2 * Limits().processes
+
+
+def test_the_number_of_tasks_is_that_of_the_request(broken, means):
+    limits = Limits(processes=20, wall_sec=10)
+    code = "import threading, time\nthreading.stack_size(65536)\nmade = 0\ntry:\n"
+    code += "    while made < 400:\n        threading.Thread(target=time.sleep, args=(1,), daemon=True).start()\n"
+    code += "        made += 1\nexcept RuntimeError: pass\nprint(made, flush=True)\nos._exit(0)".replace(
+        "os.", "__import__('os')."
+    )
+    done = broken(code, limits)
+    assert done.limit == "processes" or ("pids" not in means and int(done.stdout) <= limits.tasks + 12)
+
+
+def test_the_number_of_open_files_is_that_of_the_request(broken):
+    code = "import os\nmade = []\ntry:\n    while len(made) < 5000: made.append(os.open('/dev/null', os.O_RDONLY))\n"
+    code += "except OSError as error: print(len(made) + 3, error.strerror)"
+    for files in (100, 2000):
+        assert broken(code, Limits(open_files=files)).stdout == b"%d Too many open files\n" % files
+
+
 def test_threads_without_end(broken, means):
     code = f"{OFFSPRING}\nimport threading\nthreading.stack_size(65536)\nwhile True:\n"
     code += "    try: threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"

@@ -18,6 +18,7 @@ OBJECT_PATTERN = r"^[0-9a-f]{64}$"
 
 _NAME = re.compile(NAME_PATTERN[1:-1])
 _OBJECT = re.compile(OBJECT_PATTERN[1:-1])
+_LEAST_FILES = 16
 _LEAST_MEMORY, _MOST_BYTES, _MOST_OUTPUT = 1 << 20, 1 << 44, 64 << 20
 
 Item = TypeVar("Item")
@@ -55,6 +56,7 @@ def _possible(limits: Limits) -> Limits:
         and 0 < limits.cpus <= 1024
         and _LEAST_MEMORY <= limits.memory_bytes <= _MOST_BYTES
         and 1 <= limits.processes <= 1 << 20
+        and _LEAST_FILES <= limits.open_files <= 1 << 20
         and all(0 <= size <= _MOST_BYTES for size in sizes)
         and 1 <= limits.output_bytes <= _MOST_OUTPUT
     )
@@ -78,6 +80,7 @@ _LIMITS_SCHEMA = {
         "cpus": _number("number", _DEFAULT.cpus, exclusiveMinimum=0, maximum=1024),
         "memory_bytes": _number("integer", _DEFAULT.memory_bytes, minimum=_LEAST_MEMORY, maximum=_MOST_BYTES),
         "processes": _number("integer", _DEFAULT.processes, minimum=1, maximum=1 << 20),
+        "open_files": _number("integer", _DEFAULT.open_files, minimum=_LEAST_FILES, maximum=1 << 20),
         "file_bytes": _number("integer", _DEFAULT.file_bytes, minimum=0, maximum=_MOST_BYTES),
         "disk_bytes": _number("integer", _DEFAULT.disk_bytes, minimum=0, maximum=_MOST_BYTES),
         "output_bytes": _number("integer", _DEFAULT.output_bytes, minimum=1, maximum=_MOST_OUTPUT),

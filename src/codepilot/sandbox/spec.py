@@ -11,6 +11,9 @@ from typing import BinaryIO, Literal, Protocol
 
 from codepilot.sandbox.limits.disk import DiskAccount
 
+_MOST_TASKS = 4_000_000
+"""The kernel takes no larger limit."""
+
 
 class Level(StrEnum):
     """How strongly code is confined, strongest first."""
@@ -33,16 +36,23 @@ class Mount:
 class Limits:
     """What one command may use. A breach kills the whole process tree and is named in the result.
 
-    `disk_bytes` is what a workspace may hold beyond what it was made with, where its view says what it holds.
+    `disk_bytes` is what a workspace may hold beyond what it was made with, where its account says what it holds; each
+    file and directory counts 4 KiB. `file_bytes` and `open_files` hold for each process.
     """
 
     wall_sec: float = 300.0
     cpus: float = 1.0
     memory_bytes: int = 1 << 30
     processes: int = 100
+    open_files: int = 1024
     file_bytes: int = 512 << 20
     disk_bytes: int = 1 << 30
     output_bytes: int = 4 << 20
+
+    @property
+    def tasks(self) -> int:
+        """Processes and threads together: the kernel counts them alike, and a program has more threads."""
+        return min(max(5 * self.processes, self.processes + 64), _MOST_TASKS)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from codepilot.sandbox.interpreter import base_prefixes, base_python
 from codepilot.sandbox.json_lines import JsonLinesClient, ProcessEnded, ProtocolError
 from codepilot.sandbox.kernel.host_calls import Answer, HostCalls
 from codepilot.sandbox.kernel.replies import ActionError, ActionResult, Lost, OutputFiles, longest_line, result_of
+from codepilot.sandbox.limits.supervisor import SupervisedProcess
 from codepilot.sandbox.spec import Limits, Mount, Process, Sandbox, SandboxSpec
 
 _SOURCE = Path(__file__).parent.with_name("standalone") / "kernel.py"
@@ -96,6 +97,7 @@ class Kernel:
         printed = self._printed
         try:
             self._asking = True
+            _expect(process, True)
             reply, status = self._ask(process, "run", code, timeout_sec, asks)
             result = result_of(reply, status, self._limits.output_bytes)
             if result.status == "error" and process.limit is not None:
@@ -107,6 +109,7 @@ class Kernel:
             result = self._loss(process, printed, f"its reply cannot be taken ({type(error).__name__})")
         finally:
             self._asking = False
+            _expect(process, False)
         return replace(result, calls=asks.calls(()))
 
     def interrupt(self) -> None:
@@ -243,6 +246,11 @@ class Kernel:
         code = process.wait(0)
         error = ActionError("KernelLost", f"the kernel was lost: {why}" + (f" with exit code {code}" if code else ""))
         return replace(lost, error=error, exit_code=code)
+
+
+def _expect(process: Process, busy: bool) -> None:
+    if isinstance(process, SupervisedProcess):
+        process.expect(busy)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox.levels.syscalls import CALLS as _CALLS
+from codepilot.sandbox.levels.syscalls import NEWEST
 
 _LOAD = 0x20  # BPF_LD | BPF_W | BPF_ABS
 _JUMP_EQ = 0x15
@@ -82,9 +83,10 @@ _QUEUES = frozenset({"mq_open", "mq_unlink"})
 _IOPRIO_PROCESS, _PRIO_PROCESS = 1, 0
 
 MEDIATED = frozenset(
-    {"chmod", "fchmod", "fchmodat", "fchmodat2", "futimesat", "inotify_add_watch", "utime", "utimensat", "utimes"}
+    {"chmod", "fchmod", "fchmodat", "fchmodat2", "futimesat", "inotify_add_watch", "inotify_init", "inotify_init1"}
+    | {"utime", "utimensat", "utimes"}
 )
-"""Calls that Landlock does not mediate: the subreaper carries them out, where the workspace is concerned."""
+"""Calls that Landlock has no hook for: the notifier carries them out, where the workspace is concerned."""
 
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7), "arm64": (1, 0xC00000B7)}
 
@@ -261,6 +263,8 @@ def build(sockets: Sockets, machine: str | None = None, pinned: bool = False) ->
     if machine == "x86_64":
         program.emit(_JUMP_GE, _X32_BIT, 0, 1)
         program.refuse(errno.ENOSYS)
+    program.emit(_JUMP_GE, NEWEST + 1, 0, 1)
+    program.refuse(errno.ENOSYS)
     for name, block in _blocks(sockets, pinned):
         number = _CALLS[name][column]
         if number is not None:

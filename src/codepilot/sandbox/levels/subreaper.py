@@ -17,7 +17,7 @@ from codepilot.sandbox.interpreter import base_python
 from codepilot.sandbox.levels import LevelBase, host
 from codepilot.sandbox.limits import cleanup
 from codepilot.sandbox.limits.cgroup import Group
-from codepilot.sandbox.limits.tree import THREADS, Launch, resource_limits
+from codepilot.sandbox.limits.tree import Launch, resource_limits
 from codepilot.sandbox.proxy.bridge import no_proxy
 from codepilot.sandbox.spec import Level, Limits, SandboxSpec
 from codepilot.sandbox.standalone import subreaper
@@ -94,7 +94,7 @@ def _refuse_remapping(view: SandboxSpec, level: Level) -> None:
 def _limits(limits: Limits, group: Group) -> dict[int, int]:
     """The kernel counts all of a user's threads against RLIMIT_NPROC, so what is there already is added."""
     wanted = resource_limits(limits, group)
-    wanted[resource.RLIMIT_NPROC] = THREADS + _threads_of(os.getuid())
+    wanted[resource.RLIMIT_NPROC] += _threads_of(os.getuid())
     return wanted
 
 

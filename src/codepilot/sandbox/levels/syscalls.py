@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+NEWEST = 469
+"""The newest call that the filter's lists take into account (file_setattr, Linux 6.17), on both architectures."""
+
 # x86_64 number, aarch64 number; None where the architecture has no such call.
 CALLS: dict[str, tuple[int | None, int | None]] = {
     "_sysctl": (156, None),
@@ -42,6 +45,8 @@ CALLS: dict[str, tuple[int | None, int | None]] = {
     "getxattrat": (464, 464),
     "init_module": (175, 105),
     "inotify_add_watch": (254, 27),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
     "io_setup": (206, 0),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),

@@ -25,9 +25,6 @@ from codepilot.sandbox.standalone import janitor
 SWITCH = "CODEPILOT_CGROUPS"
 """Set to `off`, control groups are not used."""
 
-TASKS = 500
-"""Threads count as well. Below RLIMIT_NPROC, so that the group is hit first and can tell it."""
-
 _PERIOD = 100_000
 _LEAST_QUOTA = 1_000
 _PATIENCE = 5.0
@@ -96,7 +93,7 @@ class Group:
 
     def _limit(self, controller: str, directory: str) -> None:
         if controller == "pids":
-            write(f"{directory}/pids.max", str(TASKS))
+            write(f"{directory}/pids.max", str(self._limits.tasks))
         elif controller == "cpu":
             self._limit_time(directory)
         elif self._paths.version[controller] == 1:
@@ -161,6 +158,15 @@ class Group:
         for parent, directory in self._made.items():
             if self._version(parent) == 2:
                 write(f"{directory}/cgroup.procs", str(pid))
+
+    def tasks(self) -> int | None:
+        """How many processes and threads are inside; None where they are not counted."""
+        if "pids" not in self.controllers:
+            return None
+        directory = self._made.get(self._paths.directory["pids"])
+        with contextlib.suppress(OSError, ValueError):
+            return int(Path(f"{directory}/pids.current").read_bytes())
+        return None
 
     def breach(self) -> str | None:
         """The limit that the kernel has refused to exceed, if there was one."""

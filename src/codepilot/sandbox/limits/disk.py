@@ -104,6 +104,10 @@ class DiskWatch:
         self._calm = self._most_dirtied
         return True
 
+    def forget(self) -> None:
+        """The tree is ended without a look at what it has written; whoever comes next must look."""
+        self._held.forget()
+
     @property
     def idle(self) -> bool:
         """Whether it was full before, and nothing has come since anybody looked."""

@@ -14,11 +14,14 @@ from typing import BinaryIO, Literal, cast
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox.limits import usage
 from codepilot.sandbox.limits.disk import DiskWatch
-from codepilot.sandbox.limits.tree import THREADS, Launch, Tree, readable
+from codepilot.sandbox.limits.tree import Launch, Tree, readable
 from codepilot.sandbox.spec import Completed, Limits
 
 TICK = 0.025
 DISK_TICK = 0.5
+COUNT_TICK = 0.005
+_COUNT_SHARE = 40
+"""Processes are counted every 5 ms, as a bomb doubles them in less than a tick, for a 40th of the time at most."""
 _CHUNK = 1 << 16
 _FEW = 10
 """Processes of a tree whose writing can be looked at every tick."""
@@ -68,6 +71,8 @@ class Watchdog:
         self._disk = DiskWatch(tree.watched, limits.disk_bytes, tree.held) if tree.watched else None
         self._next_disk = time.monotonic() + DISK_TICK
         self._last: usage.Usage | None = None
+        self._too_many = False
+        self.next_count = time.monotonic() + COUNT_TICK
         self.changed = True
 
     def breach(self) -> str | None:
@@ -81,7 +86,8 @@ class Watchdog:
         self.changed, self._last = used != self._last, used
         if used.memory_bytes + self._tree.held_by_files() > self._limits.memory_bytes:
             return "memory"
-        if used.processes > most or used.threads > THREADS:
+        if used.processes > most or used.threads > self._limits.tasks:
+            self._too_many = True
             return "processes"
         if self._disk is not None and used.processes <= _FEW:
             self._disk.note(self._tree.root)
@@ -91,9 +97,24 @@ class Watchdog:
                 return "disk"
         return None
 
+    def crowded(self) -> bool:
+        """Whether there are too many processes: a look that is cheap enough to be taken between the full ones."""
+        started = time.monotonic()
+        if started < self.next_count:
+            return False
+        most = self._limits.processes + self._tree.helpers
+        tasks = self._tree.tasks()
+        found = (tasks is None or tasks > most) and len(usage.descendants(self._tree.root, most)) > most
+        ended = time.monotonic()
+        self.next_count = ended + max(COUNT_TICK, _COUNT_SHARE * (ended - started))
+        self._too_many = self._too_many or found
+        return found
+
     def note(self) -> None:
-        """Remember what the tree has written; it is about to be ended."""
-        if self._disk is not None:
+        """Remember what a tree that is about to be ended has written. A bomb would grow meanwhile, so it is not asked."""
+        if self._disk is not None and self._too_many:
+            self._disk.forget()
+        elif self._disk is not None:
             self._disk.note(self._tree.root)
 
     def at_end(self) -> str | None:
@@ -147,7 +168,8 @@ class _Supervision:
         """Until the command ends (None), or the name of what must end it."""
         next_check = time.monotonic() + TICK / 2
         while True:
-            ready = [str(key.data) for key, _ in self._selector.select(max(0.0, next_check - time.monotonic()))]
+            due = min(next_check, self._watchdog.next_count)
+            ready = [str(key.data) for key, _ in self._selector.select(max(0.0, due - time.monotonic()))]
             for name in ready:
                 self._serve(name)
             if "exit" in ready:
@@ -158,6 +180,8 @@ class _Supervision:
                 return "cancel"
             if max(capture.total for capture in self._captures.values()) > FLOOD * self._limits.output_bytes:
                 return "output"
+            if self._watchdog.crowded():
+                return "processes"
             if time.monotonic() >= next_check:
                 if breach := self._watchdog.breach():
                     return breach
@@ -250,6 +274,7 @@ class SupervisedProcess:
         self._limit: str | None = None
         self._exit_code: int | None = None
         self._ended = threading.Event()
+        self._busy = True
         self._wake_read, self._wake_write = os.pipe()
         self._wake_lock = threading.Lock()
         try:
@@ -275,6 +300,13 @@ class SupervisedProcess:
 
     def stderr_tail(self) -> bytes:
         return self._stderr.bytes()
+
+    def expect(self, busy: bool) -> None:
+        """Whether the process is to do something from now on. One that waits is looked at less often."""
+        with self._wake_lock:
+            self._busy = busy
+            if busy and self._wake_write >= 0:
+                os.write(self._wake_write, b".")
 
     def interrupt(self) -> None:
         if not self._ended.is_set():
@@ -324,14 +356,21 @@ class SupervisedProcess:
         due = time.monotonic() + tick
         try:
             while True:
-                ready = readable(watched, due - time.monotonic())
+                ready = readable(
+                    watched, (min(due, self._watchdog.next_count) if self._busy else due) - time.monotonic()
+                )
                 if self._wake_read in ready:
-                    return True
+                    if not os.read(self._wake_read, 64):
+                        return True
+                    tick, due = TICK, min(due, time.monotonic() + TICK)
                 if self._stderr_fd in ready and not self._read_stderr():
                     watched.remove(self._stderr_fd)
                 if self._tree.popen.poll() is not None:
                     return False
-                if time.monotonic() < due and exit_fd not in ready and self._stderr_fd in ready:
+                if self._busy and self._watchdog.crowded():
+                    self._limit = "processes"
+                    return True
+                if time.monotonic() < due and exit_fd not in ready:
                     continue
                 self._limit = self._watchdog.breach()
                 if self._limit is not None:

@@ -25,8 +25,8 @@ from codepilot.sandbox.spec import Limits
 _START_SECONDS = 30.0
 _STOP_SECONDS = 5.0
 _STATUS_BYTES = 65536
-THREADS = 512
-"""RLIMIT_NPROC counts threads, so it is wider than the number of processes a command may have."""
+ABOVE_GROUP = 12
+"""How much wider RLIMIT_NPROC is than the group's limit, so that the group is hit first and can tell it."""
 
 
 @dataclass
@@ -64,9 +64,9 @@ def resource_limits(limits: Limits, group: Group) -> dict[int, int]:
     wanted = {
         resource.RLIMIT_FSIZE: limits.file_bytes,
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_NOFILE: 1024,
+        resource.RLIMIT_NOFILE: limits.open_files,
         resource.RLIMIT_MEMLOCK: 65536,
-        resource.RLIMIT_NPROC: THREADS,
+        resource.RLIMIT_NPROC: limits.tasks + ABOVE_GROUP,
     }
     if "memory" not in group.controllers:
         wanted[resource.RLIMIT_DATA] = 2 * limits.memory_bytes
@@ -129,6 +129,10 @@ class Tree:
         if group is not None and "memory" in group.controllers:
             return 0
         return usage.held_by_files(self.child, self._launch.in_memory)
+
+    def tasks(self) -> int | None:
+        """Processes and threads in the tree's group; None without one."""
+        return self._launch.group.tasks() if self._launch.group is not None else None
 
     def breach(self) -> str | None:
         """The limit that the kernel has held this tree to, if it had to; known after the tree's end as well."""

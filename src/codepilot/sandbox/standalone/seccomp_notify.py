@@ -1,12 +1,18 @@
-"""Carries out, for confined programs, calls on files that Landlock does not mediate: modes, times, watches.
+"""Carries out, for confined programs, calls on files that Landlock has no hook for: modes, times, inotify watches.
 
-One file, standard library only, loaded by the subreaper. A confined program's call is held by the kernel and told to
-the notifier, an unconfined process beside the subreaper. It reads the arguments, opens the file itself beneath what the
-program may change, and acts on what it has opened; the call itself never runs, so no later change of its arguments
-matters. Whatever lies elsewhere is refused.
+One file, standard library only, loaded by the subreaper. The kernel holds a confined program's call and tells the
+notifier, a thread of the subreaper. It reads the arguments, opens the file itself beneath what the program may change,
+and acts on what it has opened; the call itself never runs, so no later change of its arguments matters. Whatever lies
+elsewhere is refused.
+
+It needs neither ptrace nor pidfd_getfd, so it works for any user, with Yama's `ptrace_scope=1` and with a container's
+default seccomp profile. The notification descriptor comes over a socket pair. Memory is read from /proc/PID/mem, which
+Yama leaves to ancestors: every confined process descends from the subreaper. Descriptors are opened again through
+/proc/PID/fd. An inotify instance cannot be, so the notifier makes each one, hands it to the program, and recognises it
+by a watch of its own on a file in memory, which /proc/PID/fdinfo lists.
 """
 
-# ruff: noqa: PTH115, PTH123  (importing pathlib would take longer than all the rest)
+# ruff: noqa: PTH101, PTH115, PTH123, PTH208  (importing pathlib would take longer than all the rest)
 
 from __future__ import annotations
 
@@ -25,14 +31,16 @@ if TYPE_CHECKING:
 
 _NUMBERS = {"x86_64": (317, 280), "aarch64": (277, 88)}
 _SECCOMP, _UTIMENSAT = _NUMBERS.get(os.uname().machine.replace("arm64", "aarch64"), (-1, -1))
-_OPENAT2, _FCHMODAT2, _PIDFD_OPEN, _PIDFD_GETFD = 437, 452, 434, 438
+_OPENAT2 = 437
 _SET_MODE_FILTER, _NEW_LISTENER = 1, 8
-_RECEIVE, _SEND, _STILL_WAITING = 0xC0502100, 0xC0182101, 0x40082102
+_RECEIVE, _SEND, _STILL_WAITING, _ADD_DESCRIPTOR = 0xC0502100, 0xC0182101, 0x40082102, 0x40182103
 _BENEATH = 0x08 | 0x02  # RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS
-_PIDFD_THREAD = os.O_EXCL
 _CWD = 0xFFFFFF9C
 _NO_FOLLOW, _EMPTY_PATH, _WATCH_NO_FOLLOW = 0x100, 0x1000, 0x02000000
+_IN_DELETE_SELF = 0x400
 _PATH_BYTES, _PAGE = 4096, 4096
+_WATCHERS = 8
+"""From so many inotify instances on, those that no program has any more are closed before another is made."""
 _RIGHTS = struct.Struct("=i")
 _OWN_FILES = "/proc/self/fd/"
 """By which the C library changes a mode without following a link."""
@@ -62,14 +70,27 @@ def install(program: bytes, lend: _socket.socket) -> None:
     lend.close()
 
 
-def serve(borrow: _socket.socket, calls: dict[str, str], change: Sequence[str], look: Sequence[str]) -> None:
-    """Answer until no confined program is left. `change` and `look` are where files may be changed and watched."""
+def serve(
+    borrow: _socket.socket,
+    calls: dict[str, str],
+    change: Sequence[str],
+    look: Sequence[str],
+    processes: Callable[[], Sequence[int]],
+) -> None:
+    """Answer until no confined program is left. `change` and `look` are where files may be changed and watched;
+    `processes` lists the confined processes."""
     _, ancillary, _, _ = borrow.recvmsg(1, 64)
     borrow.close()
     if not ancillary:
         return
     listener = _RIGHTS.unpack(ancillary[0][2][:4])[0]
-    roots = _Roots(change), _Roots([*change, *look])
+    try:
+        _answer_calls(listener, calls, _Roots(change), _Watchers(_Roots([*change, *look]), processes))
+    finally:
+        os.close(listener)
+
+
+def _answer_calls(listener: int, calls: dict[str, str], change: _Roots, watchers: _Watchers) -> None:
     ready = select.poll()
     ready.register(listener, select.POLLIN)
     while ready.poll()[0][1] & select.POLLIN:
@@ -83,7 +104,7 @@ def serve(borrow: _socket.socket, calls: dict[str, str], change: Sequence[str], 
         token, pid, _, number, _, _, *arguments = struct.unpack("=QIIiIQ6Q", notice)
         value = failure = 0
         try:
-            value = _carry_out(_Request(listener, token, pid, arguments), calls[str(number)], *roots)
+            value = _carry_out(_Request(listener, token, pid, arguments), calls[str(number)], change, watchers)
         except OSError as error:
             failure = -(error.errno or errno.EPERM)
         except OverflowError:  # an address beyond all memory
@@ -140,16 +161,26 @@ class _Request:
 
     @contextlib.contextmanager
     def descriptor(self, fd: int) -> Iterator[int]:
-        """A copy of a descriptor of the thread's."""
-        thread = _call(_PIDFD_OPEN, ctypes.c_int(self._pid), ctypes.c_uint(_PIDFD_THREAD))
+        """A handle of the file behind a descriptor of the thread's."""
         try:
-            copy = _call(_PIDFD_GETFD, ctypes.c_int(thread), ctypes.c_int(fd & 0xFFFFFFFF), ctypes.c_uint(0))
-        finally:
-            os.close(thread)
+            handle = os.open(f"/proc/{self._pid}/fd/{fd & 0xFFFFFFFF}", os.O_PATH | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise OSError(errno.EBADF, "no such descriptor") from None
         try:
-            yield copy
+            yield handle
         finally:
-            os.close(copy)
+            os.close(handle)
+
+    def watches(self, fd: int) -> set[str]:
+        try:
+            return _watches(self._pid, fd & 0xFFFFFFFF)
+        except FileNotFoundError:
+            raise OSError(errno.EBADF, "no such descriptor") from None
+
+    def add_descriptor(self, fd: int, flags: int) -> int:
+        """Give the thread a copy of a descriptor of ours; its number there."""
+        told = bytearray(struct.pack("=QIIII", self._token, 0, fd, 0, flags))
+        return int(fcntl.ioctl(self._listener, _ADD_DESCRIPTOR, told))
 
     def confirm(self) -> None:
         """What was read is the caller's: it still waits, so its number names nobody else."""
@@ -190,10 +221,12 @@ class _Roots:
             os.close(fd)
 
 
-def _carry_out(request: _Request, name: str, change: _Roots, look: _Roots) -> int:
+def _carry_out(request: _Request, name: str, change: _Roots, watchers: _Watchers) -> int:
     first, second, third, fourth, *_ = request.arguments
     if name == "inotify_add_watch":
-        return _watch(request, look, first, second, third & 0xFFFFFFFF)
+        return watchers.watch(request, first, second, third & 0xFFFFFFFF)
+    if name in ("inotify_init", "inotify_init1"):
+        return watchers.make(request, first & 0xFFFFFFFF if name == "inotify_init1" else 0)
     if name in ("chmod", "fchmod", "fchmodat", "fchmodat2"):
         act, directory, path, flags = {
             "chmod": (_mode(second), _CWD, first, 0),
@@ -234,7 +267,8 @@ def _on_descriptor(request: _Request, roots: _Roots, fd: int, act: Callable[[int
 
 def _mode(mode: int) -> Callable[[int], int]:
     def act(fd: int) -> int:
-        return _call(_FCHMODAT2, ctypes.c_int(fd), b"", ctypes.c_uint(mode & 0o1777), ctypes.c_uint(_EMPTY_PATH))
+        os.chmod(f"{_OWN_FILES}{fd}", mode & 0o1777)
+        return 0
 
     return act
 
@@ -246,16 +280,57 @@ def _times(times: bytes | None) -> Callable[[int], int]:
     return act
 
 
-def _watch(request: _Request, roots: _Roots, watcher: int, path: int, mask: int) -> int:
-    text = request.path(path)
-    whole = text if text.startswith("/") else f"{request.directory(_CWD)}/{text}"
-    with request.descriptor(watcher) as copy, roots.opened(whole, not mask & _WATCH_NO_FOLLOW) as fd:
-        request.confirm()
-        if not os.readlink(f"/proc/self/fd/{copy}").startswith("anon_inode:inotify"):
-            raise OSError(errno.EINVAL, "not a watcher")
-        found = int(
-            _libc.inotify_add_watch(copy, f"/proc/self/fd/{fd}".encode(), ctypes.c_uint(mask & ~_WATCH_NO_FOLLOW))
-        )
-    if found < 0:
-        raise OSError(ctypes.get_errno(), "not watched")
-    return found
+class _Watchers:
+    """The inotify instances of confined programs. Each is known by the watch that was put into it first."""
+
+    def __init__(self, roots: _Roots, processes: Callable[[], Sequence[int]]) -> None:
+        self._roots = roots
+        self._processes = processes
+        self._made: dict[str, tuple[int, int]] = {}
+
+    def make(self, request: _Request, flags: int) -> int:
+        if flags & ~(os.O_CLOEXEC | os.O_NONBLOCK):
+            raise OSError(errno.EINVAL, "unknown flags")
+        if len(self._made) >= _WATCHERS:
+            self._close_unused()
+        mark = os.memfd_create("codepilot-watch")
+        watcher = int(_libc.inotify_init1(ctypes.c_int(os.O_CLOEXEC | flags)))
+        if watcher < 0:
+            os.close(mark)
+            raise OSError(ctypes.get_errno(), "no more watchers")
+        _libc.inotify_add_watch(watcher, f"{_OWN_FILES}{mark}".encode(), ctypes.c_uint(_IN_DELETE_SELF))
+        self._made.update(dict.fromkeys(_watches(os.getpid(), watcher), (watcher, mark)))
+        return request.add_descriptor(watcher, flags & os.O_CLOEXEC)
+
+    def watch(self, request: _Request, fd: int, path: int, mask: int) -> int:
+        text = request.path(path)
+        whole = text if text.startswith("/") else f"{request.directory(_CWD)}/{text}"
+        with self._roots.opened(whole, not mask & _WATCH_NO_FOLLOW) as file:
+            known = request.watches(fd) & self._made.keys()
+            request.confirm()
+            if not known:
+                raise OSError(errno.EINVAL, "not a watcher")
+            mask &= ~_WATCH_NO_FOLLOW
+            watcher = self._made[known.pop()][0]
+            found = int(_libc.inotify_add_watch(watcher, f"{_OWN_FILES}{file}".encode(), ctypes.c_uint(mask)))
+        if found < 0:
+            raise OSError(ctypes.get_errno(), "not watched")
+        return found
+
+    def _close_unused(self) -> None:
+        used: set[str] = set()
+        for pid in self._processes():
+            with contextlib.suppress(OSError):
+                for number in os.listdir(f"/proc/{pid}/fdinfo"):
+                    with contextlib.suppress(OSError):
+                        used |= _watches(pid, int(number))
+        for key in self._made.keys() - used:
+            for fd in self._made.pop(key):
+                os.close(fd)
+
+
+def _watches(pid: int, fd: int) -> set[str]:
+    """The files that an inotify instance watches, as inode and device; none for any other descriptor."""
+    with open(f"/proc/{pid}/fdinfo/{fd}", encoding="ascii", errors="replace") as file:
+        lines = [line.split() for line in file if line.startswith("inotify ")]
+    return {f"{line[2]} {line[3]}" for line in lines}

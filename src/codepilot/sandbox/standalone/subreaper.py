@@ -2,11 +2,11 @@
 
 One file, standard library only, executed as `python -I -S subreaper.py FD` where FD holds a JSON specification.
 
-Three processes: the subreaper, unconfined, is the parent to which every orphan falls back, so that nothing leaves the
-tree; it ends the tree when the command ends, on SIGTERM, and on SIGHUP when its own parent dies. The init is its
-child, confined like the command, which is the init's child: because a confined process can signal only its own kind,
-one `kill(-1)` of the init's ends them all at once, where a fork bomb would outrun any loop.
-A fourth, the notifier beside the init, answers the calls that the confinement hands to it.
+Three processes. The subreaper is unconfined and the parent of every orphan, so that nothing leaves the tree. It ends
+the tree when the command ends, on SIGTERM, and on SIGHUP when its own parent dies. A thread of it answers the calls
+that the confinement hands over (`seccomp_notify.py`). Init, its child, is confined like the command, which is the child
+of init: a confined process can signal only processes confined with it, so one `kill(-1)` by init ends them all at
+once, where a fork bomb would outrun any loop.
 """
 
 # ruff: noqa: PTH100, PTH120, PTH123, PTH208  (importing pathlib or typing would take longer than all the rest)
@@ -24,6 +24,7 @@ import stat
 import struct
 import sys
 import time
+from _thread import start_new_thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def _confine(confinement: dict[str, Any] | None, subreaper: int, lend: Any) -> b
     _check(_prctl(_PR_SET_NO_NEW_PRIVS, 1), "no_new_privs")
     _restrict_files(confinement)
     _filter_calls(bytes.fromhex(confinement["seccomp"]))
-    _beside("notifier").install(bytes.fromhex(confinement["mediated"]), lend)
+    _beside("seccomp_notify").install(bytes.fromhex(confinement["mediated"]), lend)
     if not _cannot_signal(subreaper):
         raise SetupError("landlock does not keep signals inside")
     return True
@@ -213,17 +214,6 @@ def _beside(name: str) -> Any:
         finally:
             del sys.path[0]
     return sys.modules[name]
-
-
-def _mediate(spec: dict[str, Any], borrow: Any) -> NoReturn:
-    """Become the notifier, which holds nothing of the subreaper's and ends with the last confined process."""
-    _die_of_signals()
-    _check(_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL), "death signal")
-    os.close(spec["status"])
-    _leave_stdio()
-    told = spec["confinement"]
-    _beside("notifier").serve(borrow, told["calls"], told["write"], told["read"])
-    os._exit(0)
 
 
 def _cannot_signal(pid: int) -> bool:
@@ -346,7 +336,7 @@ class _Subreaper:
     def guard(self) -> None:
         if self._stopping:
             return
-        lend = self._start_notifier() if self._spec["confinement"] else None
+        lend, borrow = _beside("seccomp_notify").pair() if self._spec["confinement"] else (None, None)
         orders_read, orders = os.pipe()
         news, news_write = os.pipe()
         myself = os.getpid()
@@ -354,9 +344,12 @@ class _Subreaper:
         if self._init == 0:
             os.close(orders)
             os.close(news)
+            if borrow is not None:
+                borrow.close()
             _init(self._spec, myself, orders_read, news_write, lend)
         if lend is not None:
             lend.close()
+            start_new_thread(self._notify, (borrow,))
         os.close(orders_read)
         os.close(news_write)
         _leave_stdio()
@@ -365,14 +358,16 @@ class _Subreaper:
         os.close(orders)
         self._sweep()
 
-    def _start_notifier(self) -> Any:
-        """The end of a pair over which the init is to hand its calls to a process of their own."""
-        lend, borrow = _beside("notifier").pair()
-        if os.fork() == 0:
-            lend.close()
-            _mediate(self._spec, borrow)
-        borrow.close()
-        return lend
+    def _notify(self, borrow: Any) -> None:
+        confinement = self._spec["confinement"]
+        with contextlib.suppress(OSError):
+            _beside("seccomp_notify").serve(
+                borrow,
+                confinement["calls"],
+                confinement["write"],
+                confinement["read"],
+                lambda: _descendants(os.getpid()),
+            )
 
     def _pass_on(self, news: int) -> None:
         """Hand the init's words to the host until the command has ended, or must."""
