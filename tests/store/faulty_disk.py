@@ -76,6 +76,4 @@ def fail_by(store: Store, fuse: Fuse) -> None:
 
     database = store._database
     event.listen(database._engine, "do_connect", connect)
-    database._drop_writer()
-    database._drop_spare()
     database._engine.dispose()

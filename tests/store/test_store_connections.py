@@ -76,7 +76,7 @@ def test_a_server_that_is_gone_without_a_word_is_missed(
         threading.Thread(target=relay.serve_forever, daemon=True).start()
         by_port = f"postgresql://{url.username}@127.0.0.1:{relay.server_address[1]}/{url.database}{asked}"
         store = Store.open(by_port)
-        with store._database.look() as connection:
+        with store._database.read() as connection:
             driver = connection.connection.dbapi_connection
             assert driver is not None
             with socket.socket(fileno=os.dup(driver.fileno())) as ours:  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import sqlite3
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from other_process import python
 from sample_runs import new_run, succeed, take, turn
+from sqlalchemy import event
 
 from codepilot.core.decide import start
 from codepilot.core.events import EventDraft, State
@@ -184,18 +186,19 @@ def test_a_worker_needs_a_plain_name(store: Store, name: str) -> None:
 def test_what_ends_a_step_is_synced_to_the_disk_and_the_turns_before_it_are_not(home: Home) -> None:
     """The levels are NORMAL and FULL; a turn that a power cut took is taken again, what was decided holds."""
 
-    def level() -> int:
-        writer = store._database._writer
-        assert writer is not None
-        return int(writer.connection.dbapi_connection.execute("PRAGMA synchronous").fetchone()[0])
+    levels: list[str] = []
+
+    def listen(*statement: object) -> None:
+        levels.extend(re.findall(r"PRAGMA synchronous = (\w+)", str(statement[2])))
 
     with contextlib.closing(Store.open(home.database, locks=home.locks)) as store:
         new_run(store)
         claim = take(store)
+        event.listen(store._database._engine, "before_cursor_execute", listen)
         store.append(claim, turn(claim, 1))
-        assert level() == 1
+        assert levels == ["NORMAL"]
         store.commit(claim, succeed)
-        assert level() == 2
+        assert levels == ["NORMAL", "FULL"]
 
 
 def test_who_has_begun_to_write_is_the_only_one_before_the_first_statement(home: Home) -> None:
@@ -212,12 +215,12 @@ def test_who_has_begun_to_write_is_the_only_one_before_the_first_statement(home:
 
 def test_a_full_disk_is_said_and_nothing_is_half_written(home: Home) -> None:
     database = Database.open(home.database, home.locks)
-    with pytest.raises(CodePilotError, match=r"codepilot\.db") as full, database.overhaul() as connection:
+    with pytest.raises(CodePilotError, match=r"codepilot\.db") as full, database.write() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
         connection.exec_driver_sql("INSERT INTO meta VALUES ('big', ?)", ("x" * 1_000_000,))
     assert full.value.kind is FailureKind.DISK_FULL
-    with database.overhaul() as connection:
+    with database.write() as connection:
         connection.exec_driver_sql("INSERT INTO meta VALUES ('small', 'x')")
     with database.read() as connection:
         kept = connection.exec_driver_sql("SELECT key FROM meta ORDER BY key").scalars().all()

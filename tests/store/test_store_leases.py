@@ -18,10 +18,10 @@ from sample_runs import draft, new_run, succeed, take, turn
 from codepilot.core.decide import decide_cancel
 from codepilot.core.events import EventDraft, EventType, Requested, State
 from codepilot.core.run import Run
-from codepilot.store import Home, LostLease, StepStatus, Store, sessions
+from codepilot.store import Home, LostLease, StepStatus, Store, session_locks
 from codepilot.store.faults import Interrupted
-from codepilot.store.gate import Gate
 from codepilot.store.queue import LEASE, Lease
+from codepilot.store.writer_lock import WriterLock
 from servers import PostgresServer
 
 SHORT = Lease(beat_sec=0.1, stale_sec=0.8)
@@ -61,7 +61,9 @@ sys.stdin.readline()
         step_id = heard(process)
         time.sleep(1.0)
         assert store.reclaim() == [], "it beats"
-        with Gate(home.locks / "database.gate", 30.0).hold():  # one frozen within a write would keep all others out
+        with WriterLock(
+            home.locks / "database.writer", 30.0
+        ).hold():  # one frozen within a write would keep all others out
             process.send_signal(signal.SIGSTOP)
         time.sleep(1.0)
         assert store.worker_alive("w-frozen"), "it holds its lock"
@@ -204,7 +206,7 @@ def test_who_stops_within_a_transaction_does_not_hold_up_the_run(postgres: Postg
         assert within.wait(60)
         other.control(run_id, lambda _: [draft(claim, EventType.PAUSE_REQUESTED, Requested())])
         requested.set()
-        assert writing.result()[-1].type is EventType.RUN_PAUSED
+        assert writing.result().events[-1].type is EventType.RUN_PAUSED
     assert asked == [3, 4], "it was decided anew, with the request in sight"
     store.check(run_id)
     store.close()
@@ -339,7 +341,7 @@ def test_a_name_whose_session_the_server_has_not_missed_yet_is_waited_for(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = postgres.database()
-    monkeypatch.setattr(sessions, "MISSED_SEC", 60.0)
+    monkeypatch.setattr(session_locks, "MISSED_SEC", 60.0)
     cut_off, back = Store.open(place), Store.open(place)
     cut_off.register_worker("w-back")
     with ThreadPoolExecutor() as pool:

@@ -9,12 +9,12 @@ from raw_sql import raw_sql
 from sample_runs import new_run, take
 
 from codepilot.core.failures import CodePilotError
-from codepilot.store import Store, limit
+from codepilot.store import Store, meta
 
 
 @pytest.fixture(autouse=True)
 def asked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limit, "FRESH_SEC", 0.0)
+    monkeypatch.setattr(meta, "FRESH_SEC", 0.0)
 
 
 def test_whoever_was_not_told_of_it_keeps_to_it(open_store: Callable[[], Store]) -> None:
@@ -39,20 +39,20 @@ def test_what_was_set_last_holds_and_is_logged(
     take(other, "w-other")
     assert (one.claim_next("w-one"), other.claim_next("w-other")) == (None, None)
     one.queue.limit.set(2)
-    assert "at most 2 step(s) at work on the whole store; it was 1" in caplog.text
+    assert "at most 2 running step(s) on the whole store; it was 1" in caplog.text
     caplog.clear()
     take(other, "w-other")
-    assert "at most 2 step(s) at work on the whole store; it was 1" in caplog.text
+    assert "at most 2 running step(s) on the whole store; it was 1" in caplog.text
     assert one.claim_next("w-one") is None
     other.queue.limit.set(None)
     take(one)
-    assert "no limit of steps at work; it was 2" in caplog.text
+    assert "no limit of running steps; it was 2" in caplog.text
 
 
 def test_it_is_not_asked_for_each_time(open_store: Callable[[], Store], monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = open_store(), open_store()
     assert one.queue.limit.most_running() is None
-    monkeypatch.setattr(limit, "FRESH_SEC", 60.0)
+    monkeypatch.setattr(meta, "FRESH_SEC", 60.0)
     other.queue.limit.set(1)
     assert one.queue.limit.most_running() is None
 

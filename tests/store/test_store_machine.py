@@ -24,7 +24,7 @@ from codepilot.core.decide import Failed, Outcome, Paused, Red, Succeeded, decid
 from codepilot.core.events import Event, EventDraft, EventType, Requested, State, StepSucceeded, TestsJudged
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Run
-from codepilot.store import Claim, LostLease, StepStatus, Store, new_id, tries
+from codepilot.store import Claim, LostLease, StepStatus, Store, database, new_id
 from codepilot.store.rows import Lock
 from servers import PostgresServer
 
@@ -348,7 +348,7 @@ def test_on_sqlite_a_failure_at_any_statement_loses_nothing() -> None:
 def test_on_postgres_a_wire_that_is_cut_anywhere_loses_nothing(
     postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxied: CuttingProxy
 ) -> None:
-    monkeypatch.setattr(tries, "PAUSE_SEC", 0.02)
+    monkeypatch.setattr(database, "RETRY_SEC", 0.02)
     cuts: list[list[Moment]] = [["before"], ["after"], ["before", "before"], ["after", "before"], [0], [1], [2], [1, 1]]
 
     class OnPostgres(StoreMachine):

@@ -85,7 +85,7 @@ def test_a_table_that_somebody_has_locked_is_not_waited_for(place: str, store: S
         other.exec_driver_sql("LOCK TABLE memories IN ACCESS EXCLUSIVE MODE")
         began = time.monotonic()
         with pytest.raises(CodePilotError) as refused:
-            store.memories("pattern", patience_sec=0.5)
+            store.memories("pattern", timeout_sec=0.5)
         assert 0.4 < time.monotonic() - began < 15
         assert refused.value.kind is FailureKind.STORE_UNAVAILABLE
         assert store.events(claim.run_id), "the rest of the store is not meant"

@@ -69,7 +69,7 @@ def test_events_are_paged_and_chosen_by_step(store: Store) -> None:
         ("UPDATE runs SET state = 'DONE'", "state is 'DONE'"),
         ("UPDATE runs SET last_seq = 7", "last_seq"),
         ("UPDATE views SET view = replace(view, '\"attempt\":1', '\"attempt\":2')", "attempt"),
-        ("UPDATE views SET seq = 99", "view stands at event 99"),
+        ("UPDATE views SET seq = 99", "view is of event 99"),
         ("UPDATE steps SET status = 'SUCCEEDED'", "steps"),
         ("DELETE FROM steps", "steps"),
         ("DROP TRIGGER events_no_delete; DELETE FROM events WHERE seq = 3", "event 3 is missing"),

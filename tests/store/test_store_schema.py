@@ -19,7 +19,7 @@ from codepilot.core.task import TaskSpec
 from codepilot.store import Home, Store
 from codepilot.store.database import Database
 from codepilot.store.migrations import FIRST, MIGRATIONS, Migration, Statement, migrate, schema_version
-from codepilot.store.projection import shape_of
+from codepilot.store.projection import schema_digest_of
 from codepilot.store.schema import metadata
 
 
@@ -67,7 +67,7 @@ INDEXES = {
     "steps": {"steps_pending", "steps_running", "steps_one_open"},
     "approvals": {"approvals_waiting"},
     "memories": {"memories_of_repo", "memories_of_language"},
-    "notifications": {"notifications_owed"},
+    "notifications": {"notifications_pending"},
 }
 
 
@@ -129,12 +129,12 @@ def test_a_migration_is_applied_whole_or_not_at_all(place: str, home: Home) -> N
     )
     broken = Migration(newest + 2, "broken", [Statement("CREATE TABLE half (id TEXT)"), Statement("CREATE NONSENSE")])
     database = Database.open(place, home.locks)
-    with pytest.raises(CodePilotError), database.overhaul() as connection:
+    with pytest.raises(CodePilotError), database.write() as connection:
         migrate(connection, database.place, [*MIGRATIONS, more, broken])
     with database.read() as connection:
         assert schema_version(connection) == newest
         assert "extra" not in inspect(connection).get_table_names()
-    with database.overhaul() as connection:
+    with database.write() as connection:
         assert migrate(connection, database.place, [*MIGRATIONS, more]) == newest + 1
     with database.read() as connection:
         assert schema_version(connection) == newest + 1
@@ -149,7 +149,7 @@ def test_a_view_of_another_version_is_told_anew_from_the_log(place: str, store: 
     claim = take(store)
     store.append(claim, turn(claim, 1))
     whole = store.load(run_id)
-    raw_sql(place, """UPDATE views SET shape = 'older', view = '{"state":"GONE"}'""")
+    raw_sql(place, """UPDATE views SET schema_digest = 'older', view = '{"state":"GONE"}'""")
     assert store.load(run_id) == whole
     store.check(run_id)
     store.commit(claim, lambda run: turn(claim, 2))
@@ -157,12 +157,12 @@ def test_a_view_of_another_version_is_told_anew_from_the_log(place: str, store: 
     store.check(run_id)
 
 
-def test_the_shape_of_a_view_tells_of_contracts_within_it():
+def test_the_schema_digest_of_a_view_tells_of_contracts_within_it():
     def shape(**fields: tuple[type, object]) -> str:
         inner = create_model("Inner", __base__=Contract, a=(int, 1), **fields)
         middle = create_model("Middle", __base__=Contract, inner=(dict[str, tuple[inner, ...]] | None, None))
-        return shape_of(create_model("Outer", __base__=Contract, middle=(middle, ...)))
+        return schema_digest_of(create_model("Outer", __base__=Contract, middle=(middle, ...)))
 
     assert shape() == shape()
     assert shape() != shape(b=(int, 2))
-    assert shape_of(Run) != shape_of(TaskSpec)
+    assert schema_digest_of(Run) != schema_digest_of(TaskSpec)

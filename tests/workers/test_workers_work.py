@@ -194,7 +194,7 @@ def test_a_worker_says_which_limit_holds(alone: Deployment) -> None:
         worker = alone.worker("--until-idle", *flags, ready=False)
         said, _ = worker.process.communicate(timeout=90)
         assert json.loads(said)["most_running"] == holds
-    assert "no limit of steps at work; it was 3" in worker.said()
+    assert "no limit of running steps; it was 3" in worker.said()
 
 
 def test_requests_are_noticed_at_once_and_leave_nothing_behind(deployment: Deployment, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from codepilot.core.events import Event, ProofRecorded, RunBlocked, RunFinished,
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.engine import Runtime, Settings, Worker, WorkerPool, open_webhook
 from codepilot.store.faults import Interrupted
-from codepilot.store.limit import in_words
+from codepilot.store.meta import in_words
 from codepilot.store.queue import Lease
 from codepilot.telemetry.clock import rfc3339
 from codepilot.telemetry.endpoint import Endpoint, Health

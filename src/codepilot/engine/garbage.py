@@ -17,7 +17,7 @@ from codepilot.engine.settings import ARTIFACTS_VARIABLE, STORE_VARIABLE
 from codepilot.engine.workspace_lease import lock_files, remove_leased_workspaces, run_of
 from codepilot.store import Pruned, Unreadable
 from codepilot.store import prune as prune_artifacts
-from codepilot.store.owners import NAMES
+from codepilot.store.home import NAMES
 from codepilot.telemetry import now_us
 from codepilot.workspace import remove_workspace
 

@@ -41,7 +41,7 @@ from codepilot.engine.close import open_log
 from codepilot.engine.runtime import Runtime
 from codepilot.engine.settings import Settings
 from codepilot.store import NotificationRow
-from codepilot.store.notifications import PENDING
+from codepilot.store.projection import PENDING
 from codepilot.telemetry import METRICS, ReportedNotification, now_us, rfc3339
 from codepilot.verify import notice
 

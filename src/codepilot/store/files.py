@@ -24,7 +24,7 @@ from codepilot.store.artifacts import (
     too_large,
 )
 from codepilot.store.faults import disk_faults
-from codepilot.store.owners import leave_name, names_in
+from codepilot.store.home import leave_name, names_in
 
 _UNAVAILABLE = FailureKind.ARTIFACT_STORE_UNAVAILABLE
 _PIECE = 1 << 20

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.store.faults import disk_is_full
-from codepilot.store.owners import leave_name, names_in
+
+NAMES = "stores"
+"""The directory in which each store that keeps something in a place leaves its name: none removes another's things."""
 
 
 @dataclass(frozen=True)
@@ -112,3 +114,16 @@ class Home:
             next_action="Make it writable, or point CODEPILOT_HOME at a directory that is.",
             path=where,
         )
+
+
+def leave_name(directory: Path, store_id: str, place: str) -> None:
+    """Record in `directory` that the store of that id, which is at `place`, keeps something there."""
+    (directory / NAMES).mkdir(mode=0o700, parents=True, exist_ok=True)
+    (directory / NAMES / store_id).write_text(f"{place}\n", encoding="utf-8")
+
+
+def names_in(directory: Path) -> dict[str, str]:
+    """The stores that did, and where each was then."""
+    if not (directory / NAMES).is_dir():
+        return {}
+    return {path.name: path.read_text(encoding="utf-8").strip() for path in (directory / NAMES).iterdir()}

@@ -1,15 +1,30 @@
-"""Named locks that expire: for what several runs must not change at once. Whoever uses one carries its token along."""
+"""Named locks that expire, for what several runs must not change at once. Their holder passes the token along."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from sqlalchemy import Connection, and_, bindparam, select, text, update
+
 from codepilot.store.database import Database
 from codepilot.store.rows import Lock
-from codepilot.store.statements import FREE_LOCK, RENEW_LOCK, SELECT_LOCK, TAKE_LOCK
-from codepilot.store.tries import Tried, twice
+from codepilot.store.schema import locks
 
 LOCK_SEC = 300.0
+
+_take = text(
+    "INSERT INTO locks (name, holder, token, expires_at) VALUES (:name, :holder, 1, :expires_at) "
+    "ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at, "
+    "token = CASE WHEN locks.holder = excluded.holder AND locks.expires_at > :now THEN locks.token "
+    "ELSE locks.token + 1 END "
+    "WHERE locks.holder IS NULL OR locks.holder = excluded.holder OR locks.expires_at <= :now RETURNING token"
+)
+"""Free, expired or already the holder's: the token stays the same only if nobody could have held it in between."""
+_this_lock = and_(
+    locks.c.name == bindparam("of_name"),
+    locks.c.holder == bindparam("of_holder"),
+    locks.c.token == bindparam("of_token"),
+)
 
 
 class Locks:
@@ -20,46 +35,41 @@ class Locks:
     def take(self, name: str, holder: str, seconds: float = LOCK_SEC) -> Lock | None:
         """The lock, if it is free, has expired or is the holder's already. Its token is higher than any before."""
 
-        def write(_: Tried) -> Lock | None:
-            with self._database.write(durable=True) as connection:
-                now = self._database.now(connection, self._clock)
-                until = now + int(seconds * 1e6)
-                row = TAKE_LOCK.row(connection, {"name": name, "holder": holder, "now": now, "expires_at": until})
-                return None if row is None else Lock(name, holder, int(row[0]), until)
+        def change(connection: Connection) -> Lock | None:
+            now = self._database.now(connection, self._clock)
+            until = now + int(seconds * 1e6)
+            asked = {"name": name, "holder": holder, "now": now, "expires_at": until}
+            token = connection.execute(_take, asked).scalar()
+            return None if token is None else Lock(name, holder, int(token), until)
 
-        return twice(self._database, write)
+        return self._database.writing(change)
 
     def renew(self, lock: Lock, seconds: float = LOCK_SEC) -> Lock | None:
         """The lock for so much longer from now; None if it has expired or is another's."""
 
-        def write(_: Tried) -> Lock | None:
-            with self._database.write(durable=True) as connection:
-                now = self._database.now(connection, self._clock)
-                until = now + int(seconds * 1e6)
-                sent = RENEW_LOCK.send(connection, {**_named(lock), "in_now": now, "new_expires_at": until})
-                return Lock(lock.name, lock.holder, lock.token, until) if sent.touched else None
+        def change(connection: Connection) -> Lock | None:
+            now = self._database.now(connection, self._clock)
+            until = now + int(seconds * 1e6)
+            renewed = update(locks).where(_this_lock, locks.c.expires_at > now).values(expires_at=until)
+            held = connection.execute(renewed, _named(lock)).rowcount
+            return Lock(lock.name, lock.holder, lock.token, until) if held else None
 
-        return twice(self._database, write)
+        return self._database.writing(change)
 
     def free(self, lock: Lock) -> bool:
         """Let others have it; whether it was still ours."""
-
-        def write(_: Tried) -> bool:
-            with self._database.write(durable=True) as connection:
-                return bool(FREE_LOCK.send(connection, _named(lock)).touched)
-
-        return twice(self._database, write)
+        freed = update(locks).where(_this_lock).values(holder=None, expires_at=0)
+        return self._database.writing(lambda db: bool(db.execute(freed, _named(lock)).rowcount))
 
     def holds(self, lock: Lock) -> bool:
         """Whether the lock is held with this token at this moment."""
 
-        def read(_: Tried) -> bool:
-            with self._database.read() as connection:
-                row = SELECT_LOCK.row(connection, _named(lock))
-                return row is not None and int(row[0]) > self._database.now(connection, self._clock)
+        def ask(connection: Connection) -> bool:
+            expires_at = connection.execute(select(locks.c.expires_at).where(_this_lock), _named(lock)).scalar()
+            return expires_at is not None and int(expires_at) > self._database.now(connection, self._clock)
 
-        return twice(self._database, read)
+        return self._database.reading(ask)
 
 
 def _named(lock: Lock) -> dict[str, str | int]:
-    return {"in_name": lock.name, "in_holder": lock.holder, "in_token": lock.token}
+    return {"of_name": lock.name, "of_holder": lock.holder, "of_token": lock.token}

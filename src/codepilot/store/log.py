@@ -1,203 +1,232 @@
-"""The one way in: events are placed, inserted and projected within one transaction.
+"""The one way in: events get their place, are inserted and projected within one transaction.
 
-The stored `Run` may lie a bounded number of events behind the log while a step works; `current` adds the missing
-ones, so what it returns is always the whole log's tale.
+The stored `Run` may lag a bounded number of events behind the log; `current` folds the missing ones, so it always
+returns what the whole log says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import Connection
+from sqlalchemy import Connection, and_, bindparam, insert, select
 
-from codepilot.core.contract import canonical_json
-from codepilot.core.events import TERMINAL, WAITING, Event, EventDraft, EventType, StepStarted
-from codepilot.core.run import Run, begin, evolve
-from codepilot.core.task import TaskSpec
-from codepilot.store.beside import expect_asked, project_beside
-from codepilot.store.notifications import project_notifications
+from codepilot.core.events import TERMINAL, WAITING, Event, EventDraft, EventType, StepQueued, StepStarted
+from codepilot.core.run import Run, evolve
+from codepilot.store.database import Database
 from codepilot.store.projection import (
-    CHANGES_ROWS,
-    VIEW_SHAPE,
-    birth_columns,
+    SCHEMA_DIGEST,
+    RunProjection,
     event_columns,
-    expect_one,
-    project_steps,
     run_columns,
+    upsert,
     view_columns,
 )
-from codepilot.store.queue import claim_params
-from codepilot.store.records import begun_by, event_id, no_run, plain_text, read_event
-from codepilot.store.rows import Claim, ClaimedStep, Unreadable
-from codepilot.store.statements import (
-    EXPECT_HELD,
-    INSERT_EVENT,
-    INSERT_RUN,
-    INSERT_TASK,
-    INSERT_VIEW,
-    INSERT_WORKSPACE,
-    LENGTHEN_RUN,
-    SELECT_EVENTS,
-    SELECT_HELD,
-    SELECT_HELD_RUN,
-    SELECT_NEWER_THAN_VIEW,
-    SELECT_PLACED,
-    SELECT_RUN,
-    SELECT_RUN_LOCKED,
-    UPDATE_RUN,
-    UPDATE_VIEW,
+from codepilot.store.rows import (
+    Claim,
+    ClaimedStep,
+    LostLease,
+    StepStatus,
+    Unreadable,
+    Written,
+    begun_by,
+    event_id,
+    no_run,
+    read_event,
 )
-from codepilot.store.tries import Tried
+from codepilot.store.schema import INSERTS, events, runs, steps, views
 
 VIEW_LAG = 64
-"""How many events the stored view of a run may lie behind its log: it is written anew at each multiple."""
+"""The stored view of a run is written anew whenever its log passes a multiple of this many events."""
+
+Decision = Callable[[Run], Sequence[EventDraft]]
+Work = Callable[[Connection], Written]
+
+RUN_AND_VIEW = (runs.c.last_seq, views.c.seq, views.c.schema_digest, views.c.view)
+"""What `Log.fold_newer` makes the whole run of."""
+
+HELD = and_(
+    steps.c.run_id == bindparam("of_run"),
+    steps.c.step_id == bindparam("of_step"),
+    steps.c.attempt == bindparam("of_attempt"),
+    steps.c.fence == bindparam("of_fence"),
+    steps.c.worker == bindparam("of_worker"),
+    steps.c.status == StepStatus.RUNNING,
+)
+"""That the claim of these parameters (`claim_params`) still holds."""
+
+_runs_and_views = select(*RUN_AND_VIEW).join_from(runs, views, views.c.run_id == runs.c.run_id)
+_select_run = _runs_and_views.where(runs.c.run_id == bindparam("of_run"))
+_select_run_locked = _select_run.with_for_update(of=runs)
+_select_held_run = (
+    _runs_and_views.join(steps, steps.c.run_id == runs.c.run_id).where(HELD).with_for_update(of=[runs, steps])
+)
+_lock_run = select(runs.c.run_id).where(runs.c.run_id == bindparam("of_run")).with_for_update()
+_lock_held = select(steps.c.run_id).where(HELD).with_for_update()
+_select_events = (
+    select(events)
+    .where(events.c.run_id == bindparam("of_run"), events.c.seq > bindparam("after"))
+    .order_by(events.c.seq)
+)
+_insert_run = {
+    name: make(runs).on_conflict_do_nothing().execution_options(preserve_rowcount=True)
+    for name, make in INSERTS.items()
+}
 
 
 class Log:
-    def __init__(self, clock: Callable[[], int]) -> None:
+    def __init__(self, database: Database, clock: Callable[[], int]) -> None:
+        self._database = database
         self._clock = clock
 
     # writing ----------------------------------------------------------------------------------------
 
-    def create(
-        self,
-        connection: Connection,
-        run_id: str,
-        drafts: Sequence[EventDraft],
-        tried: Tried,
-        heir: Claim | None = None,
-    ) -> tuple[list[Event], Run]:
-        """Begin a run that does not exist; `heir` takes its first step."""
-        added = tried.placed = self._place(run_id, 0, drafts)
-        run = begin(added[0])
-        for event in added[1:]:
-            run = evolve(run, event)
-        INSERT_TASK.send(connection, task_columns(run.task, run.created_at))
-        INSERT_RUN.send(connection, {**birth_columns(run), **run_columns(run)})
-        INSERT_VIEW.send(connection, {"run_id": run_id, **view_columns(run)})
-        INSERT_WORKSPACE.send(connection, {"run_id": run_id})
-        self._insert(connection, added)
-        _project(connection, added, run.task.priority, heir=heir)
-        if run.task.notify:
-            project_notifications(connection, added)
-        return added, run
+    def create(self, run_id: str, drafts: Sequence[EventDraft], worker: str | None) -> Written:
+        """See `Store.create_run`."""
 
-    def extend(
-        self,
-        connection: Connection,
-        run_id: str,
-        last_seq: int,
-        drafts: Sequence[EventDraft],
-        tried: Tried,
-    ) -> list[Event]:
-        """Add events without rewriting the view, where it may lag and no row but the run's length changes."""
-        if _view_due(last_seq, len(drafts)) or any(draft.type in CHANGES_ROWS for draft in drafts):
-            return self.record(connection, self.current(connection, run_id), drafts, tried)[0]
-        added = tried.placed = self._place(run_id, last_seq, drafts)
-        if added:
-            self._insert(connection, added)
-            age = {"in_run": run_id, "new_last_seq": added[-1].seq, "new_updated_at": added[-1].at}
-            LENGTHEN_RUN.send(connection, age)
-        return added
+        def work(connection: Connection) -> Written:
+            claim = _next_claim(run_id, worker, drafts)
+            added = self._place(run_id, 0, _with_start(drafts, claim))
+            projection = RunProjection()
+            for event in added:
+                projection.fold(event)
+            made = connection.execute(_insert_run[connection.dialect.name], run_columns(projection.folded))
+            if made.rowcount == 0:
+                return Written(self.whole(connection, run_id))
+            connection.execute(insert(events), [event_columns(event) for event in added])
+            projection.save(connection)
+            upsert(connection, views, [view_columns(projection.folded)])
+            return _written(added, claim, projection.folded)
+
+        return self.transact(work, notify=worker is None)
+
+    def append(self, claim: Claim, drafts: Sequence[EventDraft]) -> list[Event]:
+        """See `Store.append`."""
+
+        def work(connection: Connection) -> Written:
+            return self.record(connection, self.held(connection, claim), drafts)
+
+        return self.transact(work, durable=False).events
+
+    def commit(self, claim: Claim, decide: Decision, claim_next: bool) -> Written:
+        """See `Store.commit`."""
+
+        def work(connection: Connection) -> Written:
+            run = self.held(connection, claim)
+            drafts = decide(run)
+            return self.record(connection, run, drafts, claim.worker if claim_next else None)
+
+        return self.transact(work, notify=not claim_next)
+
+    def control(self, run_id: str, decide: Decision, claim: Work = lambda connection: Written([])) -> Written:
+        """See `Store.control`; `claim` is called in the same transaction."""
+
+        def work(connection: Connection) -> Written:
+            run = self.current(connection, run_id, lock=True)
+            written = self.record(connection, run, decide(run))
+            return Written(written.events, claim(connection).claimed)
+
+        return self.transact(work, notify=True)
+
+    def transact(self, work: Work, *, durable: bool = True, notify: bool = False) -> Written:
+        """What `work` writes in one transaction, exactly once.
+
+        When the server was lost in the commit, the second try looks for the events of the first: if they are in the
+        log, it landed and `work` is not done again.
+        """
+        tried = Written([])
+
+        def attempt() -> Written:
+            nonlocal tried
+            with self._database.write(durable=durable, notify=notify) as connection:
+                landed = self._landed(connection, tried)
+                if landed is not None:
+                    return landed
+                tried = Written([])
+                tried = work(connection)
+                return tried
+
+        return self._database.with_retry(attempt)
 
     def record(
-        self,
-        connection: Connection,
-        run: Run,
-        drafts: Sequence[EventDraft],
-        tried: Tried,
-        held: Claim | None = None,
-        heir: Claim | None = None,
-    ) -> tuple[list[Event], Run]:
-        """Add events and everything that follows from them. The step of `held` is open; `heir` takes the next one."""
-        added = tried.placed = self._place(run.run_id, run.last_seq, drafts)
+        self, connection: Connection, run: Run, drafts: Sequence[EventDraft], worker: str | None = None
+    ) -> Written:
+        """Add events to the run and store what follows from them; `worker` claims the step that they queue last."""
+        claim = _next_claim(run.run_id, worker, drafts)
+        added = self._place(run.run_id, run.last_seq, _with_start(drafts, claim))
         if not added:
-            return added, run
-        view_due = _view_due(run.last_seq, len(added))
+            return Written([])
+        projection = RunProjection(run)
+        projection.load(connection, added)
         for event in added:
-            run = evolve(run, event)
-        self._insert(connection, added, heir)
-        UPDATE_RUN.send(connection, {"in_run": run.run_id, **run_columns(run)})
-        if view_due or run.state in TERMINAL | WAITING:
-            UPDATE_VIEW.send(connection, {"in_run": run.run_id, **view_columns(run)})
-        _project(connection, added, run.task.priority, held, heir)
-        if run.task.notify:
-            project_notifications(connection, added)
-        return added, run
+            projection.fold(event)
+        connection.execute(insert(events), [event_columns(event) for event in added])
+        folded = projection.folded
+        upsert(connection, runs, [run_columns(folded)])
+        if run.last_seq // VIEW_LAG != folded.last_seq // VIEW_LAG or folded.state in TERMINAL | WAITING:
+            upsert(connection, views, [view_columns(folded)])
+        projection.save(connection)
+        return _written(added, claim, folded)
 
-    def start(self, connection: Connection, claim: Claim, row: Sequence[Any]) -> ClaimedStep:
-        """Record that the claim's step begins.
-
-        `row` is the run's, as `SELECT_RUN` gives it.
-        """
-        run = self._told(connection, claim.run_id, row, None)
-        added = self.extend(connection, claim.run_id, run.last_seq, [started(claim)], Tried())
-        return ClaimedStep(claim, added, evolve(run, added[0]))
+    def begin_step(self, connection: Connection, claim: Claim, row: Sequence[Any]) -> Written:
+        """Record that the claimed step begins. `row` holds the `RUN_AND_VIEW` of its run."""
+        run = self.fold_newer(connection, claim.run_id, row)
+        written = self.record(connection, run, [_started(claim)])
+        return Written([], ClaimedStep(claim, written.events, evolve(run, written.events[0])))
 
     # reading ----------------------------------------------------------------------------------------
 
-    def whole(self, connection: Connection, run_id: str) -> list[Event]:
-        """Every event of the run, none if there is no such run."""
-        return [read_event(row) for row in SELECT_EVENTS.rows(connection, {"in_run": run_id, "in_after": 0})]
+    def whole(self, connection: Connection, run_id: str, after: int = 0) -> list[Event]:
+        """Every event of the run after that place; none if there is no such run."""
+        rows = connection.execute(_select_events, {"of_run": run_id, "after": after}).all()
+        return [read_event(row) for row in rows]  # not while reading: an unfinished read would outlive a rollback
 
-    def current(self, connection: Connection, run_id: str) -> Run:
-        """The whole log's tale."""
-        row = SELECT_RUN.row(connection, {"in_run": run_id})
-        return self._told(connection, run_id, row, None)
-
-    def locked(self, connection: Connection, run_id: str) -> Run:
-        """The same, which nobody changes before this transaction ends."""
-        return self._told(connection, run_id, SELECT_RUN_LOCKED.row(connection, {"in_run": run_id}), None)
-
-    def held(self, connection: Connection, claim: Claim, known: Run | None) -> Run | None:
-        """The same, of the claim's run; None if the claim is lost. What is `known` of it is not read again."""
-        if known is not None:
-            row = SELECT_HELD.row(connection, claim_params(claim))
-            if row is None:
-                return None
-            if row[0] == known.last_seq:
-                return known
-        asked = SELECT_HELD_RUN.send(connection, claim_params(claim))
-        newer = SELECT_NEWER_THAN_VIEW.send(connection, {"in_run": claim.run_id})
-        found, rest = asked.rows(), newer.rows()
-        if not found:
-            return None
-        # Whoever had the run's lock before us may have written its view anew between our two questions.
-        follows = bool(rest) and rest[0][1] == found[0][1] + 1
-        return self._told(connection, claim.run_id, found[0], rest if follows else None)
-
-    def expect(self, connection: Connection, claim: Claim, known: Run) -> None:
-        """Let the whole transaction fail (`is_stale`) unless the claim holds and its run is as it is known.
-
-        On a server only: nothing waits for the answer.
-        """
-        EXPECT_HELD.send(connection, {**claim_params(claim), "in_seq": known.last_seq})
-
-    def committed(self, connection: Connection, tried: Tried) -> list[Event] | None:
-        """What an earlier try has placed, if it came into the log. The run must have been locked before."""
-        placed = list(tried.placed)
-        if not placed:
-            return None
-        place = {"in_run": placed[0].run_id, "in_first": placed[0].seq, "in_last": placed[-1].seq}
-        found = [tuple(row) for row in SELECT_PLACED.rows(connection, place)]
-        return placed if found == [tuple(event_columns(event).values()) for event in placed] else None
-
-    def _told(
-        self, connection: Connection, run_id: str, row: Sequence[Any] | None, newer: Iterable[Sequence[Any]] | None
-    ) -> Run:
+    def current(self, connection: Connection, run_id: str, *, lock: bool = False) -> Run:
+        """The run as its whole log says; with `lock`, nobody changes it before this transaction ends."""
+        row = connection.execute(_select_run_locked if lock else _select_run, {"of_run": run_id}).first()
         if row is None:
             raise no_run(run_id)
-        last_seq, view_seq, shape, view = row
-        run = _read_view(view) if shape == VIEW_SHAPE else None
-        if run is not None and last_seq == view_seq:
-            return run
-        if run is None or newer is None:
-            told = 0 if run is None else view_seq
-            newer = SELECT_EVENTS.rows(connection, {"in_run": run_id, "in_after": told})
-        for event in map(read_event, newer):
-            run = begun_by(event) if run is None else evolve(run, event)
+        return self.fold_newer(connection, run_id, row)
+
+    def held(self, connection: Connection, claim: Claim) -> Run:
+        """The run of a claim that still holds, locked; raises `LostLease` otherwise.
+
+        Locks the run, then the step, as everybody does who locks both: nobody waits in a circle.
+        """
+        row = connection.execute(_select_held_run, claim_params(claim)).first()
+        if row is None:
+            raise LostLease(claim)
+        return self.fold_newer(connection, claim.run_id, row)
+
+    def _landed(self, connection: Connection, tried: Written) -> Written | None:
+        """What an earlier try wrote, if its commit landed; a claim that was lost since then is left out.
+
+        The try may still be committing: it holds its run's lock until it is done. The events are compared whole,
+        because another transaction may have got the same places in the log, or the same claim.
+        """
+        begun = tried.claimed
+        placed = [*tried.events, *(begun.events if begun else ())]
+        if not placed:
+            return None
+        run_id, first, last = placed[0].run_id, placed[0].seq, placed[-1].seq
+        connection.execute(_lock_run, {"of_run": run_id})
+        wanted = select(events).where(events.c.run_id == run_id, events.c.seq.between(first, last))
+        found = connection.execute(wanted.order_by(events.c.seq)).all()
+        if [tuple(row) for row in found] != [tuple(event_columns(event).values()) for event in placed]:
+            return None
+        if begun is None:
+            return tried
+        held = connection.execute(_lock_held, claim_params(begun.claim)).first()
+        return tried if held else Written(tried.events)
+
+    def fold_newer(self, connection: Connection, run_id: str, row: Sequence[Any]) -> Run:
+        """The run, from the columns `RUN_AND_VIEW` and the events after its view."""
+        last_seq, view_seq, digest, view = row
+        run = _read_view(view) if digest == SCHEMA_DIGEST else None
+        if run is None or last_seq != view_seq:
+            for event in self.whole(connection, run_id, 0 if run is None else view_seq):
+                run = begun_by(event) if run is None else evolve(run, event)
         if run is None:
             raise Unreadable(run_id, "its log", ValueError("it is empty"))
         return run
@@ -210,59 +239,41 @@ class Log:
             for seq, draft in enumerate(drafts, start=last_seq + 1)
         ]
 
-    def _insert(self, connection: Connection, added: Sequence[Event], heir: Claim | None = None) -> None:
-        INSERT_EVENT.send(connection, *(event_columns(event) for event in added))
-        for sent, event in project_beside(connection, added, held_by=heir.worker if heir else None):
-            expect_asked(sent, event)
 
-
-def _view_due(last_seq: int, added: int) -> bool:
-    return last_seq // VIEW_LAG != (last_seq + added) // VIEW_LAG
-
-
-def started(claim: Claim) -> EventDraft:
-    data = StepStarted(worker=claim.worker, fence=claim.fence)
-    return EventDraft.of(EventType.STEP_STARTED, data, claim.step_id, claim.attempt)
+def claim_params(claim: Claim) -> dict[str, Any]:
+    return {
+        "of_run": claim.run_id,
+        "of_step": claim.step_id,
+        "of_attempt": claim.attempt,
+        "of_fence": claim.fence,
+        "of_worker": claim.worker,
+    }
 
 
 def _read_view(view: str) -> Run | None:
-    """One that was damaged is no better than none: the log is the authority."""
+    """None if it is damaged: the log is the authority."""
     try:
         return Run.model_validate_json(view)
     except ValidationError:
         return None
 
 
-def _project(
-    connection: Connection,
-    added: Sequence[Event],
-    priority: int,
-    held: Claim | None = None,
-    heir: Claim | None = None,
-) -> None:
-    """All are sent before the first answer is asked for; of a step that is known to be open, none is."""
-    known_open = {(held.step_id, held.attempt)} if held else set()
-    unsure = []
-    for event in added:
-        sent = project_steps(connection, event, priority, heir)
-        if sent is None:
-            continue
-        if (event.step_id, event.attempt) in known_open:
-            known_open.clear()
-        else:
-            unsure.append((sent, event))
-    for sent, event in unsure:
-        expect_one(sent, event)
+def _next_claim(run_id: str, worker: str | None, drafts: Sequence[EventDraft]) -> Claim | None:
+    """The worker's claim on the step that these events queue last."""
+    queued = drafts[-1] if worker is not None and drafts else None
+    if worker is None or queued is None or not isinstance(queued.data, StepQueued) or queued.step_id is None:
+        return None
+    return Claim(run_id, queued.step_id, queued.attempt, 1, worker, queued.data.state)
 
 
-def task_columns(task: TaskSpec, now: int) -> dict[str, Any]:
-    """A task may have several runs; it is recorded with the first."""
-    return {
-        "task_id": task.task_id,
-        "kind": task.kind.value,
-        "goal": plain_text(task.goal.natural),
-        "repo": plain_text(task.repo),
-        "ref": task.ref,
-        "spec": canonical_json(task),
-        "created_at": now,
-    }
+def _started(claim: Claim) -> EventDraft:
+    data = StepStarted(worker=claim.worker, fence=claim.fence)
+    return EventDraft(type=EventType.STEP_STARTED, data=data, step_id=claim.step_id, attempt=claim.attempt)
+
+
+def _with_start(drafts: Sequence[EventDraft], claim: Claim | None) -> Sequence[EventDraft]:
+    return drafts if claim is None else [*drafts, _started(claim)]
+
+
+def _written(added: list[Event], claim: Claim | None, run: Run) -> Written:
+    return Written(added) if claim is None else Written(added[:-1], ClaimedStep(claim, added[-1:], run))

@@ -76,31 +76,28 @@ _APPEND_ONLY = [
 
 FIRST = Migration(
     1,
-    "runs, steps, events",
+    "first",
     [
         Statement("CREATE TABLE meta (key TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)"),
         Statement(
-            "CREATE TABLE tasks (task_id TEXT NOT NULL PRIMARY KEY, kind TEXT NOT NULL, goal TEXT NOT NULL, "
-            "repo TEXT NOT NULL, ref TEXT, spec TEXT NOT NULL, created_at BIGINT NOT NULL)"
-        ),
-        Statement(
-            "CREATE TABLE runs (run_id TEXT NOT NULL PRIMARY KEY, task_id TEXT NOT NULL REFERENCES tasks(task_id), "
+            "CREATE TABLE runs (run_id TEXT NOT NULL PRIMARY KEY, task_id TEXT NOT NULL, "
             "state TEXT NOT NULL, verdict TEXT, failure_kind TEXT, goal TEXT NOT NULL, repo TEXT NOT NULL, "
             "iterations INTEGER NOT NULL, pause_requested BOOLEAN NOT NULL, cancel_requested BOOLEAN NOT NULL, "
-            "created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL, last_seq BIGINT NOT NULL)"
+            "parked_until BIGINT, created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL, last_seq BIGINT NOT NULL)"
         ),
         Statement("CREATE INDEX runs_by_age ON runs (created_at)"),
+        Statement("CREATE INDEX runs_parked ON runs (parked_until) WHERE parked_until IS NOT NULL"),
         Statement(
             "CREATE TABLE views (run_id TEXT NOT NULL PRIMARY KEY REFERENCES runs(run_id), seq BIGINT NOT NULL, "
-            "shape TEXT NOT NULL, view TEXT NOT NULL)"
+            "schema_digest TEXT NOT NULL, view TEXT NOT NULL)"
         ),
         Statement(
             "CREATE TABLE steps (run_id TEXT NOT NULL REFERENCES runs(run_id), step_id TEXT NOT NULL, "
-            "attempt INTEGER NOT NULL, state TEXT NOT NULL, status TEXT NOT NULL, fence INTEGER NOT NULL, worker TEXT, "
-            "queued_seq BIGINT NOT NULL, queued_at BIGINT NOT NULL, claimed_at BIGINT, ended_at BIGINT, "
-            "PRIMARY KEY (run_id, step_id, attempt))"
+            "attempt INTEGER NOT NULL, state TEXT NOT NULL, status TEXT NOT NULL, priority INTEGER NOT NULL, "
+            "fence INTEGER NOT NULL, worker TEXT, queued_seq BIGINT NOT NULL, queued_at BIGINT NOT NULL, "
+            "claimed_at BIGINT, ended_at BIGINT, PRIMARY KEY (run_id, step_id, attempt))"
         ),
-        Statement("CREATE INDEX steps_pending ON steps (queued_at) WHERE status = 'PENDING'"),
+        Statement("CREATE INDEX steps_pending ON steps (priority DESC, queued_at) WHERE status = 'PENDING'"),
         Statement("CREATE INDEX steps_running ON steps (worker) WHERE status = 'RUNNING'"),
         Statement("CREATE UNIQUE INDEX steps_one_open ON steps (run_id) WHERE status IN ('PENDING', 'RUNNING')"),
         Statement(
@@ -115,86 +112,11 @@ FIRST = Migration(
             "PRIMARY KEY (run_id, seq, type, sha256))"
         ),
         Statement(
-            "CREATE TABLE leases (worker TEXT NOT NULL PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, "
-            "started_at BIGINT NOT NULL, beat_at BIGINT NOT NULL)"
-        ),
-        Statement("ALTER TABLE leases SET (fillfactor = 50)", "postgresql"),
-    ],
-)
-
-SECOND = Migration(
-    2,
-    "priorities",
-    [
-        Statement("ALTER TABLE steps ADD COLUMN priority INTEGER NOT NULL DEFAULT 0"),
-        Statement("DROP INDEX steps_pending"),
-        Statement("CREATE INDEX steps_pending ON steps (priority DESC, queued_at) WHERE status = 'PENDING'"),
-    ],
-)
-
-_STARTS_OR_ENDS = (
-    "'step_started', 'step_succeeded', 'step_failed', 'step_skipped', 'run_paused', 'run_blocked', 'run_finished'"
-)
-
-
-def _last(field: str, of: str) -> str:
-    """The field of the run's last event of these types, if it has it."""
-    return f"(SELECT {field} FROM events e WHERE e.run_id = r.run_id AND e.type IN ({of}) ORDER BY seq DESC LIMIT 1)"
-
-
-def _workspaces_so_far(read: str) -> str:
-    """What the logs that exist say of workspaces; `read` takes a field out of an event's data."""
-    return (
-        "INSERT INTO workspaces (run_id, workspace, base_commit, snapshot, held_by) SELECT r.run_id, "
-        + ", ".join(
-            [
-                _last(read.format("workspace"), "'workspace_created'"),
-                _last(read.format("commit"), "'base_pinned'"),
-                _last(read.format("snapshot"), "'snapshot_taken'"),
-                _last(f"CASE WHEN type = 'step_started' THEN {read.format('worker')} END", _STARTS_OR_ENDS),
-            ]
-        )
-        + " FROM runs r"
-    )
-
-
-THIRD = Migration(
-    3,
-    "workspaces, approvals, locks",
-    [
-        Statement(
-            "CREATE TABLE workspaces (run_id TEXT NOT NULL PRIMARY KEY REFERENCES runs(run_id), workspace TEXT, "
-            "base_commit TEXT, snapshot TEXT, held_by TEXT)"
-        ),
-        Statement("ALTER TABLE workspaces SET (fillfactor = 70)", "postgresql"),
-        Statement(_workspaces_so_far("json_extract(data, '$.{}')"), "sqlite"),
-        Statement(_workspaces_so_far("data::json ->> '{}'"), "postgresql"),
-        Statement(
             "CREATE TABLE approvals (run_id TEXT NOT NULL REFERENCES runs(run_id), approval_id TEXT NOT NULL, "
             "seq BIGINT NOT NULL, operation TEXT NOT NULL, details TEXT NOT NULL, risk TEXT NOT NULL, decision TEXT, "
             "decided_by TEXT, requested_at BIGINT NOT NULL, decided_at BIGINT, PRIMARY KEY (run_id, approval_id))"
         ),
         Statement("CREATE INDEX approvals_waiting ON approvals (requested_at) WHERE decision IS NULL"),
-        Statement(
-            "CREATE TABLE locks (name TEXT NOT NULL PRIMARY KEY, holder TEXT, token BIGINT NOT NULL, "
-            "expires_at BIGINT NOT NULL)"
-        ),
-    ],
-)
-
-FOURTH = Migration(
-    4,
-    "runs that go on by themselves",
-    [
-        Statement("ALTER TABLE runs ADD COLUMN parked_until BIGINT"),
-        Statement("CREATE INDEX runs_parked ON runs (parked_until) WHERE parked_until IS NOT NULL"),
-    ],
-)
-
-FIFTH = Migration(
-    5,
-    "memories",
-    [
         Statement(
             "CREATE TABLE memories (run_id TEXT NOT NULL REFERENCES runs(run_id), seq BIGINT NOT NULL, "
             "at BIGINT NOT NULL, kind TEXT NOT NULL, repo TEXT NOT NULL, language TEXT NOT NULL, memory TEXT NOT NULL, "
@@ -202,37 +124,25 @@ FIFTH = Migration(
         ),
         Statement("CREATE INDEX memories_of_repo ON memories (kind, repo, at)"),
         Statement("CREATE INDEX memories_of_language ON memories (kind, language, at)"),
-    ],
-)
-
-SIXTH = Migration(
-    6,
-    "notifications",
-    [
         Statement(
             "CREATE TABLE notifications (run_id TEXT NOT NULL REFERENCES runs(run_id), seq BIGINT NOT NULL, "
-            "at BIGINT NOT NULL, state TEXT NOT NULL, settled_at BIGINT, settled_by TEXT, PRIMARY KEY (run_id, seq))"
+            "at BIGINT NOT NULL, state TEXT NOT NULL, settled_at BIGINT, settled_by TEXT, tries INTEGER NOT NULL, "
+            "not_before BIGINT, PRIMARY KEY (run_id, seq))"
         ),
-        Statement("CREATE INDEX notifications_owed ON notifications (at) WHERE state = 'pending'"),
+        Statement("CREATE INDEX notifications_pending ON notifications (at) WHERE state = 'pending'"),
+        Statement(
+            "CREATE TABLE leases (worker TEXT NOT NULL PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, "
+            "started_at BIGINT NOT NULL, beat_at BIGINT NOT NULL, stale_us BIGINT NOT NULL)"
+        ),
+        Statement("ALTER TABLE leases SET (fillfactor = 50)", "postgresql"),
+        Statement(
+            "CREATE TABLE locks (name TEXT NOT NULL PRIMARY KEY, holder TEXT, token BIGINT NOT NULL, "
+            "expires_at BIGINT NOT NULL)"
+        ),
     ],
 )
 
-SEVENTH = Migration(
-    7,
-    "tries at notifications",
-    [
-        Statement("ALTER TABLE notifications ADD COLUMN tries INTEGER NOT NULL DEFAULT 0"),
-        Statement("ALTER TABLE notifications ADD COLUMN not_before BIGINT"),
-    ],
-)
-
-EIGHTH = Migration(
-    8,
-    "how long a lease lasts",
-    [Statement("ALTER TABLE leases ADD COLUMN stale_us BIGINT NOT NULL DEFAULT 90000000")],
-)
-
-MIGRATIONS: Sequence[Migration] = (FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH)
+MIGRATIONS: Sequence[Migration] = (FIRST,)
 
 
 def schema_version(connection: Connection) -> int:

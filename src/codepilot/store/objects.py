@@ -24,7 +24,7 @@ from codepilot.store.artifacts import (
 )
 from codepilot.store.bucket import PART_BYTES, Bucket, Found
 from codepilot.store.faults import disk_faults
-from codepilot.store.owners import NAMES
+from codepilot.store.home import NAMES
 from codepilot.store.uploads import Upload
 from codepilot.telemetry import now_us
 

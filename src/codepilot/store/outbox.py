@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, Connection, literal_column, select, update
 
 from codepilot.core.events import EventDraft
 from codepilot.store.database import Database
 from codepilot.store.log import Log
-from codepilot.store.rows import NotificationRow
+from codepilot.store.projection import PENDING
+from codepilot.store.rows import NotificationRow, Written
 from codepilot.store.schema import notifications
-from codepilot.store.statements import LEASE_NOTIFICATION, PUT_OFF_NOTIFICATION, SELECT_PENDING, SELECT_PENDING_DUE
-from codepilot.store.tries import Tried, twice
+
+_pending = notifications.c.state == literal_column(f"'{PENDING}'")
 
 
 class Outbox:
@@ -24,59 +25,71 @@ class Outbox:
 
     def pending(self, limit: int = 50) -> list[NotificationRow]:
         """Pending rows, the oldest first, but for runs with a row that is leased or put off."""
+        later = notifications.alias("later")
+        put_off = select(later.c.run_id).where(later.c.state == literal_column(f"'{PENDING}'"))
 
-        def look(_: Tried) -> list[NotificationRow]:
-            with self._database.ask() as connection:
-                asked = {"in_now": self._database.now(connection, self._clock), "in_limit": limit}
-                return [NotificationRow(*row) for row in SELECT_PENDING_DUE.rows(connection, asked)]
+        def ask(connection: Connection) -> list[NotificationRow]:
+            now = self._database.now(connection, self._clock)
+            due = notifications.c.run_id.not_in(put_off.where(later.c.not_before > now))
+            wanted = select(notifications).where(_pending, due)
+            in_order = wanted.order_by(notifications.c.at, notifications.c.run_id, notifications.c.seq)
+            return [NotificationRow(**row._mapping) for row in connection.execute(in_order.limit(limit)).all()]
 
-        return twice(self._database, look)
+        return self._database.reading(ask)
 
     def of(self, run_id: str) -> list[NotificationRow]:
         """The rows of one run, in their order."""
         wanted = select(notifications).where(notifications.c.run_id == run_id).order_by(notifications.c.seq)
-
-        def look(_: Tried) -> list[NotificationRow]:
-            with self._database.look() as connection:
-                return [NotificationRow(**row._mapping) for row in connection.execute(wanted)]
-
-        return twice(self._database, look)
+        rows = self._database.reading(lambda db: db.execute(wanted).all())
+        return [NotificationRow(**row._mapping) for row in rows]
 
     def lease(self, row: NotificationRow, seconds: float) -> NotificationRow | None:
         """The row, for one attempt that takes less than `seconds`; None if it is settled, leased or put off."""
-        known = {"in_run": row.run_id, "in_seq": row.seq, "in_tries": row.tries}
+        leased: NotificationRow | None = None
 
-        def write(_: Tried) -> NotificationRow | None:
-            with self._database.write(durable=False) as connection:
-                now = self._database.now(connection, self._clock)
-                leased = replace(row, tries=row.tries + 1, not_before=now + int(seconds * 1e6))
-                new = {"in_now": now, "new_tries": leased.tries, "new_not_before": leased.not_before}
-                return leased if LEASE_NOTIFICATION.send(connection, {**known, **new}).touched else None
+        def change(connection: Connection) -> NotificationRow | None:
+            nonlocal leased
+            if leased is not None and self._stored(connection, row) == leased:
+                return leased  # the try whose answer was lost has landed
+            now = self._database.now(connection, self._clock)
+            free = notifications.c.not_before.is_(None) | (notifications.c.not_before <= now)
+            leased = replace(row, tries=row.tries + 1, not_before=now + int(seconds * 1e6))
+            taken = update(notifications).where(_attempt(row), free)
+            new = {"tries": leased.tries, "not_before": leased.not_before}
+            return leased if connection.execute(taken.values(new)).rowcount else None
 
-        return twice(self._database, write)
+        return self._database.writing(change, durable=False)
 
     def put_off(self, row: NotificationRow, seconds: float) -> None:
         """The attempt on a leased row failed: nobody tries it again for so long."""
-        known = {"in_run": row.run_id, "in_seq": row.seq, "in_tries": row.tries}
 
-        def write(_: Tried) -> None:
-            with self._database.write(durable=False) as connection:
-                until = self._database.now(connection, self._clock) + int(seconds * 1e6)
-                PUT_OFF_NOTIFICATION.send(connection, {**known, "new_not_before": until})
+        def change(connection: Connection) -> None:
+            until = self._database.now(connection, self._clock) + int(seconds * 1e6)
+            connection.execute(update(notifications).where(_attempt(row)).values(not_before=until))
 
-        twice(self._database, write)
+        self._database.writing(change, durable=False)
 
     def settle(self, row: NotificationRow, settling: EventDraft) -> bool:
         """Record the outcome, unless another sender has: then nothing is written, and the answer is False."""
 
-        def write(tried: Tried) -> bool:
-            with self._database.write(durable=True) as connection:
-                run = self._log.locked(connection, row.run_id)
-                if self._log.committed(connection, tried) is not None:
-                    return True
-                if SELECT_PENDING.row(connection, {"in_run": row.run_id, "in_seq": row.seq}) is None:
-                    return False
-                self._log.record(connection, run, [settling], tried)
-                return True
+        def work(connection: Connection) -> Written:
+            run = self._log.current(connection, row.run_id, lock=True)
+            stored = self._stored(connection, row)
+            if stored is None or stored.state != PENDING:
+                return Written([])
+            return self._log.record(connection, run, [settling])
 
-        return twice(self._database, write)
+        return bool(self._log.transact(work).events)
+
+    def _stored(self, connection: Connection, row: NotificationRow) -> NotificationRow | None:
+        found = connection.execute(select(notifications).where(_is(row))).first()
+        return None if found is None else NotificationRow(**found._mapping)
+
+
+def _is(row: NotificationRow) -> ColumnElement[bool]:
+    return (notifications.c.run_id == row.run_id) & (notifications.c.seq == row.seq)
+
+
+def _attempt(row: NotificationRow) -> ColumnElement[bool]:
+    """The row, if it is still pending and nobody has tried it since."""
+    return _is(row) & _pending & (notifications.c.tries == row.tries)

@@ -1,19 +1,24 @@
-"""What the store hands out: claims on steps, and rows for lists."""
+"""The values that the store returns, and how they are read from rows."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal, TypeVar
+
+from sqlalchemy import Row
 
 from codepilot.core.artifacts import ArtifactRef
-from codepilot.core.events import Event, State, Verdict
+from codepilot.core.events import DATA, Event, EventType, State, Verdict
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.memory import Memory
-from codepilot.core.run import Run
+from codepilot.core.run import Run, begin
 
-_MOST_SAID = 300
+_LONGEST_REASON = 300
+
+Word = TypeVar("Word", bound=StrEnum)
 
 
 class StepStatus(StrEnum):
@@ -134,17 +139,6 @@ class ArtifactRow:
 
 
 @dataclass(frozen=True)
-class WorkspaceRow:
-    """A run's workspace, and the worker that last took it up."""
-
-    run_id: str
-    workspace: str | None
-    base_commit: str | None
-    snapshot: str | None
-    held_by: str | None
-
-
-@dataclass(frozen=True)
 class MemoryRow:
     """What a run recorded for others to learn from."""
 
@@ -179,10 +173,12 @@ class Unreadable(CodePilotError):
 
     def __init__(self, run_id: str, what: str, why: Exception) -> None:
         self.run_id = run_id
-        said = " ".join(str(why).split())
+        reason = " ".join(str(why).split())
+        if len(reason) > _LONGEST_REASON:
+            reason = f"{reason[:_LONGEST_REASON]}…"
         super().__init__(
             FailureKind.INTERNAL,
-            f"Run {run_id} cannot be read: {what}: {said if len(said) <= _MOST_SAID else said[:_MOST_SAID] + '…'}",
+            f"Run {run_id} cannot be read: {what}: {reason}",
             next_action="`codepilot fsck` tells what is wrong; if a newer CodePilot wrote it, use that one.",
             run_id=run_id,
         )
@@ -200,3 +196,88 @@ class LostLease(CodePilotError):
             attempt=claim.attempt,
             fence=claim.fence,
         )
+
+
+def event_id(run_id: str, seq: int) -> str:
+    """An event's id follows from its place in the log."""
+    return f"e-{run_id.removeprefix('r-')}-{seq:06d}"
+
+
+def read_event(row: Sequence[Any]) -> Event:
+    """From the columns of `events`, in their order."""
+    run_id, seq, at, name, step_id, attempt, data, artifacts = row
+    try:
+        kind = EventType(name)
+        return Event(
+            type=kind,
+            data=DATA[kind].model_validate_json(data),
+            step_id=step_id,
+            attempt=attempt,
+            artifacts=() if artifacts == "[]" else tuple(map(ArtifactRef.model_validate, json.loads(artifacts))),
+            event_id=event_id(run_id, seq),
+            seq=seq,
+            run_id=run_id,
+            at=at,
+        )
+    except (ValueError, TypeError) as error:
+        raise Unreadable(run_id, f"event {seq}", error) from error
+
+
+def begun_by(event: Event) -> Run:
+    """The run that begins with this event."""
+    try:
+        return begin(event)
+    except ValueError as error:
+        raise Unreadable(event.run_id, f"event {event.seq}", error) from error
+
+
+def member(kind: type[Word], text: str) -> Word | str:
+    """The member of that value, or the text itself: another version may know it."""
+    try:
+        return kind(text)
+    except ValueError:
+        return str(text)
+
+
+def read_run_row(row: Row[*tuple[Any, ...]]) -> RunRow:
+    return RunRow(
+        run_id=row.run_id,
+        state=member(State, row.state),
+        verdict=row.verdict,
+        goal=row.goal,
+        repo=row.repo,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        failure_kind=member(FailureKind, row.failure_kind) if row.failure_kind else None,
+    )
+
+
+def read_step_row(row: Row[*tuple[Any, ...]]) -> StepRow:
+    return StepRow(
+        run_id=row.run_id,
+        step_id=row.step_id,
+        attempt=row.attempt,
+        state=member(State, row.state),
+        status=member(StepStatus, row.status),
+        fence=row.fence,
+        worker=row.worker,
+        queued_at=row.queued_at,
+        claimed_at=row.claimed_at,
+        ended_at=row.ended_at,
+    )
+
+
+def read_artifact_row(row: Row[*tuple[Any, ...]]) -> ArtifactRow:
+    ref = ArtifactRef(type=row.type, sha256=row.sha256, size_bytes=row.size_bytes)
+    return ArtifactRow(ref=ref, seq=row.seq, event=row.event, step_id=row.step_id, state=row.state)
+
+
+def no_run(name: str) -> CodePilotError:
+    return CodePilotError(
+        FailureKind.INVALID_SPEC, f"There is no run {name!r}.", next_action="`codepilot history` lists the runs."
+    )
+
+
+def plain_text(text: str) -> str:
+    """Text for a column that people read; PostgreSQL's text cannot hold NUL."""
+    return text.replace("\x00", "\ufffd")

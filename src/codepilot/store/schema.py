@@ -1,13 +1,16 @@
 """The tables, as queries see them. `migrations` makes them and their indexes; a test holds the two together.
 
-`runs` is the small row that lists and polls read and every event touches; the whole `Run` lies in `views`, so
-that appending an event never rewrites it. A view's `shape` tells one that another version of CodePilot wrote.
+`runs` is the small row that lists and polls read and every event touches; the whole `Run` is in `views`, which is
+written less often. A view's `schema_digest` tells whether another version of CodePilot wrote it.
 Times are microseconds, JSON is canonical text.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Integer, MetaData, Table, Text, text
+from typing import Any
+
+from sqlalchemy import BigInteger, Boolean, Column, Connection, ForeignKey, Integer, MetaData, Table, Text
+from sqlalchemy.dialects import postgresql, sqlite
 
 metadata = MetaData()
 
@@ -18,23 +21,11 @@ meta = Table(
     Column("value", Text, nullable=False),
 )
 
-tasks = Table(
-    "tasks",
-    metadata,
-    Column("task_id", Text, primary_key=True),
-    Column("kind", Text, nullable=False),
-    Column("goal", Text, nullable=False),
-    Column("repo", Text, nullable=False),
-    Column("ref", Text),
-    Column("spec", Text, nullable=False),
-    Column("created_at", BigInteger, nullable=False),
-)
-
 runs = Table(
     "runs",
     metadata,
     Column("run_id", Text, primary_key=True),
-    Column("task_id", Text, ForeignKey("tasks.task_id"), nullable=False),
+    Column("task_id", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("verdict", Text),
     Column("failure_kind", Text),
@@ -54,7 +45,7 @@ views = Table(
     metadata,
     Column("run_id", Text, ForeignKey("runs.run_id"), primary_key=True),
     Column("seq", BigInteger, nullable=False),
-    Column("shape", Text, nullable=False),
+    Column("schema_digest", Text, nullable=False),
     Column("view", Text, nullable=False),
 )
 
@@ -66,7 +57,7 @@ steps = Table(
     Column("attempt", Integer, primary_key=True),
     Column("state", Text, nullable=False),
     Column("status", Text, nullable=False),
-    Column("priority", Integer, nullable=False, server_default=text("0")),
+    Column("priority", Integer, nullable=False),
     Column("fence", Integer, nullable=False),
     Column("worker", Text),
     Column("queued_seq", BigInteger, nullable=False),
@@ -106,17 +97,7 @@ leases = Table(
     Column("pid", Integer, nullable=False),
     Column("started_at", BigInteger, nullable=False),
     Column("beat_at", BigInteger, nullable=False),
-    Column("stale_us", BigInteger, nullable=False, server_default=text("90000000")),
-)
-
-workspaces = Table(
-    "workspaces",
-    metadata,
-    Column("run_id", Text, ForeignKey("runs.run_id"), primary_key=True),
-    Column("workspace", Text),
-    Column("base_commit", Text),
-    Column("snapshot", Text),
-    Column("held_by", Text),
+    Column("stale_us", BigInteger, nullable=False),
 )
 
 approvals = Table(
@@ -155,7 +136,7 @@ notifications = Table(
     Column("state", Text, nullable=False),
     Column("settled_at", BigInteger),
     Column("settled_by", Text),
-    Column("tries", Integer, nullable=False, server_default=text("0")),
+    Column("tries", Integer, nullable=False),
     Column("not_before", BigInteger),
 )
 
@@ -167,3 +148,11 @@ locks = Table(
     Column("token", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
 )
+
+
+INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+"""The insert of each engine, by which `ON CONFLICT` can be said."""
+
+
+def insert_into(connection: Connection, table: Table) -> Any:
+    return INSERTS[connection.dialect.name](table)

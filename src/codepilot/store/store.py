@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
+from pydantic import TypeAdapter
 from sqlalchemy import Connection, exists, func, select
 
 from codepilot.core.events import TERMINAL, Event, EventDraft, State
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.memory import MemoryKind
+from codepilot.core.memory import Memory, MemoryKind
 from codepilot.core.run import Run
-from codepilot.store.check import check_run, some_runs
 from codepilot.store.database import Database
-from codepilot.store.identity import identity
+from codepilot.store.fsck import broken, check_run, rebuild_run, some_runs
 from codepilot.store.locks import LOCK_SEC, Locks
 from codepilot.store.log import Log
-from codepilot.store.memories import NEWEST, PATIENCE_SEC, newest_memories
+from codepilot.store.meta import store_id
 from codepilot.store.outbox import Outbox
-from codepilot.store.progress import Progress
 from codepilot.store.queue import LEASE, Lease, Queue
-from codepilot.store.rebuild import rebuild_run
-from codepilot.store.records import no_run, read_artifact_row, read_event, read_run_row, read_step_row
 from codepilot.store.rows import (
     ApprovalRow,
     ArtifactRow,
@@ -35,19 +32,24 @@ from codepilot.store.rows import (
     RunRow,
     StepRow,
     Unreadable,
-    WorkspaceRow,
     Written,
+    no_run,
+    read_artifact_row,
+    read_event,
+    read_run_row,
+    read_step_row,
 )
-from codepilot.store.schema import approvals, artifacts, events, runs, steps, workspaces
-from codepilot.store.statements import SELECT_COUNTED, SELECT_DUE, SELECT_EVENTS, SELECT_SOME_EVENTS
-from codepilot.store.tale import broken
-from codepilot.store.tries import Tried, twice
+from codepilot.store.schema import approvals, artifacts, events, memories, runs, steps
 from codepilot.store.wakeup import Wakeup
 from codepilot.telemetry import Figures, figures, now_us
+from codepilot.telemetry.figures import BREAKS, COUNTED
 
+NEWEST_MEMORIES = 200
+MEMORY_TIMEOUT_SEC = 5.0
 _RUNS_AT_ONCE = 200
+_DUE_AT_ONCE = 20
 
-Answer = TypeVar("Answer")
+_memory: TypeAdapter[Memory] = TypeAdapter(Memory)
 
 
 class Store:
@@ -55,11 +57,10 @@ class Store:
 
     def __init__(self, database: Database, clock: Callable[[], int], lease: Lease) -> None:
         self._database = database
-        self._log = Log(clock)
+        self._log = Log(database, clock)
         self._liveness = database.liveness()
         self._locks = Locks(database, clock)
-        self.queue = Queue(database, self._liveness, clock, lease)
-        self._progress = Progress(database, self._log, self.queue)
+        self.queue = Queue(database, self._liveness, self._log, clock, lease)
         self.outbox = Outbox(database, self._log, clock)
 
     @classmethod
@@ -97,7 +98,7 @@ class Store:
     @cached_property
     def store_id(self) -> str:
         """What tells it from all other stores, wherever it is reached."""
-        return identity(self._database)
+        return store_id(self._database)
 
     def wakeup(self) -> Wakeup:
         """What a thread waits on for steps; each waiting thread has its own, and closes it."""
@@ -113,21 +114,21 @@ class Store:
         """
         if claim_for is not None:
             self.queue.require(claim_for)
-        return Written(*self._progress.create(run_id, drafts, claim_for))
+        return self._log.create(run_id, drafts, claim_for)
 
     def append(self, claim: Claim, drafts: Sequence[EventDraft]) -> list[Event]:
         """Add events of a claimed step. They survive a killed process, and a power cut from the next commit on.
 
         On a server they are durable at once: it may die while its workers go on.
         """
-        return self._progress.append(claim, drafts, None)
+        return self._log.append(claim, drafts)
 
     def commit(self, claim: Claim, decide: Callable[[Run], Sequence[EventDraft]], claim_next: bool = False) -> Written:
         """Add what `decide` makes of the run, if the claim still holds. `decide` must not use the store.
 
         With `claim_next`, the step that these events queue is begun by the same worker in the same transaction.
         """
-        return Written(*self._progress.end(claim, decide, None, claim_next))
+        return self._log.commit(claim, decide, claim_next)
 
     def control(
         self, run_id: str, decide: Callable[[Run], Sequence[EventDraft]], claim_for: str | None = None
@@ -136,9 +137,10 @@ class Store:
 
         With `claim_for`, the run's pending step, if there is one, is begun by that worker in the same transaction.
         """
-        if claim_for is not None:
-            self.queue.require(claim_for)
-        return Written(*self._progress.control(run_id, decide, claim_for))
+        if claim_for is None:
+            return self._log.control(run_id, decide)
+        self.queue.require(claim_for)
+        return self._log.control(run_id, decide, lambda db: self.queue.claim(db, claim_for, run_id))
 
     # scheduling -------------------------------------------------------------------------------------
 
@@ -148,7 +150,7 @@ class Store:
         The store's limit of running steps applies, unless the run is named: somebody waits for that one.
         """
         self.queue.require(worker)
-        return self._progress.start(worker, run_id)
+        return self.queue.claim_next(worker, run_id)
 
     def reclaim(self, run_id: str | None = None, *, wait: bool = False) -> list[str]:
         """Return the steps of dead workers to PENDING with a higher fence; the ids of those steps."""
@@ -194,12 +196,12 @@ class Store:
 
     def load(self, run_id: str) -> Run:
         """The run as its whole log tells it, from the stored view and the few events after it."""
-        return self._read(lambda connection: self._log.current(connection, run_id))
+        return self._database.reading(lambda connection: self._log.current(connection, run_id))
 
     def find(self, prefix: str) -> str:
         """The id of the run that `prefix` names alone (`r-` may be left out); `last` is the newest."""
         wanted = prefix.strip().lower()
-        found = self._read(lambda connection: _named(connection, wanted))
+        found = self._database.reading(lambda connection: _named(connection, wanted))
         if not found or not wanted:
             raise no_run(prefix)
         if len(found) > 1:
@@ -223,42 +225,44 @@ class Store:
             runs.c.failure_kind,
         )
         newest = select(*wanted).order_by(runs.c.created_at.desc(), runs.c.run_id.desc()).limit(limit)
-        return self._look(lambda connection: [read_run_row(row) for row in connection.execute(newest)])
+        return [read_run_row(row) for row in self._database.reading(lambda db: db.execute(newest).all())]
 
     def events(self, run_id: str, after: int = 0, step_id: str | None = None, limit: int | None = None) -> list[Event]:
         """The run's events in order, those after `after`; only one step's if `step_id` is given."""
-        if step_id is None:
-            prepared = SELECT_EVENTS if limit is None else SELECT_SOME_EVENTS
-            asked = {"in_run": run_id, "in_after": after, "in_limit": limit}
-            return self._ask(lambda connection: [read_event(row) for row in prepared.rows(connection, asked)])
         wanted = select(events).where(events.c.run_id == run_id, events.c.seq > after).order_by(events.c.seq)
         if step_id is not None:
             queued = select(func.min(steps.c.queued_seq)).where(steps.c.run_id == run_id, steps.c.step_id == step_id)
             wanted = wanted.where(events.c.step_id == step_id, events.c.seq >= queued.scalar_subquery())
-        return self._look(lambda connection: [read_event(row) for row in connection.execute(wanted.limit(limit))])
+        return [read_event(row) for row in self._database.reading(lambda db: db.execute(wanted.limit(limit)).all())]
 
     def steps(self, run_id: str) -> list[StepRow]:
         """The run's steps, oldest first."""
         wanted = select(steps).where(steps.c.run_id == run_id).order_by(steps.c.queued_seq)
-        return self._look(lambda connection: [read_step_row(row) for row in connection.execute(wanted)])
+        return [read_step_row(row) for row in self._database.reading(lambda db: db.execute(wanted).all())]
 
     def due(self, now: int) -> list[str]:
-        """Some of the runs that were parked until a time that has come, but for those that are passed over."""
-        asked = {"in_now": now, "in_but": self.queue.quarantined()}
-        return self._ask(lambda connection: [row[0] for row in SELECT_DUE.rows(connection, asked)])
+        """Some of the runs that were parked until a time that has come, but for quarantined ones."""
+        wanted = (
+            select(runs.c.run_id)
+            .where(runs.c.parked_until.is_not(None), runs.c.parked_until <= now)
+            .where(runs.c.run_id.not_in(self.queue.quarantined()))
+            .order_by(runs.c.parked_until)
+            .limit(_DUE_AT_ONCE)
+        )
+        return self._database.reading(lambda db: list(db.scalars(wanted)))
 
     def named_artifacts(self, hashes: Sequence[str], since: int) -> set[str]:
         """Those of `hashes` that are named by a run that goes on, or that something happened to after `since`."""
         needing = runs.c.state.not_in([state.value for state in TERMINAL]) | (runs.c.updated_at > since)
         named = select(artifacts.c.sha256).distinct().join(runs, runs.c.run_id == artifacts.c.run_id)
         wanted = named.where(artifacts.c.sha256.in_(hashes), needing)
-        return self._look(lambda connection: set(connection.scalars(wanted)))
+        return self._database.reading(lambda db: set(db.scalars(wanted)))
 
     def not_understood(self) -> dict[str, str]:
         """Runs of which this version does not know how they stand, and why: a later one may have written them."""
         known = [state.value for state in State]
         wanted = select(runs.c.run_id, runs.c.state).where(runs.c.state.not_in(known)).order_by(runs.c.run_id)
-        found = self._look(lambda connection: connection.execute(wanted).all())
+        found = self._database.reading(lambda db: db.execute(wanted).all())
         why = {row.run_id: ValueError(f"{row.state!r} is no state known here") for row in found}
         return {run_id: str(Unreadable(run_id, "its state", unknown)) for run_id, unknown in why.items()}
 
@@ -272,13 +276,7 @@ class Store:
             .where(artifacts.c.run_id == run_id)
             .order_by(artifacts.c.seq, artifacts.c.type, artifacts.c.sha256)
         )
-        return self._look(lambda connection: [read_artifact_row(row) for row in connection.execute(wanted)])
-
-    def workspace(self, run_id: str) -> WorkspaceRow | None:
-        """The run's workspace, if there is such a run."""
-        wanted = select(workspaces).where(workspaces.c.run_id == run_id)
-        rows = self._look(lambda connection: connection.execute(wanted).all())
-        return WorkspaceRow(**rows[0]._mapping) if rows else None
+        return [read_artifact_row(row) for row in self._database.reading(lambda db: db.execute(wanted).all())]
 
     def approvals(self, run_id: str | None = None, *, waiting: bool = False) -> list[ApprovalRow]:
         """What people were asked, oldest first; of one run, or only what waits for an answer."""
@@ -287,7 +285,8 @@ class Store:
             wanted = wanted.where(approvals.c.run_id == run_id)
         if waiting:
             wanted = wanted.where(approvals.c.decision.is_(None))
-        return [ApprovalRow(**row._mapping) for row in self._look(lambda connection: connection.execute(wanted).all())]
+        rows = self._database.reading(lambda db: db.execute(wanted).all())
+        return [ApprovalRow(**row._mapping) for row in rows]
 
     def memories(
         self,
@@ -295,20 +294,34 @@ class Store:
         *,
         repo: str | None = None,
         language: str | None = None,
-        limit: int = NEWEST,
-        patience_sec: float = PATIENCE_SEC,
+        limit: int = NEWEST_MEMORIES,
+        timeout_sec: float = MEMORY_TIMEOUT_SEC,
     ) -> list[MemoryRow]:
-        """What runs recorded for others, the newest first. A server that takes longer than that is not waited for."""
-        return self._read(
-            lambda connection: newest_memories(connection, kind, repo, language, limit, patience_sec),
-        )
+        """What runs recorded for others to learn from, the newest first. A run can do without it, so a server that
+        takes longer than the timeout is not waited for.
+        """
+        wanted = select(memories).where(memories.c.kind == kind)
+        if repo is not None:
+            wanted = wanted.where(memories.c.repo == repo)
+        if language is not None:
+            wanted = wanted.where(memories.c.language == language)
+        newest = wanted.order_by(memories.c.at.desc(), memories.c.run_id.desc(), memories.c.seq.desc()).limit(limit)
+
+        def ask(connection: Connection) -> list[MemoryRow]:
+            if self.shared:
+                connection.exec_driver_sql(f"SET LOCAL statement_timeout = {max(1, round(timeout_sec * 1000))}")
+            return [found for row in connection.execute(newest).all() for found in _read_memory(row._mapping)]
+
+        return self._database.reading(ask)
 
     def iterations(self, run_id: str) -> Figures:
-        """What each iteration of the run took and gave, and their totals."""
-
-        found = self._ask(
-            lambda connection: figures(read_event(row) for row in SELECT_COUNTED.rows(connection, {"in_run": run_id}))
-        )
+        """What each iteration of the run used and achieved, and their totals."""
+        broke = events.alias()
+        before_break = select(broke.c.seq - 1).where(broke.c.run_id == run_id, broke.c.type.in_(sorted(BREAKS)))
+        last = select(runs.c.last_seq).where(runs.c.run_id == run_id).scalar_subquery()
+        counted = events.c.type.in_(sorted(COUNTED)) | (events.c.seq == last) | events.c.seq.in_(before_break)
+        wanted = select(events).where(events.c.run_id == run_id, counted).order_by(events.c.seq)
+        found = figures(map(read_event, self._database.reading(lambda db: db.execute(wanted).all())))
         if found is None:
             raise no_run(run_id)
         return found
@@ -322,7 +335,7 @@ class Store:
             check_run(connection, run_id, lambda: self._log.current(connection, run_id))
 
         with _damaged(run_id):
-            self._read(prove)
+            self._database.reading(prove)
 
     def check_all(self) -> dict[str, str]:
         """What is wrong with each run that is not what its log tells."""
@@ -340,12 +353,8 @@ class Store:
     def rebuild(self, run_id: str) -> bool:
         """Write every row of the run anew from its log; whether there is such a run."""
 
-        def write(_: Tried) -> bool:
-            with self._database.overhaul() as connection:
-                return rebuild_run(connection, run_id)
-
         with _damaged(run_id):
-            return twice(self._database, write)
+            return self._database.writing(lambda db: rebuild_run(db, run_id))
 
     def _problems(self, run_ids: Iterable[str], look: Callable[[str], None]) -> dict[str, str]:
         problems: dict[str, str] = {}
@@ -360,40 +369,13 @@ class Store:
 
     def _every_run(self) -> Iterator[str]:
         page = [""]
-        while page := self._read(partial(some_runs, after=page[-1], limit=_RUNS_AT_ONCE)):
+        while page := self._database.reading(partial(some_runs, after=page[-1], limit=_RUNS_AT_ONCE)):
             yield from page
-
-    def _read(self, ask: Callable[[Connection], Answer]) -> Answer:
-        """What `ask` finds in one consistent view of the database."""
-
-        def read(_: Tried) -> Answer:
-            with self._database.read() as connection:
-                return ask(connection)
-
-        return twice(self._database, read)
-
-    def _look(self, ask: Callable[[Connection], Answer]) -> Answer:
-        """What `ask` finds with one statement."""
-
-        def look(_: Tried) -> Answer:
-            with self._database.look() as connection:
-                return ask(connection)
-
-        return twice(self._database, look)
-
-    def _ask(self, ask: Callable[[Connection], Answer]) -> Answer:
-        """The same with one that is `Prepared`."""
-
-        def look(_: Tried) -> Answer:
-            with self._database.ask() as connection:
-                return ask(connection)
-
-        return twice(self._database, look)
 
 
 @contextmanager
 def _damaged(run_id: str) -> Iterator[None]:
-    """A database file keeps anything anywhere: what nobody foresaw is that run's trouble, and no other's."""
+    """A database file keeps anything anywhere: an error nobody foresaw is reported of that run alone."""
     try:
         yield
     except (ValueError, TypeError, LookupError) as error:
@@ -409,3 +391,10 @@ def _named(connection: Connection, wanted: str) -> list[str]:
     if connection.scalar(select(exists().where(runs.c.run_id == full))):
         return [full]
     return list(connection.scalars(newest.where(runs.c.run_id.startswith(full, autoescape=True)).limit(6)))
+
+
+def _read_memory(row: Mapping[Any, Any]) -> Iterator[MemoryRow]:
+    """Nothing for one that is damaged or another version's: nobody could use it."""
+    with suppress(ValueError):
+        memory = _memory.validate_json(row["memory"])
+        yield MemoryRow(row["run_id"], row["seq"], row["at"], row["repo"], row["language"], memory)

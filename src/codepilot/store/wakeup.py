@@ -1,5 +1,5 @@
-"""Wakes workers that wait for a step. It only wakes: what there is to do is told by the tables, which are read again
-now and then even when nobody rings.
+"""Wakes workers that wait for a step. It only wakes: the tables say what there is to do, and workers read them now and
+then even when nothing wakes them.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from typing import Any, Protocol
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from codepilot.store.sessions import open_session
+from codepilot.store.session_locks import open_session
 
 CHANNEL = "codepilot_steps"
 _numbers = itertools.count()
 
 
 class Wakeup(Protocol):
-    """Whoever writes what workers wait for rings: on a server in the same transaction, else by `ring`."""
+    """A write that workers wait for wakes them: on a server in its transaction (NOTIFY), else by `wake_all`."""
 
     def wait(self, seconds: float) -> None:
-        """Return when somebody rang or poked since the last call, at the latest after `seconds`. For one thread.
+        """Return when woken since the last call, at the latest after `seconds`. For one thread.
 
-        Returns at once where nothing could be heard before: look at the tables again.
+        The first call returns at once, since nothing was listening before it: read the tables again.
         """
         ...
 
     def poke(self) -> None:
-        """Wake the one who waits at this bell."""
+        """Wake the thread that waits here."""
         ...
 
     def close(self) -> None: ...
 
 
 class FileWakeup:
-    """A datagram socket for each who waits, in a directory that all processes of the store share."""
+    """A datagram socket for each waiting thread, in a directory that all processes of the store share."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -54,7 +54,7 @@ class FileWakeup:
     def poke(self) -> None:
         if self._mine is not None:
             with (
-                contextlib.suppress(FileNotFoundError),  # the directory is gone, and the bell with it
+                contextlib.suppress(FileNotFoundError),  # the directory is gone, and the socket with it
                 _place(self._directory) as place,
                 contextlib.closing(_datagram()) as sender,
             ):
@@ -63,7 +63,7 @@ class FileWakeup:
     def wait(self, seconds: float) -> None:
         mine = self._mine
         if mine is None:
-            self._hang()
+            self._listen()
             return
         if select.select([mine], [], [], seconds)[0]:
             with contextlib.suppress(BlockingIOError):
@@ -77,15 +77,15 @@ class FileWakeup:
                 self._mine.close()
                 self._mine = None
 
-    def _hang(self) -> None:
+    def _listen(self) -> None:
         with self._guard, _place(self._directory) as place:
             mine = _datagram()
             mine.bind(f"{place}/{self._name}")
             self._mine = mine
 
 
-def ring(directory: Path) -> None:
-    """Wake everybody who waits at a bell in this directory."""
+def wake_all(directory: Path) -> None:
+    """Wake every thread that waits in this directory."""
     with _place(directory) as place, contextlib.closing(_datagram()) as sender:
         for path in directory.glob("*.wakeup"):
             _send(sender, f"{place}/{path.name}", path)
@@ -156,7 +156,7 @@ class ServerWakeup:
         return self._session is not None
 
     def _drain(self) -> None:
-        """Whatever was said, it means the same. A session that ended is made anew by the next who waits."""
+        """All notifications mean the same. The next `wait` replaces a session that ended."""
         try:
             self._session.pgconn.consume_input()
             while self._session.pgconn.notifies() is not None:

@@ -13,7 +13,6 @@ from sqlalchemy.exc import IntegrityError
 
 from codepilot.core.approval import ApprovalDecided, ApprovalRequested
 from codepilot.core.artifacts import ArtifactRef, ArtifactType
-from codepilot.core.contract import canonical_json
 from codepilot.core.decide import Failed, Paused, decide, decide_cancel, decide_resume, start
 from codepilot.core.events import (
     BasePinned,
@@ -27,17 +26,16 @@ from codepilot.core.fork import fork, taken_over
 from codepilot.core.memory import MemoryRecorded, PatternMemory
 from codepilot.core.notify import NotificationSent
 from codepilot.store import Store, new_id
-from codepilot.store.schema import metadata, runs, steps, tasks, views, workspaces
+from codepilot.store.schema import metadata, runs, steps, views
 
 NO_LOG_TELLS = {
     "meta": "the schema's version and the store's limit, not a run's",
     "events": "the log itself: triggers keep it from changes",
     "leases": "who lives at this moment",
     "locks": "who holds what at this moment",
-    "steps.claimed_at": "when its worker took it, by that worker's clock",
     "notifications.tries": "how often it was tried in vain: no event says so",
     "notifications.not_before": "when it may be tried again",
-    "views.shape": "a view in another shape is another version's, and nobody reads it",
+    "views.schema_digest": "a view with another digest is another version's, and nobody reads it",
 }
 
 
@@ -66,9 +64,8 @@ class Shell:
         self._careless = "SET LOCAL session_replication_role = replica" if on_postgres(place) else "SELECT 1"
 
     def rows(self, table: Table, key: str) -> list[dict[str, Any]]:
-        of = table.c.task_id if table is tasks else table.c.run_id
         with self._engine.connect() as connection:
-            found = connection.execute(select(table).where(of == key).order_by(*table.primary_key))
+            found = connection.execute(select(table).where(table.c.run_id == key).order_by(*table.primary_key))
             return [dict(row._mapping) for row in found]
 
     def change(self, table: Table, row: dict[str, Any], **values: Any) -> None:
@@ -167,15 +164,14 @@ def test_a_column_that_lies_is_found_and_written_anew(place: str, store: Store, 
     run_id = made(store)
     run = store.load(run_id)
     shell = Shell(place)
-    columns = list(told_columns() if made is running else told_columns([runs, steps, views, workspaces]))
+    columns = list(told_columns() if made is running else told_columns([runs, steps, views]))
     tried = set()
     assert store.check_all() == {}
     for column in columns:
-        key = run.task.task_id if column.table is tasks else run_id
-        truths = [row[column.name] for row in shell.rows(column.table, key)[:1]]
+        truths = [row[column.name] for row in shell.rows(column.table, run_id)[:1]]
         for lie in [lie for truth in truths for lie in lies(column, truth)]:
             said = f"{column} = {lie!r}"
-            before = shell.rows(column.table, key)
+            before = shell.rows(column.table, run_id)
             shell.change(column.table, before[0], **{column.name: lie})
             found = store.check_all()
             assert run_id in found, f"{said} instead of {before[0][column.name]!r} was believed"
@@ -185,7 +181,7 @@ def test_a_column_that_lies_is_found_and_written_anew(place: str, store: Store, 
                 raw_sql(place, "DELETE FROM runs WHERE run_id = 'another'")
             assert left == store.check_all() == {}, said
             assert store.load(run_id) == run, said
-            assert plain(shell.rows(column.table, key)) == plain(before), said
+            assert plain(shell.rows(column.table, run_id)) == plain(before), said
             if column.table is steps:
                 shell.change(steps, before[0], **{name: before[0][name] for name in WHO_HAS_IT})
             tried.add(str(column))
@@ -197,26 +193,6 @@ def plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if name not in WHO_HAS_IT} for row in rows]
 
 
-def test_a_task_of_several_runs_is_what_one_of_them_tells(place: str, store: Store) -> None:
-    """Nobody knows which came first: they may have begun at the same time, or by different clocks."""
-    asked, shell = task(), Shell(place)
-    ids = [new_id("r") for _ in range(2)]
-    for number, run_id in enumerate(ids):
-        same = asked.model_copy(update={"priority": number})
-        store.create_run(run_id, start(same, run_id))
-    ids.append(forked_from(store, ids[1]))
-    assert store.check_all() == {}
-    first, second = (store.load(run_id) for run_id in ids[:2])
-    (row,) = shell.rows(tasks, asked.task_id)
-    assert (row["created_at"], row["spec"]) == (first.created_at, canonical_json(first.task))
-    shell.change(tasks, row, created_at=second.created_at, spec=canonical_json(second.task))
-    assert store.check_all() == {}, "the other one may have been quicker"
-    shell.change(tasks, row, spec=canonical_json(first.task))
-    assert store.check_all().keys() == set(ids), "half of the one and half of the other is a lie"
-    assert store.repair(ids) == store.check_all() == {}
-    assert shell.rows(tasks, asked.task_id) == [row], "written as the oldest of them tells it"
-
-
 def test_a_run_whose_row_is_gone_is_found_by_its_log(place: str, store: Store) -> None:
     run_id = running(store)
     before = store.load(run_id)
@@ -224,12 +200,12 @@ def test_a_run_whose_row_is_gone_is_found_by_its_log(place: str, store: Store) -
         with pytest.raises(IntegrityError):
             raw_sql(place, "DELETE FROM runs")
     else:
-        raw_sql(place, "DELETE FROM runs", "DELETE FROM tasks", "DELETE FROM views")
+        raw_sql(place, "DELETE FROM runs", "DELETE FROM views")
     assert store.repair(store.check_all()) == store.check_all() == {}
     assert store.load(run_id) == before
 
 
-@pytest.mark.parametrize("table", ["workspaces", "views", "steps"])
+@pytest.mark.parametrize("table", ["views", "steps"])
 def test_a_row_that_is_missing_is_missed_although_it_said_nothing(place: str, store: Store, table: str) -> None:
     run_id = fresh(store)
     raw_sql(place, f"DELETE FROM {table}")

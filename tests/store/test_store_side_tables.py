@@ -1,4 +1,4 @@
-"""Rows beside a run: workspaces, approvals, artifacts and the figures of its iterations, all told by events."""
+"""The rows that follow from a run's events: approvals, artifacts, memories, and the figures of its iterations."""
 
 from __future__ import annotations
 
@@ -13,23 +13,17 @@ from codepilot.core.approval import ApprovalDecided, ApprovalRequested
 from codepilot.core.artifacts import ArtifactRef, ArtifactType, PatchCandidate, TestResult, TestSummary
 from codepilot.core.decide import Paused, Red, decide, decide_resume
 from codepilot.core.events import (
-    BasePinned,
     EventType,
     ModelAsked,
     PatchProposed,
-    SnapshotTaken,
     State,
     TestsJudged,
     Usage,
-    WorkspaceCreated,
 )
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.memory import MemoryRecorded, PatternMemory
 from codepilot.store import Claim, Home, Store
-from codepilot.store.migrations import THIRD
 from codepilot.telemetry import figures
-
-PINNED = BasePinned(repo_id="x", commit="c" * 40, commit_tree="t" * 40, tree="t" * 40)
 
 
 def asked(claim: Claim, name: str, risk: str = "high") -> object:
@@ -40,35 +34,6 @@ def asked(claim: Claim, name: str, risk: str = "high") -> object:
 def decided(claim: Claim, name: str, decision: str) -> object:
     data = ApprovalDecided(approval_id=name, decision=decision, by="someone")
     return draft(claim, EventType.APPROVAL_DECIDED, data)
-
-
-def lay_out(store: Store, claim: Claim) -> None:
-    store.append(claim, [draft(claim, EventType.BASE_PINNED, PINNED)])
-    store.append(claim, [draft(claim, EventType.WORKSPACE_CREATED, WorkspaceCreated(workspace="w-1", path="/x"))])
-    store.append(claim, [draft(claim, EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot="s-1", tree="t" * 40))])
-
-
-def test_a_workspace_is_held_by_who_started_and_let_go_at_the_end(store: Store) -> None:
-    run_id = new_run(store)
-    assert vars(store.workspace(run_id) or object()) == {
-        "run_id": run_id,
-        "workspace": None,
-        "base_commit": None,
-        "snapshot": None,
-        "held_by": None,
-    }
-    claim = take(store, "w-one")
-    lay_out(store, claim)
-    row = store.workspace(run_id)
-    assert row is not None
-    assert (row.workspace, row.base_commit, row.snapshot, row.held_by) == ("w-1", "c" * 40, "s-1", "w-one")
-    store.check(run_id)
-    store.commit(claim, lambda run: decide(run, Paused("asked"), now=run.updated_at))
-    row = store.workspace(run_id)
-    assert row is not None
-    assert row.held_by is None
-    store.check(run_id)
-    assert store.workspace("r-none") is None
 
 
 def test_an_approval_is_asked_once_and_answered_once(store: Store) -> None:
@@ -119,8 +84,6 @@ def test_two_people_who_answer_at_once_are_not_both_heard(store: Store) -> None:
 @pytest.mark.parametrize(
     ("lie", "told"),
     [
-        ("UPDATE workspaces SET held_by = 'w-ghost'", "workspace"),
-        ("DELETE FROM workspaces", "workspace"),
         ("UPDATE approvals SET decision = 'once'", "approvals"),
         ("DELETE FROM approvals", "approvals"),
         ("DELETE FROM artifacts", "artifacts"),
@@ -141,7 +104,6 @@ def test_two_people_who_answer_at_once_are_not_both_heard(store: Store) -> None:
 def test_a_lie_is_found_and_written_anew_from_the_log(place: str, store: Store, lie: str, told: str) -> None:
     run_id, other = new_run(store), new_run(store)
     claim = take(store, run_id=run_id)
-    lay_out(store, claim)
     ref = ArtifactRef(type=ArtifactType.LOG, sha256="ab" * 32, size_bytes=5)
     store.append(claim, [item.model_copy(update={"artifacts": (ref,)}) for item in turn(claim, 1)])
     learnt = MemoryRecorded(repo="x", language="python", memory=PatternMemory(task="t", solution="s"))
@@ -185,23 +147,6 @@ def test_an_event_that_holds_what_it_cannot_is_named(tmp_path: Path, damage: str
     raw_sql(f"sqlite:///{place}", "DROP TRIGGER events_no_update", f"UPDATE events SET {damage} WHERE seq = 3")
     assert "cannot be read: event 3" in store.check_all()[run_id]
     store.close()
-
-
-def test_rows_of_runs_that_are_older_than_their_table_are_made_from_the_log(place: str, store: Store) -> None:
-    run_id, fresh = new_run(store), new_run(store)
-    claim = take(store, run_id=run_id)
-    lay_out(store, claim)
-    (fill,) = [
-        one.sql
-        for one in THIRD.statements
-        if one.sql.startswith("INSERT") and str(one.engine) in place.replace("+", ":").split(":")[:1]
-    ]
-    raw_sql(place, "DELETE FROM workspaces", fill)
-    store.check(run_id)
-    store.check(fresh)
-    store.commit(claim, succeed)
-    raw_sql(place, "DELETE FROM workspaces", fill)
-    store.check(run_id)
 
 
 def red(passed: int, failed: tuple[str, ...]) -> TestResult:
@@ -275,7 +220,6 @@ def test_the_figures_need_not_every_event(place: str, home: Home) -> None:
     store.commit(take(store), succeed)
     claim = take(store)
     store.append(claim, turn(claim, 1))
-    lay_out(store, claim)
     told = store.iterations(run_id)
     assert told == figures(store.events(run_id))
     assert told.turns == 4 and told.duration_sec > 5

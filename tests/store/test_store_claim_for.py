@@ -63,8 +63,6 @@ def test_what_was_begun_with_its_run_goes_on_like_any_other(store: Store) -> Non
     assert begun is not None
     (step,) = store.steps(run_id)
     assert (step.status, step.worker, step.fence) == (StepStatus.RUNNING, "w-asked", 1)
-    workspace = store.workspace(run_id)
-    assert workspace is not None and workspace.held_by == "w-asked"
     store.check(run_id)
     following = store.commit(begun.claim, succeed, claim_next=True).claimed
     assert following is not None and following.claim.state is State.MAP_REPO

@@ -51,7 +51,7 @@ def open_session(engine: Engine) -> Any:
     return session
 
 
-class ServerLocks:
+class SessionLocks:
     """The locks of this process's workers. Safe to use from any thread."""
 
     def __init__(self, engine: Engine, place: str) -> None:

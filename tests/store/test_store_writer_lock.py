@@ -16,11 +16,11 @@ from codepilot.core.events import EventType, Requested
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.store import Store
 from codepilot.store.faults import database_failure
-from codepilot.store.gate import Gate
+from codepilot.store.writer_lock import WriterLock
 
 
 def test_one_at_a_time_among_threads_and_gates(tmp_path: Path) -> None:
-    gates = [Gate(tmp_path / "gate") for _ in range(3)]
+    gates = [WriterLock(tmp_path / "gate") for _ in range(3)]
     inside: list[int] = []
     most: list[int] = []
 
@@ -39,7 +39,7 @@ def test_a_gate_that_stays_closed_is_said_and_opens_again(tmp_path: Path) -> Non
     path = tmp_path / "gate"
     held = os.open(path, os.O_RDWR | os.O_CREAT)
     fcntl.flock(held, fcntl.LOCK_EX)
-    gate = Gate(path, patience_sec=0.05)
+    gate = WriterLock(path, timeout_sec=0.05)
     for _ in range(3):
         with pytest.raises(CodePilotError, match="another process") as closed, gate.hold():
             pass
@@ -47,14 +47,14 @@ def test_a_gate_that_stays_closed_is_said_and_opens_again(tmp_path: Path) -> Non
         assert str(path) in closed.value.failure.message
     os.close(held)
     for thread in threading.enumerate():
-        if thread.name == "store-gate":
+        if thread.name == "writer-lock":
             thread.join(10)
-    with Gate(path).hold():
+    with WriterLock(path).hold():
         pass
 
 
 def test_a_decision_that_uses_the_store_does_not_hang_for_ever(tmp_path: Path) -> None:
-    gate = Gate(tmp_path / "gate", patience_sec=0.05)
+    gate = WriterLock(tmp_path / "gate", timeout_sec=0.05)
     with pytest.raises(CodePilotError, match="a thread of this process"), gate.hold(), gate.hold():
         pass
     with gate.hold():

@@ -13,7 +13,7 @@ from sample_runs import draft, new_run, paused_run, succeed, take, task, turn
 from codepilot.core.decide import decide_resume, start
 from codepilot.core.events import EventType, Requested, State
 from codepilot.core.failures import FailureKind
-from codepilot.store import LostLease, StepStatus, Store, new_id, tries
+from codepilot.store import LostLease, StepStatus, Store, database, new_id
 from codepilot.store.faults import Interrupted
 from servers import PostgresServer
 
@@ -36,7 +36,7 @@ def store(tmp_path: Path, postgres: PostgresServer, proxy: CuttingProxy) -> Iter
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tries, "PAUSE_SEC", 0.05)
+    monkeypatch.setattr(database, "RETRY_SEC", 0.05)
 
 
 both = pytest.mark.parametrize("moment", ["before", "after"])
@@ -174,7 +174,7 @@ def test_what_is_lost_twice_is_said_and_may_be_asked_again(store: Store, proxy: 
 
 
 def test_every_reading_survives_a_restart(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tries, "PAUSE_SEC", 1.0)
+    monkeypatch.setattr(database, "RETRY_SEC", 1.0)
     store = Store.open(postgres.database())
     run_id = new_run(store)
     claim = take(store)

@@ -1,4 +1,4 @@
-"""One writer at a time among all processes: a file lock that queues, where SQLite's own retries starve."""
+"""One writer at a time among all processes: a file lock that queues, where SQLite's own retries starve a writer."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.store.faults import disk_faults
 
 
-class Gate:
+class WriterLock:
     """Held for the length of one write transaction. Not re-entrant."""
 
-    def __init__(self, path: Path, patience_sec: float = 30.0) -> None:
+    def __init__(self, path: Path, timeout_sec: float = 30.0) -> None:
         self._path = path
-        self._patience_sec = patience_sec
+        self._timeout_sec = timeout_sec
         self._threads = threading.Lock()
         self._file = -1
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        if not self._threads.acquire(timeout=self._patience_sec):
-            raise self._closed("a thread of this process")
+        if not self._threads.acquire(timeout=self._timeout_sec):
+            raise self._held_by("a thread of this process")
         try:
             self._lock()
             try:
@@ -36,12 +36,12 @@ class Gate:
             self._threads.release()
 
     def close(self) -> None:
-        """Let go of the lock file, unless a thread here holds it for too long. Who needs it later opens it again."""
-        if self._threads.acquire(timeout=self._patience_sec):
-            self._drop_file()
+        """Close the lock file, unless a thread here holds it for too long. The next holder opens it again."""
+        if self._threads.acquire(timeout=self._timeout_sec):
+            self._close_file()
             self._threads.release()
 
-    def _drop_file(self) -> None:
+    def _close_file(self) -> None:
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)
@@ -55,30 +55,30 @@ class Gate:
         except BlockingIOError:
             self._wait(self._file)
 
-    def _wait(self, held: int) -> None:
-        """Wait in the kernel's queue, but not for ever behind a process that was stopped.
+    def _wait(self, file: int) -> None:
+        """Wait in the kernel's queue, but not for ever behind a stopped process.
 
-        If it is not waited for any longer `held` is closed; the waiting thread then gets the lock of a file nobody
-        has open, which frees it at once.
+        After the timeout `file` is closed: the waiting thread then gets the lock of a file that nobody has open, and
+        the kernel frees it at once.
         """
         got = threading.Event()
 
         def wait() -> None:
-            fcntl.flock(held, fcntl.LOCK_EX)
+            fcntl.flock(file, fcntl.LOCK_EX)
             got.set()
 
-        threading.Thread(target=wait, name="store-gate", daemon=True).start()
+        threading.Thread(target=wait, name="writer-lock", daemon=True).start()
         try:
-            if not got.wait(self._patience_sec):
-                raise self._closed("another process")
+            if not got.wait(self._timeout_sec):
+                raise self._held_by("another process")
         except BaseException:
-            self._drop_file()
+            self._close_file()
             raise
 
-    def _closed(self, holder: str) -> CodePilotError:
+    def _held_by(self, holder: str) -> CodePilotError:
         return CodePilotError(
             FailureKind.STORE_UNAVAILABLE,
-            f"The database is locked: {holder} has held {self._path} for {self._patience_sec:g} s.",
+            f"The database is locked: {holder} has held {self._path} for {self._timeout_sec:g} s.",
             next_action="Look for a stopped codepilot process (`ps`), continue or end it, then try again.",
             path=self._path,
         )
