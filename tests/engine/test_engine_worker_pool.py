@@ -19,7 +19,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.engine import Runtime, Worker, WorkerPool, cancel, garbage, heart, steps, watch, worker_pool
 from codepilot.engine.heart import Heart
 from codepilot.engine.work import Work
-from codepilot.store import limit, sessions
+from codepilot.store import meta, session_locks
 from codepilot.telemetry import METRICS
 
 
@@ -83,7 +83,7 @@ def test_the_urgent_do_not_wait_though_the_store_allows_fewer_than_the_worker_ha
 
 
 def test_a_limit_that_is_lowered_holds_for_the_runs_in_hand(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    for where, name in ((limit, "FRESH_SEC"), (worker_pool, "COUNT_SEC"), (worker_pool, "POLL_SEC")):
+    for where, name in ((meta, "FRESH_SEC"), (worker_pool, "COUNT_SEC"), (worker_pool, "POLL_SEC")):
         monkeypatch.setattr(where, name, 0.02)
     worker, told, both = Worker(runtime), threading.Event(), threading.Barrier(2)
     make_way, together = worker.make_way, Together()
@@ -143,7 +143,7 @@ def test_what_cannot_be_removed_is_told_of_and_ends_no_worker(
 
 def test_a_dead_workers_steps_are_free_within_two_seconds() -> None:
     """On a server, where one who was only cut off for a moment may come back."""
-    assert sessions.GRACE_SEC + heart.REAP_SEC < 2
+    assert session_locks.GRACE_SEC + heart.REAP_SEC < 2
 
 
 def test_a_worker_that_wakes_up_beats_before_it_judges(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
