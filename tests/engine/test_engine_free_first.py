@@ -22,7 +22,8 @@ def test_a_repair_that_needs_no_model_costs_nothing(runtime: Runtime, checkout: 
     assert (model.requests, run.spent.tokens) == ([], 0)
     assert run.proposal is not None
     assert "+    return width * height" in run.proposal.patch.diff
-    test = run.proposal.patch.regression_test
+    assert run.proof is not None
+    test = run.proof.regression_test
     assert test is not None
     assert test.test == "test_shapes.ShapesTest.test_area_regression"
     (sought,) = [event.data for event in events if event.type is EventType.REPAIRS_SOUGHT]

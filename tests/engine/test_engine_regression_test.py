@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_kit import CHEAP, TESTS
+from engine_kit import CHEAP, TESTS, configured
 
 import ready
 from codepilot.agents import RepairAgent
 from codepilot.agents.protocol import StepContext
 from codepilot.core.artifacts import PatchCandidate, RegressionTest
 from codepilot.core.contract import JsonObject
-from codepilot.core.events import Event, EventType, ProofRecorded, State
+from codepilot.core.events import Event, EventType, PatchProposed, State
+from codepilot.core.plan import Plan, PlanNode
 from codepilot.core.policy import Policy, tightened
 from codepilot.core.run import Run
 from codepilot.engine import Request, Runtime, Worker, make_task, submit
 from codepilot.executor import RunCommand
-from codepilot.verify import prove
+from codepilot.repair import Witnesses, WitnessRequest, Written, write_test
 
 HERE = Path(__file__).parent
 NAME = "test_shapes.ShapesTest.test_area_regression"
@@ -40,8 +41,8 @@ def repaired(
 
 
 def told(run: Run) -> RegressionTest | None:
-    assert run.proposal is not None
-    return run.proposal.patch.regression_test
+    assert run.proof is not None
+    return run.proof.regression_test
 
 
 def diff(run: Run) -> str:
@@ -49,7 +50,7 @@ def diff(run: Run) -> str:
     return run.proposal.patch.diff
 
 
-def test_the_test_is_part_of_what_is_judged_proved_and_handed_over(runtime: Runtime, checkout: Path) -> None:
+def test_the_test_is_attached_to_the_proved_repair_and_handed_over_with_it(runtime: Runtime, checkout: Path) -> None:
     run, events = repaired(runtime, checkout, policy=Policy())
     assert told(run) == RegressionTest(test=NAME, path="test_shapes.py")
     assert run.verdict == "confirmed"
@@ -59,7 +60,9 @@ def test_the_test_is_part_of_what_is_judged_proved_and_handed_over(runtime: Runt
     assert [line for line in added if "def test" in line] == ["+    def test_area_regression(self):"]
     assert not [line for line in diff(run).splitlines() if line.startswith("-    ") and "width" not in line]
     (judged,) = [event.data.result for event in events if event.type is EventType.TESTS_JUDGED]  # type: ignore[attr-defined]
-    assert judged.summary.passed == 3
+    assert judged.summary.passed == 2, "the gates saw the repair alone"
+    proposed = [event.data.patch.touched_files for event in events if isinstance(event.data, PatchProposed)]
+    assert proposed == [("shapes.py",), ("shapes.py", "test_shapes.py")]
     assert run.proof is not None
     checks = {check.name: (check.ok, check.evidence) for check in run.proof.checks}
     assert checks["regression_test_tells_them_apart"] == (True, f"{NAME} fails before and passes after")
@@ -70,10 +73,7 @@ def test_the_test_is_part_of_what_is_judged_proved_and_handed_over(runtime: Runt
     assert b"test_area_regression" in (bundle / "patch.diff").read_bytes()
 
 
-def test_a_file_of_pytest_functions_keeps_its_line_ends_and_its_names(
-    runtime: Runtime, checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "pytest")
+def test_a_file_of_pytest_functions_keeps_its_line_ends_and_its_names(checkout: Path, tmp_path: Path) -> None:
     text = (
         "import shapes\n\n\ndef test_area():\n    assert shapes.area(3, 4) == 12\n    assert shapes.area(2, 2) == 4\n"
     )
@@ -81,7 +81,9 @@ def test_a_file_of_pytest_functions_keeps_its_line_ends_and_its_names(
     before = text.replace("\n", "\r\n").encode()
     (checkout / "test_shapes.py").write_bytes(before)
     (checkout / "codepilot.toml").write_text('[project.env]\nPYTEST_DISABLE_PLUGIN_AUTOLOAD = "1"\n', encoding="utf-8")
-    run, _ = repaired(runtime, checkout)
+    environ = {"CODEPILOT_HOME": str(tmp_path / "home"), "CODEPILOT_PROJECT_RUNNER": "pytest"}
+    with Runtime.open(configured(environ)) as runtime:
+        run, _ = repaired(runtime, checkout)
     assert told(run) == RegressionTest(test="test_shapes.py::test_area_regression_2", path="test_shapes.py")
     assert "+def test_area_regression_2():\r\n+    assert shapes.area(" in diff(run)
     assert "\n-" not in diff(run).partition("+++ b/test_shapes.py")[2]
@@ -126,36 +128,34 @@ def test_a_method_is_repaired_without_one_and_the_reason_is_told(runtime: Runtim
     assert report["regression_test"]["reason"] == test.reason
 
 
-class Clumsy(RepairAgent):
-    """Brings another test than the one that was tried."""
-
-    def __init__(self, old: str, new: str) -> None:
-        super().__init__()
-        self._old, self._new = old, new
-
-    def carry_out(self, action: JsonObject, desk: StepContext) -> PatchCandidate:
-        test = action["test"]
-        assert isinstance(test, dict)
-        content = base64.b64decode(str(test["content"])).decode()
-        start = content.index("def test_area_regression")
-        spoiled = content[:start] + content[start:].replace(self._old, self._new, 1)
-        assert spoiled != content
-        test["content"] = base64.b64encode(spoiled.encode()).decode()
-        return super().carry_out(action, desk)
-
-
 @pytest.mark.parametrize(
-    ("old", "new", "why", "in_state"),
+    ("old", "new", "why"),
     [
-        ("self.assertEqual(area", "self.assertNotEqual(area", "gates", State.TEST),
-        ("self.assertEqual(area", "self.skipTest('later')\n        self.assertEqual(area", "review", State.REVIEW),
-        ("self.assertEqual(area(", "self.assertTrue(area(1, 1) or (", "does not fail on the base", State.FINALIZE),
+        ("self.assertEqual(area", "self.assertNotEqual(area", "does not fail on the base"),
+        ("self.assertEqual(area(", "self.assertIsNone(area(", "does not pass after the change"),
+        ("self.assertEqual(", "if not area:\n            self.skipTest('')\n        self.assertEqual(", "the review"),
+        ("self.assertEqual(", "perimeter.__code__ = area.__code__\n        self.assertEqual(", "beside"),
     ],
 )
 def test_a_test_that_does_not_hold_is_left_out_and_the_repair_goes_on(
-    runtime: Runtime, checkout: Path, old: str, new: str, why: str, in_state: State
+    runtime: Runtime, checkout: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, why: str
 ) -> None:
-    run, events = repaired(runtime, checkout, Clumsy(old, new))
+    def clumsy(*given: Any) -> Written:
+        written = write_test(*given)
+        content = written.content.decode()
+        start = content.index("def test_area_regression")
+        spoiled = content[:start] + content[start:].replace(old, new, 1)
+        assert spoiled != content
+        return replace(written, content=spoiled.encode())
+
+    monkeypatch.setattr("codepilot.engine.regression_test.write_test", clumsy)
+    run, events = repaired(runtime, checkout)
+    left_out(run, why)
+    assert len([event for event in events if event.type is EventType.PATCH_PROPOSED]) == 1
+    assert b"regression" not in (Path(str(run.bundle)) / "patch.diff").read_bytes()
+
+
+def left_out(run: Run, why: str) -> None:
     test = told(run)
     assert test is not None
     assert (test.written, why in test.reason) == (False, True), test.reason
@@ -163,52 +163,55 @@ def test_a_test_that_does_not_hold_is_left_out_and_the_repair_goes_on(
     assert run.proposal.patch.touched_files == ("shapes.py",)
     assert "+    return width * height" in diff(run)
     assert (run.verdict, run.spent.iterations) == ("confirmed", 1)
-    proposed = [event for event in events if event.type is EventType.PATCH_PROPOSED]
-    begun = [
-        event.data.state for event in events if event.type is EventType.STEP_QUEUED and event.seq < proposed[-1].seq
-    ]  # type: ignore[attr-defined]
-    assert (len(proposed), begun[-1]) == (2, in_state)
-    assert b"regression" not in (Path(str(run.bundle)) / "patch.diff").read_bytes()
 
 
-class Misplaced(RepairAgent):
-    """Has its test where nothing may be written."""
-
-    def carry_out(self, action: JsonObject, desk: StepContext) -> PatchCandidate:
-        made = super().carry_out(action, desk)
-        command = ("ln", "-sf", "/etc/passwd", "test_shapes.py")
-        desk.executor.run_command(RunCommand(workspace=desk.workspace, argv=command))
-        return made
-
-
-def test_a_test_in_a_place_that_may_not_change_is_left_out_and_the_repair_goes_on(
-    runtime: Runtime, checkout: Path
+def test_a_test_in_a_place_that_may_not_change_is_left_out(
+    runtime: Runtime, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, events = repaired(runtime, checkout, Misplaced())
-    assert told(run) == RegressionTest(reason="test_shapes.py may not be changed (symlink_leaves_tree)")
-    assert run.proposal is not None
-    assert run.proposal.patch.touched_files == ("shapes.py",)
-    assert (run.verdict, run.spent.iterations) == ("confirmed", 1)
-    assert len([event for event in events if event.type is EventType.PATCH_PROPOSED]) == 1
+    def misplaced(desk: StepContext, path: str, content: bytes) -> None:
+        command = ("ln", "-sf", "/etc/passwd", path)
+        desk.executor.run_command(RunCommand(workspace=desk.workspace, argv=command))
+
+    monkeypatch.setattr("codepilot.engine.regression_test.write_file", misplaced)
+    run, _ = repaired(runtime, checkout)
+    left_out(run, "test_shapes.py may not be changed (symlink_leaves_tree)")
+
+
+def test_a_defect_in_writing_the_test_does_not_cost_the_repair(
+    runtime: Runtime, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(request: WitnessRequest) -> Witnesses:
+        raise RuntimeError("a slip")
+
+    monkeypatch.setattr("codepilot.engine.regression_test.find_witnesses", broken)
+    run, _ = repaired(runtime, checkout)
+    left_out(run, "writing one failed: RuntimeError")
+
+
+class Planning(RepairAgent):
+    """Forbids the tests, which the model-free engine never does."""
+
+    roles = frozenset({State.PLAN, State.IMPLEMENT})
+
+    def perform(self, role: State, desk: StepContext) -> Any:
+        if role is State.PLAN:
+            return Plan(nodes=(PlanNode(id="one", title="mend"),), forbidden_areas=("test_*.py",))
+        return super().perform(role, desk)
+
+
+def test_a_plan_that_forbids_the_tests_keeps_the_repair_from_bringing_one(runtime: Runtime, checkout: Path) -> None:
+    run, _ = repaired(runtime, checkout, Planning())
+    left_out(run, "test_shapes.py is no file that tests may be added to")
 
 
 class Unsure(RepairAgent):
-    """Brings a test, and is not sure after all."""
+    """Finds a repair, and is not sure after all."""
 
     def carry_out(self, action: JsonObject, desk: StepContext) -> PatchCandidate:
         return super().carry_out(action, desk).model_copy(update={"confidence": 0.1})
 
 
-def test_a_guess_is_handed_over_without_its_test_and_proved_once(
-    runtime: Runtime, checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    proofs = []
-
-    def counted(*args: Any, **options: Any) -> ProofRecorded:
-        proofs.append(prove(*args, **options))
-        return proofs[-1]
-
-    monkeypatch.setattr("codepilot.engine.finalize.prove", counted)
+def test_a_repair_that_turns_out_to_be_a_guess_gets_no_test(runtime: Runtime, checkout: Path) -> None:
     run, _ = repaired(runtime, checkout, Unsure())
     test = told(run)
     assert test is not None
@@ -216,10 +219,7 @@ def test_a_guess_is_handed_over_without_its_test_and_proved_once(
     assert run.proof is not None
     assert run.proposal is not None
     assert (run.verdict, run.proposal.patch.touched_files) == ("plausible", ("shapes.py",))
-    checks = {check.name: check.evidence for check in run.proof.checks}
-    assert checks["tree_is_the_validated_one"] == run.proposal.tree
-    assert "regression_test_tells_them_apart" not in checks
-    assert len(proofs) == 1
+    assert "regression_test_tells_them_apart" not in {check.name for check in run.proof.checks}
 
 
 def test_a_worker_that_dies_anywhere_neither_loses_nor_doubles_it(

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from codepilot.agents.accompany import accompanied
 from codepilot.agents.protocol import StepContext, write_file
 from codepilot.agents.registry import AgentSpec
 from codepilot.core.artifacts import PatchCandidate
@@ -38,12 +37,11 @@ Search = Callable[[SearchRequest], SearchResult]
 
 
 class Chosen(NamedTuple):
-    """The winner as the action that will be recorded, how many were tried, and what else would pass the tests."""
+    """The winner, also as the action that will be recorded, and how many candidates were tried."""
 
     action: JsonObject
     tried: int
     best: Candidate
-    others: tuple[Candidate, ...]
 
 
 class RepairAgent:
@@ -62,19 +60,15 @@ class RepairAgent:
     def perform(self, role: State, desk: StepContext) -> PatchCandidate:
         action = _chosen_before(desk.history)
         if action is None:
-            chosen = self.choose(desk)
-            action = accompanied(chosen.action, chosen.best, chosen.others, desk)
+            action = self.choose(desk).action
         return self.carry_out(action, desk)
 
     def carry_out(self, action: JsonObject, desk: StepContext) -> PatchCandidate:
-        """Write the winner and the test that goes with it, as one turn."""
+        """Write the winner, as one turn."""
         if _chosen_before(desk.history) is None:
             _record(desk, EventType.TURN_STARTED, TurnStarted(turn=1, action=action, usage=Usage(turns=1)))
         path, patched = str(action["path"]), base64.b64decode(str(action["patched"]))
         write_file(desk, path, patched)
-        test = action.get("test")
-        if isinstance(test, dict):
-            write_file(desk, str(test["path"]), base64.b64decode(str(test["content"])))
         if not any(isinstance(event.data, TurnFinished) for event in desk.history):
             observation: JsonObject = {"status": "ok", "path": path, "bytes": len(patched)}
             _record(desk, EventType.TURN_FINISHED, TurnFinished(turn=1, observation=observation))
@@ -110,6 +104,7 @@ class RepairAgent:
             rationale=best.rationale,
             confidence=min(1.0, max(0.0, best.confidence)),
             alternatives=tuple(other.diff for other in others),
+            searched=True,
         )
         action: JsonObject = {
             "tool": "write_file",
@@ -120,7 +115,7 @@ class RepairAgent:
             "diff": best.diff,
             "candidate": candidate.model_dump(mode="json"),
         }
-        return Chosen(action, result.tried, best, tuple(others))
+        return Chosen(action, result.tried, best)
 
 
 class _Reporter:

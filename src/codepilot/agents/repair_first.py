@@ -6,18 +6,20 @@ nobody is paid; otherwise the models go on as if it had not been there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from codepilot.agents.accompany import accompanied, appraise
 from codepilot.agents.protocol import Abstained, StepContext
 from codepilot.agents.repair_agent import RepairAgent
 from codepilot.core.artifacts import PatchCandidate
 from codepilot.core.events import EventDraft, EventType, PatchProposed, RepairsSought, State, TestsJudged
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import TaskKind
+from codepilot.repair import Candidate, mutation_score
+from codepilot.verify import Worth, worth
 
 MOST_SEC = 120.0
 SHARE_OF_TIME = 0.25
+STRENGTH_SEC = 20.0
 _FOUND = "the model-free engine found a repair; no model is asked"
 
 
@@ -65,11 +67,9 @@ def _seek(context: StepContext) -> RepairsSought:
     targets = context.run.baseline.targets if context.run.baseline else context.baseline.red
     try:
         seconds = min(MOST_SEC, context.seconds_left() * SHARE_OF_TIME)
-        action, tried, best, others = RepairAgent(seconds=seconds).choose(context)
-        value = appraise(best, context)
+        action, tried, best = RepairAgent(seconds=seconds).choose(context)
+        value = _appraise(best, context, targets)
         confirmed = value.verdict == "confirmed"
-        if confirmed:
-            action = accompanied(action, best, others, context, confirmed=True)
         sought = RepairsSought(
             by="policy",
             tests=targets,
@@ -92,3 +92,19 @@ def _seek(context: StepContext) -> RepairsSought:
     step, attempt = context.run.step_id, context.run.attempt
     context.record(EventDraft(type=EventType.REPAIRS_SOUGHT, data=sought, step_id=step, attempt=attempt))
     return sought
+
+
+def _appraise(best: Candidate, context: StepContext, targets: Sequence[str]) -> Worth:
+    """What the proof will say of the repair, as far as that can be told before it."""
+    strength = mutation_score(
+        context.executor,
+        context.workspace,
+        context.project,
+        (best.path,),
+        targets,
+        seconds=min(STRENGTH_SEC, context.seconds_left() / 4),
+        patched={best.path: best.patched},
+        originals={best.path: best.original},
+    )
+    suite = context.run.baseline.suite if context.run.baseline else "none"
+    return worth(strength, suite, targets, (), best.confidence)

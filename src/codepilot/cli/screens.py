@@ -243,7 +243,7 @@ def _verdict(run: Run) -> Text:
 
 def _regression_test(run: Run) -> Text | None:
     """The test that came with the change, or why none did."""
-    found = run.proposal.patch.regression_test if run.proposal else None
+    found = run.proof.regression_test if run.proof else None
     if found is None:
         return None
     if found.written:

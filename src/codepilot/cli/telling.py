@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codepilot.core.artifacts import PatchCandidate
+from codepilot.core.artifacts import RegressionTest
 from codepilot.core.commit import CommitRecorded
 from codepilot.core.contract import JsonObject
 from codepilot.core.events import (
@@ -52,7 +52,7 @@ def describe(event: Event) -> str:
             return f"{search.tried} candidates · {search.per_sec:.0f}/s{left} · {search.plausible} plausible{best}"
         case PatchProposed(patch=patch, refused_by=refused_by):
             refused = f" — refused: {refused_by}" if refused_by else ""
-            return f"{', '.join(patch.touched_files) or 'no file'} changed{_test_told(patch)}{refused}"
+            return f"{', '.join(patch.touched_files) or 'no file'} changed{refused}"
         case TestsJudged(result=result):
             red = len(result.failed_tests_after) + len(result.regressions)
             return f"{result.summary.passed} pass, {red} fail after"
@@ -60,8 +60,8 @@ def describe(event: Event) -> str:
             held = sum(1 for check in review.policy_checks if check.ok)
             refused = f"; changes are asked for: {'; '.join(review.reasons)}" if review.verdict != "APPROVE" else ""
             return f"{held} of {len(review.policy_checks)} checks hold{refused}"
-        case ProofRecorded(verdict=verdict, ok=ok):
-            return f"proved on a clean copy: {verdict}" if ok else "the proof did not hold"
+        case ProofRecorded(verdict=verdict, ok=ok, regression_test=test):
+            return f"proved on a clean copy: {verdict}{_test_told(test)}" if ok else "the proof did not hold"
         case CommitRecorded(branch=branch, commit=commit):
             return f"proved on a clean copy, and committed to {branch} as {commit[:12]}"
         case BudgetWarned(budget=budget, used=used, limit=limit):
@@ -79,8 +79,7 @@ def requested(before: Run, now: Run, verb: str) -> str:
     return f"{now.run_id} {'is being cancelled' if now.cancel_requested else 'pauses after the action in hand'}."
 
 
-def _test_told(patch: PatchCandidate) -> str:
-    test = patch.regression_test
+def _test_told(test: RegressionTest | None) -> str:
     if test is None:
         return ""
     return f", with a regression test: {test.test}" if test.written else f"; no regression test: {test.reason}"

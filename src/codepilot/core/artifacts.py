@@ -71,7 +71,7 @@ class ContextItem(ContextChoice):
 
 
 class RegressionTest(Contract):
-    """The test that came with a repair: it fails on the base and passes after the change. Or why there is none."""
+    """The test that is attached to a repair: it fails on the base and passes after the change. Or why there is none."""
 
     test: str = ""
     """As the project's runner names it; empty if there is none."""
@@ -91,8 +91,8 @@ class PatchCandidate(Contract):
     rationale: str
     confidence: float = Field(default=0.0, ge=0.0, le=1.0)
     alternatives: tuple[str, ...] = ()
-    regression_test: RegressionTest | None = None
-    """What came of the wish for one; nothing where nobody had it."""
+    searched: bool = False
+    """Whether the model-free engine found it."""
 
 
 class TestStatus(StrEnum):

@@ -12,6 +12,7 @@ from codepilot.core.artifacts import (
     PatchCandidate,
     PolicyCheck,
     Reflection,
+    RegressionTest,
     RepoMap,
     Review,
     TestResult,
@@ -377,6 +378,8 @@ class ProofRecorded(Contract):
     after: TestSummary = TestSummary()
     suite: Literal["full", "partial", "none"] = "none"
     reason: str = ""
+    regression_test: RegressionTest | None = None
+    """The test that was attached, or why none was; nothing where none was wanted."""
 
 
 class BundleWritten(Contract):

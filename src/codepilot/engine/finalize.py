@@ -25,18 +25,15 @@ from codepilot.core.task import FollowUp, TaskOrigin
 from codepilot.engine.commit import commit_wanted
 from codepilot.engine.execution_context import ExecutionContext
 from codepilot.engine.learning import learn
-from codepilot.engine.proposing import without_test
+from codepilot.engine.regression_test import attach_regression_test
 from codepilot.engine.work import Work
 from codepilot.repair import MutationScore, mutation_score
 from codepilot.telemetry import report, report_json, rfc3339, timeline, transcript
 from codepilot.verify import (
-    REGRESSION_TEST,
-    VALIDATED,
     Baseline,
     BundleContents,
     Provenance,
     Versions,
-    judged_tree,
     prove,
     sandbox_used,
     write_bundle,
@@ -61,8 +58,10 @@ def finalize(work: Work) -> Outcome:
     context, baseline = work.settled()
     proof = work.recorded(ProofRecorded)
     if proof is None:
-        proof, proposal = _proved(work, context, baseline, proposal)
-        work.conclude(EventType.PROOF_RECORDED, proof)
+        proof, attached = attach_regression_test(work, context, baseline, _prove(work, context, baseline, proposal))
+        work.watch.raise_if_stopped()
+        work.append([*attached, work.draft(EventType.PROOF_RECORDED, proof)])
+        proposal = work.run.proposal or proposal
     if not proof.ok:
         return Refused(Failure(kind=FailureKind.PROOF_FAILED, message=proof.reason))
     proposed = _proposed(work.store.events(work.run.run_id))
@@ -75,34 +74,6 @@ def finalize(work: Work) -> Outcome:
         _hand_over(work, context, baseline, proposal)
     learn(work, context, baseline)
     return Succeeded(f"{proof.verdict}: {proof.reason}")
-
-
-def _proved(
-    work: Work, context: ExecutionContext, baseline: Baseline, proposal: PatchProposed
-) -> tuple[ProofRecorded, PatchProposed]:
-    """The proof; without the test that came with the change, where that does not hold or only a guess is proved."""
-    proof = _prove(work, context, baseline, proposal)
-    if proof.verdict != "confirmed" and without_test(work, context, f"it did not go on: {proof.reason}"):
-        assert work.run.proposal is not None
-        bare = work.run.proposal
-        proof = _carried(work, context, proof, proposal, bare) or _prove(work, context, baseline, bare)
-        proposal = bare
-    return proof, proposal
-
-
-def _carried(
-    work: Work, context: ExecutionContext, proof: ProofRecorded, proposal: PatchProposed, bare: PatchProposed
-) -> ProofRecorded | None:
-    """The proof of the change with its test as that of the change alone, where both were judged as the same tree."""
-    if not proof.ok:
-        return None
-    base, built = work.base.tree, context.objects.apply(work.base.tree, work.artifacts.get(bare.diff))
-    judged = [judged_tree(context.objects, base, tree)[0] for tree in (proposal.tree, built)]
-    if built != bare.tree or judged[0] != judged[1]:
-        return None
-    checks = [check for check in proof.checks if check.name != REGRESSION_TEST]
-    told = [one.model_copy(update={"evidence": built}) if one.name == VALIDATED else one for one in checks]
-    return proof.model_copy(update={"checks": tuple(told)})
 
 
 def _prove(work: Work, context: ExecutionContext, baseline: Baseline, proposal: PatchProposed) -> ProofRecorded:
@@ -125,7 +96,6 @@ def _prove(work: Work, context: ExecutionContext, baseline: Baseline, proposal: 
         confidence=proposal.patch.confidence,
         narrowed=work.run.narrowed,
         measure=measure,
-        regression=proposal.patch.regression_test,
     )
 
 
@@ -236,5 +206,5 @@ def _provenance(
         sandbox=sandbox_used(context.executor.level),
         created_at=at,
         checkout=work.base.checkout,
-        regression_test=proposal.patch.regression_test,
+        regression_test=run.proof.regression_test if run.proof else None,
     )

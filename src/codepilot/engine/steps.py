@@ -38,11 +38,11 @@ from codepilot.engine.base import can_be_had, carry_base, fetch_base, local_chec
 from codepilot.engine.execution_context import ExecutionContext, find_project, keep_baseline
 from codepilot.engine.executor_factory import seen_at
 from codepilot.engine.finalize import finalize
-from codepilot.engine.proposing import propose, where_allowed, without_test
-from codepilot.engine.snapshot_transfer import keep_snapshot, restore_snapshot
+from codepilot.engine.proposal import check_change, propose, restore
+from codepilot.engine.snapshot_transfer import keep_snapshot
 from codepilot.engine.work import Work
 from codepilot.project import Project
-from codepilot.verify import Baseline, review, run_baseline, run_gate, scan_generated
+from codepilot.verify import Baseline, run_baseline, run_gate
 
 GATES = frozenset({"tests_pass", "compiles"})
 """What `evaluation.success` may ask for: the gates of TEST, and the review's syntax check."""
@@ -158,7 +158,7 @@ def implement(work: Work) -> Outcome:
     diff = context.executor.diff(work.workspace, work.base.tree)
     if diff.tree != taken.tree:
         raise CodePilotError(FailureKind.TOOL_FAILED, "The workspace changed while it was being examined.")
-    return _outcome_of_patch(propose(work, *where_allowed(work, context, offered, diff, taken.snapshot)))
+    return _outcome_of_patch(propose(work, offered, diff, taken.snapshot))
 
 
 def _outcome_of_patch(proposed: PatchProposed) -> Outcome:
@@ -175,8 +175,6 @@ def test(work: Work) -> Outcome:
     context, baseline = work.settled()
     _restore(work, context, _proposal(work).snapshot)
     result = _gates(work, context, baseline)
-    if not result.passed and without_test(work, context, "the gates did not hold with it"):
-        result = _gates(work, context, baseline)
     work.conclude(EventType.TESTS_JUDGED, TestsJudged(result=result))
     return _outcome_of_tests(result)
 
@@ -212,9 +210,7 @@ def review_change(work: Work) -> Outcome:
         return _outcome_of_review(done.review)
     context, baseline = work.settled()
     _restore(work, context, _proposal(work).snapshot)
-    verdict = _check(work, context)
-    if verdict.verdict != "APPROVE" and without_test(work, context, f"the review refused it: {verdict.reasons[0]}"):
-        verdict = _check(work, context)
+    verdict = check_change(work, context)
     if not _has_role(work, State.REVIEW):
         verdict = verdict.model_copy(update={"notes": f"the agent {work.agent.name!r} has no reviewer"})
     elif verdict.verdict == "APPROVE":
@@ -239,32 +235,6 @@ def _outcome_of_review(verdict: Review) -> Outcome:
     if any(check.name == "generated_code" and not check.ok for check in verdict.policy_checks):
         return Failed(Failure(kind=FailureKind.POLICY_VIOLATION, message=f"The change may not be run: {reasons}"))
     return Refused(Failure(kind=FailureKind.REVIEW_REFUSED, message=f"The review asks for changes: {reasons}"))
-
-
-def _check(work: Work, context: ExecutionContext) -> Review:
-    diff = context.executor.diff(work.workspace, work.base.tree)
-    base_entries = context.objects.read_tree(work.base.tree)
-
-    def before(path: str) -> bytes | None:
-        entry = base_entries.get(path)
-        return None if entry is None else context.objects.read_blob(entry.oid)
-
-    def after(path: str) -> bytes | None:
-        try:
-            return context.executor.read_file(work.workspace, path)
-        except CodePilotError as error:
-            if error.kind is FailureKind.PATH_NOT_FOUND:
-                return None
-            raise
-
-    task = work.run.task
-    warnings = work.run.test_result.new_warnings if work.run.test_result else ()
-    failing = work.run.baseline.targets if work.run.baseline else ()
-    threshold = task.policy.generated_code
-    if threshold == "off":
-        return review(diff, before, after, task.budget, task.kind, warnings=warnings, failing=failing)
-    scan = scan_generated(context.executor, work.workspace, diff.changes, before, after)
-    return review(diff, before, after, task.budget, task.kind, scan, threshold, warnings, failing)
 
 
 def _by_agent(
@@ -306,12 +276,7 @@ def _resume_point(work: Work, start: str | None) -> str | None:
 def _restore(work: Work, context: ExecutionContext, snapshot: str | None) -> None:
     if snapshot is None:
         raise CodePilotError(FailureKind.INTERNAL, f"Run {work.run.run_id} has no snapshot to start from.")
-    if not restore_snapshot(work, context, snapshot):
-        raise CodePilotError(
-            FailureKind.WORKER_LOST,
-            f"What {work.run.run_id} had in its workspace is gone with the machine or the directory it was in.",
-            next_action="Start the task again.",
-        )
+    restore(work, context, snapshot)
     work.record(EventType.SNAPSHOT_RESTORED, SnapshotRestored(snapshot=snapshot))
 
 

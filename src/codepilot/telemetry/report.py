@@ -111,7 +111,7 @@ def report(
         tests_before=run.baseline.before if run.baseline else None,
         tests_after=proof.after if proof else tested.summary if tested else None,
         suite=proof.suite if proof else tested.suite if tested else run.baseline.suite if run.baseline else "none",
-        regression_test=run.proposal.patch.regression_test if run.proposal else None,
+        regression_test=proof.regression_test if proof else None,
         commit=run.committed,
         applied=applied,
         iterations=run.spent.iterations,

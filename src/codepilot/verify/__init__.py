@@ -3,7 +3,6 @@
 The platform judges here, by rules that are pure and by tests that run in the sandbox; no agent has a say.
 """
 
-from codepilot.verify.apart import REGRESSION_TEST, fails
 from codepilot.verify.bundle import (
     BundleContents,
     BundleInfo,
@@ -23,7 +22,19 @@ from codepilot.verify.gate import Baseline, run_baseline, run_gate
 from codepilot.verify.generated import Finding, Scan, scan_generated
 from codepilot.verify.guarded import configures_runner, is_test
 from codepilot.verify.notice import Notice, notice
-from codepilot.verify.proof import ENVIRONMENTAL, VALIDATED, Create, Measure, Strength, Worth, judged_tree, prove, worth
+from codepilot.verify.proof import (
+    ENVIRONMENTAL,
+    REGRESSION_TEST,
+    Create,
+    Measure,
+    RegressionCheck,
+    Strength,
+    Worth,
+    judged_tree,
+    prove,
+    tree_checks,
+    worth,
+)
 from codepilot.verify.record import write_record
 from codepilot.verify.reprove import rebuild_base, verify_bundle
 from codepilot.verify.verdict import Comparison, Failing, baseline_verdict, compare, judge, passes, selects, settle
@@ -31,7 +42,6 @@ from codepilot.verify.verdict import Comparison, Failing, baseline_verdict, comp
 __all__ = [
     "ENVIRONMENTAL",
     "REGRESSION_TEST",
-    "VALIDATED",
     "Baseline",
     "BundleContents",
     "BundleInfo",
@@ -43,6 +53,7 @@ __all__ = [
     "Measure",
     "Notice",
     "Provenance",
+    "RegressionCheck",
     "SandboxUsed",
     "Scan",
     "Strength",
@@ -52,7 +63,6 @@ __all__ = [
     "check_bundle",
     "compare",
     "configures_runner",
-    "fails",
     "flagged",
     "is_test",
     "judge",
@@ -69,6 +79,7 @@ __all__ = [
     "scan_generated",
     "selects",
     "settle",
+    "tree_checks",
     "verify_bundle",
     "worth",
     "write_bundle",

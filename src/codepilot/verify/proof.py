@@ -8,19 +8,23 @@ depends on how much the tests around the change would notice.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import NamedTuple, Protocol
 
 from codepilot.core.artifacts import PolicyCheck, RegressionTest, TestResult, TestSummary
 from codepilot.core.events import ProofRecorded, Verdict
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import CreateWorkspace, Executor
-from codepilot.project import Project
-from codepilot.verify.apart import Apart
+from codepilot.project import Project, SuiteRun, run_tests
 from codepilot.verify.gate import Baseline, run_gate
 from codepilot.verify.guarded import bends_runner, is_test
-from codepilot.verify.verdict import SuiteKind
+from codepilot.verify.verdict import RED, SuiteKind, named_cases, passes
 from codepilot.workspace import Entry, ObjectStore
 
+REGRESSION_TEST = "regression_test_tells_them_apart"
+OTHER_SEED = "20011"
+"""A hash seed under which no other run of a regression test takes place."""
 VALIDATED = "tree_is_the_validated_one"
 STRONG_SCORE = 0.75
 """The share of mutants of the changed code that the tests must notice."""
@@ -136,11 +140,8 @@ def prove(
     confidence: float = 0.0,
     narrowed: bool = False,
     measure: Measure | None = None,
-    regression: RegressionTest | None = None,
 ) -> ProofRecorded:
     """Prove that `patch` on `base_tree` gives `tree` and that the tests then hold.
-
-    `regression` is the test that came with the change: it must tell base and change apart.
 
     Works in `<workspace>-proof` and, for reruns, `<workspace>-base`; both are gone afterwards.
     """
@@ -150,15 +151,10 @@ def prove(
         if error.kind is not FailureKind.PATCH_CONFLICT:
             raise
         return _refuted([PolicyCheck(name="applies_to_base", ok=False, evidence=error.failure.message)])
-    checks = [
-        PolicyCheck(name="applies_to_base", ok=True, evidence=base_tree),
-        PolicyCheck(name=VALIDATED, ok=built == tree, evidence=built),
-    ]
+    checks = tree_checks(objects, base_tree, built, tree)
     if built != tree:
         return _refuted(checks)
-    judged, restored = judged_tree(objects, base_tree, built)
-    kept = f"taken from the base: {', '.join(restored)}" if restored else "the change does not touch them"
-    checks.append(PolicyCheck(name="judged_by_the_bases_tests", ok=True, evidence=_plain(kept)))
+    judged, _ = judged_tree(objects, base_tree, built)
     proof_place, base_place = f"{workspace}-proof", f"{workspace}-base"
 
     def base_workspace() -> str:
@@ -171,13 +167,23 @@ def prove(
         executor.create(create(proof_place, judged))
         result = run_gate(executor, proof_place, project, baseline, command_sec, base_workspace, narrowed)
         strength = measure(proof_place) if measure is not None and result.passed else None
-        if regression is not None and regression.written and result.passed:
-            apart = Apart(executor, objects, project, create, proof_place, command_sec)
-            checks.append(apart.told_by(regression, base_tree, built))
     finally:
         executor.delete(proof_place)
         executor.delete(base_place)
     return _recorded(result, checks, baseline, strength, confidence)
+
+
+def tree_checks(objects: ObjectStore, base_tree: str, built: str, tree: str) -> list[PolicyCheck]:
+    """What is known of the change as a tree: it is the validated one, and whose tests judge it."""
+    checks = [
+        PolicyCheck(name="applies_to_base", ok=True, evidence=base_tree),
+        PolicyCheck(name=VALIDATED, ok=built == tree, evidence=built),
+    ]
+    if built == tree:
+        _, restored = judged_tree(objects, base_tree, built)
+        kept = f"taken from the base: {', '.join(restored)}" if restored else "the change does not touch them"
+        checks.append(PolicyCheck(name="judged_by_the_bases_tests", ok=True, evidence=_plain(kept)))
+    return checks
 
 
 def _recorded(
@@ -242,6 +248,78 @@ def _refuted(checks: Sequence[PolicyCheck], result: TestResult | None = None) ->
         suite=result.suite if result is not None else "none",
         reason=f"The change did not hold on a clean copy of the base: {reason}.",
     )
+
+
+# The regression test --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RegressionCheck:
+    """Whether the test that came with a change fails on the base and passes on the change.
+
+    Existing test files are taken from the base when a change is judged, so such a test has no voice there; it is proved
+    by itself, on clean copies of both trees. `place` is made anew for each and gone afterwards.
+    """
+
+    executor: Executor
+    objects: ObjectStore
+    project: Project
+    create: Create
+    place: str
+    command_sec: float
+    before: SuiteRun | None = None
+    """The suite on the base: what passed beside the test must still pass with it."""
+
+    def judge(self, regression: RegressionTest, base: str, changed: str) -> PolicyCheck:
+        """Run the test on the base with nothing but its file added, then twice on the changed tree."""
+        test = regression.test
+        entries, added = self.objects.read_tree(base), self.objects.read_tree(changed).get(regression.path)
+        if added is None:
+            return _told_apart(False, f"there is no {regression.path} in the change")
+        entries[regression.path] = added
+        neighbours = self._neighbours(regression)
+        try:
+            self._make(self.objects.write_tree(entries))
+            if not _fails(self._run((test,)), test):
+                return _told_apart(False, f"{test} does not fail on the base")
+            self._make(changed)
+            runs = [self._run((test, *neighbours)), self._run((test,), OTHER_SEED)]
+        finally:
+            self.executor.delete(self.place)
+        if not all(passes(run, test) for run in runs):
+            return _told_apart(False, f"{test} does not pass after the change")
+        if broken := [other for other in neighbours if not passes(runs[0], other)]:
+            return _told_apart(False, f"{broken[0]} does not pass beside {test}")
+        return _told_apart(True, f"{test} fails before and passes after")
+
+    def _neighbours(self, regression: RegressionTest) -> tuple[str, ...]:
+        """The other tests of its file that passed before, as far as their ids tell."""
+        if self.before is None:
+            return ()
+        path, module = f"/{regression.path}", PurePosixPath(regression.path).stem
+
+        def beside(test: str) -> bool:
+            file, by_file, _ = test.partition("::")
+            return path.endswith(f"/{file}") if by_file else module in test.split(".")
+
+        return tuple(one for one in self.before.cases if beside(one) and passes(self.before, one))
+
+    def _make(self, tree: str) -> None:
+        self.executor.delete(self.place)
+        self.executor.create(self.create(self.place, tree))
+
+    def _run(self, tests: tuple[str, ...], seed: str = "0") -> SuiteRun:
+        project = replace(self.project, env={**self.project.env, "PYTHONHASHSEED": seed})
+        return run_tests(self.executor, self.place, project, tests, self.command_sec)
+
+
+def _fails(run: SuiteRun, test: str) -> bool:
+    """Whether the test ran and was red; one that could not be found or loaded says nothing."""
+    return run.status == "finished" and any(case.status in RED for case in named_cases(run, test))
+
+
+def _told_apart(ok: bool, evidence: str) -> PolicyCheck:
+    return PolicyCheck(name=REGRESSION_TEST, ok=ok, evidence=_plain(evidence))
 
 
 # The tree that is judged ----------------------------------------------------------------------------

@@ -9,10 +9,9 @@ from codepilot.core.events import ProofRecorded
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import Executor
 from codepilot.project import Project
-from codepilot.verify.apart import Apart
 from codepilot.verify.bundle import BASE_DIFF, PATCH, Provenance, check_bundle, read_payload
 from codepilot.verify.gate import Baseline, run_baseline
-from codepilot.verify.proof import Create, Measure, prove
+from codepilot.verify.proof import Create, Measure, RegressionCheck, prove
 from codepilot.workspace import ObjectStore
 
 _DISPROVED = (FailureKind.TEST_ALREADY_PASSES, FailureKind.TEST_NOT_FOUND, FailureKind.FLAKY_TEST)
@@ -71,8 +70,9 @@ def verify_bundle(
     test = provenance.regression_test
     if not proof.ok or test is None or not test.written:
         return proof
-    apart = Apart(executor, objects, project, create, f"{workspace}-proof", provenance.task.budget.command_sec)
-    return _with_test(proof, apart.told_by(test, base_tree, provenance.patched_tree))
+    command_sec = provenance.task.budget.command_sec
+    check = RegressionCheck(executor, objects, project, create, f"{workspace}-proof", command_sec)
+    return _with_test(proof, check.judge(test, base_tree, provenance.patched_tree))
 
 
 def _with_test(proof: ProofRecorded, told: PolicyCheck) -> ProofRecorded:

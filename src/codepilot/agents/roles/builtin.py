@@ -119,7 +119,7 @@ IMPLEMENTER = Role(
     state=State.IMPLEMENT,
     context_tokens=6000,
     capability=Capability.FULL_SHELL,
-    given=("diff", "touched_files", "alternatives", "regression_test"),
+    given=("diff", "touched_files", "alternatives", "searched"),
     filled=_implementer_filled,
 )
 
