@@ -192,7 +192,12 @@ def _main(asked: socket.socket) -> None:
     for module in pkgutil.iter_modules(codepilot.cli.__path__, "codepilot.cli."):
         if not module.ispkg:
             importlib.import_module(module.name)
-    for name in ("codepilot.engine", "codepilot.store.store", "sqlalchemy.dialects.sqlite.pysqlite"):
+    for name in (
+        "codepilot.engine",
+        "codepilot.store.store",
+        "sqlalchemy.dialects.sqlite.pysqlite",
+        "codepilot.executor.service",
+    ):
         importlib.import_module(name)
     assert threading.active_count() == 1, "of a process with threads a fork has only one"
     gc.collect()

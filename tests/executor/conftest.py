@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,41 +15,19 @@ from codepilot.executor import CreateWorkspace, Executor, LocalExecutor, RemoteE
 from codepilot.sandbox import Sandbox
 from codepilot.workspace import Entry, ObjectStore
 from levels import level
+from ready import Started
 
 NAME = "r-1"
 TOKEN = "a-token-for-tests-0123456789"
 
-_STRICT = """
-import json, sys, time
-from pathlib import Path
-from codepilot.executor import LocalExecutor
-from codepilot.executor.service import ServiceSettings, run_service
-from codepilot.sandbox import choose
-
-fields = json.loads(sys.argv[1])
-slow = fields.pop("slow_snapshots", None)
-sandbox = choose("best")
-
-class Slow(LocalExecutor):
-    def snapshot(self, workspace):
-        with self._session(workspace).lock:
-            while workspace == slow and not (self._home / workspace / "go").exists():
-                time.sleep(0.02)
-            return super().snapshot(workspace)
-
-run_service(
-    ServiceSettings(home=Path(fields.pop("home")), **fields),
-    lambda home: Slow(home, sandbox, durable=True),
-    lambda url: print(json.dumps({"url": url}), flush=True),
-)
-"""
+_STRICT = Path(__file__).with_name("strict_service.py")
 
 
 @dataclass
 class Service:
     """A service in a process of its own."""
 
-    popen: subprocess.Popen[bytes]
+    popen: Started
     url: str
     home: Path
     log: Path
@@ -68,29 +44,29 @@ class Service:
         return code
 
 
-def begin(argv: list[str], home: Path) -> Service:
+def begin(arguments: list[str], home: Path, script: Path | None = None) -> Service:
     home.mkdir(parents=True, exist_ok=True)
     log = home.with_suffix(".log")
     environ = {**os.environ, "CODEPILOT_EXECUTOR_TOKEN": TOKEN}
     with log.open("ab") as errors:
-        popen = subprocess.Popen([sys.executable, *argv], stdout=subprocess.PIPE, stderr=errors, env=environ)
+        popen = Started(arguments, environ, stderr=errors, script=script)
     assert popen.stdout is not None
     said = popen.stdout.readline()
     if not said:
         popen.wait()
+        popen.stdout.close()
         raise AssertionError(log.read_text())
     return Service(popen, json.loads(said)["url"], home, log)
 
 
 def begin_command(home: Path, *options: str) -> Service:
     """`codepilot executor`, as a user starts it."""
-    listen = ("--listen", "127.0.0.1:0", "--home", str(home), "--json")
-    return begin(["-m", "codepilot", "executor", *listen, *options], home)
+    return begin(["executor", "--listen", "127.0.0.1:0", "--home", str(home), "--json", *options], home)
 
 
 def begin_strict(home: Path, **fields: object) -> Service:
     """A service with narrow bounds. `slow_snapshots` names a workspace whose snapshots wait for a file beside it."""
-    return begin(["-c", _STRICT, json.dumps({"home": str(home), "token": TOKEN, **fields})], home)
+    return begin([json.dumps({"home": str(home), "token": TOKEN, **fields})], home, _STRICT)
 
 
 @pytest.fixture(scope="session")

@@ -98,7 +98,7 @@ def test_told_to_stop_it_hands_a_snapshot_over_to_its_end(strict, request_for):
     service = strict(drain_sec=PATIENCE_SEC)
     client = service.client()
     client.create(request_for(NAME))
-    assert client.run_command(shell("head -c 30000000 /dev/urandom > much")).status == "ok"
+    assert client.run_command(shell("head -c 8000000 /dev/urandom > much")).status == "ok"
     taken = client.snapshot(NAME).snapshot
     stream = client.export_snapshot(NAME, taken)
     begun = next(stream)
@@ -106,7 +106,7 @@ def test_told_to_stop_it_hands_a_snapshot_over_to_its_end(strict, request_for):
     until(lambda: '"draining"' in service.log.read_text())
     time.sleep(0.3)
     assert '"ending"' not in service.log.read_text()
-    assert len(begun) + sum(map(len, stream)) > 30_000_000
+    assert len(begun) + sum(map(len, stream)) > 8_000_000
     assert service.popen.wait(PATIENCE_SEC) == 0
 
 

@@ -1,45 +1,44 @@
 """Requests with a key are carried out once: asked again they get the same answer, in flight or long given.
 
-With a file the promise outlives this process: a mark is written before a request is carried out and its answer
-after, so that a request whose executor died in the middle is never carried out twice in silence.
+A mark is written before a request is carried out and its answer after, so that a request whose executor died in the
+middle is never carried out twice in silence. With a file the promise outlives this process.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
+import sqlite3
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from codepilot.core.contract import canonical_json
 from codepilot.core.failures import CodePilotError
-from codepilot.executor.errors import Conflict, Unfinished
-from codepilot.executor.journal import Journal
-from codepilot.executor.protocol import CodeResult, CommandResult, RunCode, RunCommand
+from codepilot.executor.protocol import CodeResult, CommandResult, Conflict, RunCode, RunCommand, Unfinished
 
 KEPT = 64
 KEPT_BYTES = 64 << 20
 
+_SCHEMA = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = OFF;
+CREATE TABLE IF NOT EXISTS answers (id INTEGER PRIMARY KEY, key TEXT UNIQUE, digest TEXT NOT NULL, answer TEXT);
+"""
+
 Answer = TypeVar("Answer", CodeResult, CommandResult)
-
-
-@dataclass(frozen=True)
-class _Known:
-    digest: str
-    answer: Future[Any] = field(default_factory=Future)
 
 
 class IdempotencyCache:
     """The answers of one workspace. A request that was refused, or could not begin, may be asked again."""
 
-    def __init__(self, file: Path | None = None) -> None:
-        self._journal = Journal(file, KEPT, KEPT_BYTES) if file is not None else None
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+    def __init__(self, file: Path | None = None, kept: int = KEPT, kept_bytes: int = KEPT_BYTES) -> None:
+        self._file = file
+        self._kept, self._kept_bytes = kept, kept_bytes
+        self._database: sqlite3.Connection | None = None
+        self._removed = False
+        self._running: dict[str, tuple[str, Future[Any]]] = {}
         self._lock = threading.Lock()
 
     def give(self, request: RunCode | RunCommand, kind: type[Answer], carry_out: Callable[[], Answer]) -> Answer:
@@ -49,38 +48,39 @@ class IdempotencyCache:
             return carry_out()
         digest = _digest(request)
         with self._lock:
-            known = self._known.get(key) or self._recorded(key, kind)
+            known = self._running.get(key) or self._recorded(key, kind)
             if known is None:
-                self._record(key, digest, None)
-                mine = self._known[key] = _Known(digest)
+                self._execute("INSERT INTO answers (key, digest) VALUES (?, ?)", key, digest)
+                mine: Future[Any] = Future()
+                self._running[key] = digest, mine
         if known is not None:
-            if known.digest != digest:
+            if known[0] != digest:
                 raise Conflict(f"the key {key!r} was used for another request", "Use a key of its own for each.")
-            told: Answer = known.answer.result()
-            return told
+            earlier: Answer = known[1].result()
+            return earlier
         try:
             answer = carry_out()
+            with self._lock:
+                self._execute(
+                    "REPLACE INTO answers (key, digest, answer) VALUES (?, ?, ?)", key, digest, answer.model_dump_json()
+                )
+                self._prune()
+                del self._running[key]
         except BaseException as error:
-            if _before_it_began(error):
-                self._forget(key)
-            else:
-                self._leave_marked(key)
-            mine.answer.set_exception(error)
+            with self._lock:
+                del self._running[key]
+                if _before_it_began(error):
+                    self._execute("DELETE FROM answers WHERE key = ?", key)
+            mine.set_exception(error)
             raise
-        try:
-            self._keep(key, digest, answer)
-        except BaseException as error:
-            self._leave_marked(key)
-            mine.answer.set_exception(error)
-            raise
-        mine.answer.set_result(answer)
+        mine.set_result(answer)
         return answer
 
     def leave(self) -> None:
         """Write nothing more: the directory is about to go."""
         with self._lock:
             self._close()
-            self._journal = None
+            self._removed = True
 
     def close(self) -> None:
         """Let go of the file; it is opened again when it is needed."""
@@ -88,49 +88,37 @@ class IdempotencyCache:
             self._close()
 
     def _close(self) -> None:
-        if self._journal is not None:
-            self._journal.close()
+        if self._database is not None:
+            self._database.close()
+            self._database = None
 
-    def _keep(self, key: str, digest: str, answer: CodeResult | CommandResult) -> None:
-        with self._lock:
-            self._record(key, digest, answer)
-            if self._journal is not None:
-                del self._known[key]
+    def _execute(self, statement: str, *values: str) -> list[Any]:
+        if self._removed:
+            return []
+        if self._database is None:
+            name = self._file if self._file is not None else ":memory:"
+            self._database = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
+            self._database.executescript(_SCHEMA)
+        return self._database.execute(statement, values).fetchall()
+
+    def _recorded(self, key: str, kind: type[Answer]) -> tuple[str, Future[Any]] | None:
+        for digest, answer in self._execute("SELECT digest, answer FROM answers WHERE key = ?", key):
+            future: Future[Any] = Future()
+            if answer is None:
+                future.set_exception(Unfinished(key))
             else:
-                self._known.move_to_end(key)
-                while len(self._known) > KEPT and next(iter(self._known.values())).answer.done():
-                    self._known.popitem(last=False)
+                future.set_result(kind.model_validate_json(answer))
+            return digest, future
+        return None
 
-    def _forget(self, key: str) -> None:
-        with self._lock:
-            del self._known[key]
-            if self._journal is not None:
-                self._journal.write(key, b"", self._known)
-
-    def _leave_marked(self, key: str) -> None:
-        """What was done must not be done again, though it has no answer; in memory the failure is the answer."""
-        with self._lock:
-            if self._journal is not None:
-                self._known.pop(key, None)
-
-    def _recorded(self, key: str, kind: type[Answer]) -> _Known | None:
-        text = self._journal.read(key) if self._journal is not None else None
-        if text is None:
-            return None
-        document = json.loads(text)
-        known = _Known(document["digest"])
-        if document["answer"] is None:
-            known.answer.set_exception(Unfinished(key))
-        elif document["kind"] == kind.__name__:
-            known.answer.set_result(kind.model_validate_json(json.dumps(document["answer"])))
-        return known
-
-    def _record(self, key: str, digest: str, answer: CodeResult | CommandResult | None) -> None:
-        if self._journal is None:
-            return
-        told = answer.model_dump_json() if answer is not None else "null"
-        document = f'{{"digest":"{digest}","kind":"{type(answer).__name__}","answer":{told}}}'
-        self._journal.write(key, document.encode(), self._known)
+    def _prune(self) -> None:
+        """Keep the newest answers, as far as they have no more than `kept_bytes`, and the marks of what runs."""
+        size = 0
+        rows = self._execute("SELECT key, length(CAST(coalesce(answer, '') AS BLOB)) FROM answers ORDER BY id DESC")
+        for number, (key, length) in enumerate(rows):
+            size += length
+            if number and key not in self._running and (number >= self._kept or size > self._kept_bytes):
+                self._execute("DELETE FROM answers WHERE key = ?", key)
 
 
 def _before_it_began(error: BaseException) -> bool:

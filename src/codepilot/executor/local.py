@@ -8,15 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from codepilot.executor.counting import Count, count_calls
-from codepilot.executor.errors import UnknownWorkspace
-from codepilot.executor.fields import check_name, check_object
 from codepilot.executor.host_calls import with_host_calls
 from codepilot.executor.network import Network, NetworkSeen, check_hosts
 from codepilot.executor.protocol import (
     CodeError,
     CodeResult,
     CommandResult,
+    Count,
     CreateWorkspace,
     DiffResult,
     FileChange,
@@ -24,8 +22,12 @@ from codepilot.executor.protocol import (
     RunCommand,
     SnapshotInfo,
     StartProcess,
+    UnknownWorkspace,
     Violation,
     WorkspaceInfo,
+    check_name,
+    check_object,
+    count_calls,
     making_git,
 )
 from codepilot.executor.workspace_session import AnswerFor, WorkspaceSession

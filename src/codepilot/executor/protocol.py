@@ -4,10 +4,13 @@ Only an executor touches a workspace path or starts code that an agent wrote. It
 calls back into the engine. Every method may be called again with the same arguments after a crash.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Literal, Protocol, dataclass_transform
+import logging
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, Protocol, TypeVar, dataclass_transform
 
-from pydantic import AfterValidator, Field, JsonValue, ValidationError
+from pydantic import AfterValidator, FailFast, Field, JsonValue, ValidationError, WithJsonSchema
 from pydantic._internal._model_construction import ModelMetaclass
 
 from codepilot.core.contract import Contract, JsonObject
@@ -15,20 +18,84 @@ from codepilot.core.events import SkillCall
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.git_names import check_copied_path, is_in_git_directory
 from codepilot.core.policy import Host
-from codepilot.executor.fields import (
-    AbsolutePath,
-    Code,
-    Environment,
-    Key,
-    LimitsField,
-    Many,
-    Name,
-    ObjectId,
-    Seconds,
-    Some,
-    Text,
-)
-from codepilot.sandbox import Answer, Level, Process
+from codepilot.core.task import LONGEST_COMMAND_SEC
+from codepilot.sandbox import Answer, Level, Limits, Process
+
+NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$"
+OBJECT_PATTERN = r"^[0-9a-f]{64}$"
+
+_NAME = re.compile(NAME_PATTERN[1:-1])
+_OBJECT = re.compile(OBJECT_PATTERN[1:-1])
+_LEAST_FILES = 16
+_LEAST_MEMORY, _MOST_BYTES, _MOST_OUTPUT = 1 << 20, 1 << 44, 64 << 20
+
+Item = TypeVar("Item")
+Many = Annotated[tuple[Item, ...], FailFast()]
+"""Items of which the first bad one is told: a body of millions must not become as many mistakes."""
+Some = Annotated[tuple[Item, ...], Field(min_length=1), FailFast()]
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=200)]
+"""A workspace's name: never a path."""
+ObjectId = Annotated[str, Field(pattern=OBJECT_PATTERN)]
+Text = Annotated[str, Field(pattern="^[^\\x00]*$")]
+"""Anything the operating system takes for an argument or a path."""
+AbsolutePath = Annotated[str, Field(pattern="^/[^\\x00]*$", max_length=4096)]
+VariableName = Annotated[str, Field(pattern="^[^\\x00=]+$")]
+Environment = Mapping[VariableName, Text]
+Code = Annotated[str, Field(max_length=4 << 20)]
+Key = Annotated[str, Field(max_length=200)]
+"""An idempotency key; the empty one asks for none."""
+Seconds = Annotated[float, Field(gt=0, le=LONGEST_COMMAND_SEC)]
+
+
+def check_name(workspace: str) -> None:
+    if not _NAME.fullmatch(workspace):
+        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"{workspace!r} is not a workspace's name")
+
+
+def check_object(name: str) -> None:
+    if not _OBJECT.fullmatch(name):
+        raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"{name!r} is not the name of a tree or a snapshot")
+
+
+def _possible(limits: Limits) -> Limits:
+    sizes = (limits.file_bytes, limits.disk_bytes)
+    fits = (
+        limits.wall_sec > 0
+        and 0 < limits.cpus <= 1024
+        and _LEAST_MEMORY <= limits.memory_bytes <= _MOST_BYTES
+        and 1 <= limits.processes <= 1 << 20
+        and _LEAST_FILES <= limits.open_files <= 1 << 20
+        and all(0 <= size <= _MOST_BYTES for size in sizes)
+        and 1 <= limits.output_bytes <= _MOST_OUTPUT
+    )
+    if not fits or math.isnan(limits.wall_sec):
+        raise ValueError("a limit is outside of what can be enforced")
+    return limits
+
+
+def _number(kind: str, default: float, **bounds: float) -> dict[str, Any]:
+    return {"type": kind, "default": default, **bounds}
+
+
+_DEFAULT = Limits()
+_LIMITS_SCHEMA = {
+    "title": "Limits",
+    "description": "What one command may use. A breach kills the whole process tree and is named in the result.",
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "wall_sec": _number("number", _DEFAULT.wall_sec, exclusiveMinimum=0),
+        "cpus": _number("number", _DEFAULT.cpus, exclusiveMinimum=0, maximum=1024),
+        "memory_bytes": _number("integer", _DEFAULT.memory_bytes, minimum=_LEAST_MEMORY, maximum=_MOST_BYTES),
+        "processes": _number("integer", _DEFAULT.processes, minimum=1, maximum=1 << 20),
+        "open_files": _number("integer", _DEFAULT.open_files, minimum=_LEAST_FILES, maximum=1 << 20),
+        "file_bytes": _number("integer", _DEFAULT.file_bytes, minimum=0, maximum=_MOST_BYTES),
+        "disk_bytes": _number("integer", _DEFAULT.disk_bytes, minimum=0, maximum=_MOST_BYTES),
+        "output_bytes": _number("integer", _DEFAULT.output_bytes, minimum=1, maximum=_MOST_OUTPUT),
+    },
+}
+LimitsField = Annotated[Limits, AfterValidator(_possible), WithJsonSchema(_LIMITS_SCHEMA)]
+
 
 TOLD = 1000
 """So many mistakes of a request are looked at one by one."""
@@ -279,3 +346,42 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """End everything that runs in those workspaces; their files stay."""
+
+
+class UnknownWorkspace(CodePilotError):
+    def __init__(self, workspace: str) -> None:
+        super().__init__(FailureKind.EXECUTOR_LOST, f"the workspace {workspace} is not open here", workspace=workspace)
+
+
+class Conflict(CodePilotError):
+    """What is asked contradicts what is there."""
+
+    def __init__(self, message: str, next_action: str = "", **details: object) -> None:
+        super().__init__(FailureKind.TOOL_INVALID_ARGS, message, next_action, **details)
+
+
+class Unfinished(CodePilotError):
+    """The executor ended in the middle of a request; nobody knows how far it came."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            FailureKind.EXECUTOR_LOST,
+            f"the executor ended while it carried out the request {key}; how far it came is not known",
+            "Look at the workspace or restore a snapshot, then ask again with another key.",
+            interrupted=True,
+        )
+
+
+Count = Callable[[Sequence[SkillCall]], None]
+
+_log = logging.getLogger(__name__)
+
+
+def count_calls(count: Count | None, calls: Sequence[SkillCall]) -> None:
+    """The action has run: that its calls cannot be counted, as a package is broken, must not cost its result."""
+    if count is None:
+        return
+    try:
+        count(calls)
+    except Exception as error:  # noqa: BLE001  (it is anybody's code)
+        _log.warning("%d calls of skills were not counted: %s", len(calls), error, exc_info=True)

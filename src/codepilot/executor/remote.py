@@ -15,12 +15,11 @@ from typing import TypeVar
 from codepilot.core.contract import Contract
 from codepilot.core.failures import CodePilotError
 from codepilot.executor import protocol
-from codepilot.executor.counting import Count, count_calls
-from codepilot.executor.fields import check_name, check_object
 from codepilot.executor.host_calls import answer_of
 from codepilot.executor.protocol import (
     CodeResult,
     CommandResult,
+    Count,
     CreateWorkspace,
     DiffResult,
     RunCode,
@@ -28,6 +27,9 @@ from codepilot.executor.protocol import (
     SnapshotInfo,
     StartProcess,
     WorkspaceInfo,
+    check_name,
+    check_object,
+    count_calls,
     making_git,
 )
 from codepilot.executor.remote_http import BYTES, Ask, Http

@@ -8,8 +8,17 @@ from pydantic import Field
 
 from codepilot.core.contract import Contract
 from codepilot.core.policy import Host
-from codepilot.executor.fields import AbsolutePath, Environment, Many, Name, ObjectId, Text
-from codepilot.executor.protocol import MountSpec, Request, StartProcess
+from codepilot.executor.protocol import (
+    AbsolutePath,
+    Environment,
+    Many,
+    MountSpec,
+    Name,
+    ObjectId,
+    Request,
+    StartProcess,
+    Text,
+)
 from codepilot.sandbox import Level
 
 ProcessId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]

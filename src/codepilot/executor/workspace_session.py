@@ -51,7 +51,7 @@ class WorkspaceSession:
         self._running: set[threading.Event] = set()
         self._quiesced = False
         self._quiet = threading.Condition()
-        self.answers = IdempotencyCache(self.workspace.path / "answers.log" if durable else None)
+        self.answers = IdempotencyCache(self.workspace.path / "answers.db" if durable else None)
         self._reopened = False
         self.network = network or Network(self.workspace.path / "network", sandbox.level)
         self._former: WeakSet[Kernel] = WeakSet()

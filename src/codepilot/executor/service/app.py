@@ -19,7 +19,7 @@ from fastapi.responses import Response, StreamingResponse
 from codepilot import __version__
 from codepilot.core.contract import Contract
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
-from codepilot.executor.fields import NAME_PATTERN, OBJECT_PATTERN
+from codepilot.executor.protocol import NAME_PATTERN, OBJECT_PATTERN
 from codepilot.executor.service import messages
 from codepilot.executor.service.admission import AdmissionQueue, Busy, Draining
 from codepilot.executor.service.manager import WorkspaceManager

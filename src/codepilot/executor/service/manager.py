@@ -15,11 +15,11 @@ from pathlib import Path
 import codepilot
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.git_names import check_copied_path
-from codepilot.executor.errors import Conflict
 from codepilot.executor.local import LocalExecutor
 from codepilot.executor.protocol import (
     CodeResult,
     CommandResult,
+    Conflict,
     CreateWorkspace,
     MountSpec,
     RunCode,

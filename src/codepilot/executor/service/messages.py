@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.executor import protocol
-from codepilot.executor.errors import Conflict, Unfinished, UnknownWorkspace
+from codepilot.executor.protocol import Conflict, Unfinished, UnknownWorkspace
 from codepilot.executor.service.admission import Busy, Draining
 
 _LEAST_RATE = 64 << 10

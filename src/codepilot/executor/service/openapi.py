@@ -11,8 +11,7 @@ from pydantic.json_schema import models_json_schema
 from codepilot import __version__
 from codepilot.core.contract import Contract
 from codepilot.core.failures import Failure
-from codepilot.executor.fields import NAME_PATTERN, OBJECT_PATTERN
-from codepilot.executor.protocol import SnapshotInfo
+from codepilot.executor.protocol import NAME_PATTERN, OBJECT_PATTERN, SnapshotInfo
 from codepilot.executor.service.messages import REASONS
 from codepilot.executor.service.operations import OPERATIONS
 from codepilot.executor.wire import About, BaseState, Done, Health, ProcessState, Signal, WaitRemote, Written

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.executor.errors import Conflict
+from codepilot.executor.protocol import Conflict
 from codepilot.executor.service.admission import Busy
 from codepilot.executor.wire import ProcessState, StartRemote
 from codepilot.sandbox import Process

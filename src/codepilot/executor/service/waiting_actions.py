@@ -11,9 +11,8 @@ from pydantic import JsonValue
 
 from codepilot.core.contract import JsonObject
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.executor.errors import Conflict, Unfinished
 from codepilot.executor.local import LocalExecutor
-from codepilot.executor.protocol import CodeResult, HostAnswer, HostCall, RunCode
+from codepilot.executor.protocol import CodeResult, Conflict, HostAnswer, HostCall, RunCode, Unfinished
 from codepilot.executor.service.admission import Busy
 
 KEPT = 64

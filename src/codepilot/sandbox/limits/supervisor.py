@@ -111,7 +111,7 @@ class Watchdog:
         return found
 
     def note(self) -> None:
-        """Remember what a tree that is about to be ended has written. A bomb would grow meanwhile, so it is not asked."""
+        """Remember what a tree that is about to be ended has written. A bomb is not asked, as it grows meanwhile."""
         if self._disk is not None and self._too_many:
             self._disk.forget()
         elif self._disk is not None:

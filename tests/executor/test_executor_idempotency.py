@@ -6,7 +6,8 @@ import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import CodeResult, LocalExecutor, RunCode
-from codepilot.executor.idempotency import IdempotencyCache
+from codepilot.executor.idempotency import IdempotencyCache, _digest
+from codepilot.executor.protocol import Conflict, Unfinished
 
 NAME = "r-1"
 ASKED = RunCode(workspace=NAME, code="1", idempotency_key="k")
@@ -14,7 +15,7 @@ ASKED = RunCode(workspace=NAME, code="1", idempotency_key="k")
 
 @pytest.fixture(params=[True, False], ids=["durable", "in memory"])
 def answers(request, tmp_path):
-    answers = IdempotencyCache(tmp_path / "answers.log" if request.param else None)
+    answers = IdempotencyCache(tmp_path / "answers.db" if request.param else None)
     yield answers
     answers.close()
 
@@ -58,3 +59,40 @@ def test_a_count_that_fails_takes_no_result_away(tmp_path, sandbox, request_for,
     finally:
         executor.close()
     assert "a package is broken" in caplog.text
+
+
+def test_an_answer_outlives_the_process_and_one_that_never_came_is_told(tmp_path):
+    file = tmp_path / "answers.db"
+    first = IdempotencyCache(file)
+    assert first.give(ASKED, CodeResult, lambda: CodeResult(status="ok", value="1")).value == "1"
+    unfinished = ASKED.model_copy(update={"idempotency_key": "cut off"})
+    first._execute("INSERT INTO answers (key, digest) VALUES ('cut off', ?)", _digest(unfinished))
+    second = IdempotencyCache(file)  # the first was killed
+    assert second.give(ASKED, CodeResult, lambda: pytest.fail("again")).value == "1"
+    with pytest.raises(Unfinished):
+        second.give(unfinished, CodeResult, lambda: pytest.fail("again"))
+    with pytest.raises(Conflict):
+        second.give(ASKED.model_copy(update={"code": "2"}), CodeResult, lambda: pytest.fail("again"))
+    first.close()
+    second.close()
+    assert second.give(ASKED, CodeResult, lambda: pytest.fail("again")).value == "1"
+    second.leave()
+
+
+def test_it_keeps_the_newest_answers_and_what_runs(answers):
+    answers._kept, answers._kept_bytes = 10, 10_000
+
+    def give(key: str, text: str = "") -> str | None:
+        asked = ASKED.model_copy(update={"idempotency_key": key})
+        return answers.give(asked, CodeResult, lambda: CodeResult(status="ok", stdout=text)).status
+
+    def many() -> CodeResult:
+        for number in range(200):
+            give(f"k{number}")
+        return CodeResult(status="ok")
+
+    answers.give(ASKED, CodeResult, many)
+    kept = {key for (key,) in answers._execute("SELECT key FROM answers")}
+    assert kept == {"k", *(f"k{number}" for number in range(191, 200))}
+    give("huge", "x" * 20_000)
+    assert [key for (key,) in answers._execute("SELECT key FROM answers")] == ["huge"]
