@@ -10,7 +10,7 @@ import pytest
 from little_shop import SHOP, files_of
 
 from codepilot.context import RepositoryMap, map_repository
-from codepilot.context import cache as caching
+from codepilot.context import repository as caching
 
 SOURCES = {path: data for path, data in SHOP.items() if path.endswith(".py")}
 

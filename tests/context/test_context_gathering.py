@@ -11,10 +11,9 @@ from little_shop import SHOP, TRACE, files_of
 
 from codepilot.context import Evidence, Gathered, Survey, graph_of
 from codepilot.context.evidence import Clues
-from codepilot.context.excerpts import Texts
 from codepilot.context.gathering import fit
 from codepilot.context.recipes import END, Candidate, View
-from codepilot.context.tokens import tokens_of
+from codepilot.context.rendering import Texts, tokens_of
 from codepilot.core.events import EventDraft, EventType
 from codepilot.core.task import TaskKind
 

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from little_shop import SHOP, files_of
 
 from codepilot.context import FileSymbols, Focus, RepositoryMap, Symbol, graph_of, map_repository, render_map
-from codepilot.context.linking import Links, handed_on
-from codepilot.context.ranking import rank
+from codepilot.context.ranking import Links, handed_on, rank
+from codepilot.context.rendering import tokens_of
 from codepilot.context.symbols import Kind
-from codepilot.context.tokens import tokens_of
 
 
 def shop() -> RepositoryMap:

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from codepilot.workspace import Entry, ObjectStore
 from codepilot.workspace.pack import object_id
-from codepilot.workspace.stream import Member, write_stream
-from codepilot.workspace.transfer import Role, Title
+from codepilot.workspace.transfer import Member, Role, Title, write_stream
 
 
 def stored(objects: ObjectStore, count: int = 40) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from codepilot.workspace import history, line_ages
+from codepilot.workspace import line_ages
+from codepilot.workspace import repository as history
 
 
 def test_lines_are_as_old_as_the_commits_that_changed_them(repo: Any) -> None:

@@ -19,10 +19,9 @@ from object_streams import blob, contents, pieces, raw, record, row, stored, tre
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace import Entry, ObjectStore, Workspace
+from codepilot.workspace.base_index import carried_tree, keep_tree
 from codepilot.workspace.pack import object_id
-from codepilot.workspace.stream import Member, write_stream
-from codepilot.workspace.submodules import carried_tree, keep_tree
-from codepilot.workspace.transfer import Title
+from codepilot.workspace.transfer import Member, Title, write_stream
 
 REFUSALS = (FailureKind.TOOL_INVALID_ARGS, FailureKind.POLICY_VIOLATION)
 

@@ -14,8 +14,8 @@ import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace import Entry, ObjectStore, WalkLimits, Workspace
-from codepilot.workspace.memory import GRANULARITY_NS
-from codepilot.workspace.paths import leads_out
+from codepilot.workspace.stat_cache import GRANULARITY_NS
+from codepilot.workspace.trees import leads_out
 
 
 def made(

@@ -22,7 +22,7 @@ def refuse_other_bytes(arguments: Sequence[str]) -> None:
             argument.encode()
         except UnicodeEncodeError as error:
             from codepilot.core.failures import CodePilotError, FailureKind
-            from codepilot.workspace.paths import shown
+            from codepilot.workspace.trees import shown
 
             told_as_json.append("--json" in arguments)
             raise CodePilotError(

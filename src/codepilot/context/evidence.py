@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
-from codepilot.context.linking import Links
+from codepilot.context.ranking import Links
 from codepilot.context.repository import RepositoryMap
 from codepilot.context.symbols import Symbol
 

@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from codepilot.context.evidence import Clues, Evidence
-from codepilot.context.excerpts import Texts, condensed, whole
 from codepilot.context.ranking import Graph, graph_of
 from codepilot.context.recipes import Candidate, View, candidates
+from codepilot.context.rendering import Texts, condensed, tokens_of, whole
 from codepilot.context.repository import Read, RepositoryMap
-from codepilot.context.tokens import tokens_of
 from codepilot.core.artifacts import ContextChoice, ContextItem
 from codepilot.core.events import ContextGathered
 from codepilot.core.task import TaskKind

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from codepilot.context.evidence import Clues, Place
-from codepilot.context.excerpts import Texts
 from codepilot.context.ranking import Focus, Graph, Ranks, rank
+from codepilot.context.rendering import Texts
 from codepilot.context.repository import RepositoryMap
-from codepilot.context.source import is_doc, is_test
+from codepilot.context.symbols import is_doc, is_test
 from codepilot.core.artifacts import ContextKind
 from codepilot.core.task import TaskKind
 

@@ -14,7 +14,7 @@ from codepilot.context.ranking import Graph, graph_of, rank
 from codepilot.context.recipes import focus_of
 from codepilot.context.rendering import render_ranked
 from codepilot.context.repository import Read, RepositoryMap, map_repository
-from codepilot.context.source import MAX_BYTES
+from codepilot.context.symbols import MAX_BYTES
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import TaskKind
 from codepilot.workspace import ObjectStore

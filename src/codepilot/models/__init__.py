@@ -1,8 +1,9 @@
 """Chat models behind one protocol. The SDKs of providers are imported no sooner than a model of theirs is asked."""
 
 from codepilot.models.choose import KEYS, configured_models, make_model, settled, usual_model
-from codepilot.models.estimate import estimated, prompt_tokens
+from codepilot.models.connection import Retry
 from codepilot.models.fallback import FallbackModel
+from codepilot.models.prices import estimated, prompt_tokens
 from codepilot.models.protocol import (
     Hear,
     Message,
@@ -16,9 +17,7 @@ from codepilot.models.protocol import (
     never,
     unheard,
 )
-from codepilot.models.replay import Exchange, ReplayModel, exchanges
-from codepilot.models.retry import Retry
-from codepilot.models.scripted import ScriptedModel
+from codepilot.models.scripted import Exchange, ReplayModel, ScriptedModel, exchanges
 
 __all__ = [
     "KEYS",

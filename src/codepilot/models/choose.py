@@ -16,13 +16,12 @@ from urllib.parse import urlsplit
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.model_settings import KnownModel, ModelSettings
-from codepilot.models.connection import Connection
-from codepilot.models.failing import sdk_missing
+from codepilot.models.connection import Connection, Retry
+from codepilot.models.errors import sdk_missing
 from codepilot.models.fallback import FallbackModel
-from codepilot.models.files import replayed, scripted
 from codepilot.models.prices import Prices
 from codepilot.models.protocol import Model
-from codepilot.models.retry import Retry
+from codepilot.models.scripted import replayed, scripted
 from codepilot.telemetry.redact import Redactor, redact
 
 if TYPE_CHECKING:

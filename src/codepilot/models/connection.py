@@ -1,12 +1,63 @@
-"""How a model is reached."""
+"""One policy for all models: what may go better next time is asked again, a little later, three times in all."""
 
 from __future__ import annotations
 
+import logging
+import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from codepilot.models.retry import Retry
+from codepilot.models.errors import ModelFailure
+from codepilot.models.protocol import Reply, Stopped, cancelled
 from codepilot.telemetry.redact import redact
+
+LOOK_SEC = 0.1
+"""How often somebody who waits is asked whether to stop."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Exponential backoff with jitter, never sooner than the provider asks; a wait that is too long is none at all."""
+
+    tries: int = 3
+    first_wait_sec: float = 1.0
+    longest_wait_sec: float = 60.0
+    now: Callable[[], float] = time.time
+    sleep: Callable[[float], None] = time.sleep
+    chance: Callable[[], float] = random.random
+    """Between 0 and 1: how much of the spread to add, so that many workers do not come back at once."""
+
+    def ask(self, model: str, once: Callable[[], Reply], stopped: Stopped) -> Reply:
+        """The reply, or the failure of the last try."""
+        attempt = 1
+        while True:
+            try:
+                return once()
+            except ModelFailure as failure:
+                failure.failure = failure.failure.model_copy(
+                    update={"details": {**failure.failure.details, "tries": attempt}}
+                )
+                wait = self._wait(attempt, failure.wait)
+                if not failure.again or attempt >= self.tries or wait > self.longest_wait_sec:
+                    raise
+                _log.info("%s; it is asked again in %.1f s", failure.failure.message, wait)
+            self._pause(model, wait, stopped)
+            attempt += 1
+
+    def _wait(self, attempt: int, asked_for: float | None) -> float:
+        backoff = self.first_wait_sec * 2.0 ** (attempt - 1) * (0.5 + self.chance())
+        return max(backoff, asked_for or 0.0)
+
+    def _pause(self, model: str, seconds: float, stopped: Stopped) -> None:
+        while seconds > 0:
+            if stopped():
+                raise cancelled(model)
+            self.sleep(min(LOOK_SEC, seconds))
+            seconds -= LOOK_SEC
+
 
 _USUAL = Retry()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from codepilot.core.events import DependencyDegraded, Usage
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
-from codepilot.models.failing import ModelFailure
+from codepilot.models.errors import ModelFailure
 from codepilot.models.protocol import Hear, Message, Model, Reply, Stopped, Tool, never, unheard
 
 AWAY = frozenset({FailureKind.MODEL_OVERLOADED, FailureKind.MODEL_TIMEOUT, FailureKind.MODEL_QUOTA})

@@ -5,23 +5,25 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import os
+import queue
+import threading
+import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from codepilot.core.contract import JsonObject
 from codepilot.core.events import Usage
 from codepilot.core.failures import FailureKind
-from codepilot.models.calling import call, loop
-from codepilot.models.connection import Connection
-from codepilot.models.estimate import estimated
-from codepilot.models.failing import SHOWN, ModelFailure, Refusal, refused, sdk_missing
-from codepilot.models.prices import Prices
-from codepilot.models.protocol import Hear, Message, Reply, Stopped, Tool, never, unheard
+from codepilot.models.connection import LOOK_SEC, Connection
+from codepilot.models.errors import SHOWN, ModelFailure, Refusal, refused, sdk_missing
+from codepilot.models.prices import Prices, estimated
+from codepilot.models.protocol import Hear, Message, Reply, Stopped, Tool, cancelled, never, unheard
 
 CONNECT_SEC = 10.0
 
@@ -202,3 +204,54 @@ def _of_transport(error: Exception) -> bool:
 def _close_later(client: Any) -> None:
     with suppress(RuntimeError):
         asyncio.run_coroutine_threadsafe(client.close(), loop())
+
+
+T = TypeVar("T")
+_lock = threading.Lock()
+_loops: dict[int, asyncio.AbstractEventLoop] = {}
+"""The one loop of this process, by its id: a fork has no thread to run its parent's."""
+
+
+def call(
+    model: str, asking: Callable[[Hear], Coroutine[Any, Any, T]], *, hear: Hear = lambda piece: None, stopped: Stopped
+) -> T:
+    """What `asking` returns. The pieces it passes on are heard in the caller's thread."""
+    heard: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    ended = threading.Event()
+
+    async def ask() -> T:
+        try:
+            return await asking(heard.put)
+        finally:
+            ended.set()
+
+    future = asyncio.run_coroutine_threadsafe(ask(), loop())
+    future.add_done_callback(lambda _: heard.put(None))
+    look_at = 0.0
+    try:
+        while True:
+            if time.monotonic() >= look_at:
+                if stopped():
+                    raise cancelled(model)
+                look_at = time.monotonic() + LOOK_SEC
+            try:
+                piece = heard.get(timeout=LOOK_SEC)
+            except queue.Empty:
+                continue
+            if piece is None:
+                return future.result()
+            hear(piece)
+    finally:
+        future.cancel()
+        # What is still being closed must not be collected by this thread's garbage collector.
+        ended.wait(LOOK_SEC)
+
+
+def loop() -> asyncio.AbstractEventLoop:
+    """The loop that calls run on; it is started with the first."""
+    with _lock:
+        if os.getpid() not in _loops:
+            made = asyncio.new_event_loop()
+            threading.Thread(target=made.run_forever, name="model calls", daemon=True).start()
+            _loops[os.getpid()] = made
+        return _loops[os.getpid()]

@@ -1,10 +1,10 @@
-"""The pinned base: what the user's repository holds, as one tree in our own store.
+"""The pinned base: the content of the user's repository as one tree in our own object store.
 
-Without a ref the base is HEAD plus everything uncommitted that git does not ignore, read raw from disk; with one it is
-that commit exactly. Promises: the user's checkout, index, refs, reflog and configuration stay byte-identical; links
-are kept as links and never followed; submodules stay the commits they are recorded as; bytecode, tool caches and
-installed environments (virtual environments, `node_modules`) that nobody committed are left out. Only git commands
-that execute nothing from the repository's configuration are used, so one that someone else owns may be read as well.
+Without a ref the base is HEAD plus all uncommitted files that git does not ignore, read raw from disk. With a ref it is
+exactly that commit. The user's checkout, index, refs, reflog and configuration stay byte-identical. Symbolic links are
+kept and never followed. Submodules stay at their recorded commits. Untracked bytecode, tool caches and installed
+environments (virtual environments, `node_modules`) are left out. Only git commands that execute nothing from the
+repository's configuration run, so a repository that someone else owns is safe to read. Large files are streamed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codepilot.core.git_names import is_git_name
-from codepilot.workspace import beneath
+from codepilot.workspace import dirfd
+from codepilot.workspace.base_index import keep_tree
 from codepilot.workspace.ignore import IgnoreRules
 from codepilot.workspace.objects import ObjectStore, Writer
 from codepilot.workspace.pack import LARGE
-from codepilot.workspace.paths import shown
 from codepilot.workspace.repository import Repository, find_repository, resolve, unreachable
-from codepilot.workspace.submodules import keep_tree
-from codepilot.workspace.trees import EXECUTABLE, FILE, GITLINK, SYMLINK, Entry
+from codepilot.workspace.trees import EXECUTABLE, FILE, GITLINK, SYMLINK, Entry, shown
 
 _BATCH_BYTES = 64 << 20
 _LEFTOVERS = IgnoreRules.read({})
@@ -57,7 +56,7 @@ def pin_base(checkout: Path, objects: ObjectStore, ref: str | None = None) -> Ba
     repository = find_repository(checkout)
     commit = resolve(repository, ref)
     committed = _listed(repository.git("ls-tree", "-r", "-z", "--full-tree", commit))
-    with objects.writer() as writer, beneath.disk_full_is_typed():
+    with objects.writer() as writer, dirfd.disk_full_is_typed():
         reader = _Reader(repository, writer)
         if ref is not None:
             tree_entries = commit_entries = reader.committed(committed, {})
@@ -86,8 +85,8 @@ class _Reader:
         paths = tracked.keys() | self._untracked()
         entries: dict[str, Entry] = {}
         same: dict[str, str] = {}
-        with beneath.opened(self._repository.root) as root:
-            descent = beneath.Descent(root)
+        with dirfd.opened(self._repository.root) as root:
+            descent = dirfd.Descent(root)
             try:
                 for path in sorted(paths, key=_by_directory):
                     recorded = tracked.get(path)
@@ -144,14 +143,14 @@ class _Reader:
                 kept_back[path] = tracked[path]
         return tracked, kept_back
 
-    def _file(self, descent: beneath.Descent, path: str, recorded: str) -> tuple[Entry, str] | None:
+    def _file(self, descent: dirfd.Descent, path: str, recorded: str) -> tuple[Entry, str] | None:
         """A file or link on disk; None if it is gone or something else. With it, its name in the user's repository.
 
         That name is computed only where the commit has a blob `recorded` for the path.
         """
         directory, _, name = path.rpartition("/")
         parent = descent.directory(directory)
-        status = beneath.status(parent, name) if parent is not None else None
+        status = dirfd.status(parent, name) if parent is not None else None
         if parent is None or status is None:
             return None
         if stat.S_ISLNK(status.st_mode):
@@ -160,7 +159,7 @@ class _Reader:
         if not stat.S_ISREG(status.st_mode):
             return None
         try:
-            fd = beneath.open_regular(parent, name)
+            fd = dirfd.open_regular(parent, name)
         except PermissionError as error:
             raise unreachable(
                 f"{shown(path)} cannot be read", "Make the file readable, or ignore it in git."
@@ -177,7 +176,7 @@ class _Reader:
 
 def _from_start(fd: int, size: int) -> Iterator[bytes]:
     os.lseek(fd, 0, os.SEEK_SET)
-    return beneath.read_chunks(fd, size)
+    return dirfd.read_chunks(fd, size)
 
 
 def _blobs(repository: Repository, oids: list[str], writer: Writer) -> Iterator[tuple[str, str]]:
@@ -270,11 +269,11 @@ def _by_directory(path: str) -> tuple[str, str]:
 def _keep_submodule(root: Path, path: str, gitlink: str, objects: ObjectStore) -> None:
     """Keep the files of a checked-out submodule, so that tests in a workspace find them."""
     entries: dict[str, Entry] = {}
-    with beneath.opened(root) as top:
-        descent = beneath.Descent(top)
+    with dirfd.opened(root) as top:
+        descent = dirfd.Descent(top)
         try:
             fd = descent.directory(path)
-            if fd is None or beneath.status(fd, ".git") is None:
+            if fd is None or dirfd.status(fd, ".git") is None:
                 return
             with objects.writer() as writer:
                 _collect(fd, "", writer, entries)
@@ -284,22 +283,22 @@ def _keep_submodule(root: Path, path: str, gitlink: str, objects: ObjectStore) -
 
 
 def _collect(fd: int, prefix: str, writer: Writer, entries: dict[str, Entry]) -> None:
-    for name in beneath.names(fd):
-        status = beneath.status(fd, name)
+    for name in dirfd.names(fd):
+        status = dirfd.status(fd, name)
         if status is None or is_git_name(name) or _LEFTOVERS.matches(prefix + name, stat.S_ISDIR(status.st_mode)):
             continue
         if stat.S_ISDIR(status.st_mode):
-            with beneath.opened(name, fd) as below:
+            with dirfd.opened(name, fd) as below:
                 _collect(below, f"{prefix}{name}/", writer, entries)
         elif stat.S_ISLNK(status.st_mode):
             target = os.fsencode(os.readlink(name, dir_fd=fd))
             entries[prefix + name] = Entry(SYMLINK, writer.add("blob", target))
         elif stat.S_ISREG(status.st_mode):
-            opened = beneath.open_regular(fd, name)
+            opened = dirfd.open_regular(fd, name)
             if opened is None:
                 continue
             try:
-                oid = writer.add("blob", beneath.read_all(opened, status.st_size))
+                oid = writer.add("blob", dirfd.read_all(opened, status.st_size))
             finally:
                 os.close(opened)
             entries[prefix + name] = Entry(EXECUTABLE if status.st_mode & 0o100 else FILE, oid)

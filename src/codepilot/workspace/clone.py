@@ -1,9 +1,9 @@
-"""Bringing a repository here from a URL.
+"""Clones a repository from a URL, and tells which URLs carry secrets.
 
-Promises: a full clone appears at its destination complete or not at all, and takes the place of an earlier clone of the
-same URL only when it is complete; clones to one destination take turns; nothing prompts; no hook, template or external
-transport runs; no message holds the URL's user or password. The user's own credentials and git configuration are used,
-as for any clone of theirs. Never does: remove anything but a clone of the same URL.
+A full clone appears at its destination complete or not at all, and replaces an earlier clone of the same URL only when
+it is complete. Clones to one destination take turns. Nothing prompts; no hook, template, submodule or external
+transport runs; no message contains the URL's user or password. The user's own credentials and git configuration are
+used. Nothing but a clone of the same URL is ever removed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.workspace import beneath
+from codepilot.workspace import dirfd
 from codepilot.workspace.git import last_line, start
-from codepilot.workspace.url import is_url, shown_url, without_user
 
 _POLL_SEC = 0.05
 _OPTIONS = (
@@ -53,11 +53,11 @@ def clone(url: str, destination: Path, ref: str | None = None, timeout_sec: floa
     temporary = destination.with_name(f"{destination.name}.tmp-{secrets.token_hex(6)}")
     with (
         _taking_turns(destination, timeout_sec),
-        beneath.opened(destination.parent.resolve()) as parent,
-        beneath.disk_full_is_typed(),
+        dirfd.opened(destination.parent.resolve()) as parent,
+        dirfd.disk_full_is_typed(),
     ):
         _discard_leftovers(parent, destination.name)
-        if beneath.status(parent, destination.name) is not None and not _replaceable(destination, url, timeout_sec):
+        if dirfd.status(parent, destination.name) is not None and not _replaceable(destination, url, timeout_sec):
             raise CodePilotError(
                 FailureKind.REPO_UNREACHABLE,
                 f"{destination} is already there and is no clone of {shown_url(url)}",
@@ -68,7 +68,7 @@ def clone(url: str, destination: Path, ref: str | None = None, timeout_sec: floa
             _check_out(temporary, url, ref, timeout_sec)
             _put_in_place(parent, temporary.name, destination.name)
         finally:
-            beneath.remove(parent, temporary.name)
+            dirfd.remove(parent, temporary.name)
     return destination
 
 
@@ -109,9 +109,9 @@ def _locked(path: Path) -> int | None:
 def _discard_leftovers(parent: int, name: str) -> None:
     """Remove what a killed clone to the same place left beside it."""
     leftover = re.compile(re.escape(name) + r"\.tmp-[0-9a-f]{12}(\.[0-9a-f]{12})?")
-    for found in beneath.names(parent):
+    for found in dirfd.names(parent):
         if leftover.fullmatch(found):
-            beneath.remove(parent, found)
+            dirfd.remove(parent, found)
 
 
 def _replaceable(place: Path, url: str, timeout_sec: float) -> bool:
@@ -129,10 +129,10 @@ def _replaceable(place: Path, url: str, timeout_sec: float) -> bool:
 
 def _put_in_place(parent: int, made: str, name: str) -> None:
     """Give a finished clone its name. The one that had it is left under the other's name, to be removed."""
-    if beneath.status(parent, name) is None:
+    if dirfd.status(parent, name) is None:
         os.rename(made, name, src_dir_fd=parent, dst_dir_fd=parent)
     else:
-        beneath.exchange(parent, made, name)
+        dirfd.exchange(parent, made, name)
 
 
 def _download(url: str, place: Path, timeout_sec: float) -> None:
@@ -191,3 +191,44 @@ def _git(args: list[str], cwd: Path, timeout_sec: float) -> subprocess.Completed
     }
     env.setdefault("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
     return start(["git", *_OPTIONS, *args], env, cwd=cwd, stdin=b"", timeout_sec=timeout_sec)
+
+
+_SCHEMES = re.compile(r"(?:https?|ssh|git|git\+ssh|file)://[^\s]+", re.IGNORECASE)
+_SCP = re.compile(r"[A-Za-z0-9_][\w.-]*@[A-Za-z0-9][\w.-]*:(?!//)\S+")
+_HOST = re.compile(r"(?:\[[^\]]*\]|[^:]*)(?::\d*)?")
+
+
+def is_url(text: str) -> bool:
+    """Whether this names a repository elsewhere, not a path."""
+    return bool(_SCHEMES.fullmatch(text) or _SCP.fullmatch(text))
+
+
+def has_password(url: str) -> bool:
+    """Whether the URL itself carries a secret: a password, or over HTTP any user part, since that may be a token."""
+    scheme, mark, _ = url.partition("://")
+    user = _user_part(url) if mark else ""
+    return ":" in unquote(user) or (bool(user) and scheme.lower() in ("http", "https"))
+
+
+def shown_url(url: str) -> str:
+    """The URL as a message may hold it: nothing of what stands before its host."""
+    return url.replace(f"{_user_part(url)}@", "", 1)
+
+
+def without_user(text: str, url: str) -> str:
+    """What was said about a URL, as a message may hold it."""
+    text = text.replace(url, shown_url(url))
+    if user := _user_part(url):
+        text = text.replace(f"{user}@", "")
+    return re.sub(r"://[^/\s]*@", "://", text)
+
+
+def _user_part(url: str) -> str:
+    """What stands before the host. A password with an unescaped slash in it is taken for what it was meant to be."""
+    _, mark, rest = url.partition("://")
+    if not mark:
+        return url.partition("@")[0] if _SCP.fullmatch(url) else url.rpartition("@")[0]
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    if "@" in authority:
+        return authority.rpartition("@")[0]
+    return "" if _HOST.fullmatch(authority) else rest.rpartition("@")[0]

@@ -1,9 +1,9 @@
-"""An accepted change as one commit on a new branch of the user's own repository.
+"""An accepted change as one commit on a new branch of the user's repository.
 
-Promises: the branch is made only if there is none of its name, and nothing is written where it cannot be made; files,
-index, HEAD, stash and other branches stay as they are; no hook, filter, monitor or signing program runs and no work
-tree is looked at. The commit's bytes are ours alone to choose, so the same change gives the same name with every git
-and every configuration: interrupted anywhere, the same call completes the work, and when all is done it does nothing.
+The branch is created only if its name is free; otherwise nothing is written. Files, index, HEAD, stash and other
+branches stay unchanged. No hook, filter, monitor or signing program runs and no work tree is read. The commit's bytes
+depend on the change alone, so every git and every configuration gives the same name: after an interruption the same
+call completes the work, and when all is done it does nothing.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from pathlib import Path
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace.git import last_line, run_git
 from codepilot.workspace.objects import ObjectStore
-from codepilot.workspace.paths import shown
 from codepilot.workspace.promote import refuse_unfit
 from codepilot.workspace.repository import Repository, find_repository, unreachable
-from codepilot.workspace.trees import Entry
+from codepilot.workspace.trees import Entry, shown
 
 Changes = Sequence[tuple[str, Entry | None, Entry | None]]
 

@@ -1,9 +1,8 @@
-"""The one place that starts git.
+"""The one module that starts git.
 
-Promises: git never sees an inherited `GIT_*` variable, a system or user configuration, a hook, a pager, a file
-monitor, a prompt or a transport; it always has an explicit git directory (so that it neither searches for one nor
-depends on who owns it) and a time limit. Never run here: any command that walks a tree an agent has written to, or
-that refreshes an index, or that runs a filter.
+Git gets no inherited `GIT_*` variable, no system or user configuration, no hook, pager, file monitor, prompt or
+transport. It always has an explicit git directory, so it neither searches for one nor checks who owns it, and a time
+limit. Commands that walk an agent's tree, refresh an index or run a filter are never used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which files are ignored, by git's rules, read from given bytes alone.
+"""Git's ignore rules, computed from the bytes of `.gitignore` files.
 
-Promises: the same answer as `git check-ignore --no-index` for the same `.gitignore` files. Pure: no file is read, so
-nothing that happens on disk later can change the answer.
+The answers equal those of `git check-ignore --no-index`. Pure: no file is read, so nothing that happens on disk later
+changes an answer. Matching takes bounded time whatever the patterns are.
 """
 
 from __future__ import annotations

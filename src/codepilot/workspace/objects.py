@@ -1,9 +1,8 @@
 """A private object store: blobs and trees by SHA-256 name, in a bare git repository of our own.
 
-Promises: objects are immutable and named by their content, so nobody can forge one; a store survives the death of any
-process that uses it; many threads and processes may use one store at once; what is read is verified. Paths are `str`
-as the operating system gives them (undecodable bytes escaped as surrogates). Never does: walk a work tree, read a
-configuration, run a filter, or write into a repository it did not make.
+Objects are immutable and named by their content. A store survives the death of any process that uses it, and many
+threads and processes may use one store at once. Everything read is verified. The store never walks a work tree, reads a
+configuration, runs a filter, or writes into a repository it did not make.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.workspace import beneath
+from codepilot.workspace import dirfd
 from codepilot.workspace.git import last_line, must_git, run_git
 from codepilot.workspace.pack import (
     LARGE,
@@ -458,9 +457,9 @@ class Writer:
     def add_file(self, fd: int, size: int) -> tuple[str, int]:
         """Store what an open file holds; the name and size of its blob. A large one is read piece by piece."""
         if size <= LARGE:
-            data = beneath.read_all(fd, size)
+            data = dirfd.read_all(fd, size)
             return self.add("blob", data), len(data)
-        oid = self._begun_pack().add_stream("blob", size, beneath.read_chunks(fd, size), self._has)
+        oid = self._begun_pack().add_stream("blob", size, dirfd.read_chunks(fd, size), self._has)
         self._added.add(oid)
         return oid, size
 

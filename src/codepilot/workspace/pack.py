@@ -1,7 +1,7 @@
-"""Git's two object containers, read and written directly: loose objects and undeltified packs.
+"""Reads and writes git's two object containers: loose objects and packs without deltas.
 
-Promises: what is read is checked against its name; what is written appears under its final name complete or not at
-all. Packs that someone else deltified are not decoded here; the caller asks git for those.
+Content read is checked against its name. Content written appears under its final name complete or not at all. For
+deltified packs, which only other programs write, the caller asks git.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 from weakref import WeakValueDictionary
 
-from codepilot.workspace import beneath
+from codepilot.workspace import dirfd
 
 Kind = Literal["blob", "tree", "commit", "tag"]
 
@@ -53,7 +53,7 @@ def object_id(kind: Kind, data: bytes) -> str:
 def file_id(fd: int, size: int) -> str:
     """The name of the blob that the first `size` bytes of an open file would be."""
     digest = begin_id("blob", size)
-    for chunk in beneath.read_chunks(fd, size):
+    for chunk in dirfd.read_chunks(fd, size):
         digest.update(chunk)
     return digest.hexdigest()
 

@@ -1,11 +1,10 @@
-"""Writing an accepted change into the user's checkout.
+"""Writes an accepted change into the user's checkout.
 
-Promises: only files that the change touches are written, and only if each of them still is exactly what it was in the
-base (or already what the change makes of it); otherwise nothing is written and every file in the way is named. What
-will be done is journalled with the hashes before and after, and synced, before the first write; every file is looked at
-again right before it is replaced in one step, and one that was edited meanwhile stops the work there. Interrupted
-anywhere, the same call completes the work; when all is done it does nothing. Never does: follow a link, touch `.git`,
-or change a file's permissions beyond its executable bit.
+Only files that the change touches are written, and only if each still equals the base (or already the result). In any
+other case nothing is written and the error names every conflicting file. A journal with the hashes before and after is
+synced before the first write. Each file is checked again right before it is replaced atomically; a file edited
+meanwhile stops the work. After an interruption the same call completes the work; when all is done it does nothing.
+Links are never followed, `.git` is never touched, and permissions change only in the executable bit.
 """
 
 from __future__ import annotations
@@ -22,11 +21,10 @@ from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.git_names import is_git_name
-from codepilot.workspace import beneath
+from codepilot.workspace import dirfd
 from codepilot.workspace.objects import ObjectStore
 from codepilot.workspace.pack import file_id, object_id
-from codepilot.workspace.paths import shown
-from codepilot.workspace.trees import EXECUTABLE, FILE, GITLINK, SYMLINK, Entry
+from codepilot.workspace.trees import EXECUTABLE, FILE, GITLINK, SYMLINK, Entry, shown
 
 _OCCUPIED = Entry("occupied", "")
 """Something that no tree can hold, or a place that cannot be reached without following a link."""
@@ -54,7 +52,7 @@ def promote(checkout: Path, objects: ObjectStore, base_tree: str, new_tree: str,
     writes = [_Write(*change) for change in changes]
     again = "Make the checkout writable and apply again: what is missing is then written."
     typed = _refusal_is(FailureKind.REPO_UNREACHABLE, f"the change cannot be written to {checkout}", again)
-    with typed, beneath.opened(checkout.resolve()) as root, beneath.disk_full_is_typed():
+    with typed, dirfd.opened(checkout.resolve()) as root, dirfd.disk_full_is_typed():
         ready = _check(root, writes)
         if ready:
             with _refusal_is(FailureKind.STORE_UNAVAILABLE, f"{journal} cannot be written", "Make it writable."):
@@ -149,7 +147,7 @@ def _check(root: int, writes: Sequence[_Write]) -> list[_Write]:
 def _current(root: int, write: _Write, touched: Mapping[str, _Write]) -> Entry | None:
     """What is at a path now. Directories that the change itself makes or empties count as nothing."""
     try:
-        with beneath.descended(root, write.parts[:-1]) as parent:
+        with dirfd.descended(root, write.parts[:-1]) as parent:
             return _found(parent, write, touched)
     except FileNotFoundError:
         return _ABSENT
@@ -163,7 +161,7 @@ def _current(root: int, write: _Write, touched: Mapping[str, _Write]) -> Entry |
 def _found(parent: int, write: _Write, touched: Mapping[str, _Write]) -> Entry | None:
     """What is at a path whose directory is open."""
     name = write.parts[-1]
-    status = beneath.status(parent, name)
+    status = dirfd.status(parent, name)
     if status is None:
         return _ABSENT
     if stat.S_ISLNK(status.st_mode):
@@ -171,13 +169,13 @@ def _found(parent: int, write: _Write, touched: Mapping[str, _Write]) -> Entry |
     if stat.S_ISREG(status.st_mode):
         return _regular(parent, name)
     if stat.S_ISDIR(status.st_mode):
-        with beneath.opened(name, parent) as below:
+        with dirfd.opened(name, parent) as below:
             return _ABSENT if _only_holds(below, write.path + "/", touched) else _OCCUPIED
     return _OCCUPIED
 
 
 def _regular(parent: int, name: str) -> Entry:
-    fd = beneath.open_regular(parent, name)
+    fd = dirfd.open_regular(parent, name)
     if fd is None:
         return _OCCUPIED
     try:
@@ -190,10 +188,10 @@ def _regular(parent: int, name: str) -> Entry:
 
 def _only_holds(fd: int, prefix: str, touched: Mapping[str, _Write]) -> bool:
     """Whether a directory holds nothing but paths of the change."""
-    for name in beneath.names(fd):
-        status = beneath.status(fd, name)
+    for name in dirfd.names(fd):
+        status = dirfd.status(fd, name)
         if status is not None and stat.S_ISDIR(status.st_mode):
-            with beneath.opened(name, fd) as below:
+            with dirfd.opened(name, fd) as below:
                 if not _only_holds(below, f"{prefix}{name}/", touched):
                     return False
         elif prefix + name not in touched and not name.startswith(_TEMPORARY):
@@ -212,12 +210,12 @@ def _write_journal(journal: Path, base_tree: str, new_tree: str, writes: Sequenc
         file.flush()
         os.fsync(file.fileno())
     temporary.rename(journal)
-    with beneath.opened(journal.parent.resolve()) as directory:
+    with dirfd.opened(journal.parent.resolve()) as directory:
         os.fsync(directory)
 
 
 def _delete(root: int, write: _Write) -> None:
-    with beneath.descended(root, write.parts[:-1]) as parent:
+    with dirfd.descended(root, write.parts[:-1]) as parent:
         if _found(parent, write, {}) != write.before:
             raise _EditedError
         os.unlink(write.parts[-1], dir_fd=parent)
@@ -228,7 +226,7 @@ def _prune(root: int, directory: Sequence[str]) -> None:
     """Remove the directories that a deletion left empty."""
     for end in range(len(directory), 0, -1):
         try:
-            with beneath.descended(root, directory[: end - 1]) as above:
+            with dirfd.descended(root, directory[: end - 1]) as above:
                 os.rmdir(directory[end - 1], dir_fd=above)
         except FileNotFoundError:
             continue
@@ -243,19 +241,19 @@ def _put(root: int, write: _Write, mode: str, data: bytes) -> None:
     name = write.parts[-1]
     temporary = f"{_TEMPORARY}{hashlib.sha256(os.fsencode(write.path)).hexdigest()[:16]}"
     with _directories(root, write.parts[:-1]) as parent:
-        beneath.remove(parent, temporary)
+        dirfd.remove(parent, temporary)
         try:
             if mode == SYMLINK:
                 os.symlink(data, os.fsencode(temporary), dir_fd=parent)
             else:
-                _write_file(parent, temporary, data, mode == EXECUTABLE, beneath.status(parent, name))
-            _own(parent, temporary, beneath.status(parent, name) or os.fstat(parent))
+                _write_file(parent, temporary, data, mode == EXECUTABLE, dirfd.status(parent, name))
+            _own(parent, temporary, dirfd.status(parent, name) or os.fstat(parent))
             if _found(parent, write, {}) != write.before:
                 raise _EditedError
             _remove_empty(parent, name)
             os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
         finally:
-            beneath.remove(parent, temporary)
+            dirfd.remove(parent, temporary)
         os.fsync(parent)
 
 
@@ -284,11 +282,11 @@ def _own(parent: int, name: str, like: os.stat_result) -> None:
 
 def _remove_empty(parent: int, name: str) -> None:
     """Empty directories that stand where a file is to be."""
-    status = beneath.status(parent, name)
+    status = dirfd.status(parent, name)
     if status is None or not stat.S_ISDIR(status.st_mode):
         return
-    with beneath.opened(name, parent) as below:
-        for child in beneath.names(below):
+    with dirfd.opened(name, parent) as below:
+        for child in dirfd.names(below):
             _remove_empty(below, child)
     os.rmdir(name, dir_fd=parent)
 
@@ -305,7 +303,7 @@ def _directories(root: int, parts: Sequence[str]) -> Iterator[int]:
                 pass
             else:
                 _own(fd, part, os.fstat(fd))
-            below = os.open(part, beneath.DIRECTORY, dir_fd=fd)
+            below = os.open(part, dirfd.DIRECTORY, dir_fd=fd)
             os.close(fd)
             fd = below
         yield fd

@@ -1,20 +1,24 @@
-"""Finding the user's repository around a path, without asking git to search.
+"""Finds the user's repository around a path, and reads its history.
 
-Promises: the innermost repository is found, whoever owns it; linked worktrees and submodules are followed to their git
-directory; anything else is refused with what is wrong and what to do.
+The innermost repository is found, whoever owns it; linked worktrees and submodules are followed to their git directory.
+Every refusal says what is wrong and what to do. History is read from commits alone, never from a work tree; no filter,
+converter or configured program runs; commits and seconds are bounded. Where lines cannot be dated (one commit, a clone
+that lacks objects, no time left) the answer is empty.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.workspace.git import last_line, must_git, run_git
-from codepilot.workspace.paths import shown
+from codepilot.workspace.trees import shown
 
 
 @dataclass(frozen=True)
@@ -124,3 +128,68 @@ def is_git_directory(place: Path) -> bool:
 
 def unreachable(message: str, next_action: str = "") -> CodePilotError:
     return CodePilotError(FailureKind.REPO_UNREACHABLE, message, next_action)
+
+
+MAX_COMMITS = 500
+"""What was changed longer ago is old."""
+SECONDS = 3.0
+
+DatedLine = tuple[bytes, int | None]
+"""A line without its newline, and how many commits ago it was changed: 1 is the newest; None is older than known."""
+
+_HEADER = re.compile(rb"([0-9a-f]{40,64}) \d+ \d+(?: \d+)?")
+_BLAME = ("blame", "--porcelain", "--first-parent", "--no-textconv", "--no-ignore-revs-file")
+
+
+def line_ages(
+    place: Path, commit: str, paths: Iterable[str], seconds: float = SECONDS
+) -> dict[str, tuple[DatedLine, ...]]:
+    """The lines that each file has in the commit, with their ages; `place` is a checkout or a git directory.
+
+    For all files or for none, so that a slow one does not make others look newer than they are.
+    """
+    try:
+        return _ages(_Asked(place, time.monotonic() + seconds), commit, tuple(paths))
+    except (CodePilotError, OSError):
+        return {}
+
+
+class _Asked:
+    """A repository that is asked until there is no time left."""
+
+    def __init__(self, place: Path, until: float) -> None:
+        bare = not (place / ".git").exists() and (place / "objects").is_dir() and (place / "HEAD").is_file()
+        found = None if bare else find_repository(place)
+        self._git_dir, self._root = found.git_dir if found else place, found.root if found else None
+        self._until = until
+
+    def git(self, *args: str) -> bytes | None:
+        """What git says; nothing if it fails, as for a file that the commit does not have."""
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise CodePilotError(FailureKind.TOOL_TIMEOUT, "there is no time left to ask for the history")
+        done = run_git(args, self._git_dir, work_tree=self._root, timeout_sec=left)
+        return done.stdout if done.returncode == 0 else None
+
+
+def _ages(repository: _Asked, commit: str, paths: tuple[str, ...]) -> dict[str, tuple[DatedLine, ...]]:
+    listed = repository.git("rev-list", "--first-parent", f"--max-count={MAX_COMMITS + 1}", commit, "--")
+    commits = (listed or b"").split()
+    if len(commits) < 2:
+        return {}
+    ages = {oid: number for number, oid in enumerate(commits[:-1], 1)}
+    found: dict[str, tuple[DatedLine, ...]] = {}
+    for path in paths:
+        told = repository.git(*_BLAME, f"{commits[-1].decode()}..{commits[0].decode()}", "--", path)
+        if told is not None:
+            found[path] = tuple(_lines(told, ages))
+    return found
+
+
+def _lines(told: bytes, ages: Mapping[bytes, int]) -> Iterable[DatedLine]:
+    oid = b""
+    for row in told.split(b"\n"):
+        if row.startswith(b"\t"):
+            yield row[1:], ages.get(oid)
+        elif header := _HEADER.fullmatch(row):
+            oid = header[1]

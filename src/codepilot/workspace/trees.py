@@ -1,18 +1,20 @@
-"""Trees as git stores them: the entries of a directory, encoded and decoded, and nested from plain paths.
+"""Paths, git trees and snapshot manifests: checked, encoded and decoded. Pure.
 
-Promises: no tree made here can hold a path that leads elsewhere (`..`, an absolute path), into a `.git`, or through a
-file. Pure.
+Paths are `str` as the operating system gives them, with undecodable bytes escaped as surrogates. No tree made here can
+hold a path that leads elsewhere (`..`, an absolute path), into a `.git`, or through a file. A manifest records the exact
+content of a directory with permissions, modification times, ignored files and empty directories; a subdirectory is
+named by its own manifest, so unchanged parts cost nothing.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.git_names import is_git_name
-from codepilot.workspace.paths import is_plain_name, shown
 
 FILE, EXECUTABLE, SYMLINK, GITLINK, DIRECTORY = "100644", "100755", "120000", "160000", "40000"
 _MODES = frozenset((FILE, EXECUTABLE, SYMLINK, GITLINK, DIRECTORY))
@@ -110,3 +112,153 @@ def _place(directory: _Directory, name: str, child: Entry | _Directory, path: st
 
 def _unfit(path: str) -> CodePilotError:
     return CodePilotError(FailureKind.POLICY_VIOLATION, f"a tree cannot hold the path {path!r}", path=shown(path))
+
+
+_NAME_BYTES = 255
+
+
+def shown(path: str) -> str:
+    """A path as text that any encoder takes: undecodable bytes become `\\xNN`."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a name names something in its directory and nothing elsewhere."""
+    fits = len(name) <= 63 or len(name.encode("utf-8", "surrogateescape")) <= _NAME_BYTES
+    return fits and name not in ("", ".", "..") and "/" not in name and "\0" not in name
+
+
+def split(path: str) -> list[str]:
+    """The parts of a path that stays beneath its root; anything else is refused."""
+    parts = path.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise CodePilotError(
+            FailureKind.TOOL_INVALID_ARGS, f"not a path inside the workspace: {path!r}", path=shown(path)
+        )
+    return parts
+
+
+def leads_out(path: str, links: dict[str, str]) -> bool:
+    """Whether following a link could lead out of the tree or into its `.git`, by way of the tree's other links."""
+    at = path.split("/")[:-1]
+    ahead = list(reversed(links[path].split("/")))
+    if links[path].startswith("/"):
+        return True
+    hops = 0
+    while ahead:
+        part = ahead.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            if not at:
+                return True
+            at.pop()
+            continue
+        at.append(part)
+        if len(at) == 1 and is_git_name(part):
+            return True
+        target = links.get("/".join(at))
+        if target is not None:
+            hops += 1
+            if hops > 40 or target.startswith("/"):
+                return True
+            at.pop()
+            ahead.extend(reversed(target.split("/")))
+    return False
+
+
+ItemKind = Literal["d", "f", "l"]
+
+_SNAPSHOT = "codepilot snapshot 1"
+_RECORD = re.compile(_SNAPSHOT.encode() + rb"\n[0-9a-f]{64}\n[0-9a-f]{64}\n[0-7]{1,4}\n")
+_OID = re.compile("[0-9a-f]{64}")
+
+
+class Item(NamedTuple):
+    """A directory, file or symbolic link. `oid` names its manifest, content or target."""
+
+    kind: ItemKind
+    mode: int
+    mtime_ns: int
+    size: int
+    oid: str
+
+
+class SnapshotRecord(NamedTuple):
+    """What a snapshot's id names."""
+
+    tree: str
+    manifest: str
+    mode: int
+
+
+def encode_manifest(items: Iterable[tuple[str, Item]]) -> bytes:
+    """Items must come sorted by name, so that equal directories have equal manifests."""
+    return b"".join(
+        b"%s %o %d %d %s %s\0"
+        % (
+            item.kind.encode(),
+            item.mode,
+            item.mtime_ns,
+            item.size,
+            item.oid.encode(),
+            os.fsencode(name),
+        )
+        for name, item in items
+    )
+
+
+def decode_manifest(data: bytes) -> dict[str, Item]:
+    """The entries of a manifest. One that leads elsewhere is refused: what an agent wrote may look like one."""
+    items: dict[str, Item] = {}
+    try:
+        for row in data.split(b"\0")[:-1]:
+            kind, mode, mtime_ns, size, oid, name = row.split(b" ", 5)
+            items[os.fsdecode(name)] = Item(_kind(kind), int(mode, 8), int(mtime_ns), int(size), oid.decode())
+    except ValueError:
+        raise _bad_manifest() from None
+    if not all(map(_fits, items.items())):
+        raise _bad_manifest()
+    return items
+
+
+def encode_record(record: SnapshotRecord) -> bytes:
+    return f"{_SNAPSHOT}\n{record.tree}\n{record.manifest}\n{record.mode:o}\n".encode()
+
+
+def check_manifest(data: bytes) -> dict[str, Item]:
+    """The entries of a manifest from elsewhere; one that `encode_manifest` did not write is refused."""
+    items = decode_manifest(data)
+    if encode_manifest(sorted(items.items())) != data:
+        raise _bad_manifest()
+    return items
+
+
+def is_record(data: bytes) -> bool:
+    """Whether an object is a snapshot, or at least looks like one in every respect."""
+    return len(data) < 300 and _RECORD.fullmatch(data) is not None
+
+
+def decode_record(data: bytes) -> SnapshotRecord:
+    if not is_record(data):
+        raise CodePilotError(FailureKind.INTERNAL, "not a snapshot")
+    _, tree, manifest, mode, _ = data.decode("ascii").split("\n")
+    return SnapshotRecord(tree, manifest, int(mode, 8))
+
+
+def _bad_manifest() -> CodePilotError:
+    return CodePilotError(FailureKind.POLICY_VIOLATION, "a manifest is not one that a snapshot can hold")
+
+
+def _fits(entry: tuple[str, Item]) -> bool:
+    name, item = entry
+    sound = _OID.fullmatch(item.oid) is not None and item.mode <= 0o777
+    return sound and abs(item.mtime_ns) < 1 << 63 and is_plain_name(name) and not is_git_name(name)
+
+
+def _kind(raw: bytes) -> ItemKind:
+    if raw == b"f":
+        return "f"
+    if raw not in (b"d", b"l"):
+        raise ValueError(f"unknown kind of entry {raw!r}")
+    return "d" if raw == b"d" else "l"

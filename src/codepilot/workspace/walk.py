@@ -1,10 +1,9 @@
-"""Our own walk through a tree that an agent has written to.
+"""Walks a tree that an agent has written to.
 
-One pass yields both the tree object that is compared with the base and the manifest from which the directory can be
-restored exactly. Promises: the walk stays inside, opens regular files only, never blocks, follows no link, and reports
-whatever has no place in a change as a `Violation` instead of hiding it; a file that did not change is not read again,
-one that might have changed within the clock's granularity is. Never does: trust an ignore file, a `.git`, or a time
-stamp that user code can set.
+One pass gives both the tree object that is compared with the base and the manifest from which the directory is
+restored. The walk stays inside, opens regular files only, never blocks and follows no link. Whatever has no place in a
+change is reported as a `Violation`. A file that did not change is not read again; one that may have changed within the
+clock's granularity is. Ignore files, a `.git` and time stamps that user code can set are never trusted.
 """
 
 from __future__ import annotations
@@ -15,9 +14,10 @@ import time
 from dataclasses import dataclass, field, replace
 
 from codepilot.core.git_names import is_git_alias, is_git_name
-from codepilot.workspace import beneath
-from codepilot.workspace.manifest import Item, encode
-from codepilot.workspace.memory import (
+from codepilot.workspace import dirfd
+from codepilot.workspace.base_index import Reference
+from codepilot.workspace.objects import Writer
+from codepilot.workspace.stat_cache import (
     COARSE_NS,
     GRANULARITY_NS,
     UNSETTLED,
@@ -35,10 +35,18 @@ from codepilot.workspace.memory import (
     status_of,
     without_git,
 )
-from codepilot.workspace.objects import Writer
-from codepilot.workspace.paths import leads_out
-from codepilot.workspace.reference import Reference
-from codepilot.workspace.trees import DIRECTORY, EXECUTABLE, FILE, GITLINK, SYMLINK, Entry, encode_tree
+from codepilot.workspace.trees import (
+    DIRECTORY,
+    EXECUTABLE,
+    FILE,
+    GITLINK,
+    SYMLINK,
+    Entry,
+    Item,
+    encode_manifest,
+    encode_tree,
+    leads_out,
+)
 
 _TEXT_BYTES = 16 << 20
 """How much the paths of violations, links and ignored files may take."""
@@ -177,7 +185,7 @@ class Walk:
                 level.rows.append((name, DIRECTORY, tree))
         level.items.sort()
         tree = self._writer.add("tree", encode_tree(level.rows))
-        manifest = self._writer.add("blob", encode(level.items))
+        manifest = self._writer.add("blob", encode_manifest(level.items))
         known = level.known if leaves is not None else level.fresh
         return Seen(known, leaves, listing.directories, below, tree, manifest, not level.rows, listing.stamp)
 
@@ -260,7 +268,7 @@ class Walk:
             self._violate("too_deep", path, f"more than {self._limits.depth} directories deep")
             return None
         try:
-            fd = os.open(name, beneath.DIRECTORY, dir_fd=level.fd)
+            fd = os.open(name, dirfd.DIRECTORY, dir_fd=level.fd)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -310,7 +318,7 @@ class Walk:
         if status.size > self._limits.file_bytes:
             self._violate("file_too_large", path, f"{status.size} bytes, at most {self._limits.file_bytes}")
             return None
-        fd = beneath.open_regular(level.fd, status.name)
+        fd = dirfd.open_regular(level.fd, status.name)
         if fd is None:
             return None
         try:

@@ -1,9 +1,9 @@
-"""A workspace: a private plain directory that holds a pinned tree and that an agent may change.
+"""A workspace: a private plain directory with a pinned tree, which an agent may change.
 
-`path/` holds `tree/` (what the agent sees), `snapshots/` (an object store of its own that reads from the base's) and
-`index.json` (what was laid down, and when). Promises: a workspace is there whole or not at all; a snapshot can be
-restored exactly, and both cost what changed; the tree and the diff hold every file that the base does not ignore. The
-agent's own `.git` at the top is never read, kept or touched. Nothing outside `path` is ever written.
+`path/` holds `tree/` (the agent's files), `snapshots/` (an object store that also reads from the base's) and
+`index.json` (the files as first written). A workspace exists whole or not at all. A snapshot restores exactly; snapshot
+and restore cost in proportion to what changed. Tree and diff hold every file that the base does not ignore. The agent's
+own `.git` at the top is never read, kept or touched. Nothing outside `path` is ever written.
 """
 
 from __future__ import annotations
@@ -23,15 +23,13 @@ from typing import Any
 from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.store import Artifacts
-from codepilot.workspace import beneath
-from codepilot.workspace.carry import carry
-from codepilot.workspace.manifest import SnapshotRecord, decode_record, encode_record, is_record
-from codepilot.workspace.memory import GRANULARITY_NS, Known, Memory, is_coarse
+from codepilot.workspace import dirfd
+from codepilot.workspace.base_index import Reference
+from codepilot.workspace.materialise import Restorer, copy_in, materialise
 from codepilot.workspace.objects import RECEIVED_BYTES, Change, ObjectStore
-from codepilot.workspace.paths import shown, split
-from codepilot.workspace.reference import Reference
-from codepilot.workspace.restore import Restorer, lay_down
+from codepilot.workspace.stat_cache import GRANULARITY_NS, Known, Memory, is_coarse
 from codepilot.workspace.transfer import receive
+from codepilot.workspace.trees import SnapshotRecord, decode_record, encode_record, is_record, shown, split
 from codepilot.workspace.walk import Violation, Walk, Walked, WalkLimits
 
 
@@ -91,7 +89,7 @@ class Workspace:
 
         A workspace that was begun and never finished is made again; one made from another tree is refused.
         """
-        with self._lock, beneath.disk_full_is_typed():
+        with self._lock, dirfd.disk_full_is_typed():
             if self.exists:
                 if self._index()["tree"] != tree:
                     raise CodePilotError(
@@ -102,11 +100,11 @@ class Workspace:
             self._discard_leftovers()
             partial = self.path / f"partial-{secrets.token_hex(6)}"
             partial.mkdir(mode=0o755)
-            with beneath.opened(partial) as root:
+            with dirfd.opened(partial) as root:
                 os.fchmod(root, 0o755)
-                known = lay_down(self._base_objects, tree, root)
+                known = materialise(self._base_objects, tree, root)
                 for target, source in sorted((carried or {}).items()):
-                    carry(source, root, split(target))
+                    copy_in(source, root, split(target))
             known = _settled(known)
             self._write_index(tree, sorted(carried or {}), known)
             partial.rename(self.tree_path)
@@ -132,17 +130,17 @@ class Workspace:
 
     def restore(self, snapshot: str, paths: Sequence[str] = ()) -> None:
         """Make the workspace, or only the given paths of it, exactly what it was at a snapshot."""
-        with self._lock, beneath.disk_full_is_typed():
+        with self._lock, dirfd.disk_full_is_typed():
             store = self._objects()
             record = self._record(snapshot)
             asked = [_inside(path) for path in paths]
             self._discard_leftovers()
             staging_path = self.path / f"staging-{secrets.token_hex(6)}"
             staging_path.mkdir(mode=0o700)
-            with beneath.opened(self.path) as home:
-                with beneath.opened(staging_path.name, home) as staging:
+            with dirfd.opened(self.path) as home:
+                with dirfd.opened(staging_path.name, home) as staging:
                     self._restore(home, Restorer(store, staging, self._memory), record, asked)
-                beneath.remove(home, staging_path.name)
+                dirfd.remove(home, staging_path.name)
 
     def export_snapshot(self, snapshot: str, whole: bool = False) -> Iterator[bytes]:
         """A snapshot as a byte stream, for `import_snapshot` of a workspace elsewhere.
@@ -159,7 +157,7 @@ class Workspace:
 
         What a snapshot does not hold is not known of it afterwards: the violations that were found when it was made.
         """
-        with self._lock, beneath.disk_full_is_typed():
+        with self._lock, dirfd.disk_full_is_typed():
             name = receive(self._objects(), chunks, limit_bytes, role="snapshot").root
             return Snapshot(name, self._record(name).tree)
 
@@ -184,8 +182,8 @@ class Workspace:
         """The content of a regular file inside, reached without following any link."""
         parts = _inside(path)
         try:
-            with beneath.opened(self.tree_path) as root, beneath.descended(root, parts[:-1]) as parent:
-                fd = beneath.open_regular(parent, parts[-1])
+            with dirfd.opened(self.tree_path) as root, dirfd.descended(root, parts[:-1]) as parent:
+                fd = dirfd.open_regular(parent, parts[-1])
                 if fd is None:
                     raise _not_found(path)
                 try:
@@ -213,10 +211,10 @@ class Workspace:
     @contextlib.contextmanager
     def _root(self) -> Iterator[int]:
         """The tree, opened also where an agent has taken its owner's rights to look into it away."""
-        with beneath.opened(self.path) as home:
-            found = beneath.status(home, self.tree_path.name)
+        with dirfd.opened(self.path) as home:
+            found = dirfd.status(home, self.tree_path.name)
             closed = found is not None and found.st_mode & 0o500 != 0o500
-            opened = beneath.open_for_change if closed else _open_directory
+            opened = dirfd.open_for_change if closed else _open_directory
             root = opened(home, self.tree_path.name)
         try:
             yield root
@@ -224,7 +222,7 @@ class Workspace:
             os.close(root)
 
     def _walk(self, snapshot: bool) -> tuple[Walked, str]:
-        with self._lock, beneath.disk_full_is_typed():
+        with self._lock, dirfd.disk_full_is_typed():
             reference = self._load()
             with self._root() as root, self._objects().writer() as writer:
                 walked = Walk(reference, self._memory, writer, self._limits).run(root)
@@ -236,7 +234,7 @@ class Workspace:
             return walked, name
 
     def _restore(self, home: int, restorer: Restorer, record: SnapshotRecord, asked: Sequence[list[str]]) -> None:
-        root = beneath.open_for_change(home, self.tree_path.name)
+        root = dirfd.open_for_change(home, self.tree_path.name)
         try:
             if asked:
                 for parts in asked:
@@ -283,14 +281,14 @@ class Workspace:
 
     def _discard_leftovers(self) -> None:
         """Remove what an interrupted operation left beside the tree."""
-        with beneath.opened(self.path) as home:
-            for name in beneath.names(home):
+        with dirfd.opened(self.path) as home:
+            for name in dirfd.names(home):
                 if name.startswith(("partial-", "staging-", "index.json.")):
-                    beneath.remove(home, name)
+                    dirfd.remove(home, name)
 
 
 def _open_directory(parent: int, name: str) -> int:
-    return os.open(name, beneath.DIRECTORY, dir_fd=parent)
+    return os.open(name, dirfd.DIRECTORY, dir_fd=parent)
 
 
 def remove_workspace(path: Path) -> None:
@@ -298,11 +296,11 @@ def remove_workspace(path: Path) -> None:
 
     Its tree gives up its name first: a workspace that was half removed counts as one that was never finished.
     """
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError), beneath.opened(path) as home:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), dirfd.opened(path) as home:
         os.rename("tree", f"partial-{secrets.token_hex(6)}", src_dir_fd=home, dst_dir_fd=home)
     if path.parent.is_dir():
-        with beneath.opened(path.parent) as parent:
-            beneath.remove(parent, path.name)
+        with dirfd.opened(path.parent) as parent:
+            dirfd.remove(parent, path.name)
 
 
 def _settled(known: Mapping[str, Known]) -> dict[str, Known]:
@@ -331,7 +329,7 @@ def _read_within(fd: int, path: str, limit: int) -> bytes:
         raise CodePilotError(
             FailureKind.TOOL_INVALID_ARGS, f"{shown(path)} has {status.st_size} bytes; at most {limit}"
         )
-    return beneath.read_all(fd, status.st_size)
+    return dirfd.read_all(fd, status.st_size)
 
 
 def _not_found(path: str) -> CodePilotError:

@@ -1,8 +1,7 @@
-"""File operations that cannot be led out of a directory.
+"""File operations relative to open directories, which no rename or link can redirect.
 
-Promises: every step goes through an open directory and refuses to follow a symbolic link, so no rename or link made
-meanwhile can redirect it; nothing that blocks (pipes, devices) is ever opened for reading; removal works on trees of
-any depth and any modes. Never does: resolve a path by name alone.
+Every step opens the next component from an open directory and refuses symbolic links. Pipes and devices are never
+opened for reading. Removal works on trees of any depth and any modes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What one walk leaves to the next, and to a restore, so that what did not change costs little.
+"""File statuses from one walk, so that the next walk and a restore read only files that changed.
 
-Promises: a remembered file is one whose status cannot be the same after a change (its status time, which only the
-kernel sets, lay safely before the moment it was read). Only names of content are kept here, never content.
+An entry is kept only if a later change must move the file's status time, which only the kernel sets: that time lies
+safely before the moment of reading. Names of content are kept, never content.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from codepilot.workspace.manifest import Item
+from codepilot.workspace.trees import Item
 
 GRANULARITY_NS = 20_000_000
 """A file whose status changed this shortly before it was read may change again without a trace."""

@@ -1,16 +1,18 @@
-"""What the base says about a path: tracked, ignored, part of a submodule, or carried along.
+"""The base tree as an index: whether a path is tracked, ignored, part of a submodule or copied in.
 
-Promises: every answer comes from the base tree alone, so an agent cannot hide a file by editing `.gitignore`, and a
-file that the base tracks is never ignored.
+Every answer comes from the base tree alone, so an agent cannot hide a file by editing `.gitignore`. A file that the
+base tracks is never ignored. A tree holds only the commit of a submodule; the files of its work tree are kept beside
+the objects, by that commit, and written into every workspace made from the store.
 """
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 
 from codepilot.workspace.ignore import IgnoreRules
 from codepilot.workspace.objects import ObjectStore
-from codepilot.workspace.submodules import carried_tree
 from codepilot.workspace.trees import EXECUTABLE, FILE, GITLINK, Entry
 
 
@@ -78,3 +80,21 @@ def _directories(paths: Iterable[str]) -> frozenset[str]:
             found.add(parent)
             parent = parent.rpartition("/")[0]
     return frozenset(found)
+
+
+def keep_tree(objects: ObjectStore, gitlink: str, tree: str) -> None:
+    """Remember the files of a submodule at a commit; the latest wins."""
+    directory = objects.path / "submodules"
+    directory.mkdir(exist_ok=True)
+    temporary = directory / f"tmp-{secrets.token_hex(6)}"
+    temporary.write_text(tree)
+    temporary.rename(directory / gitlink)
+
+
+def carried_tree(objects: ObjectStore, gitlink: str) -> str | None:
+    """The tree of files kept for a submodule's commit, if any were."""
+    try:
+        tree = (objects.path / "submodules" / gitlink).read_text()
+    except FileNotFoundError:
+        return None
+    return tree if re.fullmatch("[0-9a-f]{64}", tree) else None

@@ -1,8 +1,9 @@
-"""Laying files down: a tree into a new directory, and a directory back to what a snapshot says.
+"""Writing files: a tree into a new directory, host files beside it, and a directory back to a snapshot.
 
-Promises: content, modes, links, modification times and empty directories come out exactly as recorded, whatever lies
-there before; every file appears complete or not at all; nothing outside the directory is touched and no link is
-followed. Never does: apply a filter, or touch the `.git` at the top.
+Content, modes, links, modification times and empty directories come out exactly as recorded, whatever was there
+before. Every file appears complete or not at all. Nothing outside the directory is touched and no link is followed. No
+filter runs, and the `.git` at the top stays untouched. Host files that a workspace needs (generated, ignored files) are
+copied without git directories of any name; what the tree holds at the same place wins.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ import secrets
 import stat
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.core.git_names import is_git_name
-from codepilot.workspace import beneath
-from codepilot.workspace.manifest import Item, decode
-from codepilot.workspace.memory import Known, Listing, Memory, Status, listed, status_of, without_git
+from codepilot.core.git_names import is_git_alias, is_git_name, is_in_git_directory
+from codepilot.workspace import dirfd
+from codepilot.workspace.base_index import carried_tree
 from codepilot.workspace.objects import ObjectStore
 from codepilot.workspace.pack import file_id
-from codepilot.workspace.submodules import carried_tree
-from codepilot.workspace.trees import EXECUTABLE, GITLINK, SYMLINK, Entry
+from codepilot.workspace.repository import is_git_directory
+from codepilot.workspace.stat_cache import Known, Listing, Memory, Status, listed, status_of, without_git
+from codepilot.workspace.trees import EXECUTABLE, GITLINK, SYMLINK, Entry, Item, decode_manifest, shown
 
 LINK_BYTES = 4095
 """How long the target of a symbolic link may be."""
@@ -30,7 +32,7 @@ LAID_DOWN_NS = 1_000_000_000 * 1_000_000_000
 """The time of every file of a new workspace: a later edit is always newer, also for build tools and bytecode caches."""
 
 
-def lay_down(objects: ObjectStore, tree: str, root: int) -> dict[str, Known]:
+def materialise(objects: ObjectStore, tree: str, root: int) -> dict[str, Known]:
     """Fill an empty directory with a tree; the status of every file written."""
     known: dict[str, Known] = {}
     _lay_directory(objects, tree, root, "", known)
@@ -44,7 +46,7 @@ def _lay_directory(objects: ObjectStore, tree: str, fd: int, prefix: str, known:
         if entry.mode in ("40000", GITLINK):
             os.mkdir(name, 0o755, dir_fd=fd)
             inside = carried_tree(objects, entry.oid) if entry.mode == GITLINK else entry.oid
-            with beneath.opened(name, fd) as below:
+            with dirfd.opened(name, fd) as below:
                 os.fchmod(below, 0o755)
                 if inside is not None:
                     _lay_directory(objects, inside, below, f"{prefix}{name}/", known)
@@ -62,7 +64,7 @@ def _lay_file(objects: ObjectStore, entry: Entry, fd: int, name: str, path: str,
         os.symlink(target, os.fsencode(name), dir_fd=fd)
         return
     mode = 0o755 if entry.mode == EXECUTABLE else 0o644
-    status = beneath.create_file(fd, name, objects.stream(entry.oid), mode, LAID_DOWN_NS)
+    status = dirfd.create_file(fd, name, objects.stream(entry.oid), mode, LAID_DOWN_NS)
     known[path] = Known(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, entry.oid)
 
 
@@ -85,7 +87,7 @@ class Restorer:
             for name, mode, _, inside, _ in seen.below:
                 self._descend(fd, name, mode, inside, f"{prefix}{name}/", modes[name])
             return
-        wanted = decode(self._objects.read_blob(manifest))
+        wanted = decode_manifest(self._objects.read_blob(manifest))
         leaves = {found[0]: Status(*found) for found in listing.leaves}
         modes = dict(listing.directories)
         for name in (leaves.keys() | modes.keys()) - wanted.keys():
@@ -100,10 +102,10 @@ class Restorer:
                 self._file(fd, name, item, leaves.get(name), known.get(name))
 
     def _discard(self, fd: int, name: str, is_directory: bool) -> None:
-        """Move what is to go into `staging`, which is emptied at once in the end; see `beneath.put`."""
+        """Move what is to go into `staging`, which is emptied at once in the end; see `dirfd.put`."""
         with contextlib.suppress(FileNotFoundError):
             if is_directory:
-                os.close(beneath.open_for_change(fd, name))
+                os.close(dirfd.open_for_change(fd, name))
             os.rename(name, secrets.token_hex(8), src_dir_fd=fd, dst_dir_fd=self._staging)
 
     def _descend(self, fd: int, name: str, mode: int, manifest: str, prefix: str, found: int | None) -> None:
@@ -117,10 +119,10 @@ class Restorer:
 
     def _path(self, fd: int, manifest: str, parts: Sequence[str], prefix: str) -> None:
         name, rest = parts[0], parts[1:]
-        item = decode(self._objects.read_blob(manifest)).get(name)
+        item = decode_manifest(self._objects.read_blob(manifest)).get(name)
         if item is None or (rest and item.kind != "d"):
             if not rest or (item is not None and not _is_directory(fd, name)):
-                beneath.remove(fd, name)
+                dirfd.remove(fd, name)
             elif item is None and _is_directory(fd, name):
                 self._remove_below(fd, name, rest)
         elif not rest:
@@ -131,10 +133,10 @@ class Restorer:
                 self._path(below, item.oid, rest, f"{prefix}{name}/")
 
     def _remove_below(self, fd: int, name: str, rest: Sequence[str]) -> None:
-        below = beneath.open_for_change(fd, name)
+        below = dirfd.open_for_change(fd, name)
         try:
             if len(rest) == 1:
-                beneath.remove(below, rest[0])
+                dirfd.remove(below, rest[0])
             elif _is_directory(below, rest[0]):
                 self._remove_below(below, rest[0], rest[1:])
         finally:
@@ -142,7 +144,7 @@ class Restorer:
 
     def entry(self, fd: int, name: str, item: Item, path: str) -> None:
         """One entry of an open, writable directory."""
-        found = beneath.status(fd, name)
+        found = dirfd.status(fd, name)
         if item.kind == "d":
             mode = found.st_mode if found is not None and stat.S_ISDIR(found.st_mode) else None
             self._descend(fd, name, item.mode, item.oid, path + "/", mode)
@@ -156,9 +158,9 @@ class Restorer:
     @contextlib.contextmanager
     def _subdirectory(self, fd: int, name: str, mode: int, found: int | None) -> Iterator[int]:
         if found is None:
-            beneath.remove(fd, name)
+            dirfd.remove(fd, name)
             os.mkdir(name, 0o700, dir_fd=fd)
-        below = beneath.open_for_change(fd, name)
+        below = dirfd.open_for_change(fd, name)
         try:
             yield below
             if stat.S_IMODE(os.fstat(below).st_mode) != mode:
@@ -168,34 +170,34 @@ class Restorer:
 
     def _link(self, fd: int, name: str, item: Item) -> None:
         target = self._objects.read_blob(item.oid)
-        found = beneath.status(fd, name)
+        found = dirfd.status(fd, name)
         if found is not None and stat.S_ISLNK(found.st_mode):
             with contextlib.suppress(FileNotFoundError):
                 if os.readlink(os.fsencode(name), dir_fd=fd) == target:
                     return
         elif found is not None and stat.S_ISDIR(found.st_mode):
-            beneath.remove(fd, name)
+            dirfd.remove(fd, name)
         temporary = secrets.token_hex(8)
         os.symlink(target, os.fsencode(temporary), dir_fd=self._staging)
-        beneath.put(self._staging, temporary, fd, name)
+        dirfd.put(self._staging, temporary, fd, name)
 
     def _file(self, fd: int, name: str, item: Item, found: Status | None, known: Known | None) -> None:
         if found is not None and stat.S_ISREG(found.mode) and self._kept(fd, name, item, found, known):
             return
         if found is None or stat.S_ISDIR(found.mode):
-            beneath.remove(fd, name)
+            dirfd.remove(fd, name)
         temporary = secrets.token_hex(8)
         if self._objects.header(item.oid) != ("blob", item.size):
             raise CodePilotError(FailureKind.POLICY_VIOLATION, f"the snapshot is wrong about the size of {name!r}")
         content = self._objects.stream
         try:
-            beneath.create_file(self._staging, temporary, content(item.oid), item.mode, item.mtime_ns)
+            dirfd.create_file(self._staging, temporary, content(item.oid), item.mode, item.mtime_ns)
         except OSError as error:
-            if error.errno not in beneath.NO_ROOM:
+            if error.errno not in dirfd.NO_ROOM:
                 raise
-            beneath.empty(self._staging)
-            beneath.create_file(self._staging, temporary, content(item.oid), item.mode, item.mtime_ns)
-        beneath.put(self._staging, temporary, fd, name)
+            dirfd.empty(self._staging)
+            dirfd.create_file(self._staging, temporary, content(item.oid), item.mode, item.mtime_ns)
+        dirfd.put(self._staging, temporary, fd, name)
 
     def _kept(self, fd: int, name: str, item: Item, found: Status, known: Known | None) -> bool:
         """Whether the file has the right content already; if so its mode and time are put right."""
@@ -205,7 +207,7 @@ class Restorer:
         if exact and known is not None and known.oid == item.oid and known.holds(found):
             return True
         try:
-            opened = beneath.open_regular(fd, name)
+            opened = dirfd.open_regular(fd, name)
         except PermissionError:
             return False
         if opened is None:
@@ -222,5 +224,88 @@ class Restorer:
 
 
 def _is_directory(fd: int, name: str) -> bool:
-    found = beneath.status(fd, name)
+    found = dirfd.status(fd, name)
     return found is not None and stat.S_ISDIR(found.st_mode)
+
+
+def copy_in(source: Path, root: int, target: Sequence[str]) -> None:
+    """Copy a file or directory to a place beneath an open directory."""
+    folder = source.parent.resolve()
+    named = is_in_git_directory(os.fspath(folder / source.name)) or any(map(is_git_alias, target))
+    try:
+        if named or any(map(is_git_directory, (folder / source.name, *(folder / source.name).parents))):
+            raise CodePilotError(
+                FailureKind.TOOL_PERMISSION_DENIED,
+                f"{shown(str(source))} is in a git directory, which is never copied into a workspace",
+                "Take it out of `carry` in codepilot.toml.",
+            )
+        with contextlib.ExitStack() as stack:
+            parent = stack.enter_context(dirfd.opened(folder))
+            place = root
+            for part in target[:-1]:
+                place = stack.enter_context(_subdirectory(place, part))
+            _copy(parent, source.name, place, target[-1])
+    except FileNotFoundError as error:
+        raise CodePilotError(
+            FailureKind.PATH_NOT_FOUND,
+            f"there is nothing to carry at {shown(str(source))}",
+            "Generate the file, or take it out of `carry` in codepilot.toml.",
+        ) from error
+    except OSError as error:
+        if error.errno in dirfd.NO_ROOM:
+            raise
+        raise CodePilotError(
+            FailureKind.TOOL_INVALID_ARGS,
+            f"{shown(str(source))} cannot be copied to {shown('/'.join(target))!r}: {error.strerror}",
+            "Name a place in the tree that leads through no link and no file.",
+        ) from error
+
+
+def _copy(parent: int, name: str, place: int, target: str) -> None:
+    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    if stat.S_ISDIR(status.st_mode):
+        with dirfd.opened(name, parent) as source:
+            children = set(dirfd.names(source))
+            if "HEAD" in children and ("commondir" in children or {"objects", "refs"} <= children):
+                return
+            with _subdirectory(place, target) as below:
+                for child in sorted(children):
+                    if not is_git_alias(child):
+                        _copy(source, child, below, child)
+    elif dirfd.status(place, target) is not None:
+        return
+    elif stat.S_ISLNK(status.st_mode):
+        os.symlink(os.readlink(name, dir_fd=parent), target, dir_fd=place)
+    elif stat.S_ISREG(status.st_mode):
+        fd = dirfd.open_regular(parent, name)
+        if fd is None:
+            return
+        try:
+            chunks = dirfd.read_chunks(fd, status.st_size)
+            dirfd.create_file(place, target, chunks, status.st_mode & 0o777, status.st_mtime_ns)
+        finally:
+            os.close(fd)
+
+
+def _subdirectory(place: int, name: str) -> contextlib.AbstractContextManager[int]:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, 0o755, dir_fd=place)
+    return dirfd.opened(name, place)
+
+
+def lay_out(objects: ObjectStore, tree: str, directory: Path) -> Path:
+    """Make `directory` hold the tree, whole or not at all; one that is there already does."""
+    if directory.is_dir():
+        return directory
+    partial = directory.with_name(f"{directory.name}.{secrets.token_hex(4)}.tmp")
+    partial.mkdir(mode=0o700, parents=True)
+    with dirfd.opened(partial.parent) as parent:
+        with dirfd.opened(partial.name, parent) as root:
+            materialise(objects, tree, root)
+        try:
+            os.rename(partial.name, directory.name, src_dir_fd=parent, dst_dir_fd=parent)
+        except OSError:
+            dirfd.remove(parent, partial.name)
+            if not directory.is_dir():
+                raise
+    return directory
