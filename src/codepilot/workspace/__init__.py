@@ -1,8 +1,8 @@
 """Bases, workspaces, snapshots, diffs and promotion.
 
-The order of work: `find_root` or `clone`, then `pin_base` into an `ObjectStore`, then a `Workspace` made from the base's
-tree. While an agent works: `snapshot`, `restore` and `diff`. At the end `promote` writes the accepted tree into the
-user's checkout, or `write_commit` puts it on a branch.
+The order of work: `find_root` or `clone`, then `pin_base` into an `ObjectStore`, then a `Workspace` made from the
+base's tree. While an agent works: `snapshot`, `restore` and `diff`. At the end `promote` writes the accepted tree into
+the user's checkout, or `write_commit` puts it on a branch.
 """
 
 from codepilot.workspace.base import Base, pin_base

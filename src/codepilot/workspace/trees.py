@@ -1,9 +1,9 @@
 """Paths, git trees and snapshot manifests: checked, encoded and decoded. Pure.
 
 Paths are `str` as the operating system gives them, with undecodable bytes escaped as surrogates. No tree made here can
-hold a path that leads elsewhere (`..`, an absolute path), into a `.git`, or through a file. A manifest records the exact
-content of a directory with permissions, modification times, ignored files and empty directories; a subdirectory is
-named by its own manifest, so unchanged parts cost nothing.
+hold a path that leads elsewhere (`..`, an absolute path), into a `.git`, or through a file. A manifest records the
+exact content of a directory with permissions, modification times, ignored files and empty directories; a subdirectory
+is named by its own manifest, so unchanged parts cost nothing.
 """
 
 from __future__ import annotations
