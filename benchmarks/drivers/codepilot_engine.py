@@ -41,7 +41,7 @@ class CodePilot:
         gc.freeze()  # as `codepilot worker` does
         for state in STEPS:
             STEPS[state] = self._step
-        worker = Worker(self._runtime, listen=self._hear)
+        worker = Worker(self._runtime, on_event=self._hear)
         self._crew = WorkerPool(self._runtime, worker, concurrency=role.concurrency)
         self._thread = threading.Thread(target=self._run)
         self._working = threading.Event()
@@ -89,7 +89,7 @@ class CodePilot:
             work.executor.create(request)
         self._role.started(self._talk)
         work.executor.run_command(RunCommand(workspace=work.workspace, argv=("sleep", "3600"), timeout_sec=3600))
-        work.watch.raise_if_stopped()
+        work.step.raise_if_stopped()
 
     def _hear(self, event: Event) -> None:
         if isinstance(event.data, RunFinished) and not self._role.dwells:

@@ -52,7 +52,7 @@ def test_the_time_of_a_step_is_one_budget_for_all_its_lives(runtime: Runtime, ch
     run = submit(
         runtime, make_task(Request(repo=str(checkout), budget={"step_wall_sec": 300, "wall_sec": 9000}), CHEAP)
     )
-    agent = TwoLives(lambda: pause(runtime, run.run_id) if paused else first.leave())
+    agent = TwoLives(lambda: pause(runtime, run.run_id) if paused else first.abort())
     first = Worker(runtime, agent_for=lambda task: agent)
     if paused:
         assert first.drive(run.run_id).state is State.PAUSED
@@ -60,7 +60,7 @@ def test_the_time_of_a_step_is_one_budget_for_all_its_lives(runtime: Runtime, ch
     else:
         start = runtime.store.claim_next(first.name, run.run_id)
         assert start is not None
-        first.work_on(start)
+        first.execute(start)
         assert runtime.store.load(run.run_id).state is State.IMPLEMENT
     Worker(runtime, agent_for=lambda task: agent).drive(run.run_id)
     before, after = agent.left

@@ -18,7 +18,7 @@ from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.run import Run
 from codepilot.core.task import Goal, TaskSpec
 from codepilot.engine import Runtime, fetch_bundle, report_run
-from codepilot.engine.close import close_run, leave_record, recording
+from codepilot.engine.close import close_run, recording
 from codepilot.store import Claim, new_id
 from codepilot.verify import write_directory
 
@@ -107,7 +107,7 @@ def test_who_was_stopped_before_it_wrote_a_record_writes_no_old_one(
     directory, log = runtime.home.bundles / aborted.run_id, runtime.home.logs / f"{aborted.run_id}.jsonl"
     with log.open("ab") as alone:
         fcntl.flock(alone, fcntl.LOCK_EX)
-        late = threading.Thread(target=leave_record, args=(aborted, runtime))
+        late = threading.Thread(target=close_run, args=(aborted, runtime))
         late.start()
         time.sleep(0.3)
         if ended:

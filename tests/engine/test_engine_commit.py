@@ -59,7 +59,7 @@ def test_a_run_that_is_killed_around_its_commit_makes_one_and_records_it_once(
     run = submit(runtime, make_task(Request(repo=str(checkout), branch="mend/{run}"), CHEAP))
     for life in range(5):
         environ = {**os.environ, "CODEPILOT_HOME": str(tmp_path / f"machine-{life}")}
-        code, out, err = ready.run([run.run_id, str(graves)], environ, script=HERE / "one_commit.py")
+        code, out, err = ready.run([run.run_id, str(graves)], environ, script=HERE / "dying_commit.py")
         assert code in (0, -signal.SIGKILL), err
     assert (code, out.strip()) == (0, State.DONE), err
     assert len(list(graves.iterdir())) == 4

@@ -25,7 +25,7 @@ def test_a_run_that_is_killed_in_every_state_finishes_as_if_nothing_had_been(
     environment = {**os.environ, "CODEPILOT_HOME": str(tmp_path / "home")}
     lives = 0
     while True:
-        code, _, err = ready.run(command, environment, script=HERE / "one_life.py")
+        code, _, err = ready.run(command, environment, script=HERE / "dying_worker.py")
         lives += 1
         if code != -signal.SIGKILL:
             break

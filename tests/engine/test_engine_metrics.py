@@ -13,8 +13,8 @@ from engine_kit import APPROVE, CHEAP, DONE, MAP, PLAN, RIGHT, code, drive, repl
 from codepilot.core.events import Event, EventType, GuardrailBlocked, RunFinished, State, TurnFinished
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.engine import Request, Runtime, cancel, make_task, submit
-from codepilot.engine.heart import Heart
 from codepilot.engine.metrics import count
+from codepilot.engine.monitor import StepMonitor
 from codepilot.store import Store
 from codepilot.telemetry import METRICS
 from configured import configured
@@ -97,7 +97,7 @@ def test_a_step_taken_from_a_dead_worker_is_counted(runtime: Runtime, checkout: 
     dead = Store.open(runtime.home.database, locks=runtime.home.locks)
     assert dead.claim_next("w-dead", run.run_id) is not None
     dead.close()
-    with Heart(runtime.store, "w-alive", set):
+    with StepMonitor(runtime.store, "w-alive"):
         deadline = time.monotonic() + 30
         while not named(counted(), "codepilot_step_heartbeat_reclaim_total") and time.monotonic() < deadline:
             time.sleep(0.05)

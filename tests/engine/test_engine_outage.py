@@ -125,7 +125,7 @@ def test_a_command_waits_for_the_artifacts_unless_it_is_asked_to_pause(
         run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
         s3.stop()
         try:
-            driven = command.submit(Worker(runtime, listen, agent_for=lambda task: agent).drive, run.run_id, told=0)
+            driven = command.submit(Worker(runtime, listen, agent_for=lambda task: agent).drive, run.run_id, after=0)
             assert blocked.wait(60)
             if pausing:
                 pause(runtime, run.run_id)

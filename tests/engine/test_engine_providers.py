@@ -81,7 +81,7 @@ class Place:
         return submit(self.runtime, make_task(wanted, settings))
 
     def work(self, run_id: str) -> tuple[Run, list[Event]]:
-        ended = Worker(self.runtime, hear=self.heard.append).drive(run_id)
+        ended = Worker(self.runtime, on_text=self.heard.append).drive(run_id)
         self.runtime.store.check(run_id)
         return ended, self.runtime.store.events(run_id)
 

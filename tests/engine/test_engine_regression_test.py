@@ -231,7 +231,7 @@ def test_a_worker_that_dies_anywhere_neither_loses_nor_doubles_it(
     command = [str(tmp_path / "home"), run.run_id, str(graves)]
     lives = 0
     while True:
-        code, _, err = ready.run(command, os.environ, script=HERE / "one_repair.py")
+        code, _, err = ready.run(command, os.environ, script=HERE / "dying_repair.py")
         lives += 1
         if code != -signal.SIGKILL:
             break

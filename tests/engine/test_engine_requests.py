@@ -16,7 +16,7 @@ from codepilot.core.run import Run
 from codepilot.core.task import Goal, TaskSpec
 from codepilot.engine import Runtime, Worker, pause, resume
 from codepilot.engine import worker as corridor
-from codepilot.engine.watch import StopRequested
+from codepilot.engine.monitor import StopRequested
 from codepilot.engine.work import Work
 from codepilot.store import StepStatus, new_id
 
@@ -99,7 +99,7 @@ def test_a_request_that_is_withdrawn_while_the_step_stops_costs_only_the_step(
             return Succeeded()
         pause(runtime, run_id)
         try:
-            until(lambda: work.watch.raise_if_stopped())
+            until(lambda: work.step.raise_if_stopped())
         except StopRequested:
             resume(runtime, run_id)
             raise
@@ -127,7 +127,7 @@ def test_who_follows_is_told_what_another_does_once_and_in_order(
     told: list[int] = []
     ended: list[Run] = []
     follower = threading.Thread(
-        target=lambda: ended.append(worker(step, lambda event: told.append(event.seq)).drive(run_id, told=0))
+        target=lambda: ended.append(worker(step, lambda event: told.append(event.seq)).drive(run_id, after=0))
     )
     follower.start()
     until(lambda: told)
@@ -147,7 +147,7 @@ def test_who_follows_goes_on_with_what_the_other_leaves(
     def step(work: Work) -> Outcome:
         if work.run.state is State.MAP_REPO and not leaving.is_set():
             leaving.wait(30)
-            until(lambda: work.watch.raise_if_stopped())
+            until(lambda: work.step.raise_if_stopped())
         return Succeeded()
 
     first = worker(step)
@@ -155,10 +155,10 @@ def test_who_follows_goes_on_with_what_the_other_leaves(
     other.start()
     until(lambda: len(runtime.store.steps(run_id)) == 2)
     told: list[Event] = []
-    follower = threading.Thread(target=lambda: worker(step, told.append).drive(run_id, told=0))
+    follower = threading.Thread(target=lambda: worker(step, told.append).drive(run_id, after=0))
     follower.start()
     until(lambda: told)
-    first.leave()
+    first.abort()
     leaving.set()
     follower.join(30)
     other.join(30)
@@ -171,7 +171,7 @@ def test_who_follows_goes_on_with_what_the_other_leaves(
 
 def _work(runtime: Runtime, worker: Worker, run_id: str) -> None:
     """As a pool does: a run that was left is not looked at again."""
-    with corridor.Heart(runtime.store, worker.name, worker.in_hand):
+    with worker.monitor:
         begun = runtime.store.claim_next(worker.name, run_id)
         assert begun is not None
-        worker.work_on(begun)
+        worker.execute(begun)

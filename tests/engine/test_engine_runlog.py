@@ -1,4 +1,4 @@
-"""The run's log file while its worker works: all of it, once and in order, and in time for who follows it."""
+"""The run's log file while its worker works: every event, once and in order, in time for those who follow it."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 
 import pytest
 
-from codepilot.cli import follow
 from codepilot.cli.follow import lines
 from codepilot.core.decide import Outcome, Paused, Succeeded, start
-from codepilot.core.events import Event, State
+from codepilot.core.events import State
+from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Goal, TaskSpec
-from codepilot.engine import Runtime, Worker, cancel, late_log, pause
+from codepilot.engine import Runtime, Worker, cancel, follower, pause
 from codepilot.engine import worker as corridor
-from codepilot.engine.close import begin_log, open_log
+from codepilot.engine.close import open_log
 from codepilot.engine.work import Work
 from codepilot.store import Unreadable, new_id
+from codepilot.telemetry import RunLog
 
 
 class SlowSite:
@@ -60,10 +61,10 @@ def drive(
         monkeypatch.setattr(corridor, "RunResources", SlowSite)
         monkeypatch.setattr(corridor, "STEPS", dict.fromkeys(State, step))
         worker = Worker(runtime, agent_for=lambda task: None)  # type: ignore[arg-type,return-value]
-        with corridor.Heart(runtime.store, worker.name, worker.in_hand):
+        with worker.monitor:
             begun = runtime.store.claim_next(worker.name, run_id)
             assert begun is not None
-            worker.work_on(begun)
+            worker.execute(begun)
 
     return drive
 
@@ -119,7 +120,7 @@ def test_lines_that_the_file_here_lacks_are_told_by_the_store(
     path = runtime.home.logs / f"{run_id}.jsonl"
     whole = [f"{line}\n" for line in path.read_text().split("\n")[:-1]]
     path.write_text("".join(whole[:kept]) + whole[kept][:9])
-    monkeypatch.setattr(follow, "PAGE", 2)
+    monkeypatch.setattr(follower, "PAGE", 2)
     for waiting in (False, True):
         assert list(lines(runtime, run_id, follow=waiting)) == [line.rstrip("\n") for line in whole]
     path.unlink()
@@ -136,7 +137,7 @@ def test_a_step_that_is_not_known_here_is_no_reason_to_show_no_log(runtime: Runt
     assert "codepilot fsck" in refused.value.failure.next_action
 
 
-def test_a_worker_that_holds_lines_which_another_has_written_does_not_write_them_again(
+def test_lines_that_another_process_has_written_are_not_written_again(
     runtime: Runtime, run_id: str, drive: Callable[[Callable[[Work], Outcome]], None]
 ) -> None:
     def step(work: Work) -> Outcome:
@@ -161,21 +162,29 @@ def test_a_run_that_another_took_over_has_no_line_twice(
     assert seqs(runtime, run_id) == [event.seq for event in runtime.store.events(run_id)]
 
 
-def test_a_log_that_cannot_be_written_is_closed_all_the_same(
-    runtime: Runtime, run_id: str, drive: Callable[[Callable[[Work], Outcome]], None], monkeypatch: pytest.MonkeyPatch
+def test_a_log_file_that_cannot_be_written_stops_nothing_and_is_completed_later(
+    runtime: Runtime,
+    run_id: str,
+    drive: Callable[[Callable[[Work], Outcome]], None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A worker on a full disk must not run out of descriptors as well."""
-    opened: list[late_log.RunLog] = []
+    """The store has every event. A warning is logged once, until a write succeeds again."""
+    append, opened, full = RunLog._append, set(), [True]
 
-    def full(lines: bytes) -> None:
-        raise OSError(28, "No space left on device")
+    def no_room(log: RunLog, lines: bytes) -> None:
+        opened.add(log)
+        if full[0]:
+            raise CodePilotError(FailureKind.DISK_FULL, "The disk is full.")
+        append(log, lines)
 
-    def begin(runtime: Runtime, run_id: str, earlier: Sequence[Event]) -> late_log.RunLog:
-        opened.append(begin_log(runtime, run_id, earlier))
-        monkeypatch.setattr(opened[0], "_append", full)
-        return opened[0]
+    monkeypatch.setattr(RunLog, "_append", no_room)
 
-    monkeypatch.setattr(late_log, "begin_log", begin)
-    with pytest.raises(OSError, match="No space"):
-        drive(lambda work: Paused("enough"))
-    assert opened[0]._file == -1
+    def step(work: Work) -> Outcome:
+        full[0] = work.run.state in (State.INIT, State.MAP_REPO)
+        return Paused("enough") if work.run.state is State.REFLECT else Succeeded()
+
+    drive(step)
+    assert seqs(runtime, run_id) == [event.seq for event in runtime.store.events(run_id)]
+    assert [record.message for record in caplog.records] == ["The disk is full."]
+    assert {log._file for log in opened} == {-1}, "every file was closed"

@@ -1,4 +1,4 @@
-"""The hands of a worker: who makes way, how many are at work, and what they meet on their machine."""
+"""The slots of a worker: which run is preempted, how many are at work, and what they meet on their machine."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from slots_kit import at_work, ended, submitted
 from codepilot.core.decide import Outcome, Succeeded
 from codepilot.core.events import BundleWritten, EventType, State
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.engine import Runtime, Worker, WorkerPool, cancel, garbage, heart, steps, watch, worker_pool
-from codepilot.engine.heart import Heart
+from codepilot.engine import Runtime, Worker, WorkerPool, cancel, garbage, monitor, steps, worker_pool
+from codepilot.engine.monitor import StepMonitor
 from codepilot.engine.work import Work
 from codepilot.store import meta, session_locks
 from codepilot.telemetry import METRICS
@@ -52,20 +52,18 @@ def do_in_steps(monkeypatch: pytest.MonkeyPatch, do: Callable[[Work], None]) -> 
         monkeypatch.setitem(steps.STEPS, state, step)
 
 
-def test_the_urgent_do_not_wait_though_the_store_allows_fewer_than_the_worker_has_hands(
-    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_urgent_run_preempts_another_at_the_stores_limit(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_pool, "COUNT_SEC", 0.02)
     runtime.store.queue.limit.set(1)
     worker, told, order = Worker(runtime), threading.Event(), []
-    make_way = worker.make_way
+    preempt = worker.preempt
 
-    def tell(priority: int | None, *, crowded: bool) -> None:
-        make_way(priority, crowded=crowded)
+    def tell(priority: int | None, *, over_limit: bool) -> None:
+        preempt(priority, over_limit=over_limit)
         if priority is not None and METRICS.value("codepilot_step_queue_depth") == 1:
             told.set()
 
-    monkeypatch.setattr(worker, "make_way", tell)
+    monkeypatch.setattr(worker, "preempt", tell)
 
     def step(work: Work) -> None:
         order.append((work.run.task.priority, work.run.state))
@@ -82,18 +80,18 @@ def test_the_urgent_do_not_wait_though_the_store_allows_fewer_than_the_worker_ha
     assert order.index((10, State.FINALIZE)) < order.index((-10, State.FINALIZE))
 
 
-def test_a_limit_that_is_lowered_holds_for_the_runs_in_hand(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lowered_limit_holds_for_the_runs_at_work(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     for where, name in ((meta, "FRESH_SEC"), (worker_pool, "COUNT_SEC"), (worker_pool, "POLL_SEC")):
         monkeypatch.setattr(where, name, 0.02)
     worker, told, both = Worker(runtime), threading.Event(), threading.Barrier(2)
-    make_way, together = worker.make_way, Together()
+    preempt, together = worker.preempt, Together()
 
-    def tell(priority: int | None, *, crowded: bool) -> None:
-        make_way(priority, crowded=crowded)
-        if crowded:
+    def tell(priority: int | None, *, over_limit: bool) -> None:
+        preempt(priority, over_limit=over_limit)
+        if over_limit:
             told.set()
 
-    monkeypatch.setattr(worker, "make_way", tell)
+    monkeypatch.setattr(worker, "preempt", tell)
 
     def step(work: Work) -> None:
         if work.run.state is State.INIT:
@@ -112,7 +110,7 @@ def test_a_limit_that_is_lowered_holds_for_the_runs_in_hand(runtime: Runtime, mo
     assert together.seen == {1}
 
 
-def test_a_full_disk_is_told_as_one(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_a_failure_of_its_own(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     def step(work: Work) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -123,7 +121,7 @@ def test_a_full_disk_is_told_as_one(runtime: Runtime, monkeypatch: pytest.Monkey
     assert failure is not None and failure.kind is FailureKind.DISK_FULL
 
 
-def test_what_cannot_be_removed_is_told_of_and_ends_no_worker(
+def test_a_workspace_that_cannot_be_removed_ends_no_worker(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     run_id = submitted(runtime)
@@ -143,14 +141,14 @@ def test_what_cannot_be_removed_is_told_of_and_ends_no_worker(
 
 def test_a_dead_workers_steps_are_free_within_two_seconds() -> None:
     """On a server, where one who was only cut off for a moment may come back."""
-    assert session_locks.GRACE_SEC + heart.REAP_SEC < 2
+    assert session_locks.GRACE_SEC + monitor.REAP_SEC < 2
 
 
 def test_a_worker_that_wakes_up_beats_before_it_judges(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a machine sleeps beats grow old by the clock of the store, and its own waits do not."""
     slept, woken = threading.Event(), threading.Event()
     done: list[str] = []
-    monkeypatch.setattr(heart, "_awake_or_asleep", lambda: time.monotonic() + (3600 if slept.is_set() else 0))
+    monkeypatch.setattr(monitor, "_boot_time", lambda: time.monotonic() + (3600 if slept.is_set() else 0))
 
     def judge() -> list[str]:
         if slept.is_set():
@@ -161,14 +159,14 @@ def test_a_worker_that_wakes_up_beats_before_it_judges(runtime: Runtime, monkeyp
 
     monkeypatch.setattr(runtime.store, "beat", lambda worker: done.append("beat"))
     monkeypatch.setattr(runtime.store, "reclaim", judge)
-    with Heart(runtime.store, "w-sleeper", set):
+    with StepMonitor(runtime.store, "w-sleeper"):
         assert woken.wait(60)
     assert done[:2] == ["beat", "judged"]
 
 
-def test_a_hand_that_was_stuck_and_is_back_is_none_too_many(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another has its place."""
-    monkeypatch.setattr(watch, "MOST_UNHEEDED", 2)
+def test_a_stuck_slot_that_is_back_takes_no_further_run(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another slot has its place."""
+    monkeypatch.setattr(monitor, "STUCK_POLLS", 2)
     at_it, go_on, together = threading.Event(), threading.Event(), Together()
 
     def step(work: Work) -> None:
@@ -191,7 +189,7 @@ def test_a_hand_that_was_stuck_and_is_back_is_none_too_many(runtime: Runtime, mo
 
 
 @pytest.mark.parametrize("gone", ["the file", "replaced", "the home"])
-def test_a_worker_whose_database_file_is_no_longer_in_its_place_says_so_and_ends(runtime: Runtime, gone: str) -> None:
+def test_a_worker_whose_database_was_replaced_says_so_and_ends(runtime: Runtime, gone: str) -> None:
     """It would wait for ever for runs that are submitted to the new one."""
     errors: list[CodePilotError] = []
 
@@ -201,8 +199,8 @@ def test_a_worker_whose_database_file_is_no_longer_in_its_place_says_so_and_ends
         except CodePilotError as error:
             errors.append(error)
 
-    hand = threading.Thread(target=work, daemon=True)
-    hand.start()
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
     deadline = time.monotonic() + 60
     while not list(runtime.home.locks.glob("*.wakeup")):
         assert time.monotonic() < deadline, "it never came to rest"
@@ -213,6 +211,6 @@ def test_a_worker_whose_database_file_is_no_longer_in_its_place_says_so_and_ends
         runtime.home.database.unlink()
     if gone == "replaced":
         runtime.home.database.touch()
-    hand.join(60)
-    assert not hand.is_alive()
+    thread.join(60)
+    assert not thread.is_alive()
     assert "removed or replaced" in str(errors)

@@ -15,7 +15,7 @@ from sqlalchemy.pool import NullPool
 from codepilot.core.decide import Failed, decide
 from codepilot.core.events import State
 from codepilot.core.failures import Failure, FailureKind
-from codepilot.engine.heart import Heart
+from codepilot.engine.monitor import StepMonitor
 from codepilot.store import StepStatus, Store, Unreadable, queue
 
 
@@ -165,7 +165,7 @@ def test_parked_ones_do_not_keep_the_others_parked(place: str, store: Store) -> 
     for run_id in spoilt:
         spoil(place, run_id)
     until = time.monotonic() + 60
-    with Heart(store, "w-heart", set):
+    with StepMonitor(store, "w-monitor"):
         while store.load(sound).parked_until is not None:
             assert time.monotonic() < until, "20 are looked at, and none of them can be read"
             time.sleep(0.1)

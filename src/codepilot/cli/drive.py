@@ -27,7 +27,7 @@ def drive(runtime: Runtime, begun: Begun, console: Console, *, quiet: bool) -> R
     run = begun.run
     history = runtime.store.events(run.run_id, limit=run.last_seq)
     watcher = make_watcher(console, run, history, quiet=quiet)
-    worker = Worker(runtime, listen=watcher.show, hear=watcher.hear, begun=begun)
+    worker = Worker(runtime, on_event=watcher.show, on_text=watcher.hear, begun=begun)
     failures: list[BaseException] = []
 
     def work() -> None:

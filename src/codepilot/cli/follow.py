@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from codepilot.cli.screens import when
 from codepilot.cli.telling import describe
 from codepilot.cli.text import plain
-from codepilot.core.events import TERMINAL, WAITING, Event
-from codepilot.engine import Runtime
+from codepilot.core.events import Event
+from codepilot.engine import EventFollower, Runtime
 from codepilot.telemetry import LogLines
-
-POLL_SEC = 0.3
-PAGE = 500
-"""Events that are read at once."""
 
 
 def lines(runtime: Runtime, run_id: str, *, follow: bool) -> Iterator[str]:
@@ -31,18 +26,10 @@ def lines(runtime: Runtime, run_id: str, *, follow: bool) -> Iterator[str]:
     formatted = LogLines(runtime.redact)
     if told:
         formatted.roles.update({step.step_id: step.state for step in runtime.store.steps(run_id)})
-    while True:
-        ended = not follow or runtime.store.load(run_id).state in TERMINAL | WAITING
-        more = True
-        while more:
-            events = runtime.store.events(run_id, told, limit=PAGE)
-            formatted.learn(events)
-            yield from formatted.of(events).decode().split("\n")[:-1]
-            told += len(events)
-            more = len(events) == PAGE
-        if ended:
-            return
-        time.sleep(POLL_SEC)
+    follower = EventFollower(runtime.store, run_id, told)
+    for event in follower.follow() if follow else follower.new():
+        formatted.learn([event])
+        yield formatted.of([event]).decode().removesuffix("\n")
 
 
 def _written(path: Path) -> Iterator[str]:

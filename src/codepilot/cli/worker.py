@@ -78,9 +78,9 @@ def work(working: Working, environ: Mapping[str, str]) -> int:
                 "busy": pool.busy,
                 "concurrency": working.concurrency,
                 "draining": pool.stopping,
-                "store": "answers" if pool.well else "away",
+                "store": "answers" if pool.healthy else "away",
             }
-            return Health(pool.well, pool.well and not pool.stopping, facts)
+            return Health(pool.healthy, pool.healthy and not pool.stopping, facts)
 
         with Endpoint(host, port, health) as endpoint:
             pool.run(lambda: _say(working, worker.name, endpoint.address, limit.most_running()))

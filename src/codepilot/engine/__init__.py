@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from codepilot.engine.close import fetch_bundle, recording
     from codepilot.engine.control import cancel, go_on, pause, resume
     from codepilot.engine.executor_factory import level_of, open_executor
+    from codepilot.engine.follower import EventFollower
     from codepilot.engine.fork import fork_run
     from codepilot.engine.garbage import collect, prune
     from codepilot.engine.links import link_to
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Begun": "task",
     "Checking": "bundle_check",
+    "EventFollower": "follower",
     "WorkerPool": "worker_pool",
     "Runtime": "runtime",
     "Request": "task",
@@ -63,6 +65,7 @@ _HOMES = {
 __all__ = [
     "Begun",
     "Checking",
+    "EventFollower",
     "Request",
     "Runtime",
     "Settings",

@@ -1,9 +1,10 @@
-"""What is left of a run when it has ended: its record always, its workspace only where someone may need it."""
+"""The files of a run: its log while it works, its record and bundle when it has ended."""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,46 +23,60 @@ from codepilot.workspace import remove_workspace
 
 PATIENCE_SEC = 10.0
 
-
-def begin_log(runtime: Runtime, run_id: str, earlier: Callable[[], Sequence[Event]] = list) -> RunLog:
-    """The run's log file; what it lacks is filled in as later events are met, by those at hand if they suffice."""
-
-    def between(after: int, before: int) -> Sequence[Event]:
-        at_hand = [event for event in earlier() if after < event.seq < before]
-        if len(at_hand) == before - after - 1:
-            return at_hand
-        return runtime.store.events(run_id, after, limit=before - after - 1)
-
-    log = RunLog(runtime.home.logs / f"{run_id}.jsonl", runtime.redact, between)
-    if log.last_seq > 0:
-        _catch_up(log, runtime, run_id)
-    return log
+_log = logging.getLogger(__name__)
 
 
 def open_log(runtime: Runtime, run_id: str) -> RunLog:
-    """The run's log file, brought up to date."""
-    log = begin_log(runtime, run_id)
-    if log.last_seq == 0:
-        _catch_up(log, runtime, run_id)
-    return log
+    """The run's log file, brought up to date. Events that others record later are added in their place."""
 
+    def missing(after: int, before: int) -> Sequence[Event]:
+        return runtime.store.events(run_id, after, limit=before - after - 1)
 
-def _catch_up(log: RunLog, runtime: Runtime, run_id: str) -> None:
+    log = RunLog(runtime.home.logs / f"{run_id}.jsonl", runtime.redact, missing)
     try:
         log.catch_up(runtime.store.events(run_id))
     except BaseException:
         log.close()
         raise
+    return log
+
+
+class LiveLog:
+    """The log file of a run at work.
+
+    The store has every event, so a file that cannot be written stops nothing: it is a warning, and the next write that
+    succeeds adds what is missing.
+    """
+
+    def __init__(self, runtime: Runtime, run_id: str) -> None:
+        self._runtime = runtime
+        self._run_id = run_id
+        self._file: RunLog | None = None
+        self._failed = False
+
+    def write(self, events: Sequence[Event]) -> None:
+        try:
+            if self._file is None:
+                self._file = open_log(self._runtime, self._run_id)
+            else:
+                self._file.write(events)
+            self._failed = False
+        except (OSError, CodePilotError) as error:
+            if not self._failed:
+                _log.warning("%s", error, extra={"run_id": self._run_id})
+            self._failed = True
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
 
 
 def close_run(run: Run, runtime: Runtime) -> None:
-    """Idempotent: a crash in here is repaired by calling it again."""
+    """Bring the log file up to date, write the record of an ended run, remove workspaces that nobody needs.
+
+    Idempotent: a crash in here is repaired by calling it again.
+    """
     open_log(runtime, run.run_id).close()
-    leave_record(run, runtime)
-
-
-def leave_record(run: Run, runtime: Runtime) -> None:
-    """The same, of a run whose log is up to date. One that never chose a sandbox had no workspace."""
     if not run.terminal:
         return
     if run.bundle is None:

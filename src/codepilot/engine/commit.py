@@ -22,10 +22,10 @@ def commit_wanted(work: Work, context: ExecutionContext) -> None:
     wanted = work.run.task.branch
     if wanted is None or work.run.committed is not None:
         return
-    work.watch.raise_if_stopped()  # whoever lost the run leaves the repository to the one that has it
+    work.step.raise_if_stopped()  # whoever lost the run leaves the repository to the one that has it
     events = work.store.events(work.run.run_id)
     try:
-        committed = commit_change(work.run, events, context.objects, wanted, before_commit=work.watch.raise_if_stopped)
+        committed = commit_change(work.run, events, context.objects, wanted, before_commit=work.step.raise_if_stopped)
     except CodePilotError as error:
         consequence = f"the change is not on branch {branch_name(wanted, work.run.run_id)}"
         degraded = DependencyDegraded(dependency=COMMIT, consequence=consequence, failure=error.failure)

@@ -59,7 +59,7 @@ def finalize(work: Work) -> Outcome:
     proof = work.recorded(ProofRecorded)
     if proof is None:
         proof, attached = attach_regression_test(work, context, baseline, _prove(work, context, baseline, proposal))
-        work.watch.raise_if_stopped()
+        work.step.raise_if_stopped()
         work.append([*attached, work.draft(EventType.PROOF_RECORDED, proof)])
         proposal = work.run.proposal or proposal
     if not proof.ok:
@@ -70,7 +70,7 @@ def finalize(work: Work) -> Outcome:
         if not context.objects.has_tree(proposal.tree):  # another machine proved it
             context.objects.apply(work.base.tree, work.artifacts.get(proposal.diff))
         commit_wanted(work, context)
-        work.watch.raise_if_stopped()  # whoever lost the run must not write over the bundle of the one that has it
+        work.step.raise_if_stopped()  # whoever lost the run must not write over the bundle of the one that has it
         _hand_over(work, context, baseline, proposal)
     learn(work, context, baseline)
     return Succeeded(f"{proof.verdict}: {proof.reason}")
@@ -78,7 +78,7 @@ def finalize(work: Work) -> Outcome:
 
 def _prove(work: Work, context: ExecutionContext, baseline: Baseline, proposal: PatchProposed) -> ProofRecorded:
     def measure(workspace: str) -> MutationScore | None:
-        seconds = min(STRENGTH_SEC, work.watch.seconds_left() / 2)
+        seconds = min(STRENGTH_SEC, work.step.seconds_left() / 2)
         return strength_of(context, workspace, proposal.tree, baseline.targets, seconds)
 
     budget = work.run.task.budget

@@ -55,7 +55,7 @@ def attach_regression_test(
     except Exception as error:  # noqa: BLE001 - a defect must not cost the repair; a stop is raised again below
         _log.exception("writing a regression test failed", extra={"run_id": work.run.run_id})
         why = f"writing one failed: {type(error).__name__}"
-    work.watch.raise_if_stopped()
+    work.step.raise_if_stopped()
     return proof.model_copy(update={"regression_test": RegressionTest(reason=why)}), []
 
 
@@ -68,12 +68,12 @@ class _Attachment:
     proposal: PatchProposed
 
     def made(self) -> tuple[ProofRecorded, list[EventDraft]]:
-        if self.work.watch.seconds_left() < LEAST_SEC:
+        if self.work.step.seconds_left() < LEAST_SEC:
             raise _NoTest("no time was left to write one")
         why = "no input tells base and repair apart"
         for test, content in self._written():
             check = self._check(test, content)
-            self.work.watch.raise_if_stopped()
+            self.work.step.raise_if_stopped()
             if check.ok:
                 return self._attached(test, content, check)
             why = check.evidence
@@ -121,8 +121,8 @@ class _Attachment:
                     original=self._content(self.work.base.tree, path),
                     patched=self._content(self.proposal.tree, path),
                     others=tuple(self._others(path)),
-                    seconds=min(WITNESS_SEC, self.work.watch.seconds_left() / 4),
-                    checkpoint=self.work.watch.raise_if_stopped,
+                    seconds=min(WITNESS_SEC, self.work.step.seconds_left() / 4),
+                    checkpoint=self.work.step.raise_if_stopped,
                 )
             )
         finally:
@@ -180,7 +180,7 @@ class _Attachment:
         judged = [judged_tree(context.objects, base, tree)[0] for tree in (self.proposal.tree, diff.tree)]
         if judged[0] != judged[1]:
             raise _NoTest(f"with it other files would be taken from the base than {test.path}")
-        work.watch.raise_if_stopped()
+        work.step.raise_if_stopped()
         renewed = tree_checks(context.objects, base, diff.tree, diff.tree)
         names = {one.name for one in renewed}
         checks = (*renewed, *(one for one in self.proof.checks if one.name not in names), check)

@@ -29,9 +29,9 @@ from codepilot.core.run import Run, evolve
 from codepilot.core.task import FollowUp
 from codepilot.engine.execution_context import ExecutionContext, RunResources, recall_baseline
 from codepilot.engine.metrics import SNAPSHOT_SECONDS
+from codepilot.engine.monitor import OpenStep
 from codepilot.engine.runtime import Runtime
 from codepilot.engine.snapshot_transfer import keep_snapshot
-from codepilot.engine.watch import Watch
 from codepilot.executor import Executor, SnapshotInfo, Violation
 from codepilot.project import Project
 from codepilot.store import Artifacts, Claim, Home, MemoryRow, Store
@@ -48,10 +48,10 @@ class Work:
     claim: Claim
     runtime: Runtime
     agent: Agent
-    watch: Watch
+    step: OpenStep
     resources: RunResources
     publish: Callable[[Sequence[Event]], None]
-    hear: Callable[[str], None] = lambda piece: None
+    on_text: Callable[[str], None] = lambda text: None
 
     @property
     def store(self) -> Store:
@@ -86,7 +86,7 @@ class Work:
 
     def conclude(self, kind: EventType, data: Contract, artifacts: tuple[ArtifactRef, ...] = ()) -> Event:
         """Record a judgement, unless the step was told to stop: what was interrupted is not judged."""
-        self.watch.raise_if_stopped()
+        self.step.raise_if_stopped()
         return self.record(kind, data, artifacts)
 
     def propose(self, follow_ups: Sequence[FollowUp]) -> None:
@@ -101,7 +101,7 @@ class Work:
             self.run = self.store.load(self.run.run_id)  # somebody asked something of it in between
         else:
             self.run = reduce(evolve, events, self.run)
-        self.watch.run = self.run
+        self.step.run = self.run
         self.publish(events)
         return events
 
@@ -190,13 +190,13 @@ class Work:
             history=self.history(),
             earlier=self.store.events(self.run.run_id),
             record=record,
-            raise_if_stopped=self.watch.raise_if_stopped,
-            seconds_left=self.watch.seconds_left,
+            raise_if_stopped=self.step.raise_if_stopped,
+            seconds_left=self.step.seconds_left,
             keep=lambda data: self.artifacts.put(data, ArtifactType.LOG),
             fetch=self.artifacts.get,
             copied=lambda: context.copied(self.workspace),
-            stopped=lambda: self.watch.urgent,
-            hear=self.hear,
+            stopped=lambda: self.step.urgent,
+            hear=self.on_text,
             ages=context.ages,
             survey=lambda: context.survey,
             remember=self.remember(context.project.language) if self.run.task.memory.enabled else None,

@@ -1,10 +1,11 @@
-"""The watcher stops what must stop, and nothing else: a step that is over is none of its business."""
+"""The monitor stops what must stop, and nothing else."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,11 @@ from slots_kit import at_work, ended, submitted
 
 from codepilot.core.decide import Failed, Outcome, Succeeded, decide, start
 from codepilot.core.events import EventType, State
-from codepilot.core.failures import CodePilotError, Failure, FailureKind
+from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.task import Budget, Goal, TaskSpec
 from codepilot.engine import Runtime, cancel, steps
-from codepilot.engine import watch as watching
-from codepilot.engine.watch import Watch, Watcher
+from codepilot.engine import monitor as monitoring
+from codepilot.engine.monitor import OpenStep, StepMonitor
 from codepilot.engine.work import Work
 from codepilot.store import Claim, ClaimedStep, Requests, Store, new_id
 from codepilot.store.faults import Interrupted
@@ -41,13 +42,22 @@ def begun(store: Store, **budget: float) -> ClaimedStep:
     return found
 
 
-def watch_of(store: Store, started: ClaimedStep, interrupted: threading.Event) -> Watch:
-    return Watch(store, started.run, started.claim, interrupted.set, threading.Event(), pause_interrupts=True)
+def step_of(store: Store, started: ClaimedStep, interrupted: threading.Event) -> OpenStep:
+    return OpenStep(store, started.run, started.claim, interrupted.set, threading.Event(), pause_interrupts=True)
 
 
-def test_what_is_asked_of_a_run_is_noticed_within_a_second() -> None:
+@contextmanager
+def watched(store: Store, step: OpenStep) -> Iterator[None]:
+    with StepMonitor(store, step.claim.worker) as monitor:
+        monitor.hold(step.claim)
+        with monitor.watching(step):
+            yield
+        monitor.let_go()
+
+
+def test_requests_are_noticed_within_a_second() -> None:
     """A request may come right after a look, and a busy machine may be late for one."""
-    assert 2 * watching.POLL_SEC < 1
+    assert 2 * monitoring.POLL_SEC < 1
 
 
 def test_a_step_that_ended_while_it_was_looked_at_interrupts_nothing(
@@ -64,7 +74,7 @@ def test_a_step_that_ended_while_it_was_looked_at_interrupts_nothing(
 
     monkeypatch.setattr(store.queue, "held_claims", standing)
     started = begun(store)
-    with Watcher(store, "w-one").over(watch_of(store, started, interrupted)):
+    with watched(store, step_of(store, started, interrupted)):
         assert looking.wait(10)
     written = store.commit(started.claim, lambda run: decide(run, Succeeded(), run.updated_at), claim_next=True)
     events, following = written.events, written.claimed
@@ -81,10 +91,10 @@ def test_a_spent_budget_is_noticed_while_the_store_is_away(store: Store, monkeyp
     interrupted = threading.Event()
     started = begun(store, step_wall_sec=1, wall_sec=60)
     monkeypatch.setattr(store.queue, "held_claims", away)
-    watch = watch_of(store, started, interrupted)
-    with Watcher(store, "w-one").over(watch):
+    step = step_of(store, started, interrupted)
+    with watched(store, step):
         assert interrupted.wait(5)
-    assert watch.spent is not None
+    assert step.spent is not None
 
 
 def test_an_interruption_is_over_before_the_next_step_begins(store: Store) -> None:
@@ -95,64 +105,33 @@ def test_an_interruption_is_over_before_the_next_step_begins(store: Store) -> No
         done.append(time.monotonic())
 
     started = begun(store)
-    watch = Watch(store, started.run, started.claim, slow, threading.Event(), pause_interrupts=True)
-    with Watcher(store, "w-one").over(watch):
-        watch.cancelled = True
-        watch.stop_if_told()
+    step = OpenStep(store, started.run, started.claim, slow, threading.Event(), pause_interrupts=True)
+    with watched(store, step):
+        step.cancelled = True
+        step.interrupt_if_stopped()
     left = time.monotonic()
     assert done
     assert done[0] <= left
-
-
-def test_what_fails_beside_a_step_is_told_once_until_it_goes_well_again(
-    store: Store, caplog: pytest.LogCaptureFixture
-) -> None:
-    tries: list[int] = []
-    enough = threading.Event()
-
-    def meanwhile() -> None:
-        tries.append(1)
-        if len(tries) >= 6:
-            enough.set()
-        if len(tries) != 3:
-            raise CodePilotError(FailureKind.DISK_FULL, "The disk is full.")
-
-    with Watcher(store, "w-one").over(watch_of(store, begun(store), threading.Event()), meanwhile):
-        assert enough.wait(10)
-    assert [record.message for record in caplog.records] == ["The disk is full."] * 2
 
 
 def test_a_step_that_was_interrupted_for_a_pause_stops_even_if_nobody_asks_for_it_any_more(store: Store) -> None:
     """What was interrupted has failed, and must not be judged."""
     interrupted = threading.Event()
     started = begun(store)
-    watch = watch_of(store, started, interrupted)
-    watch.look({started.claim: Requests(pause=True, cancel=False)})
-    watch.look({started.claim: Requests(pause=False, cancel=False)})
-    assert not watch.stopped, "nothing was interrupted yet"
-    watch.look({started.claim: Requests(pause=True, cancel=False)})
-    watch.stop_if_told()
-    watch.look({started.claim: Requests(pause=False, cancel=False)})
+    step = step_of(store, started, interrupted)
+    step.update({started.claim: Requests(pause=True, cancel=False)})
+    step.update({started.claim: Requests(pause=False, cancel=False)})
+    assert not step.stopped, "nothing was interrupted yet"
+    step.update({started.claim: Requests(pause=True, cancel=False)})
+    step.interrupt_if_stopped()
+    step.update({started.claim: Requests(pause=False, cancel=False)})
     assert interrupted.wait(10)
-    assert watch.stopped
+    assert step.stopped
 
 
-def test_a_watcher_that_could_not_be_started_is_started_for_the_next_step(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    no_room_for("watch-", monkeypatch)
-    watcher, interrupted = Watcher(store, "w-one"), threading.Event()
-    with pytest.raises(RuntimeError, match="thread"), watcher.over(watch_of(store, begun(store), interrupted)):
-        pytest.fail("nobody watches it")
-    with watcher.over(watch_of(store, begun(store, step_wall_sec=1, wall_sec=60), interrupted)):
-        assert interrupted.wait(10)
-
-
-def test_what_cannot_be_interrupted_from_a_thread_of_its_own_is_interrupted_all_the_same(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_is_interrupted_even_if_no_thread_can_be_started(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     refused, interrupted = no_room_for("interrupt", monkeypatch), threading.Event()
-    with Watcher(store, "w-one").over(watch_of(store, begun(store, step_wall_sec=1, wall_sec=60), interrupted)):
+    with watched(store, step_of(store, begun(store, step_wall_sec=1, wall_sec=60), interrupted)):
         assert interrupted.wait(10)
     assert refused
 
@@ -166,7 +145,7 @@ def test_a_step_that_is_stuck_is_not_waited_for(runtime: Runtime, monkeypatch: p
         go_on.wait(100)
         return Succeeded()
 
-    monkeypatch.setattr(watching, "MOST_UNHEEDED", 2)
+    monkeypatch.setattr(monitoring, "STUCK_POLLS", 2)
     monkeypatch.setitem(steps.STEPS, State.INIT, hang)
     run_id = submitted(runtime)
     with at_work(runtime):
@@ -181,8 +160,8 @@ def test_a_step_that_is_stuck_is_not_waited_for(runtime: Runtime, monkeypatch: p
     runtime.store.check(run_id)
 
 
-def test_a_hand_that_is_stuck_is_in_nobodys_way(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker has another in its place, and ends without it."""
+def test_a_stuck_slot_is_replaced(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker has another slot in its place, and ends without it."""
     at_it, go_on = threading.Event(), threading.Event()
 
     def hang(work: Work) -> Outcome:
@@ -191,7 +170,7 @@ def test_a_hand_that_is_stuck_is_in_nobodys_way(runtime: Runtime, monkeypatch: p
             go_on.wait(100)
         return Failed(Failure(kind=FailureKind.REPO_UNREACHABLE, message="there is no such repository"))
 
-    monkeypatch.setattr(watching, "MOST_UNHEEDED", 2)
+    monkeypatch.setattr(monitoring, "STUCK_POLLS", 2)
     monkeypatch.setitem(steps.STEPS, State.INIT, hang)
     stuck = submitted(runtime)
     try:
@@ -202,13 +181,13 @@ def test_a_hand_that_is_stuck_is_in_nobodys_way(runtime: Runtime, monkeypatch: p
         assert runtime.store.load(stuck).state is State.ABORTED
     finally:
         go_on.set()
-        for hand in threading.enumerate():
-            if hand.name == f"hand-{stuck}":
-                hand.join(60)
+        for thread in threading.enumerate():
+            if thread.name == f"slot-{stuck}":
+                thread.join(60)
 
 
-def test_a_run_for_which_there_was_no_hand_is_taken_again(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = no_room_for("hand-", monkeypatch)
+def test_a_run_without_a_thread_is_claimed_again(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = no_room_for("slot-", monkeypatch)
     run_id = submitted(runtime)
     with at_work(runtime):
         assert ended(runtime, run_id).state is State.FAILED, "there is no such repository"

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from one_life import reply
+from dying_worker import reply
 
 from codepilot.agents import CodeActAgent
 from codepilot.core.events import Event, EventType
