@@ -20,7 +20,7 @@ from benchmarks.figures import Least, Table, shown
 from benchmarks.machine import Quiet, described
 from benchmarks.repair_programs import Program, classes, function, package
 from codepilot.bench.memory import PeakMemory
-from codepilot.bench.place import open_place
+from codepilot.bench.workspace import open_workspace
 from codepilot.project import run_tests
 from codepilot.repair import Progress, SearchRequest, search
 
@@ -86,7 +86,7 @@ def measure(program: Program, seconds: float, workers: int) -> Run:
             path = checkout / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        with closing(open_place(checkout, Path(folder) / "home", None)) as place:
+        with closing(open_workspace(checkout, Path(folder) / "home", None)) as place:
             baseline = run_tests(place.executor, place.workspace, place.project, timeout_sec=SUITE_SEC)
             with PeakMemory() as memory:
                 watch = _Watch()

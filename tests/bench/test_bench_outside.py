@@ -18,11 +18,10 @@ from bench_kit import LARGEST, task, write_tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codepilot.bench import Result, Sweep, document, outside, report, run_sweep, write_reports
-from codepilot.bench.figures import figure
-from codepilot.bench.outside import Outside, Root, prefix_of, usual
+from codepilot.bench import BenchSpec, Result, document, outside, report, run_sweep, write_reports
+from codepilot.bench.outside import Outside, Root, prefix_of, survivors, usual
+from codepilot.bench.report import figure
 from codepilot.bench.results import Results, make_result, tried_again, with_outside
-from codepilot.bench.survivors import survivors
 
 
 def _watch(*places: Path, **options: Any) -> Outside:
@@ -271,7 +270,7 @@ def test_a_sweep_tells_what_changed_outside_while_a_bug_ran(tmp_path: Path) -> N
     root, out = tmp_path / "root", tmp_path / "out"
     precious = _write(root / "precious")
     data = write_tasks(tmp_path / "data", _hostile(root), LARGEST)
-    sweep = Sweep("humanevalfix", data, out, seconds=4, search_only=True)
+    sweep = BenchSpec("humanevalfix", data, out, seconds=4, search_only=True)
     place = out.absolute() / "work" / "Python-2"
     sandboxed: list[str] = []
     with ExitStack() as left_behind:

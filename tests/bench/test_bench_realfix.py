@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from codepilot.bench.bugs import Judgement, Offer
+from codepilot.bench.attempt import history
+from codepilot.bench.bugs import Judgement, Repair
 from codepilot.bench.checkout import prepare, write_version
 from codepilot.bench.realjudge import judge_real
 from codepilot.bench.report import write_reports
-from codepilot.bench.searching import history
 from codepilot.bench.sets import load_set
-from codepilot.bench.sweep import Sweep, chosen, run_sweep
+from codepilot.bench.sweep import BenchSpec, chosen, run_sweep
 from codepilot.core.failures import CodePilotError
 from codepilot.repair.rank import FEATURES
 
@@ -87,7 +87,7 @@ def _judged(folder: Path, *texts: str) -> list[Judgement]:
     checkout = folder / "checkout"
     checkout.mkdir()
     prepare(checkout, bug)
-    return judge_real(bug, [Offer({"shop/cart.py": text}, "") for text in texts], checkout, folder / "home", None)
+    return judge_real(bug, [Repair({"shop/cart.py": text}, "") for text in texts], checkout, folder / "home", None)
 
 
 def test_the_parent_is_shown_with_the_tests_of_the_fix(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_missing_repository_and_a_broken_list_are_said(tmp_path: Path) -> None
     data = _data(tmp_path)
     (data / "repos/shop.git").rename(data / "repos/other.git")
     with pytest.raises(CodePilotError, match="the repository is missing"):
-        chosen(Sweep(set="realfix", data=data, out=tmp_path / "out"))
+        chosen(BenchSpec(set="realfix", data=data, out=tmp_path / "out"))
     (data / "list.json").write_text('{"tasks": [{"repo": "a/b"}]}')
     with pytest.raises(CodePilotError, match="task 1 has no 'parent'"):
         load_set("realfix", data)
@@ -145,7 +145,7 @@ def test_a_bug_that_cannot_be_tried_is_a_row_and_the_others_go_on(tmp_path: Path
     tasks = json.loads((data / "list.json").read_text())["tasks"]
     lost = {**tasks[0], "repo": "somebody/lost"}
     (data / "list.json").write_text(json.dumps({"tasks": [lost, *tasks]}))
-    sweep = Sweep(set="realfix", data=data, out=tmp_path / "out", seconds=10.0, search_only=True)
+    sweep = BenchSpec(set="realfix", data=data, out=tmp_path / "out", seconds=10.0, search_only=True)
     swept = run_sweep(sweep)
     assert swept.complete and [one.status for one in swept.results] == ["ERROR", "DONE"]
     assert "the repository is missing" in swept.results[0].reason

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -8,7 +9,12 @@ from repair_kit import Bench, open_bench
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Callable[[Mapping[str, str | bytes]], Bench]]:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Mapping[str, str | bytes]], Bench]]:
+    """Opens tiny projects. Searches end soon after the first repair, and reloads come early."""
+    search, queue = (sys.modules[f"codepilot.repair.{name}"] for name in ("search", "queue"))
+    monkeypatch.setattr(search, "LINGER", 100)
+    monkeypatch.setattr(search, "LINGER_SEC", 1.0)
+    monkeypatch.setattr(queue, "RELOAD_EVERY", 20)
     opened: list[Bench] = []
 
     def make(files: Mapping[str, str | bytes]) -> Bench:

@@ -1,15 +1,14 @@
 """Sets of bugs, run through the engine as any user would, and judged by what the search never sees."""
 
-from codepilot.bench.figures import Figures, by_kind, figure
-from codepilot.bench.report import document, write_reports
+from codepilot.bench.report import Figures, by_kind, document, figure, write_reports
 from codepilot.bench.results import Result
-from codepilot.bench.sweep import Sweep, Swept, run_sweep
+from codepilot.bench.sweep import BenchResult, BenchSpec, run_sweep
 
 __all__ = [
+    "BenchResult",
+    "BenchSpec",
     "Figures",
     "Result",
-    "Sweep",
-    "Swept",
     "by_kind",
     "document",
     "figure",

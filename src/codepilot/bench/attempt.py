@@ -1,20 +1,26 @@
-"""One bug through the engine, as `codepilot fix` would take it: begin, drive, read what it offers."""
+"""One bug through the engine as `codepilot fix` would take it, or through the search alone."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from codepilot.agents import RepairAgent
-from codepilot.bench.bugs import Bug, Offer
+from codepilot.bench.bugs import Bug, Repair
 from codepilot.bench.memory import PeakMemory
+from codepilot.bench.workspace import open_workspace
 from codepilot.core.events import Event, SearchProgressed, State, StepQueued, TurnStarted
 from codepilot.core.run import Run
 from codepilot.engine import Request, Runtime, Settings, Worker, begin, make_task, patch_of
+from codepilot.repair import Ages, Progress, SearchRequest, search
 from codepilot.skills import PatchError, patch_tree
+from codepilot.verify import run_baseline
+from codepilot.workspace import line_ages
 
 AROUND_SEC = 300.0
 """What baseline, gates, review and proof may take besides the search."""
@@ -29,7 +35,7 @@ class Attempt:
     verdict: str | None = None
     confidence: float = 0.0
     reason: str = ""
-    offers: list[Offer] = field(default_factory=list)
+    offers: list[Repair] = field(default_factory=list)
     tried: int = 0
     trying_sec: float = 0.0
     search_sec: float = 0.0
@@ -42,7 +48,7 @@ class Attempt:
 
 
 @dataclass
-class Budgeted:
+class Limits:
     """How a bug is to be tried."""
 
     seconds: float
@@ -50,7 +56,7 @@ class Budgeted:
     command_sec: float = 15.0
 
 
-def attempt(bug: Bug, checkout: Path, home: Path, how: Budgeted) -> Attempt:
+def attempt(bug: Bug, checkout: Path, home: Path, how: Limits) -> Attempt:
     """Repair the checkout in a home of its own; nothing of it is written back."""
     settings = Settings.load(flags={"home": home})
     wall = 2 * how.seconds + AROUND_SEC
@@ -61,7 +67,7 @@ def attempt(bug: Bug, checkout: Path, home: Path, how: Budgeted) -> Attempt:
         notify=False,
         budget={"step_wall_sec": wall, "wall_sec": wall, "command_sec": how.command_sec},
     )
-    watch = _Watch()
+    watch = _EventClock()
     begun = time.monotonic()
     with PeakMemory() as memory, Runtime.open(settings) as runtime:
         task = make_task(request, settings)
@@ -80,7 +86,7 @@ def attempt(bug: Bug, checkout: Path, home: Path, how: Budgeted) -> Attempt:
     return found
 
 
-class _Watch:
+class _EventClock:
     """Times the search by its events."""
 
     def __init__(self) -> None:
@@ -126,10 +132,10 @@ class _Watch:
                 pass
 
 
-def _offers(runtime: Runtime, run: Run, bug: Bug, checkout: Path, alternatives: tuple[str, ...]) -> list[Offer]:
+def _offers(runtime: Runtime, run: Run, bug: Bug, checkout: Path, alternatives: tuple[str, ...]) -> list[Repair]:
     """The run's change first, then those it would have made instead."""
     diffs = [patch_of(runtime, run).decode("utf-8", "replace"), *alternatives][:OFFERS]
-    return [Offer(files, diff) for diff in diffs if (files := _applied(diff, checkout))]
+    return [Repair(files, diff) for diff in diffs if (files := _applied(diff, checkout))]
 
 
 def _applied(diff: str, checkout: Path) -> Mapping[str, str]:
@@ -142,3 +148,62 @@ def _applied(diff: str, checkout: Path) -> Mapping[str, str]:
     except (PatchError, UnicodeDecodeError):
         return {}
     return {path: text for path, text in changed.items() if text is not None}
+
+
+# --- the search alone ------------------------------------------------------------------------------------------------
+
+
+def search_alone(bug: Bug, checkout: Path, home: Path, how: Limits) -> Attempt:
+    """What the search offers for the checkout, in the sandbox that a run would use."""
+    begun = time.monotonic()
+    with PeakMemory() as memory, closing(open_workspace(checkout, home, how.python)) as place:
+        baseline = run_baseline(
+            place.executor, place.workspace, place.project, bug.tests, how.command_sec, narrowed=bug.alone
+        )
+        watch = _FirstRepair()
+        result = search(
+            SearchRequest(
+                executor=place.executor,
+                workspace=place.workspace,
+                project=place.project,
+                targets=baseline.targets,
+                baseline=baseline.suite,
+                seconds=how.seconds,
+                on_progress=watch.see,
+                ages=history(bug, checkout),
+            )
+        )
+    found = Attempt(
+        status="DONE" if result.candidates else "FAILED",
+        reason=result.reason,
+        tried=result.tried,
+        trying_sec=round(result.trying_sec, 3),
+        search_sec=round(result.seconds, 3),
+        first_plausible_sec=watch.first_sec,
+        total_sec=round(time.monotonic() - begun, 3),
+        peak_mib=memory.peak_mib,
+    )
+    for candidate in result.candidates[:OFFERS]:
+        found.offers.append(Repair({candidate.path: candidate.patched.decode("utf-8", "replace")}, candidate.diff))
+    if result.candidates:
+        found.confidence, found.template = result.candidates[0].confidence, result.candidates[0].template
+        found.features = dict(result.candidates[0].features)
+        found.first_plausible_sec = found.first_plausible_sec or found.search_sec
+    return found
+
+
+def history(bug: Bug, checkout: Path) -> Callable[[tuple[str, ...]], Ages]:
+    """What a user would know of the bug's past: the history up to the fix's parent, and nothing of the fix."""
+    if bug.origin is None:
+        return partial(line_ages, checkout, "HEAD")
+    return partial(line_ages, bug.origin.repository, bug.origin.parent)
+
+
+class _FirstRepair:
+    def __init__(self) -> None:
+        self.first_sec: float | None = None
+        self._begun = time.monotonic()
+
+    def see(self, progress: Progress) -> None:
+        if progress.plausible and self.first_sec is None:
+            self.first_sec = round(time.monotonic() - self._begun, 3)

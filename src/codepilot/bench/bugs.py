@@ -40,7 +40,7 @@ class Bug:
 
 
 @dataclass(frozen=True)
-class Offer:
+class Repair:
     """One repair that was offered, as the files it changes."""
 
     files: Mapping[str, str]

@@ -11,10 +11,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from codepilot.bench.attempt import Budgeted, attempt
-from codepilot.bench.bugs import Bug, Judgement, Offer
+from codepilot.bench.attempt import Limits, attempt, search_alone
+from codepilot.bench.bugs import Bug, Judgement, Repair
 from codepilot.bench.checkout import prepare
-from codepilot.bench.searching import search_alone
 from codepilot.bench.sets import judge_of, load_set
 from codepilot.core.failures import CodePilotError
 
@@ -50,7 +49,7 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
     checkout = prepare(place / "checkout", bug)
     try:
         through = search_alone if job["search_only"] else attempt
-        found = through(bug, checkout, place / "home", Budgeted(job["seconds"], job["python"], bug.command_sec))
+        found = through(bug, checkout, place / "home", Limits(job["seconds"], job["python"], bug.command_sec))
         judged = judged_offers(bug, found.offers, checkout, place / "home", job["python"])
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -65,7 +64,7 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def judged_offers(bug: Bug, offers: list[Offer], checkout: Path, home: Path, python: str | None) -> list[Judgement]:
+def judged_offers(bug: Bug, offers: list[Repair], checkout: Path, home: Path, python: str | None) -> list[Judgement]:
     """Whether each offer is right. What cannot be judged is not right, and says so; that it was found is still true."""
     if not offers:
         return []

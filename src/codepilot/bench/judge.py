@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from codepilot.bench.bugs import Bug, Judgement, Offer
-from codepilot.bench.place import open_place
+from codepilot.bench.bugs import Bug, Judgement, Repair
+from codepilot.bench.workspace import open_workspace
 from codepilot.core.contract import JsonObject
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import RunCommand
@@ -20,7 +20,7 @@ JUDGE_PARTS = ("codepilot_judge.py", "codepilot_inputs.py", "codepilot_texts.py"
 JUDGE_SEC = 150.0
 
 
-def judge(bug: Bug, offers: Sequence[Offer], checkout: Path, home: Path, python: str | None) -> list[Judgement]:
+def judge(bug: Bug, offers: Sequence[Repair], checkout: Path, home: Path, python: str | None) -> list[Judgement]:
     """One judgement for each offer, in order."""
     path = str(bug.held_out["path"])
     strays = [next((file for file in offer.files if file != path and "test" not in file), None) for offer in offers]
@@ -53,7 +53,7 @@ def compare(
 
 def _run(files: Mapping[str, str], checkout: Path, home: Path, python: str | None) -> dict[str, Any]:
     contents = {name: text.encode() for name, text in files.items()}
-    with closing(open_place(checkout, home, python, contents)) as place:
+    with closing(open_workspace(checkout, home, python, contents)) as place:
         done = place.executor.run_command(
             RunCommand(
                 workspace=place.workspace,

@@ -1,8 +1,9 @@
-"""What code of a bug could have harmed if the sandbox leaked: files of this machine, looked at before and after."""
+"""What happened outside the sandbox: files of this machine before and after each bug, and processes that outlive it."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import sys
@@ -18,14 +19,14 @@ from pathlib import Path
 from codepilot.store import Home
 
 BOUND = 100_000
-"""How many files of a root are looked at; the first picture decides which."""
+"""How many files of a root are looked at; the first snapshot decides which."""
 SETTLED_SEC = 3600.0
 """Since when a file of a shared root must have been left alone to count."""
 CACHES = "__pycache__"
 
 Listing = dict[str, int]
 """The entries of a directory, each with its mark: a number that is another one if the file is."""
-Picture = dict[str, Listing]
+Snapshot = dict[str, Listing]
 """The directories that were looked at; the roots themselves are the listing of the directory ''."""
 
 
@@ -39,8 +40,8 @@ class Root:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What became of the watched files since the picture before, and how many files that was about."""
+class HostChanges:
+    """What became of the watched files since the snapshot before, and how many files that was about."""
 
     changes: tuple[str, ...]
     watched: int
@@ -61,26 +62,26 @@ class Outside:
             if place not in skipped
         ]
         self._lock = threading.Lock()
-        self._last: Picture | None = None
+        self._last: Snapshot | None = None
 
     def begin(self) -> None:
-        """Take the picture that the first answer compares with."""
+        """Take the snapshot that the first answer compares with."""
         with self._lock:
-            self._last = self._picture()
+            self._last = self._snapshot()
 
-    def seen(self) -> Seen:
-        """Take another picture, and tell what differs from the last one."""
+    def seen(self) -> HostChanges:
+        """Take another snapshot, and tell what differs from the last one."""
         with self._lock:
-            before, after = self._last, self._picture()
+            before, after = self._last, self._snapshot()
             self._last = after
         changes = () if before is None else tuple(differences(before, after))
-        return Seen(changes, sum(len(listing) for listing in after.values()))
+        return HostChanges(changes, sum(len(listing) for listing in after.values()))
 
-    def _picture(self) -> Picture:
-        picture: Picture = {"": {}}
+    def _snapshot(self) -> Snapshot:
+        snapshot: Snapshot = {"": {}}
         for walk in self._walks:
-            walk.look(picture)
-        return picture
+            walk.look(snapshot)
+        return snapshot
 
 
 class _Walk:
@@ -93,20 +94,20 @@ class _Walk:
         self._known: set[str] | None = None
         self._closed: set[str] = set()
 
-    def look(self, picture: Picture) -> None:
+    def look(self, snapshot: Snapshot) -> None:
         status = _status(self._place)
         if status is None:
             return
-        picture[""][self._place] = _mark(status)
+        snapshot[""][self._place] = _mark(status)
         opened, count = set(), 1
         waiting = deque([self._place] if stat.S_ISDIR(status.st_mode) else [])
         while waiting:
             directory = waiting.popleft()
             found = self._list(directory, status.st_dev, count)
             if found is not None:
-                picture[directory], below = found
+                snapshot[directory], below = found
                 opened.add(directory)
-                count += len(picture[directory])
+                count += len(snapshot[directory])
                 waiting.extend(below)
         if self._known is None:
             self._known = opened
@@ -136,26 +137,26 @@ class _Walk:
         return listing, sorted(below)
 
     def _room(self, directory: str) -> float:
-        """What the first picture looked at is always looked at; new directories may be as much again."""
+        """What the first snapshot looked at is always looked at; new directories may be as much again."""
         if self._known is None:
             return self._bound
         return float("inf") if directory in self._known else 2 * self._bound
 
 
 class _SharedWalk:
-    """A root in which others work: its entries that had settled before the first picture, and nothing else."""
+    """A root in which others work: its entries that had settled before the first snapshot, and nothing else."""
 
     def __init__(self, place: str, skipped: Collection[str]) -> None:
         self._place = place
         self._skipped = skipped
         self._settled: list[str] | None = None
 
-    def look(self, picture: Picture) -> None:
+    def look(self, snapshot: Snapshot) -> None:
         if self._settled is None:
             since = time.time() - SETTLED_SEC
             self._settled = [name for name, touched, _ in self._entries() if touched < since]
         marks = {name: mark for name, _, mark in self._entries()}
-        picture[self._place] = {name: marks[name] for name in self._settled if name in marks}
+        snapshot[self._place] = {name: marks[name] for name in self._settled if name in marks}
 
     def _entries(self) -> Iterator[tuple[str, float, int]]:
         """Each entry, when it was last touched, and its mark."""
@@ -181,7 +182,7 @@ def _mark(status: os.stat_result) -> int:
     return hash((status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode)) & ~1
 
 
-def differences(before: Picture, after: Picture) -> Iterator[str]:
+def differences(before: Snapshot, after: Snapshot) -> Iterator[str]:
     """What happened to each file, directories before what lies in them. A directory that could be read at one time
     only tells nothing about its entries, unless it was itself made or removed."""
     for directory in sorted(before.keys() | after.keys()):
@@ -195,9 +196,9 @@ def differences(before: Picture, after: Picture) -> Iterator[str]:
                 yield f"{what} {_printable(os.path.join(directory, name))}"  # noqa: PTH118
 
 
-def _has(picture: Picture, directory: str) -> bool:
+def _has(snapshot: Snapshot, directory: str) -> bool:
     above, name = os.path.split(directory)
-    mark = picture[""].get(directory) or picture.get(above, {}).get(name, 0)
+    mark = snapshot[""].get(directory) or snapshot.get(above, {}).get(name, 0)
     return mark % 2 == 1
 
 
@@ -224,3 +225,81 @@ def prefix_of(python: str | None) -> Path:
         return Path(sys.prefix)
     named = Path(shutil.which(python) or python).expanduser().absolute()
     return named if named.is_dir() else named.parent.parent
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+
+GRACE_SEC = 5.0
+"""How long those that were killed may take to be gone."""
+EVERY_SEC = 0.1
+_PROC = Path("/proc")
+_END = rb"(?![\w.-])"
+"""Where the name of a bug's directory ends: not in the middle of another's."""
+
+
+def survivors(place: Path, grace: float = GRACE_SEC) -> tuple[str, ...]:
+    """What lives on in a bug's directory after its process has ended; where there is no /proc, nothing is known."""
+    end = time.monotonic() + grace
+    while found := tuple(_living(place)):
+        if time.monotonic() >= end:
+            return found
+        time.sleep(EVERY_SEC)
+    return ()
+
+
+def _living(place: Path) -> Iterator[str]:
+    mounts = _read(_PROC / "self" / "mountinfo")
+    if not mounts:
+        return
+    named, real = os.fsencode(place.absolute()), os.fsencode(place.resolve())
+    here = re.compile(b"(?:%s|%s)%s" % (re.escape(named), re.escape(real), _END))
+    mounted = re.compile(re.escape(_source(real, mounts)) + _END)
+    for entry in _PROC.iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        command = _read(entry / "cmdline")
+        if here.search(command) or here.match(_directory(entry)) or _mounts(entry, mounted):
+            yield f"process {entry.name} lives on: {_command_line(command)}"
+
+
+def _mounts(entry: Path, mounted: re.Pattern[bytes]) -> bool:
+    """The fourth field of a mount is the directory that was mounted, as its own file system names it."""
+    lines = (line.split() for line in _read(entry / "mountinfo").splitlines())
+    return any(len(fields) > 4 and mounted.match(fields[3]) for fields in lines)
+
+
+def _source(place: bytes, mounts: bytes) -> bytes:
+    """How the file system that holds a directory names it."""
+    wanted = _escaped(place)
+    best, found = -1, wanted
+    for line in mounts.splitlines():
+        fields = line.split()
+        if len(fields) < 5:
+            continue
+        root, point = fields[3].rstrip(b"/"), fields[4].rstrip(b"/")
+        if len(point) >= best and wanted.startswith(point + b"/"):
+            best, found = len(point), root + wanted[len(point) :]
+    return found
+
+
+def _escaped(path: bytes) -> bytes:
+    return re.sub(rb"[ \t\n\\]", lambda match: b"\\%03o" % match[0][0], path)
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""  # It ended meanwhile, or is not ours to read.
+
+
+def _directory(entry: Path) -> bytes:
+    try:
+        return os.fsencode((entry / "cwd").readlink())
+    except OSError:
+        return b""
+
+
+def _command_line(command: bytes) -> str:
+    return _printable(command.replace(b"\0", b" ").decode("utf-8", "backslashreplace").strip())[:200]

@@ -14,10 +14,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from codepilot.bench.bugs import Bug, Judgement, Offer, Origin
+from codepilot.bench.bugs import Bug, Judgement, Origin, Repair
 from codepilot.bench.checkout import show
 from codepilot.bench.judge import INSIDE, JUDGE_PARTS, JUDGE_SEC
-from codepilot.bench.place import open_place
+from codepilot.bench.workspace import open_workspace
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import RunCommand
 from codepilot.project import environment, run_tests
@@ -26,7 +26,7 @@ _FOLDER = "_codepilot_judge"
 _PARTS = ("codepilot_realjudge.py", *JUDGE_PARTS)
 
 
-def judge_real(bug: Bug, offers: Sequence[Offer], checkout: Path, home: Path, python: str | None) -> list[Judgement]:
+def judge_real(bug: Bug, offers: Sequence[Repair], checkout: Path, home: Path, python: str | None) -> list[Judgement]:
     """One judgement for each offer, in order."""
     assert bug.origin is not None
     fix = show(bug.origin.repository, bug.origin.fix, bug.origin.source)
@@ -38,7 +38,7 @@ class _Case:
         self._origin, self._fix = origin, fix
         self._checkout, self._home, self._python = checkout, home, python
 
-    def judge(self, offer: Offer) -> Judgement:
+    def judge(self, offer: Repair) -> Judgement:
         source = self._origin.source
         strays = [path for path in offer.files if path != source and path not in self._origin.test_files]
         text = offer.files.get(source)
@@ -58,7 +58,7 @@ class _Case:
         over = {self._origin.source: self._fix, f"{_FOLDER}/spec.json": json.dumps(spec).encode()}
         over |= {f"{_FOLDER}/candidate.py": text.encode()}
         over |= {f"{_FOLDER}/{name}": (INSIDE / name).read_bytes() for name in _PARTS}
-        with closing(open_place(self._checkout, self._home, self._python, over=over)) as place:
+        with closing(open_workspace(self._checkout, self._home, self._python, over=over)) as place:
             done = place.executor.run_command(
                 RunCommand(
                     workspace=place.workspace,
@@ -78,7 +78,7 @@ class _Case:
     def _failing(self, text: str) -> list[str]:
         """Tests of the fix that fail with the offer and not with the fix."""
         over = {self._origin.source: text.encode()}
-        with closing(open_place(self._checkout, self._home, self._python, over=over)) as place:
+        with closing(open_workspace(self._checkout, self._home, self._python, over=over)) as place:
             run = run_tests(
                 place.executor, place.workspace, place.project, self._origin.test_files, timeout_sec=JUDGE_SEC
             )

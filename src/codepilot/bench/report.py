@@ -1,14 +1,80 @@
-"""The reports of a sweep: one JSON document, a table in Markdown, and a page that needs nothing but itself."""
+"""The figures of a sweep and its reports: JSON, Markdown, and an HTML page that loads nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from html import escape
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from codepilot.bench.figures import Figures, by_kind, figure
 from codepilot.bench.results import FILE, Result
-from codepilot.bench.sweep import Sweep, Swept
+from codepilot.bench.sweep import BenchResult, BenchSpec
+
+
+@dataclass(frozen=True)
+class Figures:
+    bugs: int
+    errors: int
+    plausible: int
+    top1: int
+    top5: int
+    confirmed: int
+    confirmed_wrong: int
+    median_first_sec: float | None
+    """Seconds of search to the first plausible repair, over the bugs that have one."""
+    per_sec: float
+    """Candidates tried in all, for each second in which candidates were being tried."""
+    median_per_sec: float
+    peak_mib: float
+    median_total_sec: float
+    outside: int
+    """Changes outside the sandbox."""
+    watched: int
+    """Files looked at for that, where they were fewest."""
+    unwatched: int
+    """Bugs whose rows are from before there was such a look."""
+
+    def as_json(self) -> dict[str, float | int | None]:
+        return asdict(self)
+
+
+def figure(results: Sequence[Result]) -> Figures:
+    first = [one.first_plausible_sec for one in results if one.plausible and one.first_plausible_sec is not None]
+    searched = [one for one in results if one.trying_sec > 0]
+    trying_sec = sum(one.trying_sec for one in searched)
+    confirmed = [one for one in results if one.verdict == "confirmed"]
+    return Figures(
+        bugs=len(results),
+        errors=sum(one.status == "ERROR" for one in results),
+        plausible=sum(one.plausible for one in results),
+        top1=sum(one.first_correct for one in results),
+        top5=sum(one.any_correct for one in results),
+        confirmed=len(confirmed),
+        confirmed_wrong=sum(not one.first_correct for one in confirmed),
+        median_first_sec=round(median(first), 2) if first else None,
+        per_sec=round(sum(one.tried for one in searched) / trying_sec, 1) if trying_sec else 0.0,
+        median_per_sec=round(median([one.tried / one.trying_sec for one in searched]), 1) if searched else 0.0,
+        peak_mib=max((one.peak_mib for one in results), default=0.0),
+        median_total_sec=round(median([one.total_sec for one in results]), 1) if results else 0.0,
+        outside=sum(one.outside_count for one in results),
+        watched=min((one.watched for one in results if one.watched), default=0),
+        unwatched=sum(not one.watched for one in results),
+    )
+
+
+def by_kind(results: Sequence[Result]) -> dict[str, Figures]:
+    """The same for each kind of bug, the most frequent first."""
+    kinds: dict[str, list[Result]] = {}
+    for one in results:
+        kinds.setdefault(one.kind, []).append(one)
+    ordered = sorted(kinds.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+    return {kind: figure(found) for kind, found in ordered}
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
 
 HEADINGS = (
     *("kind", "bugs", "plausible", "correct", "top 5", "confirmed", "confirmed wrong"),
@@ -17,28 +83,28 @@ HEADINGS = (
 """`correct` is of first offers; seconds are medians."""
 
 
-def document(sweep: Sweep, swept: Swept) -> dict[str, Any]:
+def document(spec: BenchSpec, result: BenchResult) -> dict[str, Any]:
     """What `--json` prints."""
     return {
         "schema_version": 1,
-        "set": sweep.set,
-        "engine": swept.results[0].engine if swept.results else None,
-        "seconds": sweep.seconds,
-        "complete": swept.complete,
-        "bugs": swept.wanted,
-        "all": figure(swept.results).as_json(),
-        "by_kind": {kind: found.as_json() for kind, found in by_kind(swept.results).items()},
-        "outside": {one.bug: list(one.outside) for one in swept.results if one.outside_count},
-        "results": str((sweep.out / FILE).absolute()),
+        "set": spec.set,
+        "engine": result.results[0].engine if result.results else None,
+        "seconds": spec.seconds,
+        "complete": result.complete,
+        "bugs": result.wanted,
+        "all": figure(result.results).as_json(),
+        "by_kind": {kind: found.as_json() for kind, found in by_kind(result.results).items()},
+        "outside": {one.bug: list(one.outside) for one in result.results if one.outside_count},
+        "results": str((spec.out / FILE).absolute()),
     }
 
 
-def rows(swept: Swept) -> Iterator[tuple[str, ...]]:
+def rows(result: BenchResult) -> Iterator[tuple[str, ...]]:
     """The table: each kind of bug, then all of them."""
-    kinds = by_kind(swept.results)
+    kinds = by_kind(result.results)
     for kind, found in kinds.items() if len(kinds) > 1 else ():
         yield _row(kind, found)
-    yield _row("all", figure(swept.results))
+    yield _row("all", figure(result.results))
 
 
 def _row(name: str, found: Figures) -> tuple[str, ...]:
@@ -48,15 +114,15 @@ def _row(name: str, found: Figures) -> tuple[str, ...]:
     return (name, *map(str, counts), first, whole, f"{found.per_sec:.0f}", str(found.errors))
 
 
-def summary(sweep: Sweep, swept: Swept) -> str:
+def summary(spec: BenchSpec, result: BenchResult) -> str:
     """The figures that the table has no room for, in one line."""
-    found = figure(swept.results)
+    found = figure(result.results)
     share = f"{100 * found.top1 / found.bugs:.0f}%" if found.bugs else "-"
-    part = "" if swept.complete else f" ({len(swept.results)} of {swept.wanted} done)"
+    part = "" if result.complete else f" ({len(result.results)} of {result.wanted} done)"
     return (
-        f"{sweep.set}{part}: {found.top1}/{found.bugs} correct first ({share}), {found.plausible} plausible; "
+        f"{spec.set}{part}: {found.top1}/{found.bugs} correct first ({share}), {found.plausible} plausible; "
         f"{found.confirmed_wrong} of {found.confirmed} confirmed are wrong; "
-        f"search of {sweep.seconds:g} s; peak memory {found.peak_mib:.0f} MiB; "
+        f"search of {spec.seconds:g} s; peak memory {found.peak_mib:.0f} MiB; "
         f"{outside(found)}"
     )
 
@@ -71,26 +137,24 @@ def outside(found: Figures) -> str:
     return f"nothing changed outside the sandbox ({found.watched:,} files watched{part})"
 
 
-def write_reports(sweep: Sweep, swept: Swept) -> tuple[Path, ...]:
-    """Write `report.md` and `report.html` beside the results."""
-    from codepilot.bench.page import page
-
-    markdown, html = sweep.out / "report.md", sweep.out / "report.html"
-    markdown.write_text(_markdown(sweep, swept), "utf-8")
-    html.write_text(page(sweep, swept), "utf-8")
+def write_reports(spec: BenchSpec, result: BenchResult) -> tuple[Path, ...]:
+    """Write `md` and `html` beside the results."""
+    markdown, html = spec.out / "report.md", spec.out / "report.html"
+    markdown.write_text(_markdown(spec, result), "utf-8")
+    html.write_text(page(spec, result), "utf-8")
     return markdown, html
 
 
-def _markdown(sweep: Sweep, swept: Swept) -> str:
-    lines = [f"# codepilot bench repair --set {sweep.set}", "", summary(sweep, swept), ""]
+def _markdown(spec: BenchSpec, result: BenchResult) -> str:
+    lines = [f"# codepilot bench repair --set {spec.set}", "", summary(spec, result), ""]
     lines += [_line(HEADINGS), _line("---" for _ in HEADINGS)]
-    lines += [_line(row) for row in rows(swept)]
+    lines += [_line(row) for row in rows(result)]
     lines += [
         "",
         _line(("bug", "kind", "outcome", "verdict", "first, s", "tried", "template", "why")),
         _line(["---"] * 8),
     ]
-    lines += [_line(_bug_row(one)) for one in swept.results]
+    lines += [_line(_bug_row(one)) for one in result.results]
     return "\n".join(lines) + "\n"
 
 
@@ -124,3 +188,61 @@ def _bug_row(one: Result) -> tuple[str, ...]:
 
 def _line(cells: Any) -> str:
     return "| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+
+
+# --- the HTML page ---------------------------------------------------------------------------------------------------
+
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; }
+body { max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+table { border-collapse: collapse; margin: 1rem 0; width: 100%; }
+th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #ddd; vertical-align: top; }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
+tr.correct td:nth-child(3) { color: #176c2f; } tr.wrong td:nth-child(3), tr.error td:nth-child(3) { color: #a11; }
+pre { background: #f6f6f6; padding: .6rem; overflow-x: auto; } summary { cursor: pointer; }
+@media (prefers-color-scheme: dark) { body { color: #ddd; background: #16181c; }
+th, td { border-color: #333; } pre { background: #202329; }
+tr.correct td:nth-child(3) { color: #6fce8a; } tr.wrong td:nth-child(3), tr.error td:nth-child(3) { color: #ff8a80; } }
+"""
+
+
+def page(spec: BenchSpec, result: BenchResult) -> str:
+    engine = result.results[0].engine if result.results else ""
+    title = f"codepilot bench repair: {spec.set}"
+    head = "".join(
+        f"<th class=number>{escape(name)}</th>" if n else f"<th>{escape(name)}</th>" for n, name in enumerate(HEADINGS)
+    )
+    figures = "".join(
+        "<tr>"
+        + "".join(f"<td class=number>{escape(c)}</td>" if n else f"<td>{escape(c)}</td>" for n, c in enumerate(row))
+        + "</tr>"
+        for row in rows(result)
+    )
+    bugs = "".join(_bug(result, index) for index in range(len(result.results)))
+    return (
+        f"<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>"
+        f"<p>{escape(summary(spec, result))}</p><p>engine {escape(engine)}</p>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{figures}</tbody></table>"
+        "<h2>Bugs</h2><table><thead><tr><th>bug</th><th>kind</th><th>outcome</th><th>verdict</th>"
+        "<th class=number>first, s</th><th class=number>tried</th><th>why, and the repairs offered</th></tr></thead>"
+        f"<tbody>{bugs}</tbody></table></body></html>\n"
+    )
+
+
+def _bug(result: BenchResult, index: int) -> str:
+    one = result.results[index]
+    first = "" if one.first_plausible_sec is None else f"{one.first_plausible_sec:.1f}"
+    ended = outcome(one)
+    offers = "".join(
+        f"<p>{'correct' if right else 'wrong'}{escape(': ' + reason if reason else '')}</p><pre>{escape(patch)}</pre>"
+        for right, reason, patch in zip(one.correct, one.judged, one.patches, strict=False)
+    )
+    detail = f"<details><summary>{len(one.patches)} offered</summary>{offers}</details>" if offers else ""
+    return (
+        f"<tr class={ended.split()[0]}><td>{escape(one.bug)}</td><td>{escape(one.kind)}</td>"
+        f"<td>{escape(ended)}</td>"
+        f"<td>{escape(one.verdict or '')}</td><td class=number>{first}</td><td class=number>{one.tried}</td>"
+        f"<td>{escape(why(one))}{detail}</td></tr>"
+    )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from codepilot.bench import humanevalfix, quixbugs, realfix
-from codepilot.bench.bugs import Bug, Judgement, Offer
+from codepilot.bench.bugs import Bug, Judgement, Repair
 from codepilot.bench.judge import judge
 from codepilot.bench.realjudge import judge_real
 from codepilot.core.failures import CodePilotError, FailureKind
@@ -16,7 +16,7 @@ SETS: dict[str, Callable[[Path], list[Bug]]] = {
     "quixbugs": quixbugs.load,
     "realfix": realfix.load,
 }
-Judge = Callable[[Bug, Sequence[Offer], Path, Path, str | None], list[Judgement]]
+Judge = Callable[[Bug, Sequence[Repair], Path, Path, str | None], list[Judgement]]
 
 
 def load_set(name: str, path: Path) -> list[Bug]:

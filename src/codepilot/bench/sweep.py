@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from codepilot.bench.bugs import Bug
-from codepilot.bench.outside import Outside, usual
+from codepilot.bench.outside import Outside, survivors, usual
 from codepilot.bench.realfix import check_repositories
 from codepilot.bench.results import Result, Results, engine_version, make_result, tried_again, with_outside
 from codepilot.bench.sets import load_set
-from codepilot.bench.survivors import survivors
 from codepilot.core.failures import CodePilotError, FailureKind
 
 LOCK = "lock"
@@ -31,7 +30,7 @@ GRACE_SEC = 600.0
 
 
 @dataclass(frozen=True)
-class Sweep:
+class BenchSpec:
     """What is to be run, and where its results go."""
 
     set: str
@@ -47,7 +46,7 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Swept:
+class BenchResult:
     """All results that the sweep asked for, in the set's order, and whether it came to its end."""
 
     results: tuple[Result, ...]
@@ -59,17 +58,19 @@ Show = Callable[[Sequence[Result], int, int], None]
 """Told after each bug: the results so far, how many there will be, and how many of them were there before."""
 
 
-def run_sweep(sweep: Sweep, show: Show = lambda results, wanted, before: None, outside: Outside | None = None) -> Swept:
+def run_sweep(
+    spec: BenchSpec, show: Show = lambda results, wanted, before: None, outside: Outside | None = None
+) -> BenchResult:
     """Run what is missing. An interrupt ends it at once and keeps what is done."""
-    bugs = chosen(sweep)
-    sweep.out.mkdir(parents=True, exist_ok=True)
-    with _alone_in(sweep.out):
-        return _run(sweep, bugs, show, outside or _outside(sweep, bugs))
+    bugs = chosen(spec)
+    spec.out.mkdir(parents=True, exist_ok=True)
+    with _alone_in(spec.out):
+        return _run(spec, bugs, show, outside or _outside(spec, bugs))
 
 
-def _outside(sweep: Sweep, bugs: Sequence[Bug]) -> Outside:
+def _outside(spec: BenchSpec, bugs: Sequence[Bug]) -> Outside:
     repositories = {bug.origin.repository.parent for bug in bugs if bug.origin is not None}
-    return usual((sweep.data, *sorted(repositories)), sweep.python, sweep.out)
+    return usual((spec.data, *sorted(repositories)), spec.python, spec.out)
 
 
 @contextlib.contextmanager
@@ -87,21 +88,21 @@ def _alone_in(out: Path) -> Iterator[None]:
         yield
 
 
-def _run(sweep: Sweep, bugs: Sequence[Bug], show: Show, outside: Outside) -> Swept:
-    results = Results(sweep.out)
-    if sweep.fresh:
+def _run(spec: BenchSpec, bugs: Sequence[Bug], show: Show, outside: Outside) -> BenchResult:
+    results = Results(spec.out)
+    if spec.fresh:
         results.clear()
-    engine = engine_version("search" if sweep.search_only else "fix")
+    engine = engine_version("search" if spec.search_only else "fix")
     rows = results.read()
     known = {result.key: result for result in rows if result.status != "ERROR"}
     errors = {result.key: result for result in rows if result.status == "ERROR"}
-    python = sweep.python or ""
-    keys = {bug.name: (sweep.set, bug.name, engine, sweep.seconds, python) for bug in bugs}
+    python = spec.python or ""
+    keys = {bug.name: (spec.set, bug.name, engine, spec.seconds, python) for bug in bugs}
     done = {name: known[key] for name, key in keys.items() if key in known}
     before = len(done)
     waiting = [bug for bug in bugs if bug.name not in done]
     show(list(done.values()), len(bugs), before)
-    with _Crew(sweep, engine, outside) as crew:
+    with _Workers(spec, engine, outside) as crew:
         try:
             for row in crew.work(waiting):
                 result = tried_again(row, errors.get(row.key))
@@ -111,47 +112,47 @@ def _run(sweep: Sweep, bugs: Sequence[Bug], show: Show, outside: Outside) -> Swe
         except KeyboardInterrupt:
             crew.stop()
     ordered = tuple(done[bug.name] for bug in bugs if bug.name in done)
-    return Swept(ordered, len(bugs), len(ordered) == len(bugs))
+    return BenchResult(ordered, len(bugs), len(ordered) == len(bugs))
 
 
-def chosen(sweep: Sweep) -> list[Bug]:
+def chosen(spec: BenchSpec) -> list[Bug]:
     """The bugs that were asked for."""
-    bugs = load_set(sweep.set, sweep.data)
-    if sweep.only:
+    bugs = load_set(spec.set, spec.data)
+    if spec.only:
         names = {bug.name for bug in bugs}
-        strangers = [name for name in sweep.only if name not in names]
+        strangers = [name for name in spec.only if name not in names]
         if strangers:
             raise CodePilotError(
                 FailureKind.INVALID_SPEC,
-                f"The set {sweep.set} has no bug called {strangers[0]!r}.",
+                f"The set {spec.set} has no bug called {strangers[0]!r}.",
                 next_action=f"Its first ones are: {', '.join(bug.name for bug in bugs[:5])}.",
             )
-        bugs = [bug for bug in bugs if bug.name in sweep.only]
-    bugs = bugs[: sweep.limit] if sweep.limit is not None else bugs
+        bugs = [bug for bug in bugs if bug.name in spec.only]
+    bugs = bugs[: spec.limit] if spec.limit is not None else bugs
     check_repositories(bugs)
     return bugs
 
 
-class _Crew:
+class _Workers:
     """The processes at work. They end with this one, however it ends: their standard input does."""
 
-    def __init__(self, sweep: Sweep, engine: str, outside: Outside) -> None:
-        self._sweep = sweep
+    def __init__(self, spec: BenchSpec, engine: str, outside: Outside) -> None:
+        self._spec = spec
         self._outside = outside
         self._engine = engine
-        self._pool = ThreadPoolExecutor(max_workers=sweep.jobs)
+        self._pool = ThreadPoolExecutor(max_workers=spec.jobs)
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._stopped = False
-        self._longest = sweep.seconds + GRACE_SEC
+        self._longest = spec.seconds + GRACE_SEC
 
-    def __enter__(self) -> _Crew:
+    def __enter__(self) -> _Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
         self._pool.shutdown(wait=True, cancel_futures=True)
-        shutil.rmtree(self._sweep.out / "work", ignore_errors=True)
+        shutil.rmtree(self._spec.out / "work", ignore_errors=True)
 
     def work(self, bugs: Sequence[Bug]) -> Iterator[Result]:
         if bugs:
@@ -189,32 +190,32 @@ class _Crew:
         return with_outside(row, (*living, *seen.changes), seen.watched)
 
     def _place(self, bug: Bug) -> Path:
-        return self._sweep.out.absolute() / "work" / re.sub(r"[^A-Za-z0-9_.-]", "-", bug.name)
+        return self._spec.out.absolute() / "work" / re.sub(r"[^A-Za-z0-9_.-]", "-", bug.name)
 
     def _failed(self, bug: Bug, reason: str) -> Result:
         return make_result({**self._identity(bug), "status": "ERROR", "reason": reason})
 
     def _identity(self, bug: Bug) -> dict[str, Any]:
-        sweep = self._sweep
+        spec = self._spec
         return {
-            "set": sweep.set,
+            "set": spec.set,
             "bug": bug.name,
             "kind": bug.kind,
             "engine": self._engine,
-            "seconds": sweep.seconds,
-            "python": sweep.python or "",
+            "seconds": spec.seconds,
+            "python": spec.python or "",
         }
 
     def _one(self, bug: Bug) -> Result | None:
-        sweep = self._sweep
+        spec = self._spec
         job = {
-            "set": sweep.set,
-            "data": str(sweep.data.absolute()),
+            "set": spec.set,
+            "data": str(spec.data.absolute()),
             "bug": bug.name,
-            "seconds": sweep.seconds,
-            "python": sweep.python,
+            "seconds": spec.seconds,
+            "python": spec.python,
             "work": str(self._place(bug)),
-            "search_only": sweep.search_only,
+            "search_only": spec.search_only,
         }
         process = self._start()
         if process is None:

@@ -13,7 +13,7 @@ from codepilot.cli.base import MOST_SEC, JsonFlag, PythonOption
 from codepilot.cli.output import console, say
 
 if TYPE_CHECKING:
-    from codepilot.bench import Sweep
+    from codepilot.bench import BenchSpec
 
 bench = typer.Typer(help="Measure the engine on sets of bugs.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -44,11 +44,11 @@ def repair(
     """Repair every bug of a set and judge the repairs by what the search never saw; goes on where it was stopped."""
     import os
 
-    from codepilot.bench import Sweep
+    from codepilot.bench import BenchSpec
     from codepilot.store import Home
 
     place = out or Home.default(os.environ).path / "bench" / f"repair-{set_name}"
-    sweep = Sweep(
+    spec = BenchSpec(
         set=set_name,
         data=data,
         out=place,
@@ -60,20 +60,20 @@ def repair(
         fresh=fresh,
         search_only=search_only,
     )
-    raise typer.Exit(_run(sweep, as_json=as_json))
+    raise typer.Exit(_run(spec, as_json=as_json))
 
 
-def _run(sweep: Sweep, *, as_json: bool) -> int:
+def _run(spec: BenchSpec, *, as_json: bool) -> int:
     from codepilot.bench import document, run_sweep, write_reports
     from codepilot.cli.bench_screen import Progress, screen
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     terminal = console()
-    with Progress(terminal, sweep, quiet=as_json) as progress:
-        swept = run_sweep(sweep, progress.show)
-    reports = write_reports(sweep, swept)
+    with Progress(terminal, spec, quiet=as_json) as progress:
+        result = run_sweep(spec, progress.show)
+    reports = write_reports(spec, result)
     if as_json:
-        say(json.dumps(document(sweep, swept)))
+        say(json.dumps(document(spec, result)))
     else:
-        screen(terminal, sweep, swept, reports)
-    return 0 if swept.complete else 130
+        screen(terminal, spec, result, reports)
+    return 0 if result.complete else 130

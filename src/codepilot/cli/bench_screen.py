@@ -9,16 +9,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from codepilot.bench import Result, Sweep, Swept
+from codepilot.bench import BenchResult, BenchSpec, Result
 from codepilot.bench.report import HEADINGS, outcome, rows, summary
 
 
 class Progress:
     """Bugs done, correct so far, time left: a line that is written over on a terminal, a line a bug elsewhere."""
 
-    def __init__(self, console: Console, sweep: Sweep, *, quiet: bool) -> None:
+    def __init__(self, console: Console, spec: BenchSpec, *, quiet: bool) -> None:
         self._console = console
-        self._sweep = sweep
+        self._spec = spec
         self._quiet = quiet
         self._begun = time.monotonic()
         self._status = console.status("", spinner="dots") if console.is_terminal and not quiet else None
@@ -54,15 +54,15 @@ class Progress:
         return f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {seconds:.0f} s left"
 
 
-def screen(console: Console, sweep: Sweep, swept: Swept, reports: Sequence[Path]) -> None:
+def screen(console: Console, spec: BenchSpec, result: BenchResult, reports: Sequence[Path]) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for place, heading in enumerate(HEADINGS):
         table.add_column(heading, justify="right" if place else "left")
-    for row in rows(swept):
+    for row in rows(result):
         table.add_row(*row)
     console.print(table)
-    console.print(summary(sweep, swept), markup=False, highlight=False, soft_wrap=True)
-    if not swept.complete:
+    console.print(summary(spec, result), markup=False, highlight=False, soft_wrap=True)
+    if not result.complete:
         console.print("Stopped; the same command goes on from here.", markup=False)
     for report in reports:
         console.print(str(report), markup=False, highlight=False, soft_wrap=True)

@@ -22,19 +22,13 @@ PENALTIES: dict[str, float] = {
     "statement.return_other": 0.5,
     "statement.copy": 0.6,
     "statement.set": 0.7,
-    "condition.force": 0.4,
-    "condition.exchange": 0.7,
     "condition.strengthen": 0.8,
     "condition.weaken": 0.8,
     "guard.return": 0.6,
-    "guard.inner_return": 0.4,
     "guard.skip": 0.6,
     "guard.wrap": 0.6,
-    "guard.unwrap": 0.7,
     "exception.catch": 0.4,
     "name.module": 0.6,
-    "name.to_constant": 0.6,
-    "value.scale": 0.7,
     "call.clamp": 0.7,
     "documented.condition": 0.5,
     "statement.step": 0.7,
@@ -44,7 +38,6 @@ PENALTIES: dict[str, float] = {
     "synthesis.statement": 0.5,
     "synthesis.guard": 0.5,
     "synthesis.branch": 0.5,
-    "symmetry.again": 0.7,
 }
 """The overfit penalty of templates that often only make the tests pass instead of stating an intention."""
 

@@ -216,12 +216,6 @@ def convert(node: ast.expr, context: Context) -> Proposals:
         yield from (f"sorted({text}, reverse=True)", f"enumerate({text})", f"any({text})", f"all({text})")
 
 
-def call_it(node: ast.expr, context: Context) -> Proposals:
-    """A method named but not called."""
-    if isinstance(getattr(node, "ctx", None), ast.Load) and context.field_of(node) != "func":
-        yield f"{context.text(node)}()"
-
-
 _VALUES = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.BinOp)
 FAMILY = (
     Template("call.function", (ast.Name,), function),
@@ -235,5 +229,4 @@ FAMILY = (
     Template("call.chain", (ast.Name, ast.Attribute, ast.Subscript, ast.Call), chain),
     Template("call.sort_key", (ast.Call,), sort_key),
     Template("call.convert", (*_VALUES, ast.ListComp, ast.Constant), convert),
-    Template("call.call_it", (ast.Attribute,), call_it),
 )

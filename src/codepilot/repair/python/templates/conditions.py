@@ -132,17 +132,6 @@ def answer(node: ast.Return, context: Context) -> Proposals:
             yield context.replace(node.value, atom, "condition.answer")
 
 
-def refine_value(node: ast.expr, context: Context) -> Proposals:
-    """`return a == b` → `return a == b and c`, `… or c`."""
-    parent = context.parent(node)
-    if isinstance(parent, ast.Return | ast.Assign) and isinstance(node, ast.Compare | ast.BoolOp | ast.UnaryOp):
-        for atom in atoms(node, context):
-            one = atom if text_strength(atom) >= NOT else f"({atom})"
-            yield f"{context.at(node, NOT)} and {one}"
-            two = atom if text_strength(atom) >= AND else f"({atom})"
-            yield f"{context.at(node, AND)} or {two}"
-
-
 def filter_comprehension(node: ast.comprehension, context: Context) -> Proposals:
     """A filter added to a comprehension, taken from its filter, or made of small conditions."""
     for index, condition in enumerate(node.ifs):
@@ -161,13 +150,6 @@ def filter_comprehension(node: ast.comprehension, context: Context) -> Proposals
             yield context.replace(last, f"{context.at(last, 2)} if {text}", "condition.filter")
 
 
-def negate_filter(node: ast.comprehension, context: Context) -> Proposals:
-    for condition in node.ifs:
-        if isinstance(condition, ast.Compare) and len(condition.ops) == 1:
-            continue
-        yield context.replace(condition, f"not {context.at(condition, COMPARE)}", "condition.negate")
-
-
 def swap_branches(node: ast.IfExp, context: Context) -> Proposals:
     test = context.at(node.test, 2)
     yield f"{context.at(node.orelse, 2)} if {test} else {context.text(node.body)}"
@@ -179,13 +161,9 @@ _TESTS = (ast.If, ast.While, ast.IfExp)
 FAMILY = (
     Template("condition.negate", (*_TESTS, ast.Assert), negate),
     Template("condition.negate_value", (ast.Compare, ast.Call, ast.BoolOp, ast.Name, ast.Attribute), negate_value),
-    Template("condition.force", _TESTS, force),
     Template("condition.strengthen", _TESTS, strengthen),
     Template("condition.weaken", _TESTS, weaken),
-    Template("condition.exchange", _TESTS, exchange),
     Template("condition.answer", (ast.Return,), answer),
-    Template("condition.refine_value", (ast.Compare, ast.BoolOp, ast.UnaryOp), refine_value),
     Template("condition.filter", (ast.comprehension,), filter_comprehension),
-    Template("condition.negate_filter", (ast.comprehension,), negate_filter),
     Template("condition.branches", (ast.IfExp,), swap_branches),
 )

@@ -142,8 +142,6 @@ def unwrap(node: ast.If, context: Context) -> Proposals:
 
 FAMILY = (
     Template("guard.return", _PLACES, early_return),
-    Template("guard.inner_return", _PLACES, inner_return),
     Template("guard.skip", _PLACES, skip),
     Template("guard.wrap", _SIMPLE, wrap),
-    Template("guard.unwrap", (ast.If,), unwrap),
 )

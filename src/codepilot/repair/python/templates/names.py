@@ -105,32 +105,6 @@ def _others(node: ast.Attribute, context: Context) -> list[str]:
     return [name for name in found if not name.startswith("__")][:_MOST_ATTRIBUTES]
 
 
-def to_member(node: ast.Name, context: Context) -> Proposals:
-    """A local name where the object's own member was meant."""
-    if isinstance(node.ctx, ast.Load) and not _called(node, context) and "self" in context.parameters:
-        members = [name for name, method in context.class_members if not method]
-        for name in _closest(node.id, members) + ([node.id] if node.id in members else []):
-            yield f"self.{name}"
-
-
-def from_member(node: ast.Attribute, context: Context) -> Proposals:
-    """The object's member where a local name was meant."""
-    own = isinstance(node.value, ast.Name) and node.value.id == "self"
-    if own and isinstance(node.ctx, ast.Load) and not _called(node, context):
-        yield from _closest(node.attr, context.names_at(node))
-
-
-def take_attribute(node: ast.Name, context: Context) -> Proposals:
-    if isinstance(node.ctx, ast.Load) and not isinstance(context.parent(node), ast.Attribute):
-        for name in context.attributes.get(node.id, ()):
-            yield f"{node.id}.{name}"
-
-
-def drop_attribute(node: ast.Attribute, context: Context) -> Proposals:
-    if isinstance(node.ctx, ast.Load) and not _called(node, context):
-        yield context.text(node.value)
-
-
 def constant_to_name(node: ast.Constant, context: Context) -> Proposals:
     if isinstance(context.parent(node), ast.Expr | ast.JoinedStr):
         return
@@ -138,13 +112,6 @@ def constant_to_name(node: ast.Constant, context: Context) -> Proposals:
     if isinstance(node.value, int | float) and not isinstance(node.value, bool):
         names = tuple(name for name in names if context.may_be(name, "number"))
     yield from names
-
-
-def name_to_constant(node: ast.Name, context: Context) -> Proposals:
-    if isinstance(node.ctx, ast.Load) and not _called(node, context):
-        if isinstance(context.parent(node), ast.Attribute | ast.For | ast.comprehension):
-            return
-        yield from ("0", "1", "None", "True", "False", "''", "[]", "-1", "2")
 
 
 def plain(node: ast.expr, context: Context) -> Proposals:
@@ -213,12 +180,7 @@ FAMILY = (
     Template("name.assigned", (ast.Name,), assigned),
     Template("name.module", (ast.Name,), module_name),
     Template("name.attribute", (ast.Attribute,), attribute),
-    Template("name.to_member", (ast.Name,), to_member),
-    Template("name.from_member", (ast.Attribute,), from_member),
-    Template("name.take_attribute", (ast.Name,), take_attribute),
-    Template("name.drop_attribute", (ast.Attribute,), drop_attribute),
     Template("name.for_constant", (ast.Constant,), constant_to_name),
-    Template("name.to_constant", (ast.Name,), name_to_constant),
     Template("name.plain", (ast.Call, ast.BinOp, ast.Subscript, ast.Attribute), plain),
     Template("name.target", (ast.Assign, ast.AugAssign), target),
     Template("name.negated", (ast.Call, ast.BinOp, ast.Subscript, ast.UnaryOp), negated),

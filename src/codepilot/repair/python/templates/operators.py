@@ -81,19 +81,6 @@ def keep_operand(node: ast.BinOp, context: Context) -> Proposals:
         yield f"{context.at(first, left)} {_SIGNS[type(operator)]} {context.at(last, level + 1)}"
 
 
-def regroup(node: ast.BinOp, context: Context) -> Proposals:
-    """`a + b * c` → `(a + b) * c`, and back."""
-    outer = _SIGNS[type(node.op)]
-    if isinstance(node.right, ast.BinOp):
-        inner = node.right
-        sign = _SIGNS[type(inner.op)]
-        yield f"({context.atom(node.left)} {outer} {context.atom(inner.left)}) {sign} {context.atom(inner.right)}"
-    if isinstance(node.left, ast.BinOp):
-        inner = node.left
-        sign = _SIGNS[type(inner.op)]
-        yield f"{context.atom(inner.left)} {sign} ({context.atom(inner.right)} {outer} {context.atom(node.right)})"
-
-
 def compare(node: ast.Compare, context: Context) -> Proposals:
     """Every operator of the comparison in turn, boundaries first."""
     sides = [node.left, *node.comparators]
@@ -131,24 +118,8 @@ def drop_condition(node: ast.BoolOp, context: Context) -> Proposals:
         yield same.join(context.at(value, level) if len(rest) > 1 else context.text(value) for value in rest)
 
 
-def negate_part(node: ast.BoolOp, context: Context) -> Proposals:
-    same, level = (" and ", NOT) if isinstance(node.op, ast.And) else (" or ", AND)
-    for index in range(len(node.values)):
-        yield same.join(
-            f"not {context.at(value, COMPARE)}" if at == index else context.at(value, level)
-            for at, value in enumerate(node.values)
-        )
-
-
 def drop_unary(node: ast.UnaryOp, context: Context) -> Proposals:
     yield context.text(node.operand)
-
-
-def drop_not_inside(node: ast.Compare, context: Context) -> Proposals:
-    """`a == b` where a call or name alone may be meant: `a`, `not a`."""
-    if len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.Is | ast.IsNot):
-        yield context.text(node.left)
-        yield f"not {context.at(node.left, COMPARE)}"
 
 
 def augmented(node: ast.AugAssign, context: Context) -> Proposals:
@@ -159,14 +130,6 @@ def augmented(node: ast.AugAssign, context: Context) -> Proposals:
     sign = _SIGNS[type(node.op)]
     level = operator_strength(node.op)
     yield f"{target} = {context.at(node.value, level)} {sign} {target}"
-
-
-def accumulate(node: ast.Assign, context: Context) -> Proposals:
-    """`total = x` → `total += x` and its kin."""
-    if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name | ast.Attribute | ast.Subscript):
-        target, value = context.text(node.targets[0]), context.text(node.value)
-        for sign in "+-*|":
-            yield f"{target} {sign}= {value}"
 
 
 def extreme(node: ast.Assign, context: Context) -> Proposals:
@@ -182,12 +145,6 @@ def extreme(node: ast.Assign, context: Context) -> Proposals:
 def _in_loop(node: ast.AST, context: Context) -> bool:
     inside = itertools.takewhile(lambda above: not isinstance(above, Function), context.ancestors(node))
     return any(isinstance(above, ast.For | ast.AsyncFor | ast.While) for above in inside)
-
-
-def minus(node: ast.expr, context: Context) -> Proposals:
-    parent, loads = context.parent(node), isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
-    if loads and isinstance(parent, ast.Return | ast.Assign | ast.Call | ast.BinOp | ast.keyword):
-        yield f"-{context.atom(node)}"
 
 
 def combine(node: ast.expr, context: Context) -> Proposals:
@@ -227,18 +184,13 @@ FAMILY = (
     Template("operator.binary", (ast.BinOp,), swap_binary),
     Template("operator.operands", (ast.BinOp,), swap_operands),
     Template("operator.keep_one", (ast.BinOp,), keep_operand),
-    Template("operator.regroup", (ast.BinOp,), regroup),
     Template("operator.compare", (ast.Compare,), compare),
     Template("operator.compare_swapped", (ast.Compare,), compare_swapped),
     Template("operator.boolean", (ast.BoolOp,), boolean),
     Template("operator.drop_condition", (ast.BoolOp,), drop_condition),
-    Template("operator.negate_part", (ast.BoolOp,), negate_part),
     Template("operator.drop_unary", (ast.UnaryOp,), drop_unary),
-    Template("operator.truth", (ast.Compare,), drop_not_inside),
     Template("operator.augmented", (ast.AugAssign,), augmented),
-    Template("operator.accumulate", (ast.Assign,), accumulate),
     Template("operator.extreme", (ast.Assign,), extreme),
     Template("operator.combine", (ast.Name, ast.Call, ast.Attribute, ast.Subscript, ast.BinOp), combine),
     Template("operator.join", (ast.Name, ast.Call, ast.ListComp, ast.List, ast.BinOp), join),
-    Template("operator.minus", (ast.Name, ast.Call, ast.Attribute, ast.Subscript), minus),
 )

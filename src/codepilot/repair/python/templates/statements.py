@@ -132,26 +132,6 @@ def add_jump(node: ast.stmt, context: Context) -> Proposals:
         yield context.after(node, ["continue"], "statement.add_jump")
 
 
-def add_else_jump(node: ast.If, context: Context) -> Proposals:
-    """An else for a condition that lacks one."""
-    if node.orelse or not context.owns_lines(node) or context.is_elif(node):
-        return
-    at = context.lines(node)[1]
-    function = context.function_of(node)
-    words = ["break", "continue"] if context.in_loop(node) else []
-    if function is not None:
-        words += [
-            context.text(inner)
-            for inner in ast.walk(function)
-            if isinstance(inner, _SIMPLE) and inner.lineno == inner.end_lineno and not _docstring(inner)
-        ]
-    line = context.source.newline
-    for word in dict.fromkeys(words):
-        rows = f"{context.indent(node)}else:{line}{context.indent(node)}{context.step}{word}{line}"
-        if context.source.text[:at].endswith(("\n", "\r")):
-            yield Edit(at, at, rows, "statement.else")
-
-
 def return_value(node: ast.Expr, context: Context) -> Proposals:
     """A value computed and dropped, where it should be returned."""
     plain = not isinstance(node.value, ast.Constant | ast.Yield | ast.YieldFrom | ast.Await)
@@ -320,8 +300,6 @@ FAMILY = (
     Template("statement.move_before", _MOVABLE, move_before),
     Template("statement.copy", _MOVABLE, insert_copy),
     Template("statement.jump", (ast.Break, ast.Continue, ast.Pass), jump),
-    Template("statement.add_jump", (ast.Assign, ast.AugAssign, ast.Expr, ast.If), add_jump),
-    Template("statement.else", (ast.If,), add_else_jump),
     Template("statement.return_value", (ast.Expr,), return_value),
     Template("statement.missing_return", _MOVABLE, missing_return),
     Template("statement.return_other", (ast.Return,), return_other),
@@ -331,5 +309,4 @@ FAMILY = (
     Template("statement.progress", (ast.While,), progress),
     Template("statement.append", (ast.For, ast.While, ast.If, ast.Return, ast.AugAssign), append_missing),
     Template("statement.branch", (ast.If,), branch),
-    Template("statement.loop", (ast.While,), loop),
 )

@@ -69,26 +69,6 @@ def both_sides(node: ast.Compare, context: Context) -> Proposals:
         yield f"{first}.{name}(){sign}{second}.{name}()"
 
 
-def again(node: ast.Call, context: Context) -> Proposals:
-    """`f(x)` → `f(f(x))`, and other functions of this file or function around the call's result or its argument."""
-    if isinstance(context.parent(node), ast.Expr):
-        return
-    text = context.text(node)
-    names = [name.id for name in _called(context) if isinstance(name, ast.Name)]
-    around = [node.func.id] if isinstance(node.func, ast.Name) else []
-    for name in dict.fromkeys([*around, *names, *context.functions]):
-        yield f"{name}({text})"
-        if len(node.args) == 1 and not isinstance(node.args[0], ast.Starred | ast.GeneratorExp):
-            yield f"{context.text(node.func)}({name}({context.text(node.args[0])}))"
-
-
-def _called(context: Context) -> Iterator[ast.expr]:
-    """Functions that this function calls with a single argument."""
-    for node in context.nodes:
-        if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
-            yield node.func
-
-
 def answers(node: ast.Return, context: Context) -> Proposals:
     """Two constants that the function returns exchanged wherever it does: it says the opposite."""
     function = context.function_of(node)
@@ -171,13 +151,9 @@ def _permuted(node: ast.expr, context: Context) -> Iterator[str]:
         yield "".join([*pieces, context.source.text[at:end]])
 
 
-_STATEMENTS = (ast.Assign, ast.AugAssign, ast.Return, ast.If, ast.While, ast.For, ast.Expr)
 FAMILY = (
     Template("symmetry.elements", (ast.Tuple, ast.List), elements),
-    Template("symmetry.names", _STATEMENTS, names),
     Template("symmetry.both_sides", (ast.Compare,), both_sides),
-    Template("symmetry.again", (ast.Call,), again),
     Template("symmetry.answers", (ast.Return,), answers),
-    Template("symmetry.opposite", (ast.Return,), opposite),
     Template("symmetry.sibling", (ast.BoolOp, ast.Compare), sibling),
 )

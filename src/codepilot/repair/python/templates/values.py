@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from codepilot.repair.python.context import Context
-from codepilot.repair.python.precedence import ADD, MULTIPLY
+from codepilot.repair.python.precedence import ADD
 from codepilot.repair.python.templates.template import Proposals, Template
 
 
@@ -29,13 +29,6 @@ def number(node: ast.Constant, context: Context) -> Proposals:
         yield repr(float(value))
         yield "float('inf')"
         yield "float('-inf')"
-
-
-def negative(node: ast.UnaryOp, context: Context) -> Proposals:
-    value = _number(node)
-    if value is not None:
-        for other in (value - 1, value + 1, 0, 1):
-            yield repr(other)
 
 
 def literal(node: ast.Constant, context: Context) -> Proposals:
@@ -80,15 +73,6 @@ def off_by_one(node: ast.expr, context: Context) -> Proposals:
     text = context.at(node, ADD)
     yield f"{text} + 1"
     yield f"{text} - 1"
-
-
-def scale(node: ast.expr, context: Context) -> Proposals:
-    """Doubled, halved, squared, made positive."""
-    parent, field = context.parent(node), context.field_of(node)
-    plain = isinstance(parent, ast.Return | ast.Compare | ast.BinOp | ast.Assign) and field != "targets"
-    if plain and not isinstance(node, ast.Constant) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
-        text = context.at(node, MULTIPLY)
-        yield from (f"{text} * 2", f"{text} // 2", f"{text} / 2", f"{context.atom(node)} ** 2", f"{text} % 2")
 
 
 def index(node: ast.Subscript, context: Context) -> Proposals:
@@ -204,12 +188,9 @@ def ranges(node: ast.Call, context: Context) -> Proposals:
 
 FAMILY = (
     Template("value.number", (ast.Constant,), number),
-    Template("value.negative", (ast.UnaryOp,), negative),
     Template("value.literal", (ast.Constant,), literal),
     Template("value.off_by_one", (ast.Name, ast.Call, ast.BinOp, ast.Attribute, ast.Subscript), off_by_one),
-    Template("value.scale", (ast.Name, ast.Call, ast.BinOp, ast.Attribute), scale),
     Template("value.index", (ast.Subscript,), index),
-    Template("value.bounds", (ast.Subscript,), bounds),
     Template("value.cut", (ast.Name, ast.Attribute, ast.Call), cut),
     Template("value.nest", (ast.List, ast.Name, ast.Call, ast.Subscript), nest),
     Template("value.cut_at", (ast.Name, ast.Attribute, ast.Call), cut_at),

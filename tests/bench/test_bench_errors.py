@@ -10,16 +10,16 @@ import pytest
 from bench_kit import TWICE, write_tasks
 
 import codepilot
-from codepilot.bench.bugs import Bug, Offer
+from codepilot.bench.bugs import Bug, Repair
 from codepilot.bench.child import judged_offers
 from codepilot.bench.results import Result, engine_version
-from codepilot.bench.sweep import LOCK, Sweep, run_sweep
+from codepilot.bench.sweep import LOCK, BenchSpec, run_sweep
 from codepilot.core.failures import CodePilotError
 
 
 def test_a_repair_that_cannot_be_judged_is_still_found(tmp_path: Path) -> None:
     bug = Bug("odd", "made up", ("t",), held_out={})
-    found = judged_offers(bug, [Offer({"m.py": ""}, "")] * 2, tmp_path, tmp_path, None)
+    found = judged_offers(bug, [Repair({"m.py": ""}, "")] * 2, tmp_path, tmp_path, None)
     assert [one.correct for one in found] == [False, False]
     assert "could not be judged" in found[0].reason
 
@@ -30,7 +30,7 @@ def test_one_directory_is_for_one_sweep(tmp_path: Path) -> None:
     with (out / LOCK).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(CodePilotError, match="Another sweep"):
-            run_sweep(Sweep("humanevalfix", data, out, fresh=True))
+            run_sweep(BenchSpec("humanevalfix", data, out, fresh=True))
 
 
 @pytest.mark.parametrize(("room", "searched"), [("repair", True), ("verify", False), ("agents", False)])

@@ -18,7 +18,7 @@ _WORKSPACE = "bench"
 
 
 @dataclass(frozen=True)
-class Place:
+class BenchWorkspace:
     executor: Executor
     project: Project
     workspace: str = _WORKSPACE
@@ -28,13 +28,13 @@ class Place:
         self.executor.close()
 
 
-def open_place(
+def open_workspace(
     checkout: Path,
     home: Path,
     python: str | None,
     files: Mapping[str, bytes] | None = None,
     over: Mapping[str, bytes] | None = None,
-) -> Place:
+) -> BenchWorkspace:
     """The checkout's own files, or those given instead, with others laid over; the environment is the checkout's."""
     runtime = Home(home).ensure()
     objects = runtime.path / "bench.git"
@@ -55,7 +55,7 @@ def open_place(
             mounts=tuple(MountSpec(source=source, target=target) for source, target in project.mounts),
         )
     )
-    return Place(executor, project)
+    return BenchWorkspace(executor, project)
 
 
 def _files(checkout: Path) -> dict[str, tuple[str, bytes]]:
