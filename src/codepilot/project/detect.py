@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import configparser
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ from codepilot.project.gradle import Gradle
 from codepilot.project.interpreter import OWN, find_interpreter
 from codepilot.project.maven import Maven
 from codepilot.project.npm import Npm
+from codepilot.project.run import with_command
 from codepilot.project.suite import Interpreter, Project, RunnerName
 
 BUILDS: tuple[Build, ...] = (Maven(), Gradle(), Npm())
@@ -89,13 +89,14 @@ def detect(
     interpreter = find_interpreter(
         root, python=python, configured=settings.python, environ=environ, named_by_user=named_by_user
     )
-    return Project(
+    project = Project(
         runner=_choose(tests, interpreter, settings),
         interpreter=interpreter,
         root=inside,
         mounts=_mounts(interpreter),
         env={**_environment(interpreter, root, inside), **settings.env},
     )
+    return with_command(project)
 
 
 def _no_suite(root: Path) -> CodePilotError:
@@ -128,9 +129,8 @@ def _built(
     interpreter = find_interpreter(
         checkout.root, python=python, configured=settings.python, environ=environ, named_by_user=named_by_user
     )
-    driver = [interpreter.executable, str(PLUGIN_DIR / needs.driver[0]), *needs.driver[1:]]
-    own = {"CODEPILOT_TESTS": json.dumps(driver), "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}
-    return Project(
+    own = {"PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}
+    project = Project(
         runner=build.name,
         interpreter=interpreter,
         root=checkout.inside,
@@ -139,6 +139,7 @@ def _built(
         driver=needs.driver,
         remedy=needs.remedy,
     )
+    return with_command(project)
 
 
 def check_level(project: Project, remaps: bool, inside: str) -> None:

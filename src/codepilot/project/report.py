@@ -1,4 +1,7 @@
-"""Reads the frames that a test run sent. They come from inside the sandbox, so nothing in them is taken on trust."""
+"""Reads the frames that a test run sent. They come from inside the sandbox and are not trusted.
+
+Standard library only: the judge reads them here, and the agent's `run_tests` reads them inside.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,6 @@ import json
 import math
 from dataclasses import dataclass, field
 from typing import Any
-
-from codepilot.core.artifacts import TestStatus
-from codepilot.project.suite import TestCase
 
 MAX_BYTES = 64 << 20
 MAX_LINE = 1 << 18
@@ -18,7 +18,19 @@ MAX_TEXT = 16_000
 MAX_NOTES = 20
 MAX_WARNINGS = 500
 
-_RANK = {TestStatus.PASSED: 0, TestStatus.SKIPPED: 1, TestStatus.ERROR: 2, TestStatus.FAILED: 2}
+_RANK = {"passed": 0, "skipped": 1, "error": 2, "failed": 2}
+
+
+@dataclass(frozen=True)
+class Case:
+    """How one test ended: passed, failed, error or skipped."""
+
+    test: str
+    status: str
+    error_type: str = ""
+    message: str = ""
+    traceback: str = ""
+    duration_sec: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -38,7 +50,7 @@ class Report:
 
     started: bool = False
     collected: dict[str, None] = field(default_factory=dict)
-    cases: dict[str, TestCase] = field(default_factory=dict)
+    cases: dict[str, Case] = field(default_factory=dict)
     collect_errors: list[Trouble] = field(default_factory=list)
     startup: Trouble | None = None
     missing: dict[str, None] = field(default_factory=dict)
@@ -51,6 +63,10 @@ class Report:
     @property
     def ended(self) -> bool:
         return self.end_code is not None
+
+    @property
+    def red(self) -> list[Case]:
+        return [case for case in self.cases.values() if case.status in ("failed", "error")]
 
     @property
     def unreported(self) -> tuple[str, ...]:
@@ -101,32 +117,34 @@ def _decode(data: bytes, report: Report) -> dict[str, Any] | None:
 
 
 def _take(report: Report, frame: dict[str, Any]) -> None:
-    match frame.get("event"):
-        case "start":
-            report.started = True
-        case "collected":
-            report.collected.update(dict.fromkeys(_ids(frame)[: MAX_TESTS - len(report.collected)]))
-        case "missing":
-            report.missing.update(dict.fromkeys(_ids(frame)[: MAX_TESTS - len(report.missing)]))
-        case "resolved":
-            if len(report.resolved) < MAX_TESTS and (asked := _text(frame, "asked", MAX_ID)):
-                report.resolved[asked] = tuple(_ids(frame))
-        case "run":
-            report.running = _text(frame, "id", MAX_ID) or None
-        case "test":
-            _take_test(report, frame)
-        case "collect_error":
-            _take_collect_error(report, frame)
-        case "warning":
-            if len(report.warnings) < MAX_WARNINGS and (text := _text(frame, "text", MAX_TEXT)):
-                report.warnings.append(text)
-        case "startup" | "internal":
-            report.startup = report.startup or _trouble(frame)
-        case "end":
-            code = frame.get("exit_code")
-            report.end_code = code if isinstance(code, int) and not isinstance(code, bool) and 0 <= code < 256 else 255
-        case _:
-            report.note("a frame of unknown kind was skipped")
+    event = frame.get("event")
+    if event == "start":
+        report.started = True
+    elif event == "collected":
+        report.collected.update(dict.fromkeys(_ids(frame)[: MAX_TESTS - len(report.collected)]))
+    elif event == "missing":
+        report.missing.update(dict.fromkeys(_ids(frame)[: MAX_TESTS - len(report.missing)]))
+    elif event == "resolved":
+        asked = _text(frame, "asked", MAX_ID)
+        if asked and len(report.resolved) < MAX_TESTS:
+            report.resolved[asked] = tuple(_ids(frame))
+    elif event == "run":
+        report.running = _text(frame, "id", MAX_ID) or None
+    elif event == "test":
+        _take_test(report, frame)
+    elif event == "collect_error":
+        _take_collect_error(report, frame)
+    elif event == "warning":
+        text = _text(frame, "text", MAX_TEXT)
+        if text and len(report.warnings) < MAX_WARNINGS:
+            report.warnings.append(text)
+    elif event in ("startup", "internal"):
+        report.startup = report.startup or _trouble(frame)
+    elif event == "end":
+        code = frame.get("exit_code")
+        report.end_code = code if isinstance(code, int) and not isinstance(code, bool) and 0 <= code < 256 else 255
+    else:
+        report.note("a frame of unknown kind was skipped")
 
 
 def _take_test(report: Report, frame: dict[str, Any]) -> None:
@@ -138,7 +156,7 @@ def _take_test(report: Report, frame: dict[str, Any]) -> None:
     if len(report.cases) >= MAX_TESTS and name not in report.cases:
         report.note("more tests were reported than are kept")
         return
-    case = TestCase(
+    case = Case(
         test=name,
         status=status,
         error_type=_text(frame, "error_type", 200),
@@ -151,23 +169,18 @@ def _take_test(report: Report, frame: dict[str, Any]) -> None:
         report.running = None
 
 
-def _keep(report: Report, case: TestCase) -> None:
+def _keep(report: Report, case: Case) -> None:
     """Of several reports of one test the worst counts, and of equally bad ones the first."""
     before = report.cases.get(case.test)
     if before is None or _RANK[case.status] > _RANK[before.status]:
         report.cases[case.test] = case
 
 
-def _status(frame: dict[str, Any]) -> TestStatus | None:
-    match frame.get("outcome"):
-        case "passed":
-            return TestStatus.PASSED
-        case "skipped":
-            return TestStatus.SKIPPED
-        case "failed":
-            return TestStatus.FAILED if frame.get("phase") == "call" else TestStatus.ERROR
-        case _:
-            return None
+def _status(frame: dict[str, Any]) -> str | None:
+    outcome = frame.get("outcome")
+    if outcome == "failed" and frame.get("phase") != "call":
+        return "error"
+    return str(outcome) if outcome in ("passed", "skipped", "failed") else None
 
 
 def _take_collect_error(report: Report, frame: dict[str, Any]) -> None:
@@ -177,7 +190,7 @@ def _take_collect_error(report: Report, frame: dict[str, Any]) -> None:
     report.collect_errors.append(trouble)
     _keep(
         report,
-        TestCase(trouble.where, TestStatus.ERROR, trouble.error_type, trouble.message, trouble.traceback),
+        Case(trouble.where, "error", trouble.error_type, trouble.message, trouble.traceback),
     )
 
 

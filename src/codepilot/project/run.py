@@ -5,36 +5,19 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 
 from codepilot.core.artifacts import TestStatus
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import CommandResult, Executor, RunCommand
 from codepilot.project.build import PLUGIN_DIR
-from codepilot.project.report import Report, parse
-from codepilot.project.suite import Project, SuiteRun, SuiteStatus
+from codepilot.project.report import Case, Report, parse
+from codepilot.project.runner_command import PYTEST, UNITTEST, VARIABLE, described, importable, with_places
+from codepilot.project.suite import Project, SuiteRun, SuiteStatus, TestCase
 from codepilot.sandbox import Limits
 
 OUTPUT_BYTES = 64 << 20
 LOG_TAIL = 16_000
-ARGV_BYTES = 100_000
-
-_PYTEST = (
-    "-m",
-    "pytest",
-    "-p",
-    "codepilot_plugin",
-    "-p",
-    "codepilot_options",
-    "-o",
-    "cache_dir=$CODEPILOT_CACHE",
-    "--rootdir=.",
-    "--maxfail=0",
-    "--continue-on-collection-errors",
-    "--tb=short",
-    "--color=no",
-    "--show-capture=no",
-)
-_UNITTEST = ("-m", "codepilot_unittest")
 
 
 def run_tests(
@@ -66,25 +49,26 @@ def run_tests(
 
 def command(project: Project, tests: Sequence[str] = ()) -> tuple[str, ...]:
     """The command line. The exact ids travel on standard input; pytest is told only where to look."""
+    return tuple(with_places(base_command(project), tests))
+
+
+def base_command(project: Project) -> tuple[str, ...]:
+    """The command line for the whole suite."""
     python = project.interpreter.executable
     if project.driver:
         return (python, str(PLUGIN_DIR / project.driver[0]), *project.driver[1:])
-    if project.runner == "unittest":
-        return (python, *_UNITTEST)
-    places = list(dict.fromkeys(name.partition("::")[0] for name in tests))
-    if sum(len(place.encode("utf-8", "surrogateescape")) + 1 for place in places) > ARGV_BYTES:
-        places = list(dict.fromkeys(place.removeprefix("./").partition("/")[0] for place in places))
-    return (python, *_PYTEST, *places)
+    return (python, *(UNITTEST if project.runner == "unittest" else PYTEST))
 
 
 def environment(project: Project) -> dict[str, str]:
     """The project's own variables, with the reporting plugin importable."""
-    env = dict(project.env)
-    if project.driver:
-        return env
-    rest = env.get("PYTHONPATH")
-    env["PYTHONPATH"] = f"{PLUGIN_DIR}:{rest}" if rest else str(PLUGIN_DIR)
-    return env
+    return {**project.env, **importable("" if project.driver else str(PLUGIN_DIR), project.env)}
+
+
+def with_command(project: Project) -> Project:
+    """The project with the command in its environment, where an agent's `run_tests` finds it."""
+    told = described(base_command(project), "" if project.driver else str(PLUGIN_DIR))
+    return replace(project, env={VARIABLE: told, **project.env})
 
 
 def judge(result: CommandResult, report: Report, cmd: tuple[str, ...], timeout_sec: float) -> SuiteRun:
@@ -93,7 +77,7 @@ def judge(result: CommandResult, report: Report, cmd: tuple[str, ...], timeout_s
     notes = "".join(f"\n[report: {note}]" for note in report.notes)
     return SuiteRun(
         status=status,
-        cases=report.cases,
+        cases={name: _case(case) for name, case in report.cases.items()},
         collected=_collected(report, status),
         cmd=cmd,
         exit_code=result.exit_code,
@@ -105,6 +89,12 @@ def judge(result: CommandResult, report: Report, cmd: tuple[str, ...], timeout_s
         limit=result.limit,
         resolved=report.resolved,
         warnings=tuple(report.warnings),
+    )
+
+
+def _case(case: Case) -> TestCase:
+    return TestCase(
+        case.test, TestStatus(case.status), case.error_type, case.message, case.traceback, case.duration_sec
     )
 
 
@@ -146,8 +136,7 @@ def _contradictions(result: CommandResult, report: Report) -> tuple[SuiteStatus,
     if report.unreported:
         first = report.unreported[0]
         return "interrupted", f"{len(report.unreported)} collected tests have no result, {first} first."
-    red = [case.test for case in report.cases.values() if case.status in (TestStatus.FAILED, TestStatus.ERROR)]
-    if not red and (result.exit_code != 0 or report.end_code != 0):
+    if not report.red and (result.exit_code != 0 or report.end_code != 0):
         return "interrupted", f"No test was reported red, yet the runner ended with exit code {result.exit_code}."
     return "finished", ""
 

@@ -16,7 +16,7 @@ from codepilot.core.contract import JsonObject
 from codepilot.core.events import SkillCall
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.task import Capability
-from codepilot.project.plugin import codepilot_reports
+from codepilot.project import report, runner_command
 from codepilot.skills import inside, local, repository, running, searching, suites
 from codepilot.skills.manifest import SkillPolicy, Target
 from codepilot.skills.registry import Answering, Registry, Skill
@@ -43,7 +43,7 @@ def basic_skills() -> Registry:
     )
     for policy, functions in policies:
         for function in functions:
-            ships = (codepilot_reports,) if function is suites.run_tests else ()
+            ships = (runner_command, report) if function is suites.run_tests else ()
             registry.skill(policy, ships=ships)(function)
     return registry
 

@@ -5,28 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
-import tempfile
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from codepilot.project.plugin.codepilot_reports import BadReport, Case, read_report
+from codepilot.project.report import MAX_BYTES, Case, Report, Trouble, parse
+from codepilot.project.runner_command import VARIABLE, read_command
 from codepilot.skills.running import CommandOutcome, execute
 
 if TYPE_CHECKING:
-    from typing import Any
+    pass
 
-PYTHON = sys.executable
 RUNNER = ""
-
-DRIVER = "CODEPILOT_TESTS"
-"""The variable that has the command of the project's build system, where it is no Python project."""
 
 MAX_TAIL = 4_000
 MAX_SHOWN = 20
-MAX_FRAMES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -81,11 +73,13 @@ def run_tests(tests: list[str] | None = None, timeout: float = 300.0) -> TestsOu
     The result has passed, failed and errors (each with test, message, detail), skipped, exit_code, tail and ok.
     """
     named = _named(tests)
-    if RUNNER not in ("", "pytest", "unittest"):
-        return _driven(RUNNER, named, timeout)
-    if RUNNER == "unittest":
-        return _unittest(execute([PYTHON, "-m", "unittest", *named], timeout))
-    return _pytest(named, timeout)
+    argv, env = read_command(os.environ, named)
+    if not argv:
+        raise RuntimeError(f"The command that runs the tests is not known here: {VARIABLE} is not set.")
+    nonce = os.urandom(16).hex()
+    header = json.dumps({"nonce": nonce, "tests": list(dict.fromkeys(named))}) + "\n"
+    done = execute(argv, timeout, env, MAX_BYTES, stdin=header.encode())
+    return _outcome(done, parse(done.stdout.encode("utf-8", "replace"), nonce))
 
 
 def _named(tests: object) -> list[str]:
@@ -97,120 +91,35 @@ def _named(tests: object) -> list[str]:
     raise ValueError(f"run_tests takes a list of names, like {json.dumps(like)}, or nothing for all.")
 
 
-def _pytest(tests: Sequence[str], timeout: float) -> TestsOutcome:
-    handle, report = tempfile.mkstemp(".xml", "tests-")
-    os.close(handle)
-    options = ["-q", "-p", "no:cacheprovider", f"--junitxml={report}", "-o", "junit_family=xunit1"]
-    try:
-        done = execute([PYTHON, "-m", "pytest", *options, *tests], timeout)
-        cases, unread = _read([Path(report)])
-    finally:
-        Path(report).unlink(missing_ok=True)
-    return _outcome(done, cases, unread)
-
-
-def _driven(runner: str, tests: Sequence[str], timeout: float) -> TestsOutcome:
-    """The build system's driver, the same that judges the change: it tells of each test as a frame."""
-    argv = json.loads(os.environ.get(DRIVER, "[]"))
-    if not argv:
-        raise RuntimeError(f"The command that runs the tests with {runner} is not known here: {DRIVER} is not set.")
-    nonce = os.urandom(16).hex()
-    header = json.dumps({"nonce": nonce, "tests": list(tests)}) + "\n"
-    done = execute(argv, timeout, limit=MAX_FRAMES, stdin=header.encode())
-    found: dict[str, dict[str, FailedTest]] = {"passed": {}, "failed": {}, "error": {}, "skipped": {}}
-    for frame in _frames(done.stdout, nonce):
-        outcome = _outcome_of(frame)
-        if outcome:
-            told = str(frame.get("message") or frame.get("error_type") or "")
-            test = str(frame.get("id") or runner)
-            found[outcome][test] = FailedTest(test, told, str(frame.get("traceback") or told)[-MAX_TAIL:])
-        for name in frame.get("ids", []) if frame.get("event") == "missing" else []:
-            found["error"][name] = FailedTest(name, "there is no such test")
-    code = None if done.timed_out else done.exit_code
-    said = _tail(CommandOutcome(code, "", done.stderr))
-    failed, errors = [*found["failed"].values()], [*found["error"].values()]
+def _outcome(done: CommandOutcome, report: Report) -> TestsOutcome:
+    """What the judge's own reader of reports says of a run."""
+    failed = [_failed(case) for case in report.cases.values() if case.status == "failed"]
+    errors = [_failed(case) for case in report.cases.values() if case.status == "error"]
+    errors += [FailedTest(name, "there is no such test") for name in report.missing]
+    if report.startup is not None:
+        errors.append(FailedTest(report.startup.where, _said(report.startup), report.startup.traceback[-MAX_TAIL:]))
+    lost = report.started and (not report.ended or report.unreported) and not done.timed_out and not errors
+    if lost:
+        at = report.running or next(iter(report.unreported), RUNNER)
+        errors.append(FailedTest(at, "the test process ended before the suite's end"))
+    code = done.exit_code
     if code == 0 and (failed or errors):
         code = 1
-    return TestsOutcome(code, len(found["passed"]), failed, errors, len(found["skipped"]), said)
-
-
-def _frames(output: str, nonce: str) -> Iterator[dict[str, Any]]:
-    prefix = f"@codepilot:{nonce} "
-    for line in output.splitlines():
-        if line.startswith(prefix):
-            try:
-                frame = json.loads(line[len(prefix) :])
-            except ValueError:
-                continue
-            if isinstance(frame, dict):
-                yield frame
-
-
-def _outcome_of(frame: dict[str, Any]) -> str:
-    if frame.get("event") in ("collect_error", "startup"):
-        return "error"
-    if frame.get("event") != "test":
-        return ""
-    outcome = str(frame.get("outcome"))
-    return "error" if outcome == "failed" and frame.get("phase") != "call" else outcome
-
-
-def _read(reports: Sequence[Path]) -> tuple[list[Case], str]:
-    """All their tests, and what could not be read."""
-    cases: list[Case] = []
-    unread = []
-    for file in reports:
-        try:
-            if file.stat().st_size:
-                cases += read_report(file.read_bytes())
-        except BadReport as error:
-            unread.append(f"[{file.name} cannot be read: {error}]")
-    return cases, "\n".join(unread[:5])
-
-
-def _outcome(done: CommandOutcome, cases: Sequence[Case], unread: str) -> TestsOutcome:
-    return TestsOutcome(
-        exit_code=done.exit_code,
-        passed=sum(case.status == "passed" for case in cases),
-        failed=[_failed(case) for case in cases if case.status == "failed"],
-        errors=[_failed(case) for case in cases if case.status == "error"],
-        skipped=sum(case.status == "skipped" for case in cases),
-        tail=_tail(done, unread),
-    )
+    counts = [case.status for case in report.cases.values()]
+    return TestsOutcome(code, counts.count("passed"), failed, errors, counts.count("skipped"), _tail(done.stderr))
 
 
 def _failed(case: Case) -> FailedTest:
-    return FailedTest(case.test, case.message, case.detail[-MAX_TAIL:])
+    return FailedTest(case.test, _said(case), (case.traceback or case.message)[-MAX_TAIL:])
 
 
-def _tail(done: CommandOutcome, more: str = "") -> str:
-    said = (_COLOUR.sub("", part).rstrip() for part in (done.stdout, done.stderr, more))
-    told = "\n".join(part for part in said if part)
+def _said(one: Case | Trouble) -> str:
+    return ": ".join(part for part in (one.error_type, one.message) if part)
+
+
+def _tail(text: str) -> str:
+    told = _COLOUR.sub("", text).rstrip()
     return told if len(told) <= MAX_TAIL else f"[…]\n{told[-MAX_TAIL:]}"
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
-_RAN = re.compile(r"^Ran (\d+) tests? in ", re.MULTILINE)
-_COUNTED = re.compile(r"(skipped|expected failures|unexpected successes)=(\d+)")
-_SECTION = re.compile(r"^={70}\n(FAIL|ERROR): (\S+) ?(?:\(([^)]*)\))?.*\n((?:.*\n)*?)-{70}\n", re.MULTILINE)
-
-
-def _unittest(done: CommandOutcome) -> TestsOutcome:
-    """From the text that unittest writes: it has no other report."""
-    text = done.stderr
-    sections = list(_SECTION.finditer(text))
-    ends = [section.start() for section in sections[1:]] + [len(text)]
-    found: dict[str, list[FailedTest]] = {"FAIL": [], "ERROR": []}
-    for section, end in zip(sections, ends):  # noqa: B905 (3.9 runs this too)
-        detail = re.split(r"^(?:-{70}\nRan |={70}$)", text[section.end() : end], flags=re.MULTILINE)[0].strip()
-        name, place = section[2], section[3] or ""
-        test = place if not place or place.endswith(f".{name}") else f"{place}.{name}"
-        last = detail.splitlines()[-1] if detail else ""
-        found[section[1]].append(FailedTest(test or name, last[:2_000], detail[-MAX_TAIL:]))
-    ran = _RAN.search(text)
-    summary = text[ran.end() :] if ran else ""
-    counts = {name: int(number) for name, number in _COUNTED.findall(summary)}
-    bad = len(found["FAIL"]) + len(found["ERROR"]) + sum(counts.values())
-    passed = max(0, int(ran[1]) - bad) if ran else 0
-    skipped = counts.get("skipped", 0) + counts.get("expected failures", 0)
-    return TestsOutcome(done.exit_code, passed, found["FAIL"], found["ERROR"], skipped, _tail(done))

@@ -28,7 +28,7 @@ NO_TESTS = 5
 """The exit code by which a runner says that there was nothing to run."""
 
 
-class Telling:
+class TestReporter:
     """One run, told as it goes: each test is reported once it is known, if it is one that was asked for."""
 
     def __init__(self, runner: str, meaning: Callable[[str], Matches]) -> None:

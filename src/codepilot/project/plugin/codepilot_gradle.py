@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from codepilot.project.plugin.codepilot_build import Telling, folders_with, follow, relative
+    from codepilot.project.plugin.codepilot_build import TestReporter, folders_with, follow, relative
     from codepilot.project.plugin.codepilot_junit import Outputs, Reports, meaning, parsed
 else:
-    from codepilot_build import Telling, folders_with, follow, relative
+    from codepilot_build import TestReporter, folders_with, follow, relative
     from codepilot_junit import Outputs, Reports, meaning, parsed
 
 STALE = ("classes", "test-results", "tmp", "reports")
@@ -28,8 +28,8 @@ _TASK = re.compile(r"^> Task ")
 class Log:
     """What Gradle says on the way: compiler messages, and dependencies it lacks."""
 
-    def __init__(self, telling: Telling) -> None:
-        self._telling = telling
+    def __init__(self, reporter: TestReporter) -> None:
+        self._telling = reporter
         self.errors: dict[str, list[str]] = {}
         self.missing = ""
         self.why = ""
@@ -69,28 +69,28 @@ def _anywhere(group: str) -> str:
 
 
 def main(program: str) -> int:
-    telling = Telling("gradle", meaning)
-    log = Log(telling)
+    reporter = TestReporter("gradle", meaning)
+    log = Log(reporter)
     modules = folders_with(["build.gradle", "build.gradle.kts"], ["build"]) or [Path()]
     builds = [folder / "build" for folder in modules]
     outputs = Outputs(builds, STALE)
-    reports = Reports(telling, [build / "test-results" for build in builds])
+    reports = Reports(reporter, [build / "test-results" for build in builds])
     argv = [program, "--offline", "--no-daemon", "--console=plain", "--continue", "cleanTest", "test"]
     try:
-        code = follow([*argv, *chosen(telling.asked)], log.hear, reports.look)
-        return _ended(telling, log, reports, code)
+        code = follow([*argv, *chosen(reporter.asked)], log.hear, reports.look)
+        return _ended(reporter, log, reports, code)
     finally:
         outputs.remove()
 
 
-def _ended(telling: Telling, log: Log, reports: Reports, code: int) -> int:
+def _ended(reporter: TestReporter, log: Log, reports: Reports, code: int) -> int:
     for path, said in log.errors.items():
         told = "\n".join(said)
-        telling.unloadable(path, error_type="CompilationError", message=told, traceback=told)
-    if code and telling.silent and not log.errors and "No tests found for given includes" not in log.why:
+        reporter.unloadable(path, error_type="CompilationError", message=told, traceback=told)
+    if code and reporter.silent and not log.errors and "No tests found for given includes" not in log.why:
         kind = "DependencyMissing" if log.missing else "BuildFailed"
-        telling.cannot_start(kind, log.why or f"Gradle ended with exit code {code}", log.missing)
-    return code or 1 if reports.unread else telling.end(code)
+        reporter.cannot_start(kind, log.why or f"Gradle ended with exit code {code}", log.missing)
+    return code or 1 if reports.unread else reporter.end(code)
 
 
 if __name__ == "__main__":

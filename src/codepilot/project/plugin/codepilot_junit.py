@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from codepilot.project.plugin.codepilot_build import Matches, Telling
+    from codepilot.project.plugin.codepilot_build import Matches, TestReporter
     from codepilot.project.plugin.codepilot_reports import MAX_BYTES, BadReport, read_report
 else:
     from codepilot_reports import MAX_BYTES, BadReport, read_report
@@ -74,8 +74,8 @@ def meaning(asked: str) -> Matches:
 class Reports:
     """The reports in some directories, each told of once it can be read."""
 
-    def __init__(self, telling: Telling, folders: Sequence[Path]) -> None:
-        self._telling = telling
+    def __init__(self, reporter: TestReporter, folders: Sequence[Path]) -> None:
+        self._telling = reporter
         self._folders = folders
         self._read: dict[Path, tuple[int, int]] = {}
         self.unread: dict[Path, str] = {}

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from codepilot.project.plugin.codepilot_build import Telling, folders_with, follow, relative
+    from codepilot.project.plugin.codepilot_build import TestReporter, folders_with, follow, relative
     from codepilot.project.plugin.codepilot_junit import Outputs, Reports, meaning, parsed
 else:
-    from codepilot_build import Telling, folders_with, follow, relative
+    from codepilot_build import TestReporter, folders_with, follow, relative
     from codepilot_junit import Outputs, Reports, meaning, parsed
 
 SETTINGS = str(Path(__file__).resolve().with_name("codepilot_settings.xml"))
@@ -37,8 +37,8 @@ _RAN = re.compile(r"^\[\w+\] Tests run: .* (?:in|-) \S+$")
 class Log:
     """What Maven says on the way: compiler messages, dependencies it lacks, the class it is at."""
 
-    def __init__(self, telling: Telling) -> None:
-        self._telling = telling
+    def __init__(self, reporter: TestReporter) -> None:
+        self._telling = reporter
         self.errors: dict[str, list[str]] = {}
         self.missing = ""
         self.first_error = ""
@@ -92,13 +92,13 @@ def chosen(asked: list[str]) -> str:
 
 
 def main(program: str, repository: str) -> int:
-    telling = Telling("maven", meaning)
-    log = Log(telling)
+    reporter = TestReporter("maven", meaning)
+    log = Log(reporter)
     modules = folders_with(["pom.xml"], ["target"])
     targets = [folder / "target" for folder in modules]
     outputs = Outputs(targets, STALE)
-    reports = Reports(telling, [target / "surefire-reports" for target in targets])
-    asked = telling.asked
+    reports = Reports(reporter, [target / "surefire-reports" for target in targets])
+    asked = reporter.asked
     argv = [
         program,
         *("-B", "-o", "-s", SETTINGS, "-gs", SETTINGS, "--fail-at-end"),
@@ -111,23 +111,23 @@ def main(program: str, repository: str) -> int:
     ]
     try:
         code = follow(argv, log.hear, reports.look)
-        return _ended(telling, log, reports, code)
+        return _ended(reporter, log, reports, code)
     finally:
         outputs.remove()
 
 
-def _ended(telling: Telling, log: Log, reports: Reports, code: int) -> int:
+def _ended(reporter: TestReporter, log: Log, reports: Reports, code: int) -> int:
     if code == 0 and not reports.unread:
-        return telling.end(0)
+        return reporter.end(0)
     for path, said in log.errors.items():
         told = "\n".join(said)
-        telling.unloadable(path, error_type="CompilationError", message=told, traceback=told)
+        reporter.unloadable(path, error_type="CompilationError", message=told, traceback=told)
     if log.errors:
-        return telling.end(code or 1)
-    if telling.silent:
+        return reporter.end(code or 1)
+    if reporter.silent:
         kind = "DependencyMissing" if log.missing else "BuildFailed"
-        telling.cannot_start(kind, log.first_error or f"Maven ended with exit code {code}", log.missing)
-        return telling.end(code or 1)
+        reporter.cannot_start(kind, log.first_error or f"Maven ended with exit code {code}", log.missing)
+        return reporter.end(code or 1)
     return code or 1  # without its end the run is known to be incomplete
 
 

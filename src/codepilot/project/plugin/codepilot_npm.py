@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from codepilot.project.plugin import codepilot_scripts as scripts
-    from codepilot.project.plugin.codepilot_build import Matches, Telling, follow, relative
+    from codepilot.project.plugin.codepilot_build import Matches, TestReporter, follow, relative
 else:
     import codepilot_scripts as scripts
-    from codepilot_build import Telling, follow, relative
+    from codepilot_build import TestReporter, follow, relative
 
 HERE = Path(__file__).resolve().parent
 SEPARATOR = " > "
@@ -44,8 +44,8 @@ def meaning(asked: str) -> Matches:
 class Report:
     """The lines that a reporter has written so far."""
 
-    def __init__(self, telling: Telling, path: Path) -> None:
-        self._telling = telling
+    def __init__(self, reporter: TestReporter, path: Path) -> None:
+        self._telling = reporter
         self._path = path
         self._at = 0
         self._rest = b""
@@ -137,16 +137,16 @@ def _line(text: str, more: list[str], handed_on: bool) -> str:
 
 
 def main() -> int:
-    telling = Telling("npm", meaning)
+    reporter = TestReporter("npm", meaning)
     package = json.loads(Path("package.json").read_text(encoding="utf-8-sig"))
-    files = [name.partition("::")[0] for name in telling.asked]
+    files = [name.partition("::")[0] for name in reporter.asked]
     absent = [file for file in files if not Path(file).exists()]
     line, options = command(package, list(dict.fromkeys(files)) if files and not absent else [])
     table = package.get("scripts") or {}
     before = [str(table["pretest"])] if table.get("pretest") else []
     handle, name = tempfile.mkstemp(".jsonl", "tests-")
     os.close(handle)
-    report = Report(telling, Path(name))
+    report = Report(reporter, Path(name))
     tail: list[str] = []
 
     def hear(text: str) -> None:
@@ -161,27 +161,27 @@ def main() -> int:
                 ["/bin/sh", "-c", text], hear, env={**env, "NODE_OPTIONS": os.environ.get("NODE_OPTIONS", "")}
             )
             if code:
-                return _failed(telling, tail, code, "pretest")
+                return _failed(reporter, tail, code, "pretest")
         code = follow(["/bin/sh", "-c", line], hear, report.look, env)
     finally:
         Path(name).unlink()
-    if not report.ended and telling.silent and not telling.troubled:
-        return _failed(telling, tail, code, "test")
-    return telling.end(code) if report.ended else code or 1
+    if not report.ended and reporter.silent and not reporter.troubled:
+        return _failed(reporter, tail, code, "test")
+    return reporter.end(code) if report.ended else code or 1
 
 
 def _path() -> str:
     return f"{Path.cwd() / 'node_modules/.bin'}:{os.environ.get('PATH', os.defpath)}"
 
 
-def _failed(telling: Telling, tail: list[str], code: int, script: str) -> int:
+def _failed(reporter: TestReporter, tail: list[str], code: int, script: str) -> int:
     """The script ended before any test was told of: the last lines that name an error say why."""
     said = [line.strip() for line in tail if line.strip()]
     found = next((match for line in said if (match := _MISSING.search(line))), None)
     missing = next(filter(None, found.groups())) if found else ""
     why = next((line for line in reversed(said) if "rror" in line), said[-1] if said else "it said nothing")
-    telling.cannot_start(f"the script {script!r} failed", f"{why} (exit code {code})", missing)
-    return telling.end(code or 1)
+    reporter.cannot_start(f"the script {script!r} failed", f"{why} (exit code {code})", missing)
+    return reporter.end(code or 1)
 
 
 if __name__ == "__main__":
