@@ -12,6 +12,7 @@ import pytest
 
 from codepilot.core.task import Capability
 from codepilot.executor import CodeResult, CreateWorkspace, LocalExecutor, RunCode
+from codepilot.project.runner_command import VARIABLE, described
 from codepilot.sandbox import choose
 from codepilot.skills import Registry, SkillPolicy, Target, basic_skills
 from codepilot.skills.host_call import Caller
@@ -93,7 +94,8 @@ class Bench:
         self.executor = LocalExecutor(
             folder / "workspaces", choose("best"), answer=self.registry.answer(capability), count=self.registry.count
         )
-        self.executor.create(CreateWorkspace(workspace="w", objects=str(folder / "objects"), tree=tree))
+        slow = {VARIABLE: described(("/bin/sleep", "60"), "")}
+        self.executor.create(CreateWorkspace(workspace="w", objects=str(folder / "objects"), tree=tree, env=slow))
         assert self.run(self.registry.prelude(capability)).status == "ok"
 
     def run(self, code: str) -> CodeResult:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.skills import check_policy, parse_surefire_xml, score_patch_quality
+from codepilot.telemetry import redact
 
 REPORT = """<?xml version="1.0" encoding="UTF-8"?>
 <testsuite name="StringUtilsTest" tests="4">
@@ -91,3 +92,23 @@ def test_quality_falls_with_each_remark() -> None:
     assert (clean.added, clean.removed, clean.files) == (1, 1, 1)
     assert clean.score > messy.score
     assert score_patch_quality("").score == 0.0
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "AKIA" + "ABCDEFGH12345678",
+        "ghp_" + "a1" * 18,
+        "sk-ant-" + "api03-" + "Ab1_" * 12,
+        "sk_live_" + "a1B2" * 8,
+        "xoxb-" + "123456789012-abcdef",
+        "eyJhbGciOiJIUzI1NiJ9" + ".eyJzdWIiOiIxMjM0In0" + ".c2lnbmF0dXJlLWhlcmU",
+        "https://user:" + "hunter22@example.org/",
+    ],
+)
+def test_what_is_redacted_is_found_in_a_patch_too(secret: str) -> None:
+    """Redaction and checks read one table."""
+    diff = f"--- a/x.py\n+++ b/x.py\n@@ -1 +1,2 @@\n x = 1\n+# {secret}\n"
+    found = {check.name: check.ok for check in check_policy(diff)}
+    assert not found["no_hardcoded_secrets"]
+    assert secret not in redact(secret)

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from codepilot.core.task import Budget, TaskKind
 from codepilot.executor import DiffResult, FileChange, Violation
+from codepilot.project import is_test
 from codepilot.verify import review
 from codepilot.verify.checks import ChangedFile, entropy, no_hardcoded_secrets
-from codepilot.verify.guarded import bends_runner, is_test, shadows_module
+from codepilot.verify.guarded import bends_runner, shadows_module
 
 Tree = dict[str, bytes]
 PRODUCT = b"def add(a, b):\n    return a - b\n"

@@ -8,9 +8,9 @@ import pytest
 
 from codepilot.core.task import Budget, TaskKind
 from codepilot.executor import DiffResult, FileChange
+from codepilot.project import is_test
 from codepilot.verify import review
 from codepilot.verify.bracecode import silent_tests
-from codepilot.verify.guarded import is_test
 
 Tree = dict[str, str]
 

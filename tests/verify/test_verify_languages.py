@@ -6,8 +6,9 @@ import pytest
 
 from codepilot.core.task import Budget, TaskKind
 from codepilot.executor import DiffResult, FileChange
+from codepilot.project import is_test
 from codepilot.verify import review
-from codepilot.verify.guarded import bends_runner, is_test
+from codepilot.verify.guarded import bends_runner
 
 Tree = dict[str, str]
 

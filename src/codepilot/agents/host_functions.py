@@ -17,9 +17,10 @@ from codepilot.core.contract import JsonObject
 from codepilot.core.events import EventType, RepairsSought
 from codepilot.core.failures import CodePilotError, FailureKind, Origin
 from codepilot.core.task import Capability
+from codepilot.project import is_test
 from codepilot.repair import SearchRequest, search
 from codepilot.skills import PatchError, Registry, SkillPolicy, Target, patch_tree
-from codepilot.verify import configures_runner, is_test
+from codepilot.verify import configures_runner
 
 MOST_SEC = 60.0
 MOST = 20

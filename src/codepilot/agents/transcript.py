@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from codepilot.core.artifacts import ArtifactRef
 from codepilot.core.contract import JsonObject
 from codepilot.core.events import ContextCondensed, Event, ModelSwitched, StepStarted, TurnFinished, TurnStarted
+from codepilot.core.text import head_and_tail
 from codepilot.executor import CodeResult
 from codepilot.models import Message, ToolCall
 
@@ -154,11 +155,7 @@ def whole_of(turn: Turn, fetch: Callable[[ArtifactRef], bytes]) -> str:
 def bounded(text: str, limit: int) -> str:
     """The text, or its head and tail with the number of characters between them; always valid Unicode."""
     text = text.encode("utf-8", "backslashreplace").decode()
-    if len(text) <= limit:
-        return text
-    head = limit * 2 // 3
-    tail = limit - head
-    return f"{text[:head]}\n[… {len(text) - limit} characters left out …]\n{text[len(text) - tail :]}"
+    return head_and_tail(text, limit, 2 / 3)
 
 
 def _turn(number: int, action: JsonObject) -> Turn:

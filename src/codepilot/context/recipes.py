@@ -12,9 +12,10 @@ from codepilot.context.evidence import Clues, Place
 from codepilot.context.ranking import Focus, Graph, Ranks, rank
 from codepilot.context.rendering import Texts
 from codepilot.context.repository import RepositoryMap
-from codepilot.context.symbols import is_doc, is_test
+from codepilot.context.symbols import is_doc
 from codepilot.core.artifacts import ContextKind
 from codepilot.core.task import TaskKind
+from codepilot.project import is_test
 
 END = 1 << 30
 """The last line of a whole file, whichever it is."""

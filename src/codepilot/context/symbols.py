@@ -104,7 +104,6 @@ _LANGUAGES = {
 _DOCS = frozenset((".md", ".rst", ".txt", ".adoc"))
 VENDORED = frozenset(("node_modules", "site-packages", ".venv", "venv", "vendor", "third_party", "dist", "__pycache__"))
 """Folders of others' code and of what is made from sources."""
-_TEST_FOLDERS = frozenset(("test", "tests", "__tests__", "spec", "specs", "testing"))
 
 
 def language_of(path: str) -> str | None:
@@ -130,16 +129,3 @@ def unfit(source: bytes) -> str:
 def is_doc(path: str) -> bool:
     pure = PurePosixPath(path)
     return pure.suffix.lower() in _DOCS or pure.stem.upper() in ("README", "CONTRIBUTING")
-
-
-def is_test(path: str) -> bool:
-    """Whether a file looks like one of tests, in any of the languages."""
-    pure = PurePosixPath(path)
-    stem = pure.stem.lower()
-    if _TEST_FOLDERS.intersection(part.lower() for part in pure.parts[:-1]):
-        return True
-    return (
-        stem.startswith("test_")
-        or stem.endswith(("_test", ".test", ".spec", "_spec"))
-        or (pure.suffix == ".java" and pure.stem.endswith(("Test", "Tests", "IT")))
-    )

@@ -19,8 +19,9 @@ from codepilot.core.failures import CodePilotError, FailureKind, Origin
 from codepilot.engine.execution_context import ExecutionContext
 from codepilot.engine.proposal import broken_rules, check_change, proposal_events, restore
 from codepilot.engine.work import Work
+from codepilot.project import is_test
 from codepilot.repair import Unwritable, Witnesses, WitnessRequest, find_witnesses, nearby_tests, write_test
-from codepilot.verify import Baseline, RegressionCheck, is_test, judged_tree, tree_checks
+from codepilot.verify import Baseline, RegressionCheck, judged_tree, tree_checks
 
 LEAST_SEC = 20.0
 """With less time than this left no test is written."""

@@ -7,6 +7,7 @@ from codepilot.project.repo_map import map_repo
 from codepilot.project.run import command, environment, run_tests
 from codepilot.project.suite import Interpreter, Project, SuiteRun, SuiteStatus, TestCase
 from codepilot.project.summary import suite_from_json, suite_to_json, summarise
+from codepilot.project.test_files import is_test, is_test_file
 
 __all__ = [
     "PLUGIN_DIR",
@@ -20,6 +21,8 @@ __all__ = [
     "detect",
     "environment",
     "find_interpreter",
+    "is_test",
+    "is_test_file",
     "map_repo",
     "run_tests",
     "suite_from_json",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from codepilot.core.artifacts import RepoMap
 from codepilot.project.suite import Project, RunnerName
+from codepilot.project.test_files import is_test_file
 
 MAX_LISTED = 500
 
@@ -34,9 +34,6 @@ _KEY_NAMES = {
     "tsconfig.json",
 }
 _BUILDS = (("poetry.lock", "poetry"), ("uv.lock", "uv"), ("Pipfile", "pipenv"), ("hatch.toml", "hatch"))
-_TEST_FILE = re.compile(
-    r"(?:test.*|.*_test|tests)\.py|.+(?:Tests?|TestCase|IT|Spec)\.(?:java|kt|groovy|scala)|.+\.(?:test|spec)\.[cm]?[jt]sx?"
-)
 _COMMANDS: dict[RunnerName, tuple[str, ...]] = {
     "pytest": ("python", "-m", "pytest"),
     "unittest": ("python", "-m", "unittest", "discover"),
@@ -51,7 +48,7 @@ def map_repo(paths: Iterable[str], project: Project) -> RepoMap:
     """Build system, commands, packages, key files and tests. `paths` are relative, with forward slashes."""
     files = sorted(PurePosixPath(path) for path in set(paths))
     python = [path for path in files if path.suffix == ".py"]
-    tests = [path for path in files if _TEST_FILE.fullmatch(path.name)]
+    tests = [path for path in files if is_test_file(path.name)]
     names = {str(path) for path in files}
     return RepoMap(
         build_system=_build_system(names) if project.is_python else project.runner,

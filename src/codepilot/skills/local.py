@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Literal, cast
 
 from codepilot.core.artifacts import PolicyCheck
 from codepilot.core.contract import Contract
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.secrets import PLACEHOLDER, QUOTED_SECRET, known_secrets
+from codepilot.project import is_test
 from codepilot.project.plugin.codepilot_reports import BadReport, read_report
 
 MAX_REPORT = 16 << 20
 
-_SECRETS = re.compile(
-    r"AKIA[0-9A-Z]{16}|-----BEGIN [A-Z ]*PRIVATE KEY-----|gh[pousr]_[A-Za-z0-9]{36}|sk-[A-Za-z0-9_-]{20,}"
-    r"|(?i:password|passwd|secret|api_?key|token)\s*[:=]\s*[\"'][^\"'\s]{8,}[\"']"
-)
 _DISABLED = re.compile(
     r"@(?:Ignore|Disabled)\b|@(?:pytest\.mark|unittest)\.(?:skip|xfail|expectedFailure)|\bpytest\.skip\(|\b(?:it|test|describe)\.skip\("
 )
 _DEBUG = re.compile(r"\b(?:breakpoint\(\)|pdb\.set_trace\(\)|console\.log\(|debugger;|System\.out\.println\()")
-_TEST_FILE = re.compile(r"(?:^|[/_.-])(?:tests?|specs?|__tests__)(?=[/_.-])|(?:Tests?|IT|Spec)\.\w+$|(?:^|/)test\w*\.")
 _UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX)\b")
 
 Status = Literal["passed", "failed", "error", "skipped"]
@@ -74,7 +72,7 @@ def score_patch_quality(diff: str) -> PatchQuality:
     for bad, cost, remark in (
         (len(added) + len(removed) > 100, 0.2, "large change"),
         (len(paths) > 5, 0.2, "touches many files"),
-        (not any(_TEST_FILE.search(path) for path in paths), 0.1, "no test is touched"),
+        (not any(is_test(path) for path in paths), 0.1, "no test is touched"),
         (any(_UNFINISHED.search(line) for line in added), 0.2, "leaves unfinished work"),
         (any(_DEBUG.search(line) for line in added), 0.2, "leaves debugging code"),
         (not added and not removed, 1.0, "changes nothing"),
@@ -96,15 +94,20 @@ def check_policy(diff: str, patch_lines: int = 300) -> tuple[PolicyCheck, ...]:
     added, removed, _ = _changed(diff)
     size = len(added) + len(removed)
     return (
-        _absent("no_hardcoded_secrets", _SECRETS, added, shown=False),
-        _absent("no_disabled_tests", _DISABLED, added),
-        _absent("no_debug_left", _DEBUG, added),
+        _absent("no_hardcoded_secrets", _holds_secret, added, shown=False),
+        _absent("no_disabled_tests", _DISABLED.search, added),
+        _absent("no_debug_left", _DEBUG.search, added),
         PolicyCheck(name="patch_within_size_limit", ok=size <= patch_lines, evidence=f"{size} of {patch_lines} lines"),
     )
 
 
-def _absent(name: str, pattern: re.Pattern[str], added: list[str], shown: bool = True) -> PolicyCheck:
-    found = [line.strip() for line in added if pattern.search(line)]
+def _holds_secret(line: str) -> bool:
+    quoted = QUOTED_SECRET.search(line)
+    return bool(known_secrets(line)) or (quoted is not None and not PLACEHOLDER.search(quoted[1]))
+
+
+def _absent(name: str, holds: Callable[[str], object], added: list[str], shown: bool = True) -> PolicyCheck:
+    found = [line.strip() for line in added if holds(line)]
     evidence = "; ".join(found[:3])[:300] if shown else f"{len(found)} line(s)" if found else ""
     return PolicyCheck(name=name, ok=not found, evidence=evidence)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from codepilot.core.permit import Action, permit
+from codepilot.core.text import head_and_tail
 from codepilot.skills.command_rules import PYTHON_TOOLS, leads_out, refusal
 from codepilot.skills.errors import PolicyError
 from codepilot.skills.places import ROOT, PathError
@@ -163,8 +164,4 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _shortened(data: bytes, limit: int) -> str:
-    text = data.decode("utf-8", "replace")
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"
+    return head_and_tail(data.decode("utf-8", "replace"), limit)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from codepilot.skills.registry import Skill
 
 _PACKAGE = f"{__name__.rpartition('.')[0]}."
-_SHIPPED = (_PACKAGE, "codepilot.core.permit")
+_SHIPPED = (_PACKAGE, "codepilot.core.permit", "codepilot.core.text")
 _OURS = f"{__name__.partition('.')[0]}."
 
 

@@ -8,56 +8,29 @@ from collections.abc import Callable, Iterable, Mapping
 from pydantic import JsonValue
 
 from codepilot.core.contract import JsonObject
+from codepilot.core.secrets import SECRET_NAME, SHAPE, SHAPE_HINTS, URL_PASSWORD
 
 MASK = "[redacted]"
 
 _VALUE = r"(?=[^\s\"',;]{0,200}\d)[A-Za-z0-9._~+/=-]{16,}"
 """A long word with a digit in it: names of things seldom have one."""
 
-# Every repetition that may fail is bounded: hostile text must not take quadratic time.
-_SHAPES = re.compile(
-    r"""
-    -----BEGIN\ [A-Z ]{0,30}PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]{0,30}PRIVATE\ KEY-----|\Z)
-    | \bsk-[A-Za-z0-9_-]{16,}                     # Anthropic, OpenAI
-    | \b(?:ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{20,}  # GitHub
-    | \bgithub_pat_[A-Za-z0-9_]{20,}
-    | \bglpat-[A-Za-z0-9_-]{16,}
-    | \bxox[abposr]-[A-Za-z0-9-]{10,}             # Slack
-    | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b               # AWS
-    | \bAIza[A-Za-z0-9_-]{30,}                    # Google
-    | \bhf_[A-Za-z0-9]{20,}
-    | \bnpm_[A-Za-z0-9]{30,}
-    | \bpypi-[A-Za-z0-9_-]{20,}
-    | \beyJ[A-Za-z0-9_-]{8,512}\.eyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{8,}   # JWT
-    """,
-    re.VERBOSE | re.DOTALL,
-)
 _BEARER = re.compile(r"(?i)\b(bearer\s{1,3}|authorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?basic\s{1,3})" + _VALUE)
 _ASSIGNMENT = (
     r"((?:api[_-]?key|access[_-]?key|secret|token|passwd|password)[\w-]{0,40}[\"']?\s{0,3}[:=]\s{0,3}[\"']?)" + _VALUE
 )
 _ASSIGNED = re.compile(f"(?i){_ASSIGNMENT}")
-_URL_PASSWORD = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,20}://[^\s/:@]{0,200}):[^\s/@]{1,500}@")
 _RULES = (
-    (
-        (
-            *("-----begin", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox"),
-            *("akia", "asia", "aiza", "hf_", "npm_", "pypi-", "eyj"),
-        ),
-        None,
-        _SHAPES,
-        MASK,
-    ),
+    (SHAPE_HINTS, None, SHAPE, MASK),
     (("bearer", "basic"), None, _BEARER, rf"\1{MASK}"),
     (("key", "secret", "token", "passw"), re.compile(_ASSIGNMENT), _ASSIGNED, rf"\1{MASK}"),
-    (("://",), None, _URL_PASSWORD, rf"\1:{MASK}@"),
+    (("://",), None, URL_PASSWORD, rf"\1:{MASK}@"),
 )
 """What looks like a secret, with the words of which it has one at least: most text has none, and is quickly done.
 
 Where the words are common, the pattern is looked for in the folded text first: ignoring case takes seven times as
 long.
 """
-_SECRET_NAME = re.compile(r"(?i)key|token|secret|passw|credential|notify_url")
 _SHORTEST_VALUE = 8
 
 
@@ -77,7 +50,7 @@ class Redactor:
     """`redact`, and the very values of the environment's variables whose names speak of secrets, and of `secrets`."""
 
     def __init__(self, environ: Mapping[str, str] | None = None, secrets: Iterable[str] = ()) -> None:
-        named = (value for name, value in (environ or {}).items() if _SECRET_NAME.search(name))
+        named = (value for name, value in (environ or {}).items() if SECRET_NAME.search(name))
         values = {value for value in (*named, *secrets) if len(value) >= _SHORTEST_VALUE}
         longest_first = sorted(values, key=lambda value: (-len(value), value))
         self._values = re.compile("|".join(map(re.escape, longest_first))) if values else None

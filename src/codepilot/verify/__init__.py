@@ -20,7 +20,7 @@ from codepilot.verify.checks import review
 from codepilot.verify.flags import flagged
 from codepilot.verify.gate import Baseline, run_baseline, run_gate
 from codepilot.verify.generated import Finding, Scan, scan_generated
-from codepilot.verify.guarded import configures_runner, is_test
+from codepilot.verify.guarded import configures_runner
 from codepilot.verify.notice import Notice, notice
 from codepilot.verify.proof import (
     ENVIRONMENTAL,
@@ -64,7 +64,6 @@ __all__ = [
     "compare",
     "configures_runner",
     "flagged",
-    "is_test",
     "judge",
     "judged_tree",
     "notice",

@@ -15,11 +15,13 @@ from functools import cached_property
 
 from codepilot.core.artifacts import PolicyCheck, Review
 from codepilot.core.policy import Severity
+from codepilot.core.secrets import PLACEHOLDER, QUOTED_SECRET, known_secrets
 from codepilot.core.task import Budget, TaskKind
 from codepilot.executor import DiffResult, FileChange, Violation
+from codepilot.project import is_test
 from codepilot.verify import bracecode, testcode
 from codepilot.verify.generated import Scan, generated_code
-from codepilot.verify.guarded import bends_runner, is_test
+from codepilot.verify.guarded import bends_runner
 from codepilot.verify.leftovers import BREAKPOINTS, DEBUG_LINES, MARKERS, debug_calls, speaks
 from codepilot.verify.regression import regression_test, silent_tests
 
@@ -46,25 +48,6 @@ TEST_SKIPS = re.compile(
 """What skips only where tests are: elsewhere these are everybody's words."""
 TESTING = re.compile(rb"org\.junit|org\.testng|io\.kotest|node:test|@jest/|\bvitest\b|@playwright/|\bdescribe\s*\(")
 CODE = (".py", ".pyi", *bracecode.JVM, *bracecode.SCRIPT, ".vue", ".svelte")
-SECRETS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("a private key", re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----")),
-    ("an AWS access key", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
-    ("a GitHub token", re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{40,})")),
-    ("a GitLab token", re.compile(r"\bglpat-[A-Za-z0-9_-]{20,}")),
-    ("a Slack token", re.compile(r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}")),
-    ("a Google API key", re.compile(r"\bAIza[0-9A-Za-z_-]{35}")),
-    ("a Stripe key", re.compile(r"\b[rs]k_live_[0-9A-Za-z]{20,}")),
-    ("a model provider's key", re.compile(r"\bsk-(?:ant-|proj-)?[A-Za-z0-9_-]{32,}")),
-    ("a JSON web token", re.compile(r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}")),
-    ("a password in a URL", re.compile(r"\b[a-z][a-z0-9+.-]{0,30}://[^\s/:@'\"{}$<>]+:[^\s/:@'\"{}$<>]{3,}@[^\s'\"]")),
-)
-SECRET_NAMED = re.compile(
-    r"(?i)\b\w{0,60}?(?:secret|token|passw(?:or)?d|passwd|api_?key|access_?key|private_?key|credential)\w{0,60}['\"]?\s{0,20}(?::\s{0,20}\w{1,60}\s{0,20})?[:=]\s{0,20}"
-    r"['\"]([^'\"\s]{8,})['\"]"
-)
-PLACEHOLDER = re.compile(
-    r"(?i)example|placeholder|changeme|dummy|your[_-]|xxx|\*\*\*|<[^>]+>|\$\{|\{\{|%\(|test|fake|sample"
-)
 LONG_LITERAL = re.compile(r"['\"]([A-Za-z0-9+/_=-]{40,})['\"]")
 NAMED_ENTROPY = 3.0
 LITERAL_ENTROPY = 4.7
@@ -242,11 +225,10 @@ def no_hardcoded_secrets(files: Sequence[ChangedFile]) -> PolicyCheck:
 
 
 def _secrets(line: str) -> Iterable[tuple[str, str]]:
-    known = [(kind, match[0]) for kind, pattern in SECRETS if (match := pattern.search(line))]
-    if known:
+    if known := known_secrets(line):
         yield from known
         return
-    for named in SECRET_NAMED.finditer(line):
+    for named in QUOTED_SECRET.finditer(line):
         if entropy(named[1]) >= NAMED_ENTROPY and not PLACEHOLDER.search(named[1]):
             yield "a secret", named[1]
     for literal in LONG_LITERAL.finditer(line):

@@ -17,8 +17,8 @@ from typing import Literal
 from codepilot.core.artifacts import PolicyCheck
 from codepilot.core.policy import Severity
 from codepilot.executor import CommandResult, Executor, FileChange, RunCommand
+from codepilot.project import is_test
 from codepilot.sandbox import Limits
-from codepilot.verify.guarded import is_test
 
 Read = Callable[[str], bytes | None]
 _Where = tuple[Literal["before", "after"], str]

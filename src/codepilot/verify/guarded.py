@@ -5,23 +5,9 @@ from __future__ import annotations
 import configparser
 import sys
 import tomllib
-from itertools import pairwise
 from pathlib import PurePosixPath
 
-from codepilot.verify import bracecode, buildfiles
-
-TEST_DIRECTORIES = frozenset({"tests", "__tests__"})
-SCRIPT_FOLDERS = frozenset({"test", "spec", "specs", "e2e", "cypress", "__mocks__", "__snapshots__"})
-SCRIPTS = (*bracecode.SCRIPT, ".snap")
-TEST_PATTERNS = (
-    "*Spec.[jt]s",
-    *("test_*.py", "*_test.py", "tests.py", "test.py", "*.test.*", "*.spec.*"),
-    *(
-        f"*{end}.{kind}"
-        for end in ("Test", "Tests", "TestCase", "[a-z0-9]IT", "Spec")
-        for kind in ("java", "kt", "groovy")
-    ),
-)
+from codepilot.verify import buildfiles
 
 CONFIG_NAMES = frozenset(
     {"conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "sitecustomize.py", "usercustomize.py"}
@@ -38,22 +24,6 @@ SECTIONED_NAMES = frozenset({"pyproject.toml", "setup.cfg", "tox.ini"})
 RUNNER_MODULES = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "py", "xdist"})
 SOURCE_ROOTS = ("src", "lib")
 MODULE_SUFFIXES = (".py", ".pyc", ".so")
-
-
-def is_test(path: str) -> bool:
-    """A test, or a file that lies among tests: its data and helpers judge as well."""
-    pure = PurePosixPath(path)
-    folders = [part.lower() for part in pure.parts[:-1]]
-    if TEST_DIRECTORIES & set(folders):
-        return True
-    # Deeper down, `test` is often a package that a product ships; in JavaScript it is where a package's tests are.
-    if folders[:1] == ["test"] or "src/test" in "/".join(folders):
-        return True
-    if pure.suffix in SCRIPTS and SCRIPT_FOLDERS & set(folders):
-        return True
-    if any(place == "src" and source.endswith("Test") for place, source in pairwise(pure.parts[:-1])):
-        return True
-    return any(pure.match(pattern) for pattern in TEST_PATTERNS)
 
 
 def configures_runner(path: str) -> bool:

@@ -16,9 +16,9 @@ from codepilot.core.artifacts import PolicyCheck, RegressionTest, TestResult, Te
 from codepilot.core.events import ProofRecorded, Verdict
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import CreateWorkspace, Executor
-from codepilot.project import Project, SuiteRun, run_tests
+from codepilot.project import Project, SuiteRun, is_test, run_tests
 from codepilot.verify.gate import Baseline, run_gate
-from codepilot.verify.guarded import bends_runner, is_test
+from codepilot.verify.guarded import bends_runner
 from codepilot.verify.verdict import RED, SuiteKind, named_cases, passes
 from codepilot.workspace import Entry, ObjectStore
 

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from codepilot.core.artifacts import PolicyCheck
 from codepilot.core.task import TaskKind
+from codepilot.project import is_test
 from codepilot.verify import bracecode, testcode
-from codepilot.verify.guarded import is_test
 
 DEMANDED = frozenset({TaskKind.BUGFIX, TaskKind.CHANGE})
 """Task kinds whose changes need a test; to others it is said and no more."""
