@@ -154,14 +154,9 @@ REPAIRS = {
         "def f(x):\n    return max(x)\n",
         "def f(x):\n    if not x:\n        return None\n    return max(x)\n",
     ),
-    "get": ("def f(d, k):\n    return d[k] + 1\n", "def f(d, k):\n    return d.get(k, 0) + 1\n"),
     "presence": (
         "def f(x):\n    if x:\n        return 1\n",
         "def f(x):\n    if x is not None:\n        return 1\n",
-    ),
-    "fallback": (
-        "def f(x, y):\n    return x or y\n",
-        "def f(x, y):\n    return x if x is not None else y\n",
     ),
     "key in": (
         "def f(d, k):\n    if d.get(k):\n        return 1\n",
@@ -185,36 +180,10 @@ REPAIRS = {
     "wrap": ("def f(a, b):\n    return a - b\n", "def f(a, b):\n    return abs(a - b)\n"),
     "keyword": ("def f(x):\n    return sorted(x)\n", "def f(x):\n    return sorted(x, reverse=True)\n"),
     "jump": ("def f(x):\n    for v in x:\n        break\n", "def f(x):\n    for v in x:\n        continue\n"),
-    "copy": (
-        "class C:\n    def f(self):\n        return self.items\n",
-        "class C:\n    def f(self):\n        return list(self.items)\n",
-    ),
-    "rows": ("def f(n):\n    return [[0] * n] * n\n", "def f(n):\n    return [[0] * n for _ in range(n)]\n"),
-    "default": (
-        "def f(x, acc=[]):\n    acc.append(x)\n    return acc\n",
-        "def f(x, acc=None):\n    if acc is None:\n        acc = []\n    acc.append(x)\n    return acc\n",
-    ),
-    "shared": (
-        "class C:\n    items = []\n    def __init__(self):\n        self.n = 0\n    def f(self):\n"
-        "        return self.items\n",
-        "class C:\n    def __init__(self):\n        self.items = []\n        self.n = 0\n    def f(self):\n"
-        "        return self.items\n",
-    ),
     "table": (
         "T = {'a': 1}\ndef f(x):\n    return T[x]\n",
         "T = {'a': 2}\ndef f(x):\n    return T[x]\n",
     ),
-    "no arguments": (
-        "def f(x):\n    try:\n        g(x)\n    except ValueError as error:\n        return error.args[0]\n",
-        "def f(x):\n    try:\n        g(x)\n    except ValueError as error:\n        return str(error)\n",
-    ),
-    "unformatted": ("def f(name):\n    return 'hello {name}'\n", "def f(name):\n    return f'hello {name}'\n"),
-    "unformatted over lines": (
-        "def f(a, b):\n    return ('one {a} '\n        'two '\n        \"three {b.c}\")\n",
-        "def f(a, b):\n    return (f'one {a} '\n        'two '\n        f\"three {b.c}\")\n",
-    ),
-    "message": ("def f(name):\n    return f'@ {name}'\n", "def f(name):\n    return f' @ {name}'\n"),
-    "quoted": ("def f(x):\n    return \"no '{x}'\".format(x=x)\n", "def f(x):\n    return 'no {x!r}'.format(x=x)\n"),
     "progress": (
         "def f(n):\n    while n:\n        g(n)\n    return 1\n",
         "def f(n):\n    while n:\n        g(n)\n        n -= 1\n    return 1\n",

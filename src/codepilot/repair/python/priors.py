@@ -27,7 +27,6 @@ PENALTIES: dict[str, float] = {
     "guard.return": 0.6,
     "guard.skip": 0.6,
     "guard.wrap": 0.6,
-    "exception.catch": 0.4,
     "name.module": 0.6,
     "call.clamp": 0.7,
     "documented.condition": 0.5,

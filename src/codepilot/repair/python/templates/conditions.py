@@ -89,11 +89,6 @@ def negate_value(node: ast.expr, context: Context) -> Proposals:
         yield f"not {context.at(node, COMPARE)}"
 
 
-def force(node: ast.If | ast.While | ast.IfExp, context: Context) -> Proposals:
-    yield context.replace(node.test, "True", "condition.force")
-    yield context.replace(node.test, "False", "condition.force")
-
-
 def strengthen(node: ast.If | ast.While | ast.IfExp, context: Context) -> Proposals:
     own = context.text(node.test)
     for atom in atoms(node.test, context):
@@ -117,12 +112,6 @@ def _either_way(own: str, word: str, atom: str, context: Context) -> Iterator[st
     if any(name != "AssertionError" for name in context.failure.exceptions):
         yield f"{atom} {word} {own}"
     yield f"{own} {word} {atom}"
-
-
-def exchange(node: ast.If | ast.While | ast.IfExp, context: Context) -> Proposals:
-    """Another condition altogether."""
-    for atom in atoms(node.test, context):
-        yield context.replace(node.test, atom, "condition.exchange")
 
 
 def answer(node: ast.Return, context: Context) -> Proposals:

@@ -6,7 +6,6 @@ import ast
 import itertools
 import re
 
-from codepilot.repair.edit import Edit
 from codepilot.repair.python.context import Context
 from codepilot.repair.python.templates.guards import edges
 from codepilot.repair.python.templates.template import Proposals, Template
@@ -29,37 +28,6 @@ def widen(node: ast.ExceptHandler, context: Context) -> Proposals:
     if len(caught) > 1:
         for name in caught:
             yield context.replace(node.type, name, "exception.widen")
-
-
-def raised(node: ast.Raise, context: Context) -> Proposals:
-    """Another kind of exception: those the file knows, then the usual ones."""
-    name = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
-    if isinstance(name, ast.Name):
-        own = [other for other in context.globals if other.endswith(("Error", "Exception", "Warning"))]
-        for other in dict.fromkeys((*own, *_COMMON, "RuntimeError", "NotImplementedError", "LookupError")):
-            if other != name.id:
-                yield context.replace(name, other, "exception.raised")
-
-
-def catch(node: ast.stmt, context: Context) -> Proposals:
-    """The statement tried, with a way out where the failing tests met an exception."""
-    if not context.owns_lines(node) or node.lineno != node.end_lineno or context.function_of(node) is None:
-        return
-    met = [name for name in context.failure.exceptions if name != "AssertionError" and name.isidentifier()]
-    indent, line = context.indent(node), context.source.newline
-    exits = ["return None", "return []", "return 0", "return False", "return ''", "pass"]
-    exits += ["break", "continue"] if context.in_loop(node) else []
-    for name in met:
-        for way in exits:
-            text = f"try:{line}{indent}{context.step}{context.text(node)}{line}"
-            text += f"{indent}except {name}:{line}{indent}{context.step}{way}"
-            yield Edit(*context.source.span(node), text, "exception.catch")
-
-
-def said(node: ast.Subscript, context: Context) -> Proposals:
-    """`error.args[0]` → `str(error)`: not every exception has arguments."""
-    if isinstance(node.value, ast.Attribute) and node.value.attr == "args" and isinstance(node.ctx, ast.Load):
-        yield f"str({context.text(node.value.value)})"
 
 
 def unraised(messages: tuple[str, ...]) -> list[str]:
@@ -90,11 +58,8 @@ def refuse(node: ast.stmt, context: Context) -> Proposals:
 
 
 FAMILY = (
-    Template("exception.said", (ast.Subscript,), said),
     Template(
         "exception.refuse", (ast.Assign, ast.Return, ast.Expr, ast.If, ast.For, ast.While, ast.Try, ast.With), refuse
     ),
     Template("exception.widen", (ast.ExceptHandler,), widen),
-    Template("exception.raised", (ast.Raise,), raised),
-    Template("exception.catch", (ast.Assign, ast.Return, ast.Expr, ast.AugAssign), catch),
 )

@@ -86,12 +86,6 @@ def early_return(node: ast.stmt, context: Context) -> Proposals:
     yield from _returns(node, context, "guard.return")
 
 
-def inner_return(node: ast.stmt, context: Context) -> Proposals:
-    if context.function_of(node) is None or isinstance(context.parent(node), Function):
-        return
-    yield from _returns(node, context, "guard.inner_return")
-
-
 def _returns(node: ast.stmt, context: Context, template: str) -> Proposals:
     cases = list(dict.fromkeys(edges(node, context)))[:120]
     values = results(node, context)[:14]
@@ -126,18 +120,6 @@ def wrap(node: ast.stmt, context: Context) -> Proposals:
             else f"{indent}if {atom}:{context.source.newline}{indent}{context.step}{text[len(indent) :]}",
             "guard.wrap",
         )
-
-
-def unwrap(node: ast.If, context: Context) -> Proposals:
-    """The body without its condition."""
-    if node.orelse or not context.owns_lines(node) or context.is_elif(node) or node.body[0].lineno == node.lineno:
-        return
-    start, end = context.lines(node)
-    rows = context.source.text[context.source.line_start(node.body[0].lineno) : end].splitlines(keepends=True)
-    inner, outer = context.source.indentation(node.body[0].lineno), context.indent(node)
-    if all(row.startswith(inner) or not row.strip() for row in rows):
-        body = "".join(outer + row[len(inner) :] if row.startswith(inner) else row for row in rows)
-        yield Edit(start, end, body, "guard.unwrap")
 
 
 FAMILY = (

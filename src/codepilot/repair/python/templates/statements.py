@@ -126,12 +126,6 @@ def jump(node: ast.Break | ast.Continue | ast.Pass, context: Context) -> Proposa
         yield Edit(*context.source.span(node), word, "statement.jump")
 
 
-def add_jump(node: ast.stmt, context: Context) -> Proposals:
-    if context.in_loop(node):
-        yield context.after(node, ["break"], "statement.add_jump")
-        yield context.after(node, ["continue"], "statement.add_jump")
-
-
 def return_value(node: ast.Expr, context: Context) -> Proposals:
     """A value computed and dropped, where it should be returned."""
     plain = not isinstance(node.value, ast.Constant | ast.Yield | ast.YieldFrom | ast.Await)
@@ -284,12 +278,6 @@ def branch(node: ast.If, context: Context) -> Proposals:
 
 def _body_span(body: list[ast.stmt], context: Context) -> tuple[int, int]:
     return context.lines(body[0])[0], context.lines(body[-1])[1]
-
-
-def loop(node: ast.While, context: Context) -> Proposals:
-    start = context.source.span(node)[0]
-    if not node.orelse:
-        yield Edit(start, start + 5, "if", "statement.branch")
 
 
 FAMILY = (

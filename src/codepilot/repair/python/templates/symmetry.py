@@ -15,7 +15,6 @@ from codepilot.repair.python.templates.template import Proposals, Template
 
 _WRAPPERS = ("set", "sorted", "len", "abs", "str", "int", "sum", "list", "tuple", "float", "bool", "max", "min")
 _METHODS = ("lower", "strip", "upper", "keys", "values", "split")
-_MOST_NAMES = 5
 
 
 def elements(node: ast.Tuple | ast.List, context: Context) -> Proposals:
@@ -30,20 +29,6 @@ def _exchanged(one: ast.expr, other: ast.expr, context: Context, template: str) 
     if b > c or text[a:b] == text[c:d]:
         return None
     return Edit(a, d, text[c:d] + text[b:c] + text[a:b], template)
-
-
-def names(node: ast.stmt, context: Context) -> Proposals:
-    """Two names exchanged throughout the head of a statement."""
-    start, end = context.source.span(node)
-    body = getattr(node, "body", None)
-    if isinstance(body, list) and body:
-        end = context.source.text.rfind(":", start, context.source.span(body[0])[0])
-    own = [name for name in ast.walk(node) if isinstance(name, ast.Name) and context.source.span(name)[1] <= end]
-    known = set(context.names_at(node))
-    used = [name for name in dict.fromkeys(name.id for name in own) if name in known][:_MOST_NAMES]
-    for one, other in itertools.combinations(used, 2):
-        places = sorted(context.source.span(name) for name in own if name.id in (one, other))
-        yield Edit(start, end, _renamed(context.source.text, start, end, places, one, other), "symmetry.names")
 
 
 def _renamed(text: str, start: int, end: int, places: list[tuple[int, int]], one: str, other: str) -> str:
@@ -89,25 +74,6 @@ def answers(node: ast.Return, context: Context) -> Proposals:
 def _returns(function: Function) -> list[ast.Return]:
     found = [node for node in ast.walk(function) if isinstance(node, ast.Return) and node.value is not None]
     return sorted(found, key=lambda node: (node.lineno, node.col_offset))
-
-
-def opposite(node: ast.Return, context: Context) -> Proposals:
-    """Every answer of the function negated, where all of them are truth values."""
-    function = context.function_of(node)
-    if function is None or node.value is None:
-        return
-    returns = _returns(function)
-    if len(returns) < 2:
-        return
-    start, end = context.source.span(returns[0])[0], context.source.span(returns[-1])[1]
-    pieces, at, text = [], start, context.source.text
-    for inner in returns:
-        assert inner.value is not None
-        first, last = context.source.span(inner.value)
-        negated = {"True": "False", "False": "True"}.get(text[first:last])
-        pieces += [text[at:first], negated or f"not {context.at(inner.value, COMPARE)}"]
-        at = last
-    yield Edit(start, end, "".join([*pieces, text[at:end]]), "symmetry.opposite")
 
 
 def sibling(node: ast.BoolOp | ast.Compare, context: Context) -> Proposals:

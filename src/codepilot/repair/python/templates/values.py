@@ -89,27 +89,6 @@ def index(node: ast.Subscript, context: Context) -> Proposals:
     yield base
 
 
-def bounds(node: ast.Subscript, context: Context) -> Proposals:
-    """Slices with a bound dropped, moved by one, or turned round."""
-    if not isinstance(node.slice, ast.Slice) or not isinstance(node.ctx, ast.Load):
-        return
-    base = context.atom(node.value)
-    low, high, step = (
-        context.text(part) if part else "" for part in (node.slice.lower, node.slice.upper, node.slice.step)
-    )
-    tail = f":{step}" if step else ""
-    options = [("", high, tail), (low, "", tail), (low, high, ":-1"), (low, high, "")]
-    options += [(low, f"{high} + 1", tail), (low, f"{high} - 1", tail)] if high else [(low, "-1", tail)]
-    options += [(f"{low} + 1", high, tail), (f"{low} - 1", high, tail)] if low else [("1", high, tail)]
-    if low or high:
-        options.append((high, low, tail))
-    if low and high:
-        options.append((low, f"{low} + {high}", tail))
-    for one, other, rest in dict.fromkeys(options):
-        yield f"{base}[{one}:{other}{rest}]"
-    yield base
-
-
 def cut(node: ast.expr, context: Context) -> Proposals:
     """A whole sequence where a part of it may be meant."""
     if not isinstance(node.ctx if isinstance(node, ast.Name | ast.Attribute) else ast.Load(), ast.Load):
