@@ -6,7 +6,10 @@ returns what the whole log says.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import reduce
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,6 +21,7 @@ from codepilot.store.database import Database
 from codepilot.store.projection import (
     SCHEMA_DIGEST,
     RunProjection,
+    StoredRow,
     event_columns,
     run_columns,
     upsert,
@@ -37,6 +41,7 @@ from codepilot.store.rows import (
 )
 from codepilot.store.schema import INSERTS, events, runs, steps, views
 
+_MOST_HELD = 256
 VIEW_LAG = 64
 """The stored view of a run is written anew whenever its log passes a multiple of this many events."""
 
@@ -59,8 +64,11 @@ HELD = and_(
 _runs_and_views = select(*RUN_AND_VIEW).join_from(runs, views, views.c.run_id == runs.c.run_id)
 _select_run = _runs_and_views.where(runs.c.run_id == bindparam("of_run"))
 _select_run_locked = _select_run.with_for_update(of=runs)
-_select_held_run = (
-    _runs_and_views.join(steps, steps.c.run_id == runs.c.run_id).where(HELD).with_for_update(of=[runs, steps])
+_select_held = (
+    select(runs.c.last_seq, *steps.columns)
+    .join_from(runs, steps, steps.c.run_id == runs.c.run_id)
+    .where(HELD)
+    .with_for_update(of=[runs, steps])
 )
 _lock_run = select(runs.c.run_id).where(runs.c.run_id == bindparam("of_run")).with_for_update()
 _lock_held = select(steps.c.run_id).where(HELD).with_for_update()
@@ -79,6 +87,8 @@ class Log:
     def __init__(self, database: Database, clock: Callable[[], int]) -> None:
         self._database = database
         self._clock = clock
+        self._held_runs: OrderedDict[Claim, Run] = OrderedDict()
+        """The run as the last transaction of each claim left it. A log only grows: what is missing is folded on top."""
 
     # writing ----------------------------------------------------------------------------------------
 
@@ -105,19 +115,25 @@ class Log:
         """See `Store.append`."""
 
         def work(connection: Connection) -> Written:
-            return self.record(connection, self.held(connection, claim), drafts)
+            run, step = self._held(connection, claim)
+            return self.record(connection, run, drafts, step=step)
 
-        return self.transact(work, durable=False).events
+        added = self.transact(work, durable=False).events
+        before = self._held_runs.get(claim)
+        if before is not None and added and before.last_seq == added[0].seq - 1:
+            self._held_runs[claim] = reduce(evolve, added, before)
+        return added
 
     def commit(self, claim: Claim, decide: Decision, claim_next: bool) -> Written:
         """See `Store.commit`."""
 
         def work(connection: Connection) -> Written:
-            run = self.held(connection, claim)
-            drafts = decide(run)
-            return self.record(connection, run, drafts, claim.worker if claim_next else None)
+            run, step = self._held(connection, claim)
+            return self.record(connection, run, decide(run), claim.worker if claim_next else None, step)
 
-        return self.transact(work, notify=not claim_next)
+        written = self.transact(work, notify=not claim_next)
+        self._held_runs.pop(claim, None)
+        return written
 
     def control(self, run_id: str, decide: Decision, claim: Work = lambda connection: Written([])) -> Written:
         """See `Store.control`; `claim` is called in the same transaction."""
@@ -147,17 +163,31 @@ class Log:
                 tried = work(connection)
                 return tried
 
-        return self._database.with_retry(attempt)
+        written = self._database.with_retry(attempt)
+        if written.claimed is not None:
+            self._held_runs[written.claimed.claim] = written.claimed.run
+            while len(self._held_runs) > _MOST_HELD:
+                with suppress(KeyError):  # another thread was quicker
+                    self._held_runs.popitem(last=False)
+        return written
 
     def record(
-        self, connection: Connection, run: Run, drafts: Sequence[EventDraft], worker: str | None = None
+        self,
+        connection: Connection,
+        run: Run,
+        drafts: Sequence[EventDraft],
+        worker: str | None = None,
+        step: StoredRow | None = None,
     ) -> Written:
-        """Add events to the run and store what follows from them; `worker` claims the step that they queue last."""
+        """Add events to the run and store what follows from them; `worker` claims the step that they queue last.
+
+        `step` is the row of the run's open step, if it has been read and locked.
+        """
         claim = _next_claim(run.run_id, worker, drafts)
         added = self._place(run.run_id, run.last_seq, _with_start(drafts, claim))
         if not added:
             return Written([])
-        projection = RunProjection(run)
+        projection = RunProjection(run, step)
         projection.load(connection, added)
         for event in added:
             projection.fold(event)
@@ -169,10 +199,10 @@ class Log:
         projection.save(connection)
         return _written(added, claim, folded)
 
-    def begin_step(self, connection: Connection, claim: Claim, row: Sequence[Any]) -> Written:
-        """Record that the claimed step begins. `row` holds the `RUN_AND_VIEW` of its run."""
+    def begin_step(self, connection: Connection, claim: Claim, row: Sequence[Any], step: StoredRow) -> Written:
+        """Record that the claimed step begins. `row` holds the `RUN_AND_VIEW` of its run, `step` its own row."""
         run = self.fold_newer(connection, claim.run_id, row)
-        written = self.record(connection, run, [_started(claim)])
+        written = self.record(connection, run, [_started(claim)], step=step)
         return Written([], ClaimedStep(claim, written.events, evolve(run, written.events[0])))
 
     # reading ----------------------------------------------------------------------------------------
@@ -189,15 +219,23 @@ class Log:
             raise no_run(run_id)
         return self.fold_newer(connection, run_id, row)
 
-    def held(self, connection: Connection, claim: Claim) -> Run:
-        """The run of a claim that still holds, locked; raises `LostLease` otherwise.
+    def _held(self, connection: Connection, claim: Claim) -> tuple[Run, StoredRow]:
+        """The run and the step of a claim that still holds, both locked; raises `LostLease` otherwise.
 
         Locks the run, then the step, as everybody does who locks both: nobody waits in a circle.
         """
-        row = connection.execute(_select_held_run, claim_params(claim)).first()
+        row = connection.execute(_select_held, claim_params(claim)).first()
         if row is None:
+            self._held_runs.pop(claim, None)
             raise LostLease(claim)
-        return self.fold_newer(connection, claim.run_id, row)
+        last_seq, *values = row
+        step = dict(zip(steps.columns.keys(), values, strict=True))
+        run = self._held_runs.get(claim)
+        if run is None or run.last_seq > last_seq:
+            return self.current(connection, claim.run_id), step
+        if run.last_seq < last_seq:
+            run = reduce(evolve, self.whole(connection, claim.run_id, run.last_seq), run)
+        return run, step
 
     def _landed(self, connection: Connection, tried: Written) -> Written | None:
         """What an earlier try wrote, if its commit landed; a claim that was lost since then is left out.

@@ -39,12 +39,16 @@ StoredRow = dict[str, Any]
 class RunProjection:
     """A run and its rows, folded event by event. Rows are addressed by their key without the run's id."""
 
-    def __init__(self, run: Run | None = None) -> None:
+    def __init__(self, run: Run | None = None, step: StoredRow | None = None) -> None:
+        """`step` is the row of the run's open step, if it has been read: a run has only one."""
         self.run = run
         """None before the first event."""
+        self._step_read = step is not None
         self.side_tables: dict[Table, dict[tuple[Any, ...], StoredRow]] = {table: {} for table in SIDE_TABLES}
         self._changed: dict[Table, dict[tuple[Any, ...], None]] = {table: {} for table in SIDE_TABLES}
         """The keys of rows to store, in the order in which they changed."""
+        if step is not None:
+            self._take(steps, [step])
 
     @property
     def folded(self) -> Run:
@@ -53,9 +57,9 @@ class RunProjection:
             raise CodePilotError(FailureKind.INTERNAL, "A run begins with its first event.")
         return self.run
 
-    def load(self, connection: Connection, added: Iterable[Event]) -> None:
+    def load(self, connection: Connection, added: Sequence[Event]) -> None:
         """Read the stored rows that these events may change."""
-        step_ids: set[str | None] = set()
+        touched: set[tuple[str | None, int]] = set()
         approval_ids: set[str] = set()
         ends: set[int] = set()
         for event in added:
@@ -65,10 +69,11 @@ class RunProjection:
                 case NotificationSent(of=of) | NotificationFailed(of=of):
                     ends.add(of)
                 case _ if event.type in ENDINGS or event.type in REOPENING or event.type in _OF_STEPS:
-                    step_ids.add(event.step_id)
+                    touched.add((event.step_id, event.attempt))
         run_id = self.folded.run_id
-        if step_ids:
-            named = steps.c.step_id.in_(step_ids) | steps.c.status.in_(OPEN)
+        queued = {(event.step_id, event.attempt) for event in added if isinstance(event.data, StepQueued)}
+        if touched and not (self._step_read and touched - queued <= self.side_tables[steps].keys()):
+            named = steps.c.step_id.in_({step_id for step_id, _ in touched}) | steps.c.status.in_(OPEN)
             self._take(steps, connection.execute(select(steps).where(steps.c.run_id == run_id, named)).mappings())
         if approval_ids:
             asked = select(approvals).where(approvals.c.run_id == run_id, approvals.c.approval_id.in_(approval_ids))

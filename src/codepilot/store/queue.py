@@ -8,7 +8,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +67,7 @@ _urgency = (steps.c.priority.desc(), steps.c.queued_at, steps.c.step_id)
 _with_runs = steps.join(runs, runs.c.run_id == steps.c.run_id)
 
 _next_step = (
-    select(steps.c.run_id, steps.c.step_id, steps.c.attempt, steps.c.fence, steps.c.state, *RUN_AND_VIEW)
+    select(*RUN_AND_VIEW, *steps.columns)
     .select_from(_with_runs.join(views, views.c.run_id == steps.c.run_id))
     .where(_pending, _active)
     .order_by(*_urgency)
@@ -130,11 +130,13 @@ class Queue:
         row = connection.execute(*self._wanted(run_id)).first()
         if row is None:
             return Written([])
-        claim = _claim_of(row[:4], row[4], worker)
+        view, values = row[: len(RUN_AND_VIEW)], row[len(RUN_AND_VIEW) :]
+        step = dict(zip(steps.columns.keys(), values, strict=True))
+        claim = _claim_of(step, worker)
         leased = select(leases.c.worker).where(leases.c.worker == worker)
         if connection.execute(leased).first() is None:
             self._beat(connection, worker)
-        return self._events.begin_step(connection, claim, row[5:])
+        return self._events.begin_step(connection, claim, view, step)
 
     def give_back(self, claim: Claim) -> None:
         """Let others have the step, if the claim still holds."""
@@ -310,9 +312,10 @@ class Queue:
         return {"started_at": now, "beat_at": now, "stale_us": int(self.lease.stale_sec * 1e6)}
 
 
-def _claim_of(row: Sequence[Any], state: str, worker: str) -> Claim:
-    run_id, step_id, attempt, fence = row
+def _claim_of(step: Mapping[str, Any], worker: str) -> Claim:
+    """The worker's claim on a pending step."""
+    run_id, step_id = step["run_id"], step["step_id"]
     try:
-        return Claim(run_id, step_id, attempt, fence + 1, worker, State(state))
+        return Claim(run_id, step_id, step["attempt"], step["fence"] + 1, worker, State(step["state"]))
     except ValueError as error:
         raise Unreadable(run_id, f"step {step_id}", error) from error
