@@ -8,7 +8,8 @@ import pytest
 from run_kit import Log, red
 
 from codepilot.core.approval import ApprovalDecided, ApprovalRequested, WaitingFor
-from codepilot.core.decide import Failed, NeedsApproval, Refused, Succeeded, decide_approval, decide_resume
+from codepilot.core.artifacts import Gate, GateName, TestError, TestResult
+from codepilot.core.decide import Failed, NeedsApproval, Red, Refused, Succeeded, decide_approval, decide_resume
 from codepilot.core.events import EventType, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.pipeline import PIPELINES, Pipeline, gates_of
@@ -153,3 +154,31 @@ def test_a_run_that_waits_for_a_quota_says_until_when() -> None:
     reset = log.clock + 3_600_000_000
     log.ends(Failed(Failure(kind=FailureKind.MODEL_QUOTA, message="spent", details={"reset_at": reset})))
     assert log.now.waiting_for == WaitingFor(kind="quota", until=reset)
+
+
+@pytest.mark.parametrize(
+    ("gate", "error", "kind"),
+    [
+        ("lint", "LintError", FailureKind.GATE_FAILED),
+        ("command", "CommandFailed", FailureKind.GATE_FAILED),
+        ("compiles", "SyntaxError", FailureKind.COMPILE_ERROR),
+    ],
+)
+def test_a_red_gate_beside_green_tests_is_reflected_on_with_its_evidence(
+    gate: GateName, error: str, kind: FailureKind
+) -> None:
+    log = Log()
+    log.reach(State.TEST)
+    result = TestResult(
+        passed=False,
+        cmd=("t",),
+        exit_code=0,
+        failed_tests_after=("old::failure",),
+        errors=(TestError(test=gate, error_type=error, message="here it is"),),
+        signature="s",
+        gates=(Gate(name="fail_to_pass", ok=True), Gate(name=gate, ok=False, evidence="here it is")),
+    )
+    log.ends(Red(result))
+    assert log.now.state is State.REFLECT
+    assert log.now.failures[-1].kind is kind
+    assert "here it is" in log.now.failures[-1].message

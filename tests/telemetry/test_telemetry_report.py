@@ -41,6 +41,8 @@ KEYS = [
     "tests_after",
     "suite",
     "regression_test",
+    "gates",
+    "waiting_for",
     "commit",
     "applied",
     "notifications",

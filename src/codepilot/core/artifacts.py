@@ -125,6 +125,20 @@ class TestSummary(Contract):
     flaky: tuple[str, ...] = ()
 
 
+GateName = Literal["fail_to_pass", "pass_to_pass", "compiles", "lint", "command"]
+
+
+class Gate(Contract):
+    """One gate as it was judged, with what was seen before the change and after it."""
+
+    name: GateName
+    before: str = ""
+    after: str = ""
+    ok: bool | None = None
+    """None if there was nothing to judge."""
+    evidence: str = ""
+
+
 class TestResult(Contract):
     """What the platform saw when it ran the tests; agents never judge."""
 
@@ -145,20 +159,8 @@ class TestResult(Contract):
     signature: str = ""
     new_warnings: tuple[str, ...] = ()
     """What the project's compiler warned of and did not before the change."""
-
-
-GateName = Literal["fail_to_pass", "pass_to_pass", "compiles", "lint", "command"]
-
-
-class Gate(Contract):
-    """One gate as it was judged, with what was seen before the change and after it."""
-
-    name: GateName
-    before: str = ""
-    after: str = ""
-    ok: bool | None = None
-    """None if there was nothing to judge."""
-    evidence: str = ""
+    gates: tuple[Gate, ...] = ()
+    """Every gate of the task, as it was judged."""
 
 
 class PolicyCheck(Contract):

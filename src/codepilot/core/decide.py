@@ -9,7 +9,7 @@ import itertools
 from dataclasses import dataclass
 
 from codepilot.core.approval import ApprovalDecided, ApprovalRequested
-from codepilot.core.artifacts import TestResult
+from codepilot.core.artifacts import Gate, TestResult
 from codepilot.core.breaker import halts_a_part, tripped
 from codepilot.core.contract import Contract
 from codepilot.core.events import (
@@ -320,7 +320,7 @@ def _narrowed(run: Run) -> Run:
 
 def _after_red(run: Run, result: TestResult) -> list[EventDraft]:
     failure = Failure(
-        kind=FailureKind.COMPILE_ERROR if _uncompiled(result) else FailureKind.TESTS_FAILED,
+        kind=_red_kind(result),
         message=_red_message(result),
         details={"failed": list(result.failed_tests_after), "regressions": list(result.regressions)},
     )
@@ -336,6 +336,17 @@ def _after_red(run: Run, result: TestResult) -> list[EventDraft]:
     return [ended, *_return_to(run, State.REFLECT, failure)]
 
 
+def _red_kind(result: TestResult) -> FailureKind:
+    if _uncompiled(result):
+        return FailureKind.COMPILE_ERROR
+    return FailureKind.GATE_FAILED if _red_gates(result) else FailureKind.TESTS_FAILED
+
+
+def _red_gates(result: TestResult) -> list[Gate]:
+    """The gates that are red although the tests are green."""
+    return [gate for gate in result.gates if gate.ok is False and gate.name in ("lint", "command")]
+
+
 def _uncompiled(result: TestResult) -> bool:
     """Whether the tests failed because the code is none: the compiler's words are all there is to go by."""
     return bool(result.errors) and all(error.error_type in COMPILER_ERRORS for error in result.errors)
@@ -346,8 +357,10 @@ def _red_message(result: TestResult) -> str:
         return f"The change does not compile: {result.errors[0].message[:1000]}"
     if result.regressions:
         return f"{len(result.regressions)} test(s) that passed before now fail: {', '.join(result.regressions[:3])}"
-    if result.failed_tests_after:
+    if result.failed_tests_after and not _red_gates(result):
         return f"{len(result.failed_tests_after)} test(s) still fail: {', '.join(result.failed_tests_after[:3])}"
+    if red := _red_gates(result):
+        return f"The gate {red[0].name} does not hold: {red[0].evidence[:1000]}"
     return "The gates did not hold."
 
 

@@ -24,6 +24,7 @@ class FailureKind(StrEnum):
     PATCH_CONFLICT = "patch_conflict"
     COMPILE_ERROR = "compile_error"
     TESTS_FAILED = "tests_failed"
+    GATE_FAILED = "gate_failed"
     SUITE_TIMEOUT = "suite_timeout"
     TOOL_MISSING = "tool_missing"
     PATH_NOT_FOUND = "path_not_found"
@@ -92,6 +93,7 @@ HANDLING: dict[FailureKind, Handling] = {
     _K.PATCH_CONFLICT: Handling(_WORK, "Read the file again and rebuild the patch.", agent_fixable=True),
     _K.COMPILE_ERROR: Handling(_WORK, "Read the compiler's message and correct the patch.", agent_fixable=True),
     _K.TESTS_FAILED: Handling(_WORK, "Read the failing tests and correct the patch.", agent_fixable=True),
+    _K.GATE_FAILED: Handling(_WORK, "Read the gate's evidence and correct the patch.", agent_fixable=True),
     _K.SUITE_TIMEOUT: Handling(_WORK, "Run fewer tests, or raise --budget command_sec."),
     _K.TOOL_MISSING: Handling(_WORK, "Install the tool the project needs, or map the repository again."),
     _K.PATH_NOT_FOUND: Handling(_WORK, "List the files and use a path that exists.", agent_fixable=True),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 
+from codepilot.core.approval import ApprovalDecided
 from codepilot.core.decide import ask_cancel, ask_pause, decide_cancel, decide_pause, decide_resume
+from codepilot.core.decide import decide_approval as answer
 from codepilot.core.events import EventDraft
 from codepilot.core.run import Run, evolve
 from codepilot.engine.close import close_run
@@ -35,6 +37,17 @@ def resume(runtime: Runtime, run_id: str) -> Run:
     known: list[Run] = []
     runtime.store.reclaim(run_id, wait=True)
     return reduce(evolve, runtime.store.control(run_id, _reopening(known)).events, known[-1])
+
+
+def decide_approval(runtime: Runtime, run_id: str, decided: ApprovalDecided) -> Run:
+    """Record a person's answer; a run that waited for it goes on."""
+    known: list[Run] = []
+
+    def decide(run: Run) -> list[EventDraft]:
+        known.append(run)
+        return answer(run, decided)
+
+    return reduce(evolve, runtime.store.control(run_id, decide).events, known[-1])
 
 
 def go_on(runtime: Runtime, run_id: str) -> Begun:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from codepilot.core.areas import outside
 from codepilot.core.artifacts import ArtifactRef, ArtifactType, PatchCandidate, Review
@@ -14,6 +14,8 @@ from codepilot.engine.snapshot_transfer import keep_snapshot, restore_snapshot
 from codepilot.engine.work import Work
 from codepilot.executor import DiffResult, Violation
 from codepilot.verify import flagged, review, scan_generated
+
+Read = Callable[[str], bytes | None]
 
 
 def restore(work: Work, context: ExecutionContext, snapshot: str) -> None:
@@ -75,9 +77,8 @@ def proposal_events(
     ]
 
 
-def check_change(work: Work, context: ExecutionContext) -> Review:
-    """The deterministic review of what is in the workspace."""
-    diff = context.executor.diff(work.workspace, work.base.tree)
+def readers(work: Work, context: ExecutionContext) -> tuple[Read, Read]:
+    """The contents of paths before the change, in the base, and after it, in the workspace."""
     base_entries = context.objects.read_tree(work.base.tree)
 
     def before(path: str) -> bytes | None:
@@ -92,6 +93,13 @@ def check_change(work: Work, context: ExecutionContext) -> Review:
                 return None
             raise
 
+    return before, after
+
+
+def check_change(work: Work, context: ExecutionContext) -> Review:
+    """The deterministic review of what is in the workspace."""
+    diff = context.executor.diff(work.workspace, work.base.tree)
+    before, after = readers(work, context)
     task = work.run.task
     warnings = work.run.test_result.new_warnings if work.run.test_result else ()
     failing = work.run.baseline.targets if work.run.baseline else ()

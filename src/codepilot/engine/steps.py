@@ -31,21 +31,18 @@ from codepilot.core.events import (
     WorkspaceCreated,
 )
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
-from codepilot.core.pipeline import pipeline_of
+from codepilot.core.pipeline import gates_of, pipeline_of
 from codepilot.core.plan import Plan
 from codepilot.core.task import TaskSpec
 from codepilot.engine.base import can_be_had, carry_base, fetch_base, local_checkout, open_objects, pin
 from codepilot.engine.execution_context import ExecutionContext, find_project, keep_baseline
 from codepilot.engine.executor_factory import seen_at
 from codepilot.engine.finalize import finalize
-from codepilot.engine.proposal import check_change, propose, restore
+from codepilot.engine.proposal import check_change, propose, readers, restore
 from codepilot.engine.snapshot_transfer import keep_snapshot
 from codepilot.engine.work import Work
 from codepilot.project import Project
-from codepilot.verify import Baseline, run_baseline, run_gate
-
-GATES = frozenset({"tests_pass", "compiles"})
-"""What `evaluation.success` may ask for: the gates of TEST, and the review's syntax check."""
+from codepilot.verify import Baseline, GateJudge, LintBench, run_baseline
 
 Made = TypeVar("Made", RepoMap, Plan, Reflection, PatchCandidate, Review)
 
@@ -53,8 +50,6 @@ Made = TypeVar("Made", RepoMap, Plan, Reflection, PatchCandidate, Review)
 def initialise(work: Work) -> Outcome:
     """Pin the base, lay out the workspace, and record what fails before anything is changed."""
     task = work.run.task
-    if unknown := set(task.evaluation.success) - GATES:
-        raise CodePilotError(FailureKind.INVALID_SPEC, f"No gate exists yet for {', '.join(sorted(unknown))}.")
     if done := work.recorded(BaselineRecorded):
         return Succeeded(f"{len(done.targets)} failing test(s) to repair")
     if work.run.base is None or not can_be_had(work.runtime, work.run.base):
@@ -73,6 +68,9 @@ def initialise(work: Work) -> Outcome:
     clean = work.snapshot()
     taken = work.draft(EventType.SNAPSHOT_TAKEN, SnapshotTaken(snapshot=clean.snapshot, tree=clean.tree))
     work.append([taken, *keep_snapshot(work, clean.snapshot)])
+    if "lint" in gates_of(task):
+        read = readers(work, context)[1]
+        LintBench(context.executor, project, read, task.budget.command_sec).require(work.workspace)
     baseline = run_baseline(context.executor, work.workspace, project, task.tests, task.budget.command_sec)
     report = keep_baseline(work.artifacts, project, baseline)
     recorded = BaselineRecorded(
@@ -180,24 +178,30 @@ def test(work: Work) -> Outcome:
 
 
 def _gates(work: Work, context: ExecutionContext, baseline: Baseline) -> TestResult:
+    task, executor = work.run.task, context.executor
+
     def base_workspace() -> str:
         name = f"{work.workspace}-base"
-        context.executor.delete(name)
+        executor.delete(name)
         context.create(name, work.base.tree)
         return name
 
+    before, after = readers(work, context)
+    judge = GateJudge(
+        executor=executor,
+        workspace=work.workspace,
+        base_workspace=base_workspace,
+        project=context.project,
+        baseline=baseline,
+        changes=executor.diff(work.workspace, work.base.tree).changes,
+        before=before,
+        after=after,
+        command_sec=task.budget.command_sec,
+    )
     try:
-        return run_gate(
-            context.executor,
-            work.workspace,
-            context.project,
-            baseline,
-            work.run.task.budget.command_sec,
-            base_workspace=base_workspace,
-            narrowed=work.run.narrowed,
-        )
+        return judge.judge(gates_of(task), task.accept, work.run.narrowed)
     finally:
-        context.executor.delete(f"{work.workspace}-base")
+        executor.delete(f"{work.workspace}-base")
 
 
 def _outcome_of_tests(result: TestResult) -> Outcome:

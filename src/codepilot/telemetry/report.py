@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from codepilot.core.artifacts import RegressionTest, TestSummary
+from codepilot.core.approval import WaitingFor
+from codepilot.core.artifacts import Gate, RegressionTest, TestSummary
 from codepilot.core.commit import CommitRecorded
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.events import PatchApplied, State, Verdict
@@ -64,6 +65,9 @@ class Report(Contract):
     tests_after: TestSummary | None
     suite: Literal["full", "partial", "none"]
     regression_test: RegressionTest | None = None
+    gates: tuple[Gate, ...] = ()
+    """The gates, as they were judged last."""
+    waiting_for: WaitingFor | None = None
     """The test that came with the change, or why none did; null where none was wished for."""
     commit: CommitRecorded | None = None
     """Where the change is a commit on a branch of the user's own repository."""
@@ -111,6 +115,8 @@ def report(
         tests_before=run.baseline.before if run.baseline else None,
         tests_after=proof.after if proof else tested.summary if tested else None,
         suite=proof.suite if proof else tested.suite if tested else run.baseline.suite if run.baseline else "none",
+        gates=tested.gates if tested else (),
+        waiting_for=run.waiting_for,
         regression_test=proof.regression_test if proof else None,
         commit=run.committed,
         applied=applied,

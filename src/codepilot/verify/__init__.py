@@ -19,8 +19,10 @@ from codepilot.verify.bundle import (
 from codepilot.verify.checks import review
 from codepilot.verify.flags import flagged
 from codepilot.verify.gate import Baseline, run_baseline, run_gate
+from codepilot.verify.gates import GateJudge
 from codepilot.verify.generated import Finding, Scan, scan_generated
 from codepilot.verify.guarded import configures_runner
+from codepilot.verify.lint import LintBench
 from codepilot.verify.notice import Notice, notice
 from codepilot.verify.proof import (
     ENVIRONMENTAL,
@@ -50,6 +52,8 @@ __all__ = [
     "Failing",
     "FileDigest",
     "Finding",
+    "GateJudge",
+    "LintBench",
     "Measure",
     "Notice",
     "Provenance",
