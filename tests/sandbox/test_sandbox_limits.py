@@ -110,18 +110,19 @@ def test_as_many_processes_as_allowed(broken):
     assert broken(code, Limits(processes=9)).stdout == b"all\n"
 
 
-def test_a_process_bomb_is_ended_before_it_is_much_larger_than_allowed(broken, means, tree):
+def test_a_fork_bomb_is_ended_before_it_is_much_larger_than_allowed(broken, means, tree):
     """Each process adds a byte and stays. The best of three runs, as the supervisor of a busy machine may be late."""
+    if "pids" not in means:
+        pytest.skip("without a group the machine decides how soon the supervisor can look")
     code = f"{OFFSPRING}\nfd = os.open('count', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n"
-    code += "while True:\n    try: os.fork() or os.write(fd, b'x')\n    except OSError: time.sleep(600)"
+    code += "for _ in range(9):\n    try: os.fork() or os.write(fd, b'x')\n    except OSError: pass\ntime.sleep(600)"
     peaks = []
     for _ in range(3):
         (tree / "count").unlink(missing_ok=True)
         assert ended(broken(code, Limits()), "processes")
         peaks.append((tree / "count").stat().st_size)
-    if "pids" in means:  # elsewhere the machine decides how soon the supervisor can look
-        assert max(peaks) <= Limits().tasks
-        assert min(peaks) <= 2 * Limits().processes
+    assert max(peaks) <= Limits().tasks
+    assert min(peaks) <= 2 * Limits().processes
 
 
 def test_the_number_of_tasks_is_that_of_the_request(broken, means):

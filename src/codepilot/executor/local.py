@@ -119,11 +119,11 @@ class LocalExecutor:
 
     def _run_command(self, session: WorkspaceSession, request: RunCommand) -> CommandResult:
         limits = replace(request.limits or self._limits, wall_sec=request.timeout_sec)
-        argv, view = list(request.argv), session.view(request.env, request.cwd)
+        argv, spec = list(request.argv), session.spec(request.env, request.cwd)
         if request.packages:
-            argv, view = with_own_python(self._sandbox, view, argv, request.packages)
+            argv, spec = with_own_python(self._sandbox, spec, argv, request.packages)
         with session.running() as cancel, session.network.beside(session.request.hosts, request.hosts) as proxy:
-            done = self._sandbox.run(argv, replace(view, proxy=proxy), limits, request.stdin, cancel)
+            done = self._sandbox.run(argv, replace(spec, proxy=proxy), limits, request.stdin, cancel)
         return CommandResult(
             status=done.status,
             exit_code=done.exit_code,
@@ -138,7 +138,7 @@ class LocalExecutor:
         """A process without a wall clock unless its limits set one; it is ended by a restore, or with the workspace."""
         session = self._session(request.workspace)
         limits = request.limits or replace(self._limits, wall_sec=math.inf)
-        return session.adopt(lambda: self._sandbox.start(request.argv, session.view(request.env), limits))
+        return session.adopt(lambda: self._sandbox.start(request.argv, session.spec(request.env), limits))
 
     def snapshot(self, workspace: str) -> SnapshotInfo:
         session = self._session(workspace)

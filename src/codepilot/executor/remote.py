@@ -231,11 +231,11 @@ class RemoteExecutor:
         with (
             tempfile.TemporaryDirectory(prefix="codepilot-carried-") as folder,
             ObjectStore.open(Path(folder) / "objects", durable=False) as store,
-            contextlib.closing(Workspace(Path(folder) / "laid", store)) as laid,
+            contextlib.closing(Workspace(Path(folder) / "copies", store)) as copies,
         ):
-            laid.create(store.write_tree({}), numbered)
-            taken = laid.snapshot().id
-            self._put(taken, lambda: laid.export_snapshot(taken, whole=True))
+            copies.create(store.write_tree({}), numbered)
+            taken = copies.snapshot().id
+            self._put(taken, lambda: copies.export_snapshot(taken, whole=True))
             return taken
 
     def _put(self, name: str, chunks: Callable[[], Iterable[bytes]]) -> None:

@@ -55,7 +55,7 @@ class WorkspaceSession:
         self._reopened = False
         self.network = network or Network(self.workspace.path / "network", sandbox.level)
         self._former: WeakSet[Kernel] = WeakSet()
-        self._held: DiskAccount | None = None
+        self._disk_account: DiskAccount | None = None
 
     @property
     def inside(self) -> Path:
@@ -83,25 +83,25 @@ class WorkspaceSession:
 
     def materialised(self, created: bool) -> None:
         """The workspace is there, just made or as an earlier process left it: from now on its growth is counted."""
-        if created or self._held is None:
+        if created or self._disk_account is None:
             with suppress(FileNotFoundError):  # half removed
-                self._held = DiskAccount(self.workspace.made_at, known=created)
+                self._disk_account = DiskAccount(self.workspace.made_at, known=created)
 
-    def view(self, env: Mapping[str, str] | None = None, cwd: str = ".") -> SandboxSpec:
+    def spec(self, env: Mapping[str, str] | None = None, cwd: str = ".") -> SandboxSpec:
         return SandboxSpec(
             workspace=Mount(self.workspace.tree_path, self.inside, writable=True),
             mounts=tuple(Mount(Path(mount.source), Path(mount.target)) for mount in self.request.mounts),
             cwd=self.inside / _relative(cwd),
             env={**self.request.env, **(env or {})},
             proxy=self.network.way(self.request.hosts),
-            held=self._held,
+            disk_account=self._disk_account,
         )
 
     def kernel(self) -> Kernel:
         with self.lock:
             if self._kernel is None:
                 python = self.request.kernel_python
-                self._kernel = Kernel(self._sandbox, self.view(), self._limits, python, self._prelude, self.answer)
+                self._kernel = Kernel(self._sandbox, self.spec(), self._limits, python, self._prelude, self.answer)
             return self._kernel
 
     def stop_kernel(self) -> None:

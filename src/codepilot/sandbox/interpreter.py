@@ -37,7 +37,7 @@ _START = f"import os, sys; sys.path += os.environ.pop({_PATHS!r}).split(os.paths
 
 
 def with_own_python(
-    sandbox: Sandbox, view: SandboxSpec, source: Sequence[str], packages: Iterable[str]
+    sandbox: Sandbox, spec: SandboxSpec, source: Sequence[str], packages: Iterable[str]
 ) -> tuple[list[str], SandboxSpec]:
     """The command that runs Python source with its arguments, and a view that shows what it needs, read-only.
 
@@ -48,10 +48,10 @@ def with_own_python(
         for number, folder in enumerate(dict.fromkeys(map(_holding, packages)))
     ]
     needed = [Mount(prefix, prefix) for prefix in base_prefixes()]
-    mounts = {mount.target: mount for mount in (*view.mounts, *needed, *shown)}
+    mounts = {mount.target: mount for mount in (*spec.mounts, *needed, *shown)}
     paths = os.pathsep.join(os.fspath(mount.target) for mount in shown)
     argv = [os.fspath(base_python()), "-I", "-S", "-X", "utf8", "-c", _START, *source]
-    return argv, replace(view, mounts=tuple(mounts.values()), env={**view.env, _PATHS: paths})
+    return argv, replace(spec, mounts=tuple(mounts.values()), env={**spec.env, _PATHS: paths})
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What a sandbox is asked for and what it answers: levels, views, limits, results."""
+"""What a sandbox is asked for and what it answers: levels, specs, limits, results."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SandboxSpec:
     """The host's own network. Code inside then reaches whatever the host reaches."""
     proxy: Path | None = None
     """A Unix socket of a host-side proxy, the only way out while `network` is off."""
-    held: DiskAccount | None = field(default=None, compare=False)
+    disk_account: DiskAccount | None = field(default=None, compare=False)
     """What the workspace holds already, so that the disk limit is one for all that runs in it."""
 
 
@@ -116,10 +116,10 @@ class Sandbox(Protocol):
     def run(
         self,
         argv: Sequence[str],
-        view: SandboxSpec,
+        spec: SandboxSpec,
         limits: Limits,
         stdin: bytes = b"",
         cancel: Event | None = None,
     ) -> Completed: ...
 
-    def start(self, argv: Sequence[str], view: SandboxSpec, limits: Limits) -> Process: ...
+    def start(self, argv: Sequence[str], spec: SandboxSpec, limits: Limits) -> Process: ...

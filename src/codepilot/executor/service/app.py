@@ -69,7 +69,7 @@ class HttpApp:
     @property
     def active(self) -> int:
         """Operations that run or wait, snapshots on their way out, and processes that live."""
-        operations = sum(gate.active + gate.waiting for gate in self._queues.values())
+        operations = sum(queue.active + queue.waiting for queue in self._queues.values())
         return operations + self._exports + self.manager.processes.running()
 
     def app(self) -> FastAPI:

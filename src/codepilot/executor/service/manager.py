@@ -202,19 +202,19 @@ class WorkspaceManager:
     @contextlib.contextmanager
     def _carried(self, request: CreateRemote, there: bool) -> Iterator[tuple[MountSpec, ...]]:
         """The carried files laid down beside the workspace, as long as it takes to copy them."""
-        place = self.settings.staging / f"carried-{request.workspace}"
-        sources = [place / "tree" / str(number) for number in range(len(request.carried))]
-        laid = Workspace(place, self.objects)
+        directory = self.settings.staging / f"carried-{request.workspace}"
+        sources = [directory / "tree" / str(number) for number in range(len(request.carried))]
+        copies = Workspace(directory, self.objects)
         try:
             if request.carried and request.carried_snapshot is not None and not there:
-                laid.create(self.objects.write_tree({}))
-                laid.restore(request.carried_snapshot)
+                copies.create(self.objects.write_tree({}))
+                copies.restore(request.carried_snapshot)
             yield tuple(
                 MountSpec(source=str(source), target=target)
                 for source, target in zip(sources, request.carried, strict=True)
             )
         finally:
-            laid.delete()
+            copies.delete()
 
     def _sweep(self) -> None:
         """Remove what an earlier process left when it was killed; without workspaces no object is needed."""

@@ -49,9 +49,9 @@ class Measures:
         self._requests.inc(route=route, status=str(status))
         self._seconds.observe(seconds, route=route)
 
-    def now(self, gates: Mapping[str, AdmissionQueue], workspaces: int, processes: int) -> None:
-        for queue, gate in gates.items():
-            self._waiting.set(gate.waiting, queue=queue)
-            self._active.set(gate.active, queue=queue)
+    def now(self, queues: Mapping[str, AdmissionQueue], workspaces: int, processes: int) -> None:
+        for name, queue in queues.items():
+            self._waiting.set(queue.waiting, queue=name)
+            self._active.set(queue.active, queue=name)
         self._workspaces.set(workspaces)
         self._processes.set(processes)

@@ -40,7 +40,7 @@ class Kernel:
     def __init__(
         self,
         sandbox: Sandbox,
-        view: SandboxSpec,
+        spec: SandboxSpec,
         limits: Limits,
         python: str | None = None,
         prelude: str = "",
@@ -51,10 +51,10 @@ class Kernel:
         self._prelude = prelude
         self._answer = answer
         self._command, mounts = _command(sandbox, python)
-        known = {mount.target for mount in view.mounts}
-        self._view = replace(view, mounts=(*view.mounts, *(mount for mount in mounts if mount.target not in known)))
+        known = {mount.target for mount in spec.mounts}
+        self._spec = replace(spec, mounts=(*spec.mounts, *(mount for mount in mounts if mount.target not in known)))
         self._process: Process | None = None
-        self._printed: OutputFiles | None = None
+        self._output_files: OutputFiles | None = None
         self._client: JsonLinesClient | None = None
         self._was_lost = False
         self._stops = 0
@@ -82,7 +82,7 @@ class Kernel:
             duration = (time.monotonic() - started) * 1000
             return replace(result, duration_ms=duration, kernel_restarted=restarted or result.kernel_restarted)
 
-    def _run(self, code: str, timeout_sec: float, stops: int, asks: HostCalls) -> ActionResult:
+    def _run(self, code: str, timeout_sec: float, stops: int, host_calls: HostCalls) -> ActionResult:
         try:
             process = self._ready()
         except CodePilotError:
@@ -94,23 +94,23 @@ class Kernel:
             return ActionResult("interrupted", kernel_restarted=True)
         if self._interrupted.is_set():
             return ActionResult("interrupted")
-        printed = self._printed
+        output_files = self._output_files
         try:
             self._asking = True
             _expect(process, True)
-            reply, status = self._ask(process, "run", code, timeout_sec, asks)
+            reply, status = self._ask(process, "run", code, timeout_sec, host_calls)
             result = result_of(reply, status, self._limits.output_bytes)
             if result.status == "error" and process.limit is not None:
                 raise Lost("it broke a limit")
-            return replace(result, calls=asks.calls(result.calls))
+            return replace(result, calls=host_calls.calls(result.calls))
         except Lost as lost:
-            result = self._loss(process, printed, "stopped" if self._stops != stops else str(lost))
+            result = self._loss(process, output_files, "stopped" if self._stops != stops else str(lost))
         except Exception as error:  # noqa: BLE001  (the action has run, so whatever happens to its reply is its result)
-            result = self._loss(process, printed, f"its reply cannot be taken ({type(error).__name__})")
+            result = self._loss(process, output_files, f"its reply cannot be taken ({type(error).__name__})")
         finally:
             self._asking = False
             _expect(process, False)
-        return replace(result, calls=asks.calls(()))
+        return replace(result, calls=host_calls.calls(()))
 
     def interrupt(self) -> None:
         """Stop the action that is running, or about to, if there is one; the variables stay."""
@@ -127,12 +127,12 @@ class Kernel:
 
     def _end(self, lost: bool = False) -> None:
         process, self._process = self._process, None
-        printed, self._printed = self._printed, None
+        output_files, self._output_files = self._output_files, None
         self._was_lost = self._was_lost or (lost and process is not None)
         if process is not None:
             process.kill()
-        if printed is not None:
-            printed.close()
+        if output_files is not None:
+            output_files.close()
 
     def _ready(self) -> Process:
         process = self._process
@@ -140,9 +140,9 @@ class Kernel:
             self._end(lost=True)
             process = None
         if process is None:
-            process = self._process = self._sandbox.start(self._command, self._view, self._limits)
+            process = self._process = self._sandbox.start(self._command, self._spec, self._limits)
             self._greet(process)
-            self._printed = OutputFiles(process, self._limits.output_bytes)
+            self._output_files = OutputFiles(process, self._limits.output_bytes)
         return process
 
     def _greet(self, process: Process) -> None:
@@ -165,7 +165,7 @@ class Kernel:
             ) from lost
 
     def _ask(
-        self, process: Process, op: str, source: str, timeout_sec: float, asks: HostCalls
+        self, process: Process, op: str, source: str, timeout_sec: float, host_calls: HostCalls
     ) -> tuple[dict[str, Any], Literal["timeout", "interrupted"] | None]:
         """Send a request and wait; at the deadline interrupt, and if that does not help give the kernel up."""
         assert self._client is not None
@@ -176,19 +176,19 @@ class Kernel:
         with _losing():
             client.ask(request, max(deadline, time.monotonic() + _START_SECONDS))
         try:
-            reply = self._read_reply(client, number, deadline, asks, op == "run")
+            reply = self._read_reply(client, number, deadline, host_calls, op == "run")
             return reply, "interrupted" if self._interrupted.is_set() else None
         except TimeoutError:
             interrupted = self._interrupted.is_set()
             process.interrupt()
         try:
-            reply = self._read_reply(client, number, time.monotonic() + _INTERRUPT_SECONDS, asks)
+            reply = self._read_reply(client, number, time.monotonic() + _INTERRUPT_SECONDS, host_calls)
             return reply, "interrupted" if interrupted else "timeout"
         except TimeoutError as error:
             raise Lost("interrupted" if interrupted else "timeout") from error
 
     def _read_reply(
-        self, client: JsonLinesClient, wanted: int, deadline: float, asks: HostCalls, interruptible: bool = True
+        self, client: JsonLinesClient, wanted: int, deadline: float, host_calls: HostCalls, interruptible: bool = True
     ) -> dict[str, Any]:
         """The reply with this id. TimeoutError after the deadline, sooner if interrupted and not obeyed."""
         obey_until = math.inf
@@ -210,9 +210,9 @@ class Kernel:
                     self._process.wait(_ENDING_SECONDS)  # it may have closed its pipe and live on
                 raise Lost("it ended") from error
             if "note" in message:
-                asks.note(message["note"])
+                host_calls.note(message["note"])
             elif "call" in message:
-                answer = asks.reply(message, self._over(deadline, interruptible))
+                answer = host_calls.reply(message, self._over(deadline, interruptible))
                 with _losing():
                     client.send(answer, deadline + _INTERRUPT_SECONDS)
             elif message.get("id") == wanted:
@@ -225,11 +225,11 @@ class Kernel:
             time.monotonic() >= deadline or (interruptible and self._interrupted.is_set()) or self._stops != stops
         )
 
-    def _loss(self, process: Process, printed: OutputFiles | None, why: str) -> ActionResult:
+    def _loss(self, process: Process, output_files: OutputFiles | None, why: str) -> ActionResult:
         """What to say about a kernel that is gone; the next action gets a fresh one."""
         self._end()
         process.kill()
-        stdout, stderr = printed.texts() if printed is not None else ("", "")
+        stdout, stderr = output_files.texts() if output_files is not None else ("", "")
         stderr += process.stderr_tail().decode(errors="replace")
         lost = ActionResult("error", stdout, stderr, kernel_restarted=True)
         if why == "timeout":
@@ -263,7 +263,7 @@ def _losing() -> Iterator[None]:
 
 
 def _command(sandbox: Sandbox, python: str | None) -> tuple[list[str], Sequence[Mount]]:
-    """How to start the kernel, and what must be visible for it beyond the view."""
+    """How to start the kernel, and what must be visible for it beyond the spec."""
     inside = _INSIDE if sandbox.remaps else _SOURCE
     mounts = [Mount(_SOURCE, inside)]
     if python is not None:

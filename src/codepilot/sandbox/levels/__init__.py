@@ -14,18 +14,18 @@ from codepilot.sandbox.spec import Completed, Limits, Process, SandboxSpec
 
 class LevelBase(ABC):
     @abstractmethod
-    def _launch(self, argv: Sequence[str], view: SandboxSpec, limits: Limits) -> Launch:
+    def _launch(self, argv: Sequence[str], spec: SandboxSpec, limits: Limits) -> Launch:
         """How the command is started, confined."""
 
     def run(
         self,
         argv: Sequence[str],
-        view: SandboxSpec,
+        spec: SandboxSpec,
         limits: Limits,
         stdin: bytes = b"",
         cancel: Event | None = None,
     ) -> Completed:
-        return supervisor.run(self._launch(argv, view, limits), limits, stdin, cancel)
+        return supervisor.run(self._launch(argv, spec, limits), limits, stdin, cancel)
 
-    def start(self, argv: Sequence[str], view: SandboxSpec, limits: Limits) -> Process:
-        return SupervisedProcess(self._launch(argv, view, limits), limits)
+    def start(self, argv: Sequence[str], spec: SandboxSpec, limits: Limits) -> Process:
+        return SupervisedProcess(self._launch(argv, spec, limits), limits)

@@ -1,4 +1,4 @@
-"""The strongest level: namespaces and a filtered view of the host, made by bubblewrap."""
+"""The strongest level: namespaces and a filtered spec of the host, made by bubblewrap."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ class Bubblewrap(LevelBase):
     level = Level.BUBBLEWRAP
     remaps = True
 
-    def _launch(self, argv: Sequence[str], view: SandboxSpec, limits: Limits) -> Launch:
-        host.check(argv, view.env)
-        argv, view = bridged(argv, view)
+    def _launch(self, argv: Sequence[str], spec: SandboxSpec, limits: Limits) -> Launch:
+        host.check(argv, spec.env)
+        argv, spec = bridged(argv, spec)
         binary, optional = executable()
-        _prepare_mount_points(view)
+        _prepare_mount_points(spec)
         with ExitStack() as opened:
             status, status_end = _pipe(opened)
             hold, release = _pipe(opened)
             passwd = _memory_file(opened, host.PASSWD.encode())
             groups = _memory_file(opened, host.GROUP.encode())
-            hosts = () if view.network else (_memory_file(opened, host.HOSTS.encode()),)
+            hosts = () if spec.network else (_memory_file(opened, host.HOSTS.encode()),)
             group = Group(limits)
             opened.callback(group.close)
             cpus = group.cpus
-            filter_fd = _memory_file(opened, _filter(view.network, cpus is not None))
+            filter_fd = _memory_file(opened, _filter(spec.network, cpus is not None))
             options = [
-                *_namespaces(view, optional),
+                *_namespaces(spec, optional),
                 *("--json-status-fd", str(status_end), "--block-fd", str(hold), "--seccomp", str(filter_fd)),
-                *_system(view, passwd, groups, *hosts),
-                *_mounts(view),
-                *("--remount-ro", "/", "--chdir", os.fspath(view.cwd or view.workspace.target)),
+                *_system(spec, passwd, groups, *hosts),
+                *_mounts(spec),
+                *("--remount-ro", "/", "--chdir", os.fspath(spec.cwd or spec.workspace.target)),
             ]
-            for name, value in host.environment(_HOME, "/tmp", view.env).items():
+            for name, value in host.environment(_HOME, "/tmp", spec.env).items():
                 options += ["--setenv", name, value]
             arguments = _memory_file(opened, b"".join(os.fsencode(option) + b"\0" for option in options))
             command = [cleanup.mark(), "--args", str(arguments), "--", *map(os.fspath, argv)]
@@ -66,8 +66,8 @@ class Bubblewrap(LevelBase):
             limits=resource_limits(limits, group),
             group=group,
             cpus=cpus,
-            watched=(view.workspace.source,),
-            held=view.held,
+            watched=(spec.workspace.source,),
+            disk_account=spec.disk_account,
             in_memory={"/tmp": _TMP_BYTES, "/dev/shm": _SHM_BYTES},
         )
 
@@ -105,9 +105,9 @@ def _memory_file(opened: ExitStack, content: bytes) -> int:
     return fd
 
 
-def _namespaces(view: SandboxSpec, optional: frozenset[str]) -> list[str]:
+def _namespaces(spec: SandboxSpec, optional: frozenset[str]) -> list[str]:
     options = ["--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
-    if not view.network:
+    if not spec.network:
         options.append("--unshare-net")
     if "--disable-userns" in optional:
         options.append("--disable-userns")
@@ -116,12 +116,12 @@ def _namespaces(view: SandboxSpec, optional: frozenset[str]) -> list[str]:
     return [*options, "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
 
 
-def _system(view: SandboxSpec, passwd: int, group: int, hosts: int | None = None) -> list[str]:
+def _system(spec: SandboxSpec, passwd: int, group: int, hosts: int | None = None) -> list[str]:
     """The host's programs, read-only, and private copies of what programs write to.
 
     /proc is read-only because a sandbox started by root keeps root's rights over /proc/sys.
     """
-    options = [*_shown(view.network), "--perms", "0644", "--file", str(passwd), "/etc/passwd"]
+    options = [*_shown(spec.network), "--perms", "0644", "--file", str(passwd), "/etc/passwd"]
     options += ["--perms", "0644", "--file", str(group), "/etc/group"]
     if hosts is not None:
         options += ["--perms", "0644", "--file", str(hosts), "/etc/hosts"]
@@ -155,14 +155,14 @@ def _shown(network: bool) -> tuple[str, ...]:
     return tuple(options)
 
 
-def _mounts(view: SandboxSpec) -> list[str]:
+def _mounts(spec: SandboxSpec) -> list[str]:
     """The workspace and the extras, outer targets first so that inner ones come to lie on top."""
     options: list[str] = []
-    for mount in sorted((view.workspace, *view.mounts), key=lambda mount: len(mount.target.parts)):
+    for mount in sorted((spec.workspace, *spec.mounts), key=lambda mount: len(mount.target.parts)):
         if _shown_already(mount):
             continue
-        _check(mount, view)
-        writable = mount is view.workspace or mount.writable
+        _check(mount, spec)
+        writable = mount is spec.workspace or mount.writable
         options += ["--bind" if writable else "--ro-bind", os.path.realpath(mount.source), os.fspath(mount.target)]
     return options
 
@@ -171,11 +171,11 @@ def _shown_already(mount: Mount) -> bool:
     return mount.source == mount.target and not mount.writable and mount.target.is_relative_to("/usr")
 
 
-def _check(mount: Mount, view: SandboxSpec) -> None:
+def _check(mount: Mount, spec: SandboxSpec) -> None:
     target = os.path.normpath(mount.target)
     if not mount.target.is_absolute() or target in _RESERVED or ".." in mount.target.parts:
         raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, f"nothing can be shown at {mount.target} inside")
-    if mount is not view.workspace and mount.target == view.workspace.target:
+    if mount is not spec.workspace and mount.target == spec.workspace.target:
         raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, f"two things would be shown at {mount.target} inside")
     if not mount.source.exists():
         raise CodePilotError(FailureKind.PATH_NOT_FOUND, f"{mount.source} does not exist", path=str(mount.source))
@@ -184,16 +184,16 @@ def _check(mount: Mount, view: SandboxSpec) -> None:
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def _prepare_mount_points(view: SandboxSpec) -> None:
+def _prepare_mount_points(spec: SandboxSpec) -> None:
     """Make the mount point of every extra mount that lies inside the workspace."""
-    for mount in view.mounts:
-        if mount.target != view.workspace.target and mount.target.is_relative_to(view.workspace.target):
-            _make_mount_point(view, mount)
+    for mount in spec.mounts:
+        if mount.target != spec.workspace.target and mount.target.is_relative_to(spec.workspace.target):
+            _make_mount_point(spec, mount)
 
 
-def _make_mount_point(view: SandboxSpec, mount: Mount) -> None:
-    *parents, name = mount.target.relative_to(view.workspace.target).parts
-    directory = os.open(view.workspace.source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _make_mount_point(spec: SandboxSpec, mount: Mount) -> None:
+    *parents, name = mount.target.relative_to(spec.workspace.target).parts
+    directory = os.open(spec.workspace.source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for parent in parents:
             deeper = _enter(directory, parent)

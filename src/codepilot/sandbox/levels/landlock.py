@@ -30,7 +30,7 @@ _WRITABLE = ("/dev/null", "/dev/zero", "/dev/full")
 class Landlock(SubreaperLevel):
     level = Level.LANDLOCK
 
-    def confinement(self, view: SandboxSpec, temp: Path, pinned: bool) -> dict[str, Any]:
+    def confinement(self, spec: SandboxSpec, temp: Path, pinned: bool) -> dict[str, Any]:
         abi = landlock_abi()
         if abi < MINIMUM_ABI:
             raise CodePilotError(
@@ -39,17 +39,17 @@ class Landlock(SubreaperLevel):
                 if abi <= 0
                 else f"this kernel's Landlock (version {abi}) cannot keep signals inside; version {MINIMUM_ABI} can",
             )
-        extras = [mount for mount in view.mounts if not mount.writable]
-        writable = [mount.source for mount in (view.workspace, *view.mounts) if mount not in extras]
-        sockets = seccomp.SHARED_ONLINE if view.network else seccomp.SHARED_OFFLINE
+        extras = [mount for mount in spec.mounts if not mount.writable]
+        writable = [mount.source for mount in (spec.workspace, *spec.mounts) if mount not in extras]
+        sockets = seccomp.SHARED_ONLINE if spec.network else seccomp.SHARED_OFFLINE
         return {
             "abi": abi,
-            "network": view.network,
-            "read": [*_system_paths(view.network), *(os.path.realpath(mount.source) for mount in extras)],
+            "network": spec.network,
+            "read": [*_system_paths(spec.network), *(os.path.realpath(mount.source) for mount in extras)],
             "write": [*_existing(_WRITABLE), *map(os.fspath, writable), os.fspath(temp)],
             "seccomp": seccomp.build(sockets, pinned=pinned).hex(),
-            "mediated": seccomp.mediated().hex(),
-            "calls": {str(number): name for number, name in seccomp.mediated_calls().items()},
+            "notify": seccomp.notify_filter().hex(),
+            "calls": {str(number): name for number, name in seccomp.notified_calls().items()},
         }
 
 

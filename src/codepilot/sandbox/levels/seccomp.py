@@ -82,7 +82,7 @@ _ATTRIBUTES = frozenset(
 _QUEUES = frozenset({"mq_open", "mq_unlink"})
 _IOPRIO_PROCESS, _PRIO_PROCESS = 1, 0
 
-MEDIATED = frozenset(
+NOTIFIED = frozenset(
     {"chmod", "fchmod", "fchmodat", "fchmodat2", "futimesat", "inotify_add_watch", "inotify_init", "inotify_init1"}
     | {"utime", "utimensat", "utimes"}
 )
@@ -273,22 +273,22 @@ def build(sockets: Sockets, machine: str | None = None, pinned: bool = False) ->
     return program.bytes()
 
 
-def mediated(machine: str | None = None) -> bytes:
-    """A second filter: `MEDIATED` calls are handed to whoever listens, all others are left to the first."""
+def notify_filter(machine: str | None = None) -> bytes:
+    """A second filter: `NOTIFIED` calls are handed to whoever listens, all others are left to the first."""
     program = _Program()
     program.emit(_LOAD, _NR)
     hand_over = _Program()
     hand_over.emit(_RETURN, _NOTIFY)
-    for number in sorted(mediated_calls(machine)):
+    for number in sorted(notified_calls(machine)):
         program.on_call(number, hand_over)
     program.emit(_RETURN, _ALLOW)
     return program.bytes()
 
 
-def mediated_calls(machine: str | None = None) -> dict[int, str]:
-    """The names of the `MEDIATED` calls by their numbers."""
+def notified_calls(machine: str | None = None) -> dict[int, str]:
+    """The names of the `NOTIFIED` calls by their numbers."""
     column, _ = _ARCHITECTURES[machine or platform.machine()]
-    return {number: name for name in MEDIATED if (number := _CALLS[name][column]) is not None}
+    return {number: name for name in NOTIFIED if (number := _CALLS[name][column]) is not None}
 
 
 def _blocks(sockets: Sockets, pinned: bool) -> list[tuple[str, _Program]]:
@@ -312,7 +312,7 @@ def _blocks(sockets: Sockets, pinned: bool) -> list[tuple[str, _Program]]:
     if sockets.shared:
         blocks += _for_shared_namespaces()
     blocks += [(name, _always(errno.ENOSYS)) for name in sorted(_ABSENT)]
-    special = {*_ABSENT, *_BY_ARGUMENT, *_MODES, *_OF_OTHERS, *_OWNERS, *_ATTRIBUTES, *_QUEUES, *MEDIATED}
+    special = {*_ABSENT, *_BY_ARGUMENT, *_MODES, *_OF_OTHERS, *_OWNERS, *_ATTRIBUTES, *_QUEUES, *NOTIFIED}
     special |= {"fallocate", "ioprio_set", "setpriority"}
     blocks += [(name, _always(errno.EPERM)) for name in sorted(_CALLS.keys() - special)]
     return blocks

@@ -33,28 +33,28 @@ class SubreaperLevel(LevelBase):
     remaps = False
 
     @abstractmethod
-    def confinement(self, view: SandboxSpec, temp: Path, pinned: bool) -> dict[str, Any] | None:
+    def confinement(self, spec: SandboxSpec, temp: Path, pinned: bool) -> dict[str, Any] | None:
         """What the subreaper is to apply to the command; None leaves it unconfined."""
 
-    def _launch(self, argv: Sequence[str], view: SandboxSpec, limits: Limits) -> Launch:
-        host.check(argv, view.env)
-        _refuse_remapping(view, self.level)
-        if view.proxy is not None:
+    def _launch(self, argv: Sequence[str], spec: SandboxSpec, limits: Limits) -> Launch:
+        host.check(argv, spec.env)
+        _refuse_remapping(spec, self.level)
+        if spec.proxy is not None:
             raise no_proxy(self.level)
         with ExitStack() as opened:
-            temp = cleanup.make_directory(view.workspace.source.parent, _PREFIX)
+            temp = cleanup.make_directory(spec.workspace.source.parent, _PREFIX)
             opened.callback(cleanup.remove_directory, temp)
             (temp / "home").mkdir()
             group = Group(limits)
             opened.callback(group.close)
             cpus = group.cpus
-            confinement = self.confinement(view, temp, cpus is not None)
+            confinement = self.confinement(spec, temp, cpus is not None)
             opened.pop_all()
         status, status_end = os.pipe()
-        spec = {
+        order = {
             "argv": [os.fspath(argument) for argument in argv],
-            "env": host.environment(str(temp / "home"), str(temp), view.env),
-            "cwd": os.fspath(view.cwd or view.workspace.target),
+            "env": host.environment(str(temp / "home"), str(temp), spec.env),
+            "cwd": os.fspath(spec.cwd or spec.workspace.target),
             "parent": os.getpid(),
             "status": status_end,
             "limits": [[kind, value] for kind, value in _limits(limits, group).items()],
@@ -64,23 +64,23 @@ class SubreaperLevel(LevelBase):
             "confinement": confinement,
         }
         with tempfile.TemporaryFile() as file:
-            file.write(json.dumps(spec).encode())
+            file.write(json.dumps(order).encode())
             file.seek(0)
-            spec_fd = os.dup(file.fileno())
+            order_fd = os.dup(file.fileno())
         return Launch(
-            [os.fspath(base_python()), "-I", "-S", os.fspath(_SUBREAPER), str(spec_fd)],
-            pass_fds=(status_end, spec_fd),
+            [os.fspath(base_python()), "-I", "-S", os.fspath(_SUBREAPER), str(order_fd)],
+            pass_fds=(status_end, order_fd),
             status=status,
             guarded=True,
             cleanup=lambda: cleanup.remove_directory(temp),
-            watched=(view.workspace.source, temp),
-            held=view.held,
+            watched=(spec.workspace.source, temp),
+            disk_account=spec.disk_account,
             group=group,
         )
 
 
-def _refuse_remapping(view: SandboxSpec, level: Level) -> None:
-    for mount in (view.workspace, *view.mounts):
+def _refuse_remapping(spec: SandboxSpec, level: Level) -> None:
+    for mount in (spec.workspace, *spec.mounts):
         if mount.source != mount.target:
             raise CodePilotError(
                 FailureKind.SANDBOX_UNAVAILABLE,
@@ -113,5 +113,5 @@ def _threads_of(uid: int) -> int:
 class Unconfined(SubreaperLevel):
     level = Level.NONE
 
-    def confinement(self, view: SandboxSpec, temp: Path, pinned: bool) -> None:
+    def confinement(self, spec: SandboxSpec, temp: Path, pinned: bool) -> None:
         return None

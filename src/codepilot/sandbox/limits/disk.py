@@ -68,16 +68,16 @@ class DiskWatch:
 
     Free space and what the tree has written are cheap signs; only then are the files changed since the start summed,
     deleted ones that are still open included, so that others' writes are not blamed on this tree. What the tree has
-    hidden from that counts by what its processes have written, and a place made unreadable counts against it. `held`
+    hidden from that counts by what its processes have written, and a place made unreadable counts against it. `account`
     is what there was before, of trees that ended and those that run beside; where that is too much already, this tree
     may do anything but add to it.
     """
 
-    def __init__(self, directories: Sequence[Path], limit: int, held: DiskAccount | None = None) -> None:
+    def __init__(self, directories: Sequence[Path], limit: int, account: DiskAccount | None = None) -> None:
         self._directories = directories
         self._limit = limit
         self._most_inodes = max(1, limit // _BYTES_PER_INODE)
-        self._held = held or DiskAccount(time.time() - 1)
+        self._account = account or DiskAccount(time.time() - 1)
         self._free, self._inodes = self._mark = self._now = self._space()
         self._looked_at = self._most_dirtied = self._noted = 0
         self._told = (0, 0)
@@ -87,7 +87,7 @@ class DiskWatch:
         """What this tree had written when it was last found in order."""
         if self._over:
             written, made, hidden = self._written(None)
-            self._held.looked(written, made, hidden)
+            self._account.looked(written, made, hidden)
             self._before = (written, made)
 
     def note(self, root: int) -> bool:
@@ -106,7 +106,7 @@ class DiskWatch:
 
     def forget(self) -> None:
         """The tree is ended without a look at what it has written; whoever comes next must look."""
-        self._held.forget()
+        self._account.forget()
 
     @property
     def idle(self) -> bool:
@@ -125,13 +125,13 @@ class DiskWatch:
         if self.note(root):
             return False
         written, made, hidden = self._written(root)
-        wrote_nothing = self._most_dirtied == calm and self._held.total > 0  # where writing shows at all
+        wrote_nothing = self._most_dirtied == calm and self._account.total > 0  # where writing shows at all
         if wrote_nothing and not ended:
             self._before = (max(written, self._before[0]), self._before[1])
         if self._has_added(written, made, hidden):
-            self._held.forget()
+            self._account.forget()
             return True
-        self._held.looked(written, made, hidden)
+        self._account.looked(written, made, hidden)
         self._looked_at = self._calm = self._most_dirtied
         self._mark, self._told = self._now, (0, 0)
         if self._fell:  # others wrote; look again when as much has gone again
@@ -140,7 +140,7 @@ class DiskWatch:
 
     @property
     def _over(self) -> bool:
-        return self._held.over(self._limit, self._most_inodes)
+        return self._account.over(self._limit, self._most_inodes)
 
     @property
     def _fell(self) -> bool:
@@ -153,13 +153,15 @@ class DiskWatch:
         most = max(self._limit, self._before[0])
         if written > most or made > max(self._most_inodes, self._before[1]):
             return True
-        return (self._fell and (hidden or self._most_dirtied > self._limit)) or (hidden and self._held.written > most)
+        return (self._fell and (hidden or self._most_dirtied > self._limit)) or (
+            hidden and self._account.written > most
+        )
 
     def _tell(self, free: int, inodes: int) -> None:
         """Add what this tree may have added since anybody looked."""
         size = max(self._told[0], self._mark[0] - free, self._most_dirtied - self._looked_at)
         entries = max(self._told[1], self._mark[1] - inodes)
-        self._held.grow(size - self._told[0], entries - self._told[1], self._most_dirtied - self._noted)
+        self._account.grow(size - self._told[0], entries - self._told[1], self._most_dirtied - self._noted)
         self._told, self._noted = (size, entries), self._most_dirtied
 
     def _space(self) -> tuple[int, int]:
@@ -186,7 +188,7 @@ class DiskWatch:
                 except OSError as error:
                     hidden = hidden or error.errno != errno.ENOENT
                     continue
-                if found.st_ctime > self._held.since:
+                if found.st_ctime > self._account.since:
                     written += found.st_blocks * 512
                     made += 1
                 if entry.is_dir(follow_symlinks=False):

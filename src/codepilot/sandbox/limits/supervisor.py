@@ -68,7 +68,7 @@ class Watchdog:
         self._tree = tree
         self._limits = limits
         self._deadline = time.monotonic() + limits.wall_sec
-        self._disk = DiskWatch(tree.watched, limits.disk_bytes, tree.held) if tree.watched else None
+        self._disk = DiskWatch(tree.watched, limits.disk_bytes, tree.disk_account) if tree.watched else None
         self._next_disk = time.monotonic() + DISK_TICK
         self._last: usage.Usage | None = None
         self._too_many = False

@@ -46,7 +46,7 @@ class Launch:
     """The launcher itself is the subreaper of the tree and ends it on SIGTERM; otherwise a PID namespace does."""
     cleanup: Callable[[], None] = lambda: None
     watched: tuple[Path, ...] = ()
-    held: DiskAccount | None = None
+    disk_account: DiskAccount | None = None
     executable: str | None = None
     """The launcher's program, if its name in `argv` is another."""
     group: Group | None = None
@@ -120,8 +120,8 @@ class Tree:
         return self._launch.watched
 
     @property
-    def held(self) -> DiskAccount | None:
-        return self._launch.held
+    def disk_account(self) -> DiskAccount | None:
+        return self._launch.disk_account
 
     def held_by_files(self) -> int:
         """Memory behind the names of files in memory, where no group counts it; what they hold is bounded by size."""

@@ -1,4 +1,4 @@
-"""The host's side of the bridge: a command and a view changed so that the proxy's socket is the only way out."""
+"""The host's side of the bridge: a command and a spec changed so that the proxy's socket is the only way out."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _INSIDE = Path("/run/codepilot/bridge.py")
 SOCKET = Path("/run/codepilot/proxy.sock")
 
 
-def bridged(argv: Sequence[str], view: SandboxSpec) -> tuple[Sequence[str], SandboxSpec]:
+def bridged(argv: Sequence[str], spec: SandboxSpec) -> tuple[Sequence[str], SandboxSpec]:
     """The same command behind the bridge; as it is if no proxy is asked for."""
-    if view.proxy is None:
-        return argv, view
-    if view.network:
+    if spec.proxy is None:
+        return argv, spec
+    if spec.network:
         raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, "a proxy is no limit where the host's network is given")
-    if not view.proxy.exists() or not stat.S_ISSOCK(view.proxy.stat().st_mode):
+    if not spec.proxy.exists() or not stat.S_ISSOCK(spec.proxy.stat().st_mode):
         raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, "the proxy of this sandbox is not there any more")
-    mounts = [Mount(_SOURCE, _INSIDE), Mount(view.proxy, SOCKET), *(Mount(one, one) for one in base_prefixes())]
-    known = {mount.target for mount in view.mounts}
-    shown = replace(view, mounts=(*view.mounts, *(mount for mount in mounts if mount.target not in known)))
+    mounts = [Mount(_SOURCE, _INSIDE), Mount(spec.proxy, SOCKET), *(Mount(one, one) for one in base_prefixes())]
+    known = {mount.target for mount in spec.mounts}
+    shown = replace(spec, mounts=(*spec.mounts, *(mount for mount in mounts if mount.target not in known)))
     command = [os.fspath(base_python()), "-I", "-S", os.fspath(_INSIDE), str(PORT), os.fspath(SOCKET)]
     return [*command, *map(os.fspath, argv)], shown
 

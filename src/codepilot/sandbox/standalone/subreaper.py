@@ -199,7 +199,7 @@ def _confine(confinement: dict[str, Any] | None, subreaper: int, lend: Any) -> b
     _check(_prctl(_PR_SET_NO_NEW_PRIVS, 1), "no_new_privs")
     _restrict_files(confinement)
     _filter_calls(bytes.fromhex(confinement["seccomp"]))
-    _beside("seccomp_notify").install(bytes.fromhex(confinement["mediated"]), lend)
+    _beside("seccomp_notify").install(bytes.fromhex(confinement["notify"]), lend)
     if not _cannot_signal(subreaper):
         raise SetupError("landlock does not keep signals inside")
     return True
