@@ -9,8 +9,8 @@ from attack_kit import Attack, Targets, expected, settle, view
 from corpus import of
 from rich.console import Console
 
+from codepilot.cli.output import plain, plain_lines
 from codepilot.cli.screens import failure, printable
-from codepilot.cli.text import plain, plain_lines
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox import Kernel, Sandbox
 from codepilot.skills import inside_prelude

@@ -58,3 +58,21 @@ def test_nothing_below_a_door_reads_the_environment_of_the_process() -> None:
     reading = {name for name, tree in modules() if reads_environment(tree) and not name.startswith(DOORS)}
     below = {name for name in reading if not name.startswith(INSIDE)}
     assert below == set(HOST)
+
+
+FACADE = {"Begun", "CodePilot", "Request", "Settings", "WorkerPool"}
+
+
+def test_the_command_line_calls_the_facade_only() -> None:
+    """Of the engine it imports the façade, its settings and the types in its methods; nothing opens the store."""
+    for name, tree in modules():
+        if not name.startswith("cli/"):
+            continue
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("codepilot."):
+                continue
+            room = str(node.module).split(".")[1]
+            if room == "engine":
+                assert (node.module, _names(node) - FACADE) == ("codepilot.engine", set()), name
+            if room == "store":
+                assert not _names(node) & {"Store", "Artifacts", "Home", "open_artifacts"}, name

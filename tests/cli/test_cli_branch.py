@@ -9,13 +9,13 @@ import pytest
 import typer
 from cli_kit import SHOP, Command, Repo, git, started
 
-from codepilot.cli.attend import finish
+from codepilot.cli.drive import finish
 from codepilot.core.commit import COMMIT
 from codepilot.core.decide import Failed, Outcome, Paused, decide, start
 from codepilot.core.events import DependencyDegraded, EventDraft, EventType
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.task import Goal, TaskSpec
-from codepilot.engine import Begun, Runtime
+from codepilot.engine import Begun, CodePilot, Runtime
 from codepilot.store import new_id
 from codepilot.telemetry import now_us
 
@@ -100,8 +100,8 @@ def test_how_a_run_ended_counts_and_not_that_its_branch_was_refused(
 ) -> None:
     with codepilot.runtime() as runtime:
         begun = _refused_its_branch(runtime, outcome)
-        with pytest.raises(typer.Exit) as ended:
-            finish(runtime, lambda: begun, as_json=True)
+    with CodePilot(runtime.settings) as pilot, pytest.raises(typer.Exit) as ended:
+        finish(pilot, lambda: begun, as_json=True)
     report = json.loads(capsys.readouterr().out)
     assert (ended.value.exit_code, report["status"]) == (code, status)
     assert (report["failure"] and report["failure"]["kind"]) == (None if status == "PAUSED" else "proof_failed")

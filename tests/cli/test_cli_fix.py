@@ -39,7 +39,7 @@ def test_the_whole_round(codepilot: Command, shop: Path) -> None:
     _tells_what_was_done(report)
     assert digest(shop) == before, "the checkout is left alone"
     assert list((codepilot.home / "workspaces").iterdir()) == []
-    told = {command: codepilot(command, "last") for command in ("show", "logs", "diff", "replay")}
+    told = {command: codepilot(*command.split()) for command in ("show", "logs", "diff", "show --events")}
     for command, ended in told.items():
         assert (ended.code, ended.err) == (0, ""), command
         assert ended.out

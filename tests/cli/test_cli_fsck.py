@@ -17,12 +17,12 @@ def spoil(codepilot: Command, *statements: str) -> None:
 
 def test_a_lie_is_told_mended_and_gone(codepilot: Command, shop: Path) -> None:
     run_id = codepilot("submit", str(shop)).out.strip()
-    assert codepilot("fsck").out == "Every run is what its log tells.\n"
+    assert codepilot("fsck").out == "Every run agrees with its events.\n"
     spoil(codepilot, "UPDATE runs SET state = 'DONE'")
     found = codepilot("fsck")
     assert found.code == 4 and run_id in found.out and "fsck --repair" in found.out
     mended = codepilot("fsck", "--repair")
-    assert mended.code == 0 and mended.out.strip().endswith("Written anew.")
+    assert mended.code == 0 and mended.out.strip().endswith("Rewritten.")
     assert codepilot("fsck", "--json").json == {"schema_version": 1, "problems": {}, "left": {}}
 
 

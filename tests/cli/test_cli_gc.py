@@ -1,4 +1,4 @@
-"""`codepilot gc` and `prune` beside a run of which this version does not know how it stands."""
+"""`codepilot gc` beside a run of which this version does not know how it stands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNKNOWN = {
     "event": [
         "DROP TRIGGER events_no_update",
         "UPDATE events SET type = 'x' || char(27) || '[2J' WHERE run_id = '{}'",
-        "UPDATE views SET shape = 'another' WHERE run_id = '{}'",
+        "UPDATE views SET schema_digest = 'another' WHERE run_id = '{}'",
     ],
 }
 
@@ -55,9 +55,9 @@ def test_what_a_run_of_an_unknown_state_names_is_not_pruned_and_it_is_told_of(
     codepilot: Command, two: tuple[str, str]
 ) -> None:
     strange, _ = two
-    assert codepilot("prune", "--json").json["left"] == {}
+    assert codepilot("gc", "--artifacts", "90", "--json").json["left"] == {}
     spoil(codepilot, f"UPDATE runs SET state = 'ADJOURNED' WHERE run_id = '{strange}'")
-    done = codepilot("prune", "--days", "0", "--json")
+    done = codepilot("gc", "--artifacts", "0", "--json")
     assert (done.code, list(done.json["left"])) == (0, [strange])
-    told = codepilot("prune", "--days", "0")
+    told = codepilot("gc", "--artifacts", "0")
     assert told.code == 0 and f"Left alone: Run {strange} cannot be read" in told.out and "ADJOURNED" in told.out

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cli_kit import Command, Repo
 
-from codepilot.cli.signals import early_interrupts
+from codepilot.cli.drive import early_interrupts
 from codepilot.core.events import EventType
 
 

@@ -41,7 +41,7 @@ def test_an_end_that_cannot_be_notified_is_told_and_left_to_the_next_command(
         said.append(codepilot("show", "last", "--json", **mine))
         (sent,) = said[-1].json["notifications"]
         assert (sent["event"], sent["state"], sent["reason"]) == (pending["event"], "sent", "200")
-        said += [codepilot(command, "last", **mine) for command in ("show", "logs", "replay")]
+        said += [codepilot(command, "last", **mine) for command in ("show", "logs", "diff")]
         assert "sent at" in said[-3].out and "notification_sent" in said[-2].out
         said.append(codepilot("doctor", "--json", **mine))
         notify = next(one for one in said[-1].json["findings"] if one["name"] == "notify")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cli_kit import Command
 
-from codepilot.cli.worker import Endings
+from codepilot.cli.team import Endings
 from codepilot.core.decide import start
 from codepilot.core.events import Event, EventType, RunFinished, State
 from codepilot.core.failures import Failure, FailureKind
@@ -35,7 +35,7 @@ def told(codepilot: Command) -> Command:
 
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
 def test_no_encoding_is_a_reason_to_fail(told: Command, encoding: str) -> None:
-    for asked in (["history"], ["show", RUN], ["replay", RUN], ["doctor"]):
+    for asked in (["history"], ["show", RUN], ["show", RUN, "--events"], ["doctor"]):
         ended = run(told, *asked, PYTHONIOENCODING=encoding)
         assert (ended.returncode, ended.stderr) == (0, b""), asked
         assert ended.stdout.decode(encoding), asked
@@ -48,8 +48,8 @@ def test_json_is_utf8_everywhere(told: Command, encoding: str) -> None:
     logs = run(told, "logs", RUN, PYTHONIOENCODING=encoding)
     lines = [json.loads(line) for line in logs.stdout.decode().splitlines()]
     assert lines[0]["data"]["task"]["goal"]["natural"] == SAID
-    replayed = run(told, "replay", RUN, "--json", PYTHONIOENCODING=encoding)
-    assert json.loads(replayed.stdout.decode())["task"]["goal"]["natural"] == SAID
+    replayed = run(told, "show", RUN, "--events", "--json", PYTHONIOENCODING=encoding)
+    assert json.loads(replayed.stdout.decode())["run"]["task"]["goal"]["natural"] == SAID
     refused = run(told, "show", SAID, "--json", PYTHONIOENCODING=encoding)
     assert SAID in json.loads(refused.stdout.decode())["failure"]["message"]
 
@@ -110,7 +110,7 @@ class _Broken:
 def test_whatever_is_wrong_with_its_output_a_hand_works_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", _Broken())
     failure = Failure(kind=FailureKind.STUCK, message="x")
-    Endings(str).hear(
+    Endings(str).show(
         Event(
             type=EventType.RUN_FINISHED,
             data=RunFinished(state=State.FAILED, failure=failure),

@@ -1,4 +1,4 @@
-"""`pause`, `resume`, `fork` and `prune` as people type them."""
+"""`pause`, `resume`, `fork` and `gc --artifacts` as people type them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_run_at_work_pauses_at_its_next_safe_point(codepilot: Command, repo: R
         codepilot, EventType.WORKSPACE_CREATED, "fix", str(repo({"test_slow.py": SLOW})), "--json"
     )
     assert codepilot("pause", "last").out in (
-        f"{run_id} pauses after the action in hand.\n",
+        f"{run_id} pauses after the current action.\n",
         f"{run_id} is PAUSED.\n",
     )
     out, err = process.communicate(timeout=300)
@@ -171,7 +171,7 @@ def test_a_fork_from_nowhere_says_where_events_are_told(codepilot: Command, shop
     run_id = codepilot("submit", str(shop)).out.strip()
     refused = codepilot("fork", run_id, "--at", "99")
     assert refused.code == 2
-    assert "There is no event 99" in refused.err and "codepilot replay" in refused.err
+    assert "There is no event 99" in refused.err and "codepilot show RUN --events" in refused.err
     assert len(codepilot("history", "--json").json) == 1
 
 
@@ -194,12 +194,12 @@ def old(codepilot: Command, shop: Path) -> Callable[[], list[Path]]:
 def test_only_what_no_recent_run_names_is_pruned(codepilot: Command, old: Callable[[], list[Path]]) -> None:
     before = len(old())
     assert before > 0
-    kept = codepilot("prune")
-    assert (kept.code, kept.out) == (0, f"0 removed (0 bytes), {before} kept.\n")
-    rehearsed = codepilot("prune", "--days", "0", "--dry-run", "--json")
-    assert (rehearsed.json["rehearsed"], rehearsed.json["removed"], rehearsed.json["kept"]) == (True, before, 0)
+    kept = codepilot("gc", "--artifacts", "90")
+    assert (kept.code, kept.out) == (0, f"0 artifacts removed (0 bytes), {before} kept.\n")
+    rehearsed = codepilot("gc", "--artifacts", "0", "--dry-run", "--json").json["artifacts"]
+    assert (rehearsed["rehearsed"], rehearsed["removed"], rehearsed["kept"]) == (True, before, 0)
     assert len(old()) == before
-    assert codepilot("prune", "--days", "0").out.startswith(f"{before} removed (")
+    assert codepilot("gc", "--artifacts", "0").out.startswith(f"{before} artifacts removed (")
     assert old() == []
 
 
@@ -209,31 +209,35 @@ def test_artifacts_whose_store_is_not_named_are_not_pruned(
     """To the store of another home nothing of it is known, and all of it would go."""
     before = len(old())
     other, team = Command(tmp_path / "other"), str(codepilot.home / "artifacts")
-    refused = other("prune", "--json", CODEPILOT_ARTIFACTS=team)
+    refused = other("gc", "--artifacts", "90", "--json", CODEPILOT_ARTIFACTS=team)
     assert (refused.code, refused.json["failure"]["kind"]) == (2, "invalid_spec")
     assert "CODEPILOT_STORE" in refused.json["failure"]["next_action"]
     [name] = (codepilot.home / "artifacts" / "stores").iterdir()
     name.unlink()  # as an earlier version has left it
     with other.runtime() as runtime:
         open_artifacts(team, {}).leave_name(runtime.store.store_id, runtime.store.place)
-    assert other("prune", "--dry-run", CODEPILOT_ARTIFACTS=team).code == 2, "that it has some there too proves nothing"
+    assert other("gc", "--artifacts", "90", "--dry-run", CODEPILOT_ARTIFACTS=team).code == 2, (
+        "that it has some there too proves nothing"
+    )
     assert len(old()) == before
     (codepilot.home / "artifacts" / "stores" / runtime.store.store_id).unlink()
-    named = other("prune", CODEPILOT_ARTIFACTS=team, CODEPILOT_STORE=str(codepilot.home / "codepilot.db"))
-    assert (named.code, named.out) == (0, f"0 removed (0 bytes), {before} kept.\n")
+    named = other(
+        "gc", "--artifacts", "90", CODEPILOT_ARTIFACTS=team, CODEPILOT_STORE=str(codepilot.home / "codepilot.db")
+    )
+    assert (named.code, named.out) == (0, f"0 artifacts removed (0 bytes), {before} kept.\n")
 
 
 def test_nor_are_those_of_a_home_by_another_store(codepilot: Command, old: Callable[[], list[Path]]) -> None:
     before, elsewhere = len(old()), str(codepilot.home / "elsewhere.db")
-    refused = codepilot("prune", "--json", CODEPILOT_STORE=elsewhere)
+    refused = codepilot("gc", "--artifacts", "90", "--json", CODEPILOT_STORE=elsewhere)
     assert (refused.code, refused.json["failure"]["kind"]) == (2, "invalid_spec")
     assert str(codepilot.home / "codepilot.db") in refused.json["failure"]["message"]
     [name] = (codepilot.home / "artifacts" / "stores").iterdir()
     name.unlink()  # as an earlier version has left it
-    refused = codepilot("prune", "--json", CODEPILOT_STORE=elsewhere)
+    refused = codepilot("gc", "--artifacts", "90", "--json", CODEPILOT_STORE=elsewhere)
     assert refused.code == 2 and "CODEPILOT_ARTIFACTS" in refused.json["failure"]["next_action"]
     assert len(old()) == before
-    assert codepilot("prune", "--dry-run").code == 0
+    assert codepilot("gc", "--artifacts", "90", "--dry-run").code == 0
 
 
 def test_nor_does_a_home_take_what_runs_of_another_store_have_left_in_it(codepilot: Command, shop: Path) -> None:
@@ -241,7 +245,7 @@ def test_nor_does_a_home_take_what_runs_of_another_store_have_left_in_it(codepil
     run_id = codepilot("submit", str(shop), "--test", "tests/test_none.py::T::test_none", **elsewhere).out.strip()
     assert codepilot("worker", "--until-idle", **elsewhere).code == 0
     (codepilot.home / "workspaces" / run_id / "tree").mkdir(parents=True)
-    assert codepilot("prune").code == 2
+    assert codepilot("gc", "--artifacts", "90").code == 2
     left = codepilot("gc", "--days", "0", "--json").json
     assert left["removed"] == [] and elsewhere["CODEPILOT_STORE"] in left["left"][run_id]
     assert (codepilot.home / "workspaces" / run_id).is_dir()
@@ -249,5 +253,5 @@ def test_nor_does_a_home_take_what_runs_of_another_store_have_left_in_it(codepil
 
 
 def test_a_time_to_come_is_not_pruned(codepilot: Command) -> None:
-    refused = codepilot("prune", "--days", "-1")
-    assert refused.code == 2 and "--days" in refused.err
+    refused = codepilot("gc", "--artifacts", "-1")
+    assert refused.code == 2 and "--artifacts" in refused.err

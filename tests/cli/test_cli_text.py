@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from codepilot.cli.live import make_watcher
+from codepilot.cli.output import plain, plain_lines
 from codepilot.cli.progress import Progress, advance
 from codepilot.cli.screens import failure, history_table, iterations_table, printable
-from codepilot.cli.text import plain, plain_lines
 from codepilot.core.events import BudgetWarned, Event, EventType, State, StepFailed, StepQueued
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.run import Run
@@ -70,8 +70,8 @@ def test_a_list_keeps_its_columns_on_a_narrow_terminal():
         RunRow("r-01m7g0dheq2rma773sgb", State.FAILED, None, "short", "/x", 0, 0, FailureKind.SANDBOX_UNAVAILABLE),
         RunRow("r-01m7g0dheq2rma773sgc", "DREAM", None, "of another version", "/x", 0, 0, "[bored]"),
     ]
-    console = Console(width=90, file=io.StringIO())
-    console.print(history_table(console.width, rows))
+    console = Console(width=90, file=io.StringIO(), force_terminal=True, color_system=None)
+    console.print(history_table(console, rows))
     shown = console.file.getvalue()
     for word in (
         "r-01m7g0dheq2rma773sga",

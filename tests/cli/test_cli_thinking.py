@@ -76,7 +76,7 @@ def test_a_change_is_made_told_counted_and_verified_and_the_key_is_nowhere(codep
     fresh, cached, output = 9 * 100 * 3e-6, 2 * 1100 * 0.3e-6, 9 * 10 * 15e-6
     assert found["cost_usd"] == pytest.approx(fresh + cached + output, rel=1e-6)
     shown = " ".join(codepilot("show", "last").out.split())
-    assert "1 iteration(s), 9 turn(s)" in shown
+    assert "1 iteration, 9 turns" in shown
     assert "3,190 tokens, $0.0047" in shown
     assert "model anthropic:claude-sonnet-4-6" in shown
     assert "Reviewer, turn 1: gives its result" in codepilot("replay", "last").out

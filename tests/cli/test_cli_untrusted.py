@@ -99,8 +99,9 @@ def _rewrite(bundle: Path, provenance: dict[str, object]) -> None:
 
 COMMANDS = [
     ("show", "RUN"), ("history",), ("logs", "RUN"), ("diff", "RUN"), ("apply", "RUN", "--accept-plausible"),
-    ("replay", "RUN"), ("artifacts", "RUN"), ("artifacts", "RUN", "--link", "60"), ("pause", "RUN"),
-    ("cancel", "RUN"), ("resume", "RUN"), ("verify", "RUN"), ("fsck",), ("doctor",), ("gc",),
+    ("show", "RUN", "--events"), ("artifacts", "RUN"), ("artifacts", "RUN", "--link", "60"), ("pause", "RUN"),
+    ("cancel", "RUN"), ("resume", "RUN"), ("verify", "RUN"), ("fsck",), ("doctor",),
+    ("gc", "--artifacts", "9", "--dry-run"),
     ("submit", "--prompt", PROMPT, "--run", f"r-{EVIL}"), ("submit", "--prompt", PROMPT, "--run", "r-mine"),
     ("cancel", "r-mine"), ("worker", "--until-idle"), ("worker", "--listen", EVIL), ("fork", "RUN"),
     ("apply", "RUN", "--branch", f"x{EVIL}"), ("show", EVIL), ("verify", EVIL), ("fix", f"/nowhere{EVIL}"),

@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from codepilot.cli.executor import TOKEN, Serving, level_named, serve
+from codepilot.cli.options import LevelName
+from codepilot.cli.team import TOKEN, executor
 from codepilot.core.failures import CodePilotError, FailureKind
 
 
-@pytest.fixture
-def serving(tmp_path: Path) -> Serving:
-    return Serving(
-        listen="127.0.0.1:0",
-        home=tmp_path / "home",
-        level="best",
-        no_token=False,
-        workspaces=1,
-        processes=1,
-        queue=1,
-        concurrency=None,
-        drain_sec=1.0,
-        allow_mounts=(),
-        allow_hosts=(),
-        as_json=True,
-    )
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CODEPILOT_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
 
 
 @pytest.mark.parametrize(
-    ("changes", "environ", "said"),
+    ("options", "environ", "message"),
     [
         ({}, {}, TOKEN),
         ({}, {TOKEN: "short"}, "at least 16"),
@@ -45,24 +33,21 @@ def serving(tmp_path: Path) -> Serving:
         ({"no_token": True, "listen": "127.0.0.1:65536"}, {}, "not an address"),
     ],
 )
-def test_a_service_that_would_be_open_or_nowhere_is_not_started(serving, changes, environ, said):
+def test_a_service_that_would_be_open_or_nowhere_is_not_started(home, options, environ, message, monkeypatch):
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(CodePilotError) as caught:
-        serve(replace(serving, **changes), environ)
+        executor(**{"listen": "127.0.0.1:0", "level": LevelName.best, **options})
     assert caught.value.kind is FailureKind.INVALID_SPEC
-    assert said in caught.value.failure.message
+    assert message in caught.value.failure.message
     assert caught.value.failure.next_action
-    assert not serving.home.exists()
+    assert not home.exists()
 
 
-def test_a_level_must_exist():
-    with pytest.raises(CodePilotError, match="no sandbox level"):
-        level_named("strong")
-
-
-def test_without_the_extra_it_says_what_to_install(serving, monkeypatch):
+def test_without_the_extra_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "codepilot.executor.service", None)
     with pytest.raises(CodePilotError) as caught:
-        serve(serving, {})
+        executor(no_token=True)
     assert caught.value.kind is FailureKind.ENVIRONMENT_MISSING
     assert "pip install fastapi uvicorn" in caught.value.failure.next_action
 

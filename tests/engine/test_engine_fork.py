@@ -90,5 +90,5 @@ def test_what_cannot_be_forked_is_refused_with_a_way_out(finished: tuple[Runtime
         with pytest.raises(CodePilotError, match=told) as refused:
             fork_run(runtime, old.run_id, at)
         assert refused.value.kind is FailureKind.INVALID_SPEC
-        assert "replay" in refused.value.failure.next_action
+        assert "show RUN --events" in refused.value.failure.next_action
     assert len(runtime.store.history()) == known, "a refusal leaves nothing"

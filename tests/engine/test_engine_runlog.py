@@ -6,17 +6,16 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
 
-from codepilot.cli.follow import lines
 from codepilot.core.decide import Outcome, Paused, Succeeded, start
 from codepilot.core.events import State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Goal, TaskSpec
-from codepilot.engine import Runtime, Worker, cancel, follower, pause
+from codepilot.engine import CodePilot, Runtime, Worker, cancel, follower, pause
 from codepilot.engine import worker as corridor
 from codepilot.engine.close import open_log
 from codepilot.engine.work import Work
@@ -36,6 +35,11 @@ class SlowSite:
 
     def close(self) -> None:
         self.closed.wait(0.5)
+
+
+def lines(runtime: Runtime, run_id: str, *, follow: bool) -> Iterator[str]:
+    with CodePilot(runtime.settings) as pilot:
+        yield from pilot.log(run_id, follow=follow)
 
 
 def seqs(runtime: Runtime, run_id: str) -> list[int]:

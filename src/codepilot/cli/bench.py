@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from codepilot.cli.base import MOST_SEC, JsonFlag, PythonOption
+from codepilot.cli.options import MAX_SEC, JsonFlag, PythonOption
 from codepilot.cli.output import console, say
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def repair(
     data: Annotated[Path, typer.Option(metavar="PATH", help="Where the set's data lies.")],
     jobs: Annotated[int, typer.Option(min=1, max=64, help="How many bugs at a time.")] = 1,
     seconds: Annotated[
-        float, typer.Option(min=1, max=MOST_SEC, help="How long the search may take for one bug.")
+        float, typer.Option(min=1, max=MAX_SEC, help="How long the search may take for one bug.")
     ] = 60.0,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many.")] = None,
     only: Annotated[list[str] | None, typer.Option(metavar="BUG", help="Only this one; may be repeated.")] = None,
@@ -42,12 +42,10 @@ def repair(
     as_json: JsonFlag = False,
 ) -> None:
     """Repair every bug of a set and judge the repairs by what the search never saw; goes on where it was stopped."""
-    import os
-
     from codepilot.bench import BenchSpec
-    from codepilot.store import Home
+    from codepilot.engine import Settings
 
-    place = out or Home.default(os.environ).path / "bench" / f"repair-{set_name}"
+    place = out or Settings.load().home.path / "bench" / f"repair-{set_name}"
     spec = BenchSpec(
         set=set_name,
         data=data,

@@ -8,8 +8,6 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +17,9 @@ from rich.text import Text
 from codepilot import __version__
 from codepilot.cli.output import say
 from codepilot.core.failures import CodePilotError
-from codepilot.engine import Settings, open_executor, webhook_place
+from codepilot.engine import CodePilot, Settings
 from codepilot.sandbox import Level, enforcement, probe
 from codepilot.skills import all_skills
-from codepilot.store import Home, Store
 
 
 @dataclass(frozen=True)
@@ -36,28 +33,25 @@ class Finding:
     needed: bool = True
 
 
-def examine(console: Console, environ: Mapping[str, str], *, as_json: bool) -> int:
+def examine(console: Console, *, as_json: bool) -> int:
     """Print the findings; 0 when a run can work here, else 4."""
-    findings = [
-        _python(),
-        _git(),
-        *_levels(),
-        _home(environ),
-        *_runs(environ),
-        *_skills(),
-        *_models(environ),
-        _notify(environ),
-    ]
+    findings = [_python(), _git(), *_levels()]
+    try:
+        settings = Settings.load(Path.cwd())
+    except CodePilotError as error:
+        findings.append(Finding("runs", False, error.failure.message, error.failure.advice))
+    else:
+        findings += [_home(settings), *_runs(settings), *_skills(), *_models(settings), _notify(settings)]
     healthy = all(finding.ok for finding in findings if finding.needed)
     if as_json:
         document = [vars(finding) for finding in findings]
         say(json.dumps({"schema_version": 1, "ok": healthy, "findings": document}))
     else:
         for finding in findings:
-            mark = ("✓", "green") if finding.ok else ("✗", "red") if finding.needed else ("-", "yellow")
+            mark = ("✓", "green") if finding.ok else ("✗", "red") if finding.needed else ("-", "magenta")
             console.print(Text.assemble(mark, f" {finding.name:<20} {finding.detail}"), soft_wrap=True)
             if finding.advice and not finding.ok:
-                console.print(Text(f"  → {finding.advice}", "cyan"), soft_wrap=True)
+                console.print(Text(f"  → {finding.advice}", "blue"), soft_wrap=True)
         console.print("Ready: try `codepilot demo`." if healthy else "Not ready: follow the arrows above.")
     return 0 if healthy else 4
 
@@ -82,16 +76,13 @@ def _skills() -> list[Finding]:
     ]
 
 
-def _models(environ: Mapping[str, str]) -> list[Finding]:
-    """Which chat models could be asked from here; none is needed for the agent that repairs without one."""
+def _models(settings: Settings) -> list[Finding]:
+    """Which chat models can be used from here; the agent that repairs without one needs none."""
     from codepilot.models import configured_models, usual_model
 
-    try:
-        settings = Settings.load(None, environ).models
-    except CodePilotError as error:
-        return [Finding("models", False, error.failure.message, error.failure.advice, needed=False)]
+    environ, chosen = settings.environ, settings.models
     findings = []
-    for provider in configured_models(environ, settings):
+    for provider in configured_models(environ, chosen):
         if not provider.sdk_installed:
             advice = f"pip install {provider.package} genai-prices into CodePilot's environment."
             findings.append(
@@ -103,19 +94,16 @@ def _models(environ: Mapping[str, str]) -> list[Finding]:
         said = f"{key}; asked at {provider.url}" if provider.url else key
         findings.append(Finding(f"model {provider.name}", ready, said, f"Set {provider.variable}.", needed=False))
     try:
-        usual = usual_model(environ, settings)
+        usual = usual_model(environ, chosen)
     except CodePilotError as error:
         return [*findings, Finding("model by default", False, "none", error.failure.advice, needed=False)]
-    behind = f", else {settings.fallback}" if settings.fallback else ""
+    behind = f", else {chosen.fallback}" if chosen.fallback else ""
     return [*findings, Finding("model by default", True, f"{usual}{behind}", needed=False)]
 
 
-def _notify(environ: Mapping[str, str]) -> Finding:
-    """Who is told of the ends of runs; of a URL only scheme and host, since the rest may be secret."""
-    try:
-        place = webhook_place(Settings.load(None, environ))
-    except CodePilotError as error:
-        return Finding("notify", False, error.failure.message, error.failure.advice, needed=False)
+def _notify(settings: Settings) -> Finding:
+    """Where the ends of runs are sent; of the URL only scheme and host, since the rest may be secret."""
+    place = CodePilot(settings).notify_place
     return Finding("notify", True, f"ends of runs are notified to {place}" if place else "no url is configured")
 
 
@@ -127,12 +115,10 @@ def _levels() -> list[Finding]:
     ]
 
 
-def _runs(environ: Mapping[str, str]) -> list[Finding]:
-    """Where the configuration that holds in this directory lets runs execute code, and within which limits."""
+def _runs(settings: Settings) -> list[Finding]:
+    """Where the configuration that holds in this directory runs code, and within which limits."""
     try:
-        settings = Settings.load(Path.cwd(), environ)
-        with closing(open_executor(settings, settings.sandbox.level, settings.policy)) as executor:
-            level = executor.level
+        level = Level(CodePilot(settings).level())
     except CodePilotError as error:
         return [Finding("runs", False, error.failure.message, error.failure.advice)]
     if settings.executor.url is not None:
@@ -148,11 +134,10 @@ def _limits(level: Level) -> Finding:
     return Finding("limits", not root_alone, str(found), advice if root_alone else "", needed=False)
 
 
-def _home(environ: Mapping[str, str]) -> Finding:
-    home = Home.default(environ)
+def _home(settings: Settings) -> Finding:
+    home = settings.home
     try:
-        home.ensure()
-        Store.open(home.database, locks=home.locks).close()
+        CodePilot(settings).open().close()
     except CodePilotError as error:
         return Finding("home", False, error.failure.message, error.failure.advice)
     free = shutil.disk_usage(home.path).free / 1e9

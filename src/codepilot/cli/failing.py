@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from codepilot.cli import output
-from codepilot.cli.base import told_as_json
+from codepilot.cli.options import json_wanted
 
 if TYPE_CHECKING:
     from codepilot.core.failures import Failure
@@ -24,7 +24,7 @@ def refuse_other_bytes(arguments: Sequence[str]) -> None:
             from codepilot.core.failures import CodePilotError, FailureKind
             from codepilot.workspace.trees import shown
 
-            told_as_json.append("--json" in arguments)
+            json_wanted.append("--json" in arguments)
             raise CodePilotError(
                 FailureKind.INVALID_SPEC,
                 f"The argument '{shown(argument)}' is not UTF-8.",
@@ -33,14 +33,14 @@ def refuse_other_bytes(arguments: Sequence[str]) -> None:
 
 
 def failure_of(error: Exception) -> Failure:
-    """What an error that ended the command comes down to; of a defect the traceback is shown as well."""
+    """The failure behind an error that ended the command; a defect also prints its traceback."""
     from codepilot.core.failures import CodePilotError, Failure, FailureKind
 
     if isinstance(error, CodePilotError):
         return error.failure
     if isinstance(error, output.Unwritable):
         output.give_up(sys.stdout)
-        told_as_json.append(False)
+        json_wanted.append(False)
         kind = FailureKind.DISK_FULL if error.errno == errno.ENOSPC else FailureKind.INTERNAL
         message = f"What was to be printed could not be written: {error.strerror}."
         return Failure(kind=kind, message=message, next_action="Let it be written elsewhere.")
@@ -57,7 +57,7 @@ def fail(problem: Failure) -> int:
     from codepilot.telemetry import exit_code_of, refusal
 
     code = exit_code_of(problem)
-    if told_as_json[-1]:
+    if json_wanted[-1]:
         try:
             output.print_json(refusal(problem).model_dump_json())
             sys.stdout.flush()

@@ -12,9 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from codepilot.cli.progress import Progress, StepLine, advance
-from codepilot.cli.telling import describe
-from codepilot.cli.text import plain
+from codepilot.cli.options import counted
+from codepilot.cli.output import plain
+from codepilot.cli.progress import Progress, StepLine, advance, describe
 from codepilot.core.events import (
     BudgetWarned,
     DependencyDegraded,
@@ -30,10 +30,9 @@ from codepilot.core.task import Budget
 
 MARKS = {
     "waiting": ("·", "dim"),
-    "running": ("●", "cyan"),
+    "running": ("●", "blue"),
     "done": ("✓", "green"),
-    "skipped": ("-", "dim"),
-    "failed": ("✗", "yellow"),
+    "failed": ("✗", "red"),
 }
 
 
@@ -102,7 +101,7 @@ class Lines:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-_STEP_ENDS = frozenset({EventType.STEP_SUCCEEDED, EventType.STEP_SKIPPED, EventType.STEP_FAILED})
+_STEP_ENDS = frozenset({EventType.STEP_SUCCEEDED, EventType.STEP_FAILED})
 _TOLD = (TurnStarted, TurnFinished, ModelSwitched, DependencyDegraded, BudgetWarned)
 _WORDS = 500
 """How much of what a model says is kept to show its end."""
@@ -152,7 +151,7 @@ class Panel:
         table.add_column(overflow="ellipsis", no_wrap=True, ratio=1)
         for line in progress.steps:
             mark, style = MARKS[line.mark]
-            state_style = "bold" if line.mark == "running" else "dim" if line.mark == "skipped" else ""
+            state_style = "bold" if line.mark == "running" else ""
             speaking = words and line.mark == "running"
             note = Text(_end(words, self._live.console.width - 26), "italic") if speaking else Text(line.note)
             table.add_row(Text(mark, style), Text(line.state, state_style), Text(_elapsed(line), "dim"), note)
@@ -161,7 +160,7 @@ class Panel:
         footer = Text(self._budget(progress), "dim")
         rows: list[RenderableType] = [table, footer]
         if progress.warning:
-            rows.append(Text(plain(progress.warning), "yellow"))
+            rows.append(Text(plain(progress.warning), "bold magenta"))
         if message:
             rows.append(Text(message, "dim"))
         return Group(*rows)
@@ -171,8 +170,8 @@ class Panel:
         wall = sum(_seconds(line) for line in progress.steps)
         return (
             f"budget: iteration {progress.iterations}/{budget.iterations * grants} · "
-            f"{wall:.0f} of {budget.wall_sec * grants:.0f} s · {progress.turns} turns{_paid(progress, budget, grants)}"
-            f" · sandbox {progress.sandbox}"
+            f"{wall:.0f} of {budget.wall_sec * grants:.0f} s · {counted(progress.turns, 'turn')}"
+            f"{_paid(progress, budget, grants)} · sandbox {progress.sandbox}"
         )
 
 
@@ -200,7 +199,7 @@ def _seconds(line: StepLine) -> float:
 
 
 def _elapsed(line: StepLine) -> str:
-    return f"{_seconds(line):.1f} s" if line.started_at is not None and line.mark != "skipped" else ""
+    return f"{_seconds(line):.1f} s" if line.started_at is not None else ""
 
 
 def make_watcher(console: Console, run: Run, history: list[Event], *, quiet: bool) -> Watcher:

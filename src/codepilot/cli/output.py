@@ -9,13 +9,37 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from codepilot.cli.text import plain_lines
-
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
     from rich.console import Console
 
 _ESCAPED = "backslashreplace"
+_quiet = [False]
+PIPE_COLUMNS = 1000
+"""Nothing is cut or wrapped where no terminal sets a width."""
+
+
+def be_quiet(wanted: bool) -> None:
+    """Whether commands print results only."""
+    _quiet[0] = wanted
+
+
+def quiet() -> bool:
+    return _quiet[0]
+
+
+def plain(text: str) -> str:
+    """One line that cannot drive the terminal: control characters are shown, not sent."""
+    return "".join(char if char.isprintable() else shown(char) for char in text)
+
+
+def plain_lines(text: str) -> str:
+    """The same for several lines; tabs stay."""
+    return "\n".join("\t".join(plain(part) for part in line.split("\t")) for line in text.split("\n"))
+
+
+def shown(char: str) -> str:
+    return " " if char in "\n\t" else repr(char)[1:-1]
 
 
 class Unwritable(OSError):
@@ -74,7 +98,9 @@ def console(*, err: bool = False) -> Console:
     """The console for tables, colours and live views; it escapes untrusted text as `say` does."""
     from codepilot.cli.safe_console import SafeConsole
 
-    return SafeConsole(stderr=err)
+    stream = sys.stderr if err else sys.stdout
+    wide = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_COLUMNS
+    return SafeConsole(stderr=err, width=wide)
 
 
 def print_json(text: str) -> None:

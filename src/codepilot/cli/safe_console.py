@@ -8,8 +8,7 @@ from typing import IO, cast
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from codepilot.cli.output import SafeStream
-from codepilot.cli.text import plain_lines
+from codepilot.cli.output import SafeStream, plain_lines
 
 
 class _Styled:

@@ -13,29 +13,29 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 from rich.markup import escape
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from codepilot.cli.text import plain, plain_lines
+from codepilot.cli.options import counted
+from codepilot.cli.output import plain, plain_lines
 from codepilot.core.artifacts import TestSummary
 from codepilot.core.commit import CommitRecorded, branch_name
 from codepilot.core.events import State
 from codepilot.core.failures import Failure
 from codepilot.core.run import Run
 from codepilot.core.task import TaskSpec
-from codepilot.store import Home, NotificationRow, RunRow
+from codepilot.store import NotificationRow, RunRow
 from codepilot.telemetry import IterationFigures
 
 if TYPE_CHECKING:
-    from codepilot.engine import Runtime
+    from codepilot.engine import CodePilot, Settings
 
 COLOURS: Mapping[str, str] = {
     State.DONE: "green",
     State.FAILED: "red",
     State.ABORTED: "red",
-    State.PAUSED: "yellow",
-    State.BLOCKED: "yellow",
+    State.PAUSED: "magenta",
+    State.BLOCKED: "magenta",
 }
 
 
@@ -49,58 +49,63 @@ def opened(task: TaskSpec) -> str:
     return ", ".join((*task.hosts, *(f"{host} (tests only)" for host in task.test_hosts)))
 
 
-def opening(task: TaskSpec, run_id: str, home: Home, level: str, executor: str | None) -> RenderableType:
-    """What will run, where, at which sandbox level."""
+def _facts() -> Table:
+    """Names on the left, what they are on the right."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
+    return table
+
+
+def opening(task: TaskSpec, run_id: str, settings: Settings, level: str) -> RenderableType:
+    """What will run, where, and in which sandbox."""
+    table = _facts()
+    table.add_row("run", Text(run_id, "bold"))
     table.add_row("task", Text(plain(task.goal.natural)))
     table.add_row("repository", Text(task.repo + (f" at {task.ref}" if task.ref else " as it is now")))
     table.add_row("agent", Text(task.agent))
     if task.model:
         table.add_row("model", Text(task.model + (f", else {task.fallback_model}" if task.fallback_model else "")))
-    table.add_row("sandbox", sandbox_row(level, executor))
+    table.add_row("sandbox", sandbox_row(level, settings.executor.url))
     if network := opened(task):
         table.add_row("network", Text(network))
     if task.branch is not None:
         table.add_row("branch", Text(branch_name(task.branch, run_id)))
-    table.add_row("kept in", Text(str(home.path)))
-    return Panel(table, title=f"codepilot · {run_id}", title_align="left", border_style="cyan")
+    table.add_row("home", Text(str(settings.home.path)))
+    return table
 
 
-def ending(console: Console, run: Run, patch: bytes, runtime: Runtime, *, applied: bool) -> None:
+def ending(console: Console, run: Run, pilot: CodePilot, *, applied: bool) -> None:
     """The diff, before and after, the verdict, the bundle, and what to do next."""
     if run.state is State.DONE:
-        from rich.syntax import Syntax
-
-        console.print(Syntax(printable(patch), "diff", background_color="default", word_wrap=True))
+        console.print(coloured(pilot.diff(run.run_id)), soft_wrap=True)
         console.print(before_and_after(run))
         console.print(_verdict(run))
         if told := _regression_test(run):
             console.print(told, soft_wrap=True)
-        console.print(Text.assemble(("bundle   ", "dim"), _bundle(run, runtime)), soft_wrap=True)
+        console.print(Text.assemble(("bundle   ", "dim"), _bundle(run, pilot)), soft_wrap=True)
         if run.committed is not None:
             console.print(_commit(run.committed), soft_wrap=True)
         if not applied:
             console.print(Text.assemble(("apply    ", "dim"), (apply_command(run), "bold")), soft_wrap=True)
         return
     if run.state is State.PAUSED:
-        console.print(f"[yellow]Paused.[/] Go on with: [bold]codepilot resume {run.run_id}[/]", soft_wrap=True)
+        console.print(f"Paused. Go on with: [bold]codepilot resume {run.run_id}[/]", soft_wrap=True)
         return
     if run.failure is not None:
         failure(console, run.failure, run.run_id)
     if run.parked_until is not None:
         when = datetime.fromtimestamp(run.parked_until / 1e6).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
-        parked = f"[yellow]Parked until {when}.[/] A worker goes on then (`codepilot worker`), or resume it yourself."
+        parked = f"Parked until {when}. A worker goes on then (`codepilot worker`), or resume it yourself."
         console.print(parked, soft_wrap=True)
 
 
-def _bundle(run: Run, runtime: Runtime) -> str:
+def _bundle(run: Run, pilot: CodePilot) -> str:
     """Where it lies, if it is on this machine."""
-    for place in (str(runtime.home.bundles / run.run_id), run.bundle):
+    for place in (str(pilot.bundle(run.run_id)), run.bundle):
         if place and os.access(place, os.R_OK):
             return place
-    if runtime.shared:
+    if pilot.shared:
         return f"on the machine that worked last; `codepilot show {run.run_id} --json` brings it here"
     return f"no longer at {run.bundle}"
 
@@ -108,7 +113,7 @@ def _bundle(run: Run, runtime: Runtime) -> str:
 def failure(console: Console, problem: Failure, run_id: str | None = None) -> None:
     """What went wrong and what to do, in two lines."""
     console.print(Text.assemble((problem.kind, "bold red"), ": ", plain(problem.message)), soft_wrap=True)
-    console.print(Text.assemble(("→ ", "cyan"), plain(problem.advice)), soft_wrap=True)
+    console.print(Text.assemble(("→ ", "blue"), plain(problem.advice)), soft_wrap=True)
     if run_id is not None:
         console.print(Text.assemble(("  more: ", "dim"), f"codepilot show {run_id}"), soft_wrap=True)
 
@@ -144,40 +149,39 @@ def before_and_after(run: Run) -> RenderableType:
     return table
 
 
-def history_table(width: int, rows: list[RunRow]) -> RenderableType:
-    """The task gets what the other columns leave: they are what a list is read for."""
-    table = Table(show_edge=False, pad_edge=False)
-    states = [plain(row.state) for row in rows]
-    worth = [plain(row.verdict or row.failure_kind or "") for row in rows]
-    fixed = {
-        "run": 22,
-        "when": 19,
-        "state": max(5, *map(len, states)),
-        "verdict": max(7, *map(len, worth)),
-    }
-    for name, columns in fixed.items():
-        table.add_column(name, no_wrap=True, width=columns)
-    left = max(10, width - sum(fixed.values()) - 3 * len(fixed))
-    table.add_column("task", no_wrap=True, overflow="ellipsis", width=left)
-    for row, state, verdict in zip(rows, states, worth, strict=True):
-        shown = Text(state, COLOURS.get(state, "cyan"))
-        table.add_row(row.run_id, when(row.created_at), shown, escape(verdict), escape(plain(row.goal)))
+def history_table(console: Console, rows: Sequence[RunRow]) -> RenderableType:
+    """Ids are whole. Outside a terminal everything is; on one, repository and task share what the others leave."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    cells = [
+        (
+            row.run_id,
+            when(row.created_at),
+            plain(row.state),
+            plain(row.verdict or row.failure_kind or ""),
+            plain(row.repo),
+            plain(row.goal),
+        )
+        for row in rows
+    ]
+    names = ("run", "started", "state", "verdict", "repository", "task")
+    widths = [max(map(len, (name, *column))) for name, column in zip(names, zip(*cells, strict=True), strict=True)]
+    left = console.width - sum(widths[:4]) - 2 * len(names) if console.is_terminal else sum(widths[4:])
+    task = max(8, min(widths[5], left - min(widths[4], left // 2)))
+    for name, width in zip(names, (*widths[:4], max(0, left - task), task), strict=True):
+        if width >= 4:
+            table.add_column(name, no_wrap=True, overflow="ellipsis", width=width)
+    for cell in cells:
+        texts = [Text(text) for text in cell]
+        texts[2].stylize(COLOURS.get(cell[2], "blue"))
+        table.add_row(*(texts if len(table.columns) == len(names) else (*texts[:4], texts[5])))
     return table
 
 
-def run_screen(
-    console: Console,
-    run: Run,
-    patch: bytes,
-    runtime: Runtime,
-    figures: Sequence[IterationFigures] = (),
-    notified: Sequence[NotificationRow] = (),
-) -> None:
+def run_screen(console: Console, run: Run, pilot: CodePilot) -> None:
     """`codepilot show`: one run at a glance."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    table.add_row("state", Text(run.state, COLOURS.get(run.state, "cyan")))
+    table = _facts()
+    table.add_row("run", Text(run.run_id, "bold"))
+    table.add_row("state", Text(run.state, COLOURS.get(run.state, "blue")))
     table.add_row("task", Text(plain(run.task.goal.natural)))
     table.add_row("repository", Text(plain(run.task.repo)))
     if run.base is not None:
@@ -185,22 +189,22 @@ def run_screen(
         table.add_row("base", Text(f"{run.base.commit[:12]}{dirty}"))
     table.add_row("started", when(run.created_at))
     spent = run.spent
-    used = f"{spent.iterations} iteration(s), {spent.turns} turn(s), {spent.wall_us / 1e6:.1f} s"
+    used = f"{counted(spent.iterations, 'iteration')}, {counted(spent.turns, 'turn')}, {spent.wall_us / 1e6:.1f} s"
     if run.task.model:
-        behind = f", else {run.task.fallback_model}" if run.task.fallback_model else ""
-        table.add_row("model", Text(plain(run.task.model + behind)))
-        used += f", {spent.tokens:,} tokens, ${spent.cost_usd:.4f}"
+        fallback = f", else {run.task.fallback_model}" if run.task.fallback_model else ""
+        table.add_row("model", Text(plain(run.task.model + fallback)))
+        used += f", {counted(spent.tokens, 'token')}, ${spent.cost_usd:.4f}"
     table.add_row("spent", used)
     if run.sandbox_level:
         table.add_row("sandbox", sandbox_row(run.sandbox_level, run.executor))
     if network := opened(run.task):
         table.add_row("network", Text(network))
-    for one in notified:
+    for one in pilot.notifications(run.run_id) if run.task.notify else ():
         table.add_row("notified", Text(_notified(one)))
-    console.print(Panel(table, title=run.run_id, title_align="left"))
-    if figures:
-        console.print(iterations_table(figures))
-    ending(console, run, patch, runtime, applied=False)
+    console.print(table)
+    if spent.iterations > 1:
+        console.print(iterations_table(pilot.iterations(run.run_id)))
+    ending(console, run, pilot, applied=False)
     if run.uncommitted is not None:
         failure(console, run.uncommitted)
 
@@ -210,7 +214,7 @@ def _notified(row: NotificationRow) -> str:
     if row.settled_at is not None:
         return f"{ended} at {when(row.settled_at)} ({plain(row.settled_by or '')})"
     again = f", next from {when(row.not_before)}" if row.not_before is not None else ""
-    return f"{ended} after {row.tries} attempt{'s' if row.tries > 1 else ''}{again}" if row.tries else ended
+    return f"{ended} after {counted(row.tries, 'attempt')}{again}" if row.tries else ended
 
 
 def iterations_table(figures: Sequence[IterationFigures]) -> RenderableType:
@@ -238,7 +242,7 @@ def _verdict(run: Run) -> Text:
     if run.verdict == "confirmed":
         return Text.assemble(("verdict  ", "dim"), ("confirmed", "bold green"), f" ({run.confidence:.2f}): {reason}")
     worth = f" ({run.confidence:.2f}): {reason}. Read the change before you trust it."
-    return Text.assemble(("verdict  ", "dim"), ("plausible", "bold yellow"), worth)
+    return Text.assemble(("verdict  ", "dim"), ("plausible", "bold magenta"), worth)
 
 
 def _regression_test(run: Run) -> Text | None:
@@ -256,6 +260,20 @@ def _regression_test(run: Run) -> Text | None:
 def _commit(made: CommitRecorded) -> Text:
     """The branch, and what is there."""
     return Text.assemble(("branch   ", "dim"), (made.branch, "green"), f" at {made.commit[:12]} in {made.checkout}")
+
+
+_DIFF = {"+++": "bold", "---": "bold", "diff": "bold", "@@": "blue", "+": "green", "-": "red"}
+"""Styles by how a line begins; the first that fits."""
+
+
+def coloured(patch: bytes) -> Text:
+    """A diff for a screen, in colours that are readable on light and dark terminals."""
+    lines = printable(patch).split("\n")
+    text = Text()
+    for number, line in enumerate(lines):
+        style = next((style for start, style in _DIFF.items() if line.startswith(start)), "")
+        text.append(line + ("\n" if number < len(lines) - 1 else ""), style)
+    return text
 
 
 def printable(patch: bytes) -> str:

@@ -78,5 +78,7 @@ def _renamed(data: Contract, old: str, new: str) -> Contract:
 
 def _refusal(message: str) -> CodePilotError:
     return CodePilotError(
-        FailureKind.INVALID_SPEC, message, next_action="`codepilot replay RUN` tells the events by their numbers."
+        FailureKind.INVALID_SPEC,
+        message,
+        next_action="`codepilot show RUN --events` lists the events by their numbers.",
     )

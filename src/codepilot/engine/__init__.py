@@ -1,105 +1,61 @@
-"""The engine: drives a run from step to step, and answers the doors.
+"""The engine: drives a run from step to step. `CodePilot` is its façade and the Python API.
 
-Names are loaded when they are first asked for: a door can say what it is about to do before the database library,
-half of the start-up time, is in.
+Names are loaded when they are first used: a command prints what it is about to do before the database library, half of
+the start-up time, is loaded.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from codepilot.engine.apply import apply_run, commit_run
-    from codepilot.engine.bundle_check import Checking, verify_bundle
-    from codepilot.engine.change import patch_of
-    from codepilot.engine.close import fetch_bundle, recording
-    from codepilot.engine.control import cancel, go_on, pause, resume
-    from codepilot.engine.executor_factory import level_of, open_executor
-    from codepilot.engine.follower import EventFollower
-    from codepilot.engine.fork import fork_run
-    from codepilot.engine.garbage import collect, prune
-    from codepilot.engine.links import link_to
-    from codepilot.engine.report import report_run
-    from codepilot.engine.runtime import Runtime
-    from codepilot.engine.settings import Settings
-    from codepilot.engine.task import Begun, Request, begin, make_task, parse_budget, submit
-    from codepilot.engine.webhook import notifications_of, notify, open_webhook, webhook_place
-    from codepilot.engine.worker import Worker
-    from codepilot.engine.worker_pool import WorkerPool
+    from codepilot.engine.apply import apply_run as apply_run
+    from codepilot.engine.apply import commit_run as commit_run
+    from codepilot.engine.apply import patch_of as patch_of
+    from codepilot.engine.bundle_check import Checking as Checking
+    from codepilot.engine.bundle_check import verify_bundle as verify_bundle
+    from codepilot.engine.close import fetch_bundle as fetch_bundle
+    from codepilot.engine.control import cancel as cancel
+    from codepilot.engine.control import go_on as go_on
+    from codepilot.engine.control import pause as pause
+    from codepilot.engine.control import resume as resume
+    from codepilot.engine.executor_factory import open_executor as open_executor
+    from codepilot.engine.facade import CodePilot as CodePilot
+    from codepilot.engine.facade import Removed as Removed
+    from codepilot.engine.fork import fork_run as fork_run
+    from codepilot.engine.garbage import collect as collect
+    from codepilot.engine.report import report_run as report_run
+    from codepilot.engine.runtime import Runtime as Runtime
+    from codepilot.engine.settings import Settings as Settings
+    from codepilot.engine.task import Begun as Begun
+    from codepilot.engine.task import Request as Request
+    from codepilot.engine.task import begin as begin
+    from codepilot.engine.task import make_task as make_task
+    from codepilot.engine.task import submit as submit
+    from codepilot.engine.webhook import notify as notify
+    from codepilot.engine.worker import Worker as Worker
+    from codepilot.engine.worker_pool import WorkerPool as WorkerPool
 
-_HOMES = {
-    "Begun": "task",
-    "Checking": "bundle_check",
-    "EventFollower": "follower",
-    "WorkerPool": "worker_pool",
-    "Runtime": "runtime",
-    "Request": "task",
-    "Settings": "settings",
-    "Worker": "worker",
-    "apply_run": "apply",
-    "begin": "task",
-    "cancel": "control",
-    "collect": "garbage",
-    "commit_run": "apply",
-    "fetch_bundle": "close",
-    "fork_run": "fork",
-    "go_on": "control",
-    "level_of": "executor_factory",
-    "link_to": "links",
-    "make_task": "task",
-    "notifications_of": "webhook",
-    "notify": "webhook",
-    "open_executor": "executor_factory",
-    "open_webhook": "webhook",
-    "parse_budget": "task",
-    "patch_of": "change",
-    "pause": "control",
-    "prune": "garbage",
-    "recording": "close",
-    "report_run": "report",
-    "resume": "control",
-    "submit": "task",
-    "verify_bundle": "bundle_check",
-    "webhook_place": "webhook",
+_MODULES = {
+    "apply": "apply_run commit_run patch_of",
+    "bundle_check": "Checking verify_bundle",
+    "close": "fetch_bundle",
+    "control": "cancel go_on pause resume",
+    "executor_factory": "open_executor",
+    "facade": "CodePilot Removed",
+    "fork": "fork_run",
+    "garbage": "collect",
+    "report": "report_run",
+    "runtime": "Runtime",
+    "settings": "Settings",
+    "task": "Begun Request begin make_task submit",
+    "webhook": "notify",
+    "worker": "Worker",
+    "worker_pool": "WorkerPool",
 }
-
-__all__ = [
-    "Begun",
-    "Checking",
-    "EventFollower",
-    "Request",
-    "Runtime",
-    "Settings",
-    "Worker",
-    "WorkerPool",
-    "apply_run",
-    "begin",
-    "cancel",
-    "collect",
-    "commit_run",
-    "fetch_bundle",
-    "fork_run",
-    "go_on",
-    "level_of",
-    "link_to",
-    "make_task",
-    "notifications_of",
-    "notify",
-    "open_executor",
-    "open_webhook",
-    "parse_budget",
-    "patch_of",
-    "pause",
-    "prune",
-    "recording",
-    "report_run",
-    "resume",
-    "submit",
-    "verify_bundle",
-    "webhook_place",
-]
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"codepilot.engine.{_HOMES[name]}"), name)
+    for module, names in _MODULES.items():
+        if name in names.split():
+            return getattr(import_module(f"codepilot.engine.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

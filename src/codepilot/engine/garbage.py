@@ -35,7 +35,7 @@ class Collected:
     """Runs that were left alone because it is not known how they stand, and why."""
 
 
-def collect(runtime: Runtime, days: float) -> Collected:
+def collect(runtime: Runtime, days: float, *, rehearse: bool = False) -> Collected:
     """Remove workspaces that nobody has worked in for `days`, but for those of runs that are not understood here."""
     horizon = now_us() - int(days * 86_400 * 1e6)
     strange = runtime.store.not_understood()
@@ -57,7 +57,9 @@ def collect(runtime: Runtime, days: float) -> Collected:
         except Unreadable as error:
             strange[run_id] = str(error)
             unneeded = False
-        if unneeded:
+        if unneeded and rehearse:
+            removed += sorted(path.name for path in places if path.is_dir())
+        elif unneeded:
             remove_leased_workspaces(runtime.home, run_id, remove)
         elif run_id in strange:
             left[run_id] = strange[run_id]

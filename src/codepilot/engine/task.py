@@ -203,24 +203,6 @@ def _hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
     return hosts
 
 
-def parse_budget(pairs: tuple[str, ...]) -> dict[str, float]:
-    """`KEY=VALUE` pairs as numbers."""
-    values: dict[str, float] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        try:
-            values[key.strip()] = float(value) if equals else float("nan")
-        except ValueError:
-            values[key.strip()] = float("nan")
-        if values[key.strip()] != values[key.strip()]:
-            raise CodePilotError(
-                FailureKind.INVALID_SPEC,
-                f"--budget {pair!r} is not KEY=VALUE with a number.",
-                next_action="For example: --budget wall_sec=600 --budget iterations=3.",
-            )
-    return values
-
-
 def _local_root(repo: str, ref: str | None) -> Path:
     root = find_root(Path(repo).expanduser())
     if (path := shown(str(root))) != str(root):

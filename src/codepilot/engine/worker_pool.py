@@ -91,6 +91,10 @@ class WorkerPool:
             self._wakeup.poke()
 
     @property
+    def name(self) -> str:
+        return self._worker.name
+
+    @property
     def busy(self) -> int:
         """Slots at work."""
         return len(self._at_work())

@@ -6,6 +6,8 @@ from codepilot.telemetry.loglines import LogLines
 from codepilot.telemetry.metrics import METRICS, Metrics
 from codepilot.telemetry.redact import Clean, Redactor, redact, redact_json
 from codepilot.telemetry.report import (
+    EXIT_PLAUSIBLE,
+    EXIT_VERIFIED,
     Report,
     ReportedFailure,
     ReportedNotification,
@@ -21,6 +23,8 @@ from codepilot.telemetry.timeline import timeline
 from codepilot.telemetry.transcript import transcript
 
 __all__ = [
+    "EXIT_PLAUSIBLE",
+    "EXIT_VERIFIED",
     "METRICS",
     "Clean",
     "Figures",

@@ -21,6 +21,7 @@ EXIT_NOT_FOUND = 1
 EXIT_INPUT = 2
 EXIT_BLOCKED = 3
 EXIT_PLATFORM = 4
+EXIT_PLAUSIBLE = 5
 EXIT_PAUSED = 130
 
 
@@ -169,11 +170,13 @@ def report_json(document: Report, clean: Clean = redact) -> JsonObject:
     return redact_json(dumped, clean) | {name: dumped[name] for name in _PLACES}
 
 
-def exit_code(run: Run) -> int:
+def exit_code(run: Run, *, accept_plausible: bool = False) -> int:
     """What the command line returns for a run that is no longer being worked on."""
     match run.state:
         case State.DONE:
-            return EXIT_VERIFIED if run.proposal is not None and run.verdict is not None else EXIT_NOT_FOUND
+            if run.proposal is None or run.verdict is None:
+                return EXIT_NOT_FOUND
+            return EXIT_VERIFIED if run.verdict == "confirmed" or accept_plausible else EXIT_PLAUSIBLE
         case State.PAUSED:
             return EXIT_PAUSED
         case State.BLOCKED:

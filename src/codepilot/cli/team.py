@@ -1,0 +1,255 @@
+"""The commands of a team: workers that take queued runs, and executors that run code for other machines."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from codepilot.cli.options import (
+    MAX_SEC,
+    TEAM,
+    ArtifactsOption,
+    JsonFlag,
+    LevelName,
+    StoreOption,
+    counted,
+    read_address,
+)
+from codepilot.cli.output import plain, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import FrameType
+
+    from codepilot.core.contract import JsonObject
+    from codepilot.core.events import Event, State
+    from codepilot.core.failures import Failure
+    from codepilot.engine import CodePilot, WorkerPool
+    from codepilot.telemetry.endpoint import Health
+
+START_SEC = 60.0
+"""How long a starting worker waits for a store that does not answer."""
+TOKEN = "CODEPILOT_EXECUTOR_TOKEN"
+MIN_TOKEN = 16
+_WORKER = "Example: CODEPILOT_STORE=postgresql://… codepilot worker --concurrency 4 --listen 0.0.0.0:9100"
+
+ListenOption = Annotated[str, typer.Option(metavar="HOST:PORT", help="The address; port 0 takes any free port.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(rich_help_panel=TEAM, epilog=_WORKER)(worker)
+    app.command(rich_help_panel=TEAM)(executor)
+
+
+def worker(
+    concurrency: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="How many runs at a time.")] = 1,
+    store: StoreOption = None,
+    artifacts: ArtifactsOption = None,
+    most_running: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="Set for all workers of the store how many steps run at a time; 0: any number."
+        ),
+    ] = None,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where to serve /metrics and /healthz; port 0 takes any free port.")
+    ] = "127.0.0.1:0",
+    drain: Annotated[
+        float, typer.Option(min=0, max=MAX_SEC, metavar="SEC", help="How long SIGTERM waits for steps to end.")
+    ] = 25.0,
+    stale_after: Annotated[
+        float,
+        typer.Option(min=1, max=MAX_SEC, metavar="SEC", help="Silence after which others take this worker's steps."),
+    ] = 90.0,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="End when nothing is left to do.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Work on queued runs until stopped.
+
+    The first SIGTERM or Ctrl+C lets running steps end, the second gives them back at once.
+    """
+    import logging
+    import signal
+
+    from codepilot.engine import CodePilot, Settings
+    from codepilot.telemetry.endpoint import Endpoint, Health
+    from codepilot.telemetry.process_log import json_logging
+
+    host, port = read_address(listen)
+    settings = Settings.load(flags={"store": store, "artifacts": artifacts})
+    json_logging(logging.INFO, settings.redact)
+    log = logging.getLogger("codepilot.cli.worker")
+
+    def waiting(problem: str) -> None:
+        log.warning("waiting up to %d s for the store: %s", START_SEC, problem)
+
+    with CodePilot(settings, stale_sec=stale_after).open(START_SEC, waiting) as pilot:
+        if pilot.warning:
+            log.warning("%s", pilot.warning)
+        if most_running is not None:
+            pilot.set_most_running(most_running or None)
+        endings = None if as_json else Endings(settings.redact).show
+        pool = pilot.worker(concurrency=concurrency, drain_sec=drain, until_idle=until_idle, on_event=endings)
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            pool.stop(hurry=pool.stopping)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+
+        def health() -> Health:
+            facts: JsonObject = {
+                "worker": pool.name,
+                "busy": pool.busy,
+                "concurrency": concurrency,
+                "draining": pool.stopping,
+                "store": "answers" if pool.healthy else "away",
+            }
+            return Health(pool.healthy, pool.healthy and not pool.stopping, facts)
+
+        with Endpoint(host, port, health) as endpoint:
+            pool.run(lambda: _say_started(pilot, pool, endpoint.address, concurrency, as_json=as_json))
+
+
+def _say_started(pilot: CodePilot, pool: WorkerPool, address: str, concurrency: int, *, as_json: bool) -> None:
+    most = pilot.most_running()
+    if as_json:
+        started = {"schema_version": 1, "worker": pool.name, "listen": address, "most_running": most}
+        say(json.dumps(started))
+        return
+    limit = "no limit on running steps" if most is None else f"at most {counted(most, 'step')} at a time in the store"
+    say(f"{pool.name} works on up to {counted(concurrency, 'run')}, {limit}; http://{address}/metrics")
+
+
+class Endings:
+    """Prints how runs ended here, or why they wait: a line each."""
+
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        self._redact = redact
+        self._verdicts: dict[str, str] = {}
+
+    def show(self, event: Event) -> None:
+        from codepilot.core.decide import LEFT
+        from codepilot.core.events import ProofRecorded, RunBlocked, RunFinished, RunPaused, State
+
+        match event.data:
+            case ProofRecorded(verdict=verdict) if verdict is not None:
+                self._verdicts[event.run_id] = verdict
+            case RunFinished(state=state, failure=failure):
+                proved = self._verdicts.pop(event.run_id, "")
+                self._print(event, state, failure, proved if state is State.DONE else "")
+            case RunBlocked(failure=failure):
+                self._print(event, State.BLOCKED, failure)
+            case RunPaused(reason=reason) if reason != LEFT.reason:
+                self._print(event, State.PAUSED)
+
+    def _print(self, event: Event, state: State, failure: Failure | None = None, verdict: str = "") -> None:
+        from codepilot.telemetry.clock import rfc3339
+
+        with contextlib.suppress(Exception):  # nobody may read it any more; the runs go on
+            why = f": {failure.kind}: {self._redact(failure.message)}" if failure else f", {verdict}" if verdict else ""
+            say(f"{rfc3339(event.at)}  {event.run_id}  {plain(f'{state}{why}')}")
+
+
+def executor(
+    listen: ListenOption = "127.0.0.1:8700",
+    home: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where workspaces are kept. Default: CodePilot's home.")
+    ] = None,
+    level: Annotated[LevelName, typer.Option(help="The sandbox level.")] = LevelName.best,
+    max_workspaces: Annotated[int, typer.Option(min=1, metavar="N", help="How many workspaces there may be.")] = 64,
+    max_processes: Annotated[int, typer.Option(min=1, metavar="N", help="How many open processes callers have.")] = 64,
+    queue: Annotated[int, typer.Option(min=0, metavar="N", help="How many requests wait; more are turned away.")] = 64,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="How many requests run at once. Default: by the machine.")
+    ] = None,
+    drain: Annotated[
+        float, typer.Option(min=0, max=MAX_SEC, metavar="SEC", help="How long running work may go on at the end.")
+    ] = 30,
+    allow_mount: Annotated[
+        list[Path] | None, typer.Option(metavar="PATH", help="Let callers show code what lies below; may be repeated.")
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(metavar="HOST", help="Let callers allow this host; may be repeated.")
+    ] = None,
+    no_token: Annotated[bool, typer.Option("--no-token", help="Ask for no token; on a loopback address only.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Serve this machine's sandbox over HTTP.
+
+    Callers prove themselves by the token in CODEPILOT_EXECUTOR_TOKEN.
+    """
+    from codepilot.core.failures import CodePilotError, FailureKind
+    from codepilot.core.task import Capability
+    from codepilot.engine import Settings
+    from codepilot.executor import LocalExecutor
+    from codepilot.sandbox import choose
+    from codepilot.skills import answer_calls, count_calls, inside_prelude
+
+    try:
+        from codepilot.executor.service import ServiceSettings, run_service
+    except ModuleNotFoundError as error:
+        raise CodePilotError(
+            FailureKind.ENVIRONMENT_MISSING,
+            f"The executor's service needs {error.name}, which is not installed.",
+            "Install it into the same environment: pip install fastapi uvicorn",
+        ) from error
+    settings = Settings.load()
+    host, port = read_address(listen)
+    service = ServiceSettings(
+        home=(home or settings.home.path / "executor").expanduser().absolute(),
+        host=host,
+        port=port,
+        token=executor_token(host, no_token=no_token, environ=settings.environ),
+        queue=queue,
+        workspaces=max_workspaces,
+        processes=max_processes,
+        drain_sec=drain,
+        allow_mounts=tuple(path.expanduser().absolute() for path in allow_mount or ()),
+        allow_hosts=tuple(allow_host or ()),
+        **({"concurrency": concurrency} if concurrency is not None else {}),
+    )
+    credentials, sandbox = settings.credentials(), choose(level.value)
+
+    def open_executor(workspaces: Path) -> LocalExecutor:
+        return LocalExecutor(
+            workspaces,
+            sandbox,
+            prelude=inside_prelude(),
+            durable=True,
+            answer=answer_calls(Capability.READ_ONLY),
+            count=count_calls,
+            credentials=credentials,
+        )
+
+    def listening(url: str) -> None:
+        if as_json:
+            say(json.dumps({"schema_version": 1, "url": url, "level": sandbox.level, "home": str(service.home)}))
+        else:
+            say(f"The executor listens on {url} (sandbox: {sandbox.level}).")
+
+    run_service(service, open_executor, listening)
+
+
+def executor_token(host: str, *, no_token: bool, environ: Mapping[str, str]) -> str | None:
+    """The token, from the environment only. Without one, only this machine may connect."""
+    from codepilot.core.failures import CodePilotError, FailureKind
+    from codepilot.executor.service import is_loopback
+
+    token = environ.get(TOKEN, "")
+    problem = advice = ""
+    if no_token and token:
+        problem, advice = f"--no-token was given, and {TOKEN} is set.", "Leave one of them out."
+    elif no_token and not is_loopback(host):
+        problem = f"Without a token the executor does not listen on {host}."
+        advice = f"Set {TOKEN}, or listen on 127.0.0.1."
+    elif not no_token and (len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token):
+        problem = f"{TOKEN} must hold a token of at least {MIN_TOKEN} printable characters."
+        advice = f"export {TOKEN}=$(openssl rand -hex 32), or use --no-token on a loopback address."
+    if problem:
+        raise CodePilotError(FailureKind.INVALID_SPEC, problem, advice)
+    return token or None

@@ -1,0 +1,96 @@
+"""The commands that keep a home and its store in order: gc, fsck, doctor."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from codepilot.cli.options import MAX_DAYS, UPKEEP, JsonFlag, counted
+from codepilot.cli.output import console, plain, say
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def register(app: typer.Typer) -> None:
+    for command in (gc, fsck, doctor):
+        app.command(rich_help_panel=UPKEEP)(command)
+
+
+def gc(
+    days: Annotated[
+        float, typer.Option(min=0, max=MAX_DAYS, help="Remove workspaces that nothing has used for so long.")
+    ] = 7.0,
+    artifacts: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=MAX_DAYS, metavar="DAYS", help="Also remove artifacts that only runs older than this name."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be removed, and remove nothing.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remove old workspaces and artifacts that nothing needs.
+
+    Artifacts are removed only with --artifacts DAYS.
+    """
+    from codepilot.engine import CodePilot, Settings
+
+    with CodePilot(Settings.load()) as pilot:
+        removed = pilot.gc(days, artifacts, dry_run=dry_run)
+    workspaces, pruned = removed.workspaces, removed.artifacts
+    left = {**workspaces.left, **(pruned.left if pruned else {})}
+    if as_json:
+        from dataclasses import asdict
+
+        document = {"dry_run": dry_run, "removed": workspaces.removed, "left": left}
+        say(json.dumps({"schema_version": 1, **document, "artifacts": asdict(pruned) if pruned else None}))
+        return
+    verb = "would be removed" if dry_run else "removed"
+    if workspaces.removed:
+        say(f"{counted(len(workspaces.removed), 'workspace')} {verb}.")
+    elif pruned is None:
+        say("Nothing to remove.")
+    if pruned is not None:
+        say(f"{counted(pruned.removed, 'artifact')} {verb} ({pruned.removed_bytes} bytes), {pruned.kept} kept.")
+    for problem in left.values():
+        say(f"Left alone: {problem}")
+
+
+def fsck(
+    repair: Annotated[bool, typer.Option("--repair", help="Rewrite what differs from the events.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Check that stored runs agree with their events."""
+    from codepilot.engine import CodePilot, Settings
+
+    with CodePilot(Settings.load()) as pilot:
+        problems, left = pilot.fsck(repair=repair)
+    if as_json:
+        say(json.dumps({"schema_version": 1, "problems": problems, "left": left}))
+    else:
+        say("\n".join(_found(problems, left, repair=repair)))
+    raise typer.Exit(4 if left else 0)
+
+
+def _found(problems: Mapping[str, str], left: Mapping[str, str], *, repair: bool) -> list[str]:
+    if not problems:
+        return ["Every run agrees with its events."]
+    lines = [plain(problem) + ("" if run_id in left else " Rewritten.") for run_id, problem in problems.items()]
+    if not repair:
+        return [*lines, "`codepilot fsck --repair` rewrites what is stored beside events that are complete."]
+    if left:
+        runs = counted(len(left), "run")
+        lines.append(f"{runs} cannot be repaired, the events are damaged: restore the database from a backup.")
+    return lines
+
+
+def doctor(as_json: JsonFlag = False) -> None:
+    """Check what this machine offers, and say what to install."""
+    from codepilot.cli.doctor import examine
+
+    raise typer.Exit(examine(console(), as_json=as_json))
