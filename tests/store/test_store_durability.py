@@ -84,7 +84,7 @@ while True:
         os.write(1, f"{run_id} {seq}\\n".encode())
 """
     told: dict[str, int] = {}
-    for wait in (0.05, 0.11, 0.17):
+    for wait in (0.05, 0.15):
         process = python(program, place, home)
         assert process.stdout is not None
         first = process.stdout.readline()
@@ -96,7 +96,7 @@ while True:
         told.update({run.decode(): int(seq) for run, seq in (line.split() for line in lines)})
     for run_id, seq in told.items():
         assert len(store.events(run_id)) >= seq
-    assert len(told) >= 3
+    assert len(told) >= 2
     for row in store.history(10_000):
         store.check(row.run_id)
     open_runs = [row.run_id for row in store.history(10_000) if row.state is not State.DONE]
@@ -113,7 +113,7 @@ def test_four_processes_writing_at_once_lose_nothing(place: str, home: Home, sto
 shared, name = sys.argv[1:]
 run_id = new_run(store)
 claim = take(store, name, run_id)
-for number in range(40):
+for number in range(15):
     store.append(claim, turn(claim, number))
     if number % 5 == 0:
         store.control(shared, lambda run: [draft(claim, EventType.PAUSE_REQUESTED, Requested(by=f"{name} {number}"))])
@@ -126,10 +126,10 @@ print(run_id, flush=True)
     outputs = [process.communicate(timeout=300)[0].decode().strip() for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0, 0]
     for run_id in outputs:
-        assert len(store.events(run_id)) == 2 + 1 + 80 + 2
+        assert len(store.events(run_id)) == 2 + 1 + 30 + 2
         store.check(run_id)
     requests = [event.data.model_dump()["by"] for event in store.events(shared, after=2)]
-    assert sorted(requests) == sorted(f"w-{n} {number}" for n in range(4) for number in range(0, 40, 5))
+    assert sorted(requests) == sorted(f"w-{n} {number}" for n in range(4) for number in range(0, 15, 5))
     store.check(shared)
 
 
@@ -326,10 +326,10 @@ def test_a_long_step_is_loaded_from_its_view_and_survives_reopening(open_store: 
     store = open_store()
     run_id = new_run(store)
     claim = take(store)
-    for number in range(150):
+    for number in range(70):
         store.append(claim, turn(claim, number))
-        if number % 37 == 0:
+        if number % 31 == 0:
             store.check(run_id)
-    assert store.load(run_id).spent.turns == 150
+    assert store.load(run_id).spent.turns == 70
     assert open_store().load(run_id) == store.load(run_id)
     store.check(run_id)

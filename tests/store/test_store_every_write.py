@@ -296,7 +296,8 @@ def unlocking(scene: Scene, store: Store) -> tuple[Act, Act]:
 def rebuilding(scene: Scene, store: Store) -> tuple[Act, Act]:
     run_id = new_run(store)
     claim = take(store, "w-two", run_id)
-    raw_sql(scene.place, "UPDATE runs SET goal = 'x'", "DELETE FROM views")
+    spoilt = f"WHERE run_id = '{run_id}'"
+    raw_sql(scene.place, f"UPDATE runs SET goal = 'x' {spoilt}", f"DELETE FROM views {spoilt}")
 
     def check(store: Store) -> None:
         assert len(store.append(claim, turn(claim, 1))) == 2, "whoever had the step still has it"
@@ -384,10 +385,10 @@ def test_a_connection_cut_around_a_commit_leaves_all_or_nothing(
     for room, name in ((database, "RETRY_SEC"), (session_locks, "GRACE_SEC"), (session_locks, "START_GRACE_SEC")):
         monkeypatch.setattr(room, name, 0.02)
     proxy = CuttingProxy(tmp_path, postgres.directory)
+    place = postgres.database()
     moments: list[Moment] = ["after", "before", 0, 4]
     for moment in moments:
-        place = postgres.database()
-        scene = Scene(place, lambda: Store.open(place.replace(str(postgres.directory), str(tmp_path))))  # noqa: B023
+        scene = Scene(place, lambda: Store.open(place.replace(str(postgres.directory), str(tmp_path))))
         fails(scene, operation, lambda: proxy.cut(moment, 0), proxy.cut)  # noqa: B023
     proxy.close()
     assert proxy.cuts >= 4, "each at least once"

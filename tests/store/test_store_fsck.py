@@ -157,7 +157,12 @@ WHO_HAS_IT = ("status", "fence", "worker", "claimed_at")
 """What becomes of a step that somebody had: nobody has it any more."""
 
 
-@pytest.mark.parametrize("made", [running, fresh, given_back, reopened, ended, forked])
+MADE = [running, fresh, given_back, reopened, ended, forked]
+
+
+@pytest.mark.parametrize(
+    ("place", "made"), [("postgres", running), *(("sqlite", made) for made in MADE)], indirect=["place"]
+)
 def test_a_column_that_lies_is_found_and_written_anew(place: str, store: Store, made: Callable[[Store], str]) -> None:
     """In all tables of a run at work; of others, in those whose rows differ by how far a run is."""
     new_run(store)

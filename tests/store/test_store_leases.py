@@ -267,7 +267,7 @@ def test_claims_commits_requests_and_reclaims_at_once_never_wait_in_a_circle(
 ) -> None:
     """Leases so short that steps are taken away all the time, from three processes with three threads each."""
     runs = [new_run(store) for _ in range(20)]
-    processes = [python(STRESS, place, home, 2.0, seed, ",".join(runs), opened="") for seed in range(3)]
+    processes = [python(STRESS, place, home, 1.0, seed, ",".join(runs), opened="") for seed in range(3)]
     try:
         assert [heard(process) for process in processes] == ["done"] * 3
         assert [process.wait(30) for process in processes] == [0, 0, 0]

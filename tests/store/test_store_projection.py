@@ -63,7 +63,7 @@ moves = st.one_of(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(moves, max_size=14))
 def test_rows_and_view_are_what_the_log_tells(shared: Store, path: list[Outcome | str]) -> None:
     run_id = new_run(shared)

@@ -208,9 +208,9 @@ class Bucket:
             yield from map(_found, page)
 
     def unfinished(self, prefix: str) -> list[Upload]:
-        """Uploads in parts to keys below `prefix/` that were begun and never finished, as far as the server tells.
+        """Uploads in parts to keys below `prefix/` that were begun and never finished, as far as the server lists them.
 
-        Whoever else keeps things in the bucket has uploads there too, and which of them are dead only they know.
+        Other users of the bucket have uploads there too, and only they know which of them are dead.
         """
         if self._uploads is None:
             return []

@@ -1,4 +1,4 @@
-"""What the disk and the database say when they fail, as typed failures that name the file."""
+"""Errors of the disk and the database as typed failures that name the file."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ _UNREACHABLE = frozenset(
 )
 _SERVER_FULL = "53100"
 _SERVER_AWAY = ("08", "57P0", "25P03", "40001", "40P01", "53300", "55P03")
-_SERVER_CONFLICT = "23"
-_DIVIDED_BY_ZERO = "22012"
 _SERVER_REFUSED = ("22", "23", "42", "44", "P0")
 
 
@@ -53,20 +51,6 @@ def database_failure(error: BaseException, place: str) -> CodePilotError:
     if hasattr(error, "sqlstate"):
         return _server_failure(error, error.sqlstate or "", place)
     return _unavailable(f"The database {place} cannot be used: {error}.", "", place)
-
-
-def is_conflict(failure: CodePilotError) -> bool:
-    """Whether a row was refused because of one that exists: someone else was faster."""
-    error = getattr(failure.__cause__, "orig", None) or failure.__cause__
-    code = getattr(error, "sqlite_errorcode", None)
-    if isinstance(code, int):
-        return code & 0xFF == sqlite3.SQLITE_CONSTRAINT
-    return (getattr(error, "sqlstate", None) or "").startswith(_SERVER_CONFLICT)
-
-
-def is_stale(failure: CodePilotError) -> bool:
-    """Whether `EXPECT_HELD` has stopped a transaction."""
-    return getattr(failure.__cause__, "sqlstate", None) == _DIVIDED_BY_ZERO
 
 
 def _file_failure(error: BaseException, primary: int, place: str) -> CodePilotError:

@@ -34,7 +34,7 @@ _HASH = re.compile("[0-9a-f]{64}")
 class FileArtifacts:
     """Files under `root/sha256/ab/`. A file there is whole: it gets its name after it is synced.
 
-    Whoever puts holds a shared lock on the directory, whoever removes the whole of it, so that nothing is removed
+    A put holds a shared lock on the directory and a removal an exclusive one, so that nothing is removed
     that was just found to be there.
     """
 

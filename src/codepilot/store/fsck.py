@@ -57,7 +57,7 @@ def rebuild_run(connection: Connection, run_id: str) -> bool:
     stored = select(steps).where(steps.c.run_id == run_id).with_for_update()  # a step may be returned at any moment
     before = {(row["step_id"], row["attempt"]): row for row in connection.execute(stored).mappings()}
     for key, row in projection.side_tables[steps].items():
-        row.update(_standing(before.get((key[0], key[1])), row))
+        row.update(_rebuilt_claim(before.get((key[0], key[1])), row))
     _clear(connection, run_id)
     upsert(connection, runs, [run_columns(projection.folded)])
     upsert(connection, views, [view_columns(projection.folded)])
@@ -134,7 +134,7 @@ def _may_stand(row: Mapping[Any, Any], folded: Mapping[str, Any]) -> bool:
     return bool(status == folded["status"] and fence >= folded["fence"] and (nobody or worker == folded["worker"]))
 
 
-def _standing(before: Mapping[Any, Any] | None, folded: Mapping[str, Any]) -> dict[str, Any]:
+def _rebuilt_claim(before: Mapping[Any, Any] | None, folded: Mapping[str, Any]) -> dict[str, Any]:
     """How a rebuilt step stands: a claim that holds is kept; any other cannot come back, for its fence is too low."""
     names = ("status", "fence", "worker")
     if before is not None and _may_stand(before, folded):

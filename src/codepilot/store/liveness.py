@@ -1,7 +1,7 @@
 """Which workers live: each holds a lock for as long as its process does, and a free lock means a dead worker.
 
 On one machine the lock is on a file, with a database server it is a session's (`sessions`). A heartbeat, kept
-elsewhere, tells of those that hold their lock and do nothing.
+elsewhere, shows those that hold their lock and do nothing.
 """
 
 from __future__ import annotations

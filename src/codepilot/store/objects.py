@@ -151,7 +151,7 @@ class ObjectArtifacts:
             if found is not None or (not self._bucket.copy_new(temporary, key) and not self._is_whole(ref)):
                 self._bucket.copy(temporary, key)
         finally:
-            # Retention removes what cannot be removed now, and a failure above is the one to be told.
+            # Retention removes what cannot be removed now, and a failure above is the one to report.
             with contextlib.suppress(CodePilotError):
                 self._bucket.delete(temporary)
 

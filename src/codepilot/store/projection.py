@@ -79,8 +79,8 @@ class RunProjection:
             asked = select(approvals).where(approvals.c.run_id == run_id, approvals.c.approval_id.in_(approval_ids))
             self._take(approvals, connection.execute(asked).mappings())
         if ends:
-            told = select(notifications).where(notifications.c.run_id == run_id, notifications.c.seq.in_(ends))
-            self._take(notifications, connection.execute(told).mappings())
+            settled = select(notifications).where(notifications.c.run_id == run_id, notifications.c.seq.in_(ends))
+            self._take(notifications, connection.execute(settled).mappings())
 
     def fold(self, event: Event) -> None:
         """Bring the run and its rows up to `event`."""
@@ -184,8 +184,8 @@ class RunProjection:
                 row = self._pending_notification(event, of)
                 self._change(notifications, row, state=SENT, settled_at=event.at, settled_by=str(status))
             case NotificationFailed(of=of, failure=failure):
-                row, said = self._pending_notification(event, of), plain_text(failure.message)
-                self._change(notifications, row, state=FAILED, settled_at=event.at, settled_by=said)
+                row, reason = self._pending_notification(event, of), plain_text(failure.message)
+                self._change(notifications, row, state=FAILED, settled_at=event.at, settled_by=reason)
 
     def _pending_notification(self, event: Event, of: int) -> StoredRow:
         row = self.side_tables[notifications].get((of,))

@@ -112,7 +112,7 @@ class Lock:
 
 @dataclass(frozen=True)
 class ApprovalRow:
-    """What a person was asked, and what they said."""
+    """A request for approval, and its decision."""
 
     run_id: str
     approval_id: str
@@ -179,7 +179,7 @@ class Unreadable(CodePilotError):
         super().__init__(
             FailureKind.INTERNAL,
             f"Run {run_id} cannot be read: {what}: {reason}",
-            next_action="`codepilot fsck` tells what is wrong; if a newer CodePilot wrote it, use that one.",
+            next_action="`codepilot fsck` shows what is wrong; if a newer CodePilot wrote it, use that one.",
             run_id=run_id,
         )
 

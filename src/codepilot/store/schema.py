@@ -151,7 +151,7 @@ locks = Table(
 
 
 INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
-"""The insert of each engine, by which `ON CONFLICT` can be said."""
+"""Each engine has its own insert with `ON CONFLICT`."""
 
 
 def insert_into(connection: Connection, table: Table) -> Any:

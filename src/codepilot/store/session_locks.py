@@ -26,7 +26,7 @@ MISSED_SEC = 3.0
 _LOOK_SEC = 0.05
 GRACE_SEC = 1.0
 START_GRACE_SEC = 3.0
-"""How long after its start a server may lack the locks of those who are on their way back to it."""
+"""For so long after a server's start, workers may still be reconnecting to take their locks again."""
 
 _LOCK_CLASS = 0x636F6470
 _WATCH_SEC = 5.0

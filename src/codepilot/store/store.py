@@ -97,7 +97,7 @@ class Store:
 
     @cached_property
     def store_id(self) -> str:
-        """What tells it from all other stores, wherever it is reached."""
+        """The store's own id, the same however it is reached."""
         return store_id(self._database)
 
     def wakeup(self) -> Wakeup:
@@ -195,7 +195,7 @@ class Store:
     # reading ----------------------------------------------------------------------------------------
 
     def load(self, run_id: str) -> Run:
-        """The run as its whole log tells it, from the stored view and the few events after it."""
+        """The run as its whole log says, from the stored view and the few events after it."""
         return self._database.reading(lambda connection: self._log.current(connection, run_id))
 
     def find(self, prefix: str) -> str:
@@ -329,7 +329,7 @@ class Store:
     # proving ----------------------------------------------------------------------------------------
 
     def check(self, run_id: str) -> None:
-        """Prove that the log is gapless and that every stored row is what the log tells, or raise INTERNAL."""
+        """Prove that the log is gapless and that every stored row is what the log says, or raise INTERNAL."""
 
         def prove(connection: Connection) -> None:
             check_run(connection, run_id, lambda: self._log.current(connection, run_id))
@@ -338,11 +338,11 @@ class Store:
             self._database.reading(prove)
 
     def check_all(self) -> dict[str, str]:
-        """What is wrong with each run that is not what its log tells."""
+        """What is wrong with each run whose rows differ from its log."""
         return self._problems(self._every_run(), self.check)
 
     def repair(self, run_ids: Iterable[str]) -> dict[str, str]:
-        """Write the rows of these runs anew; what is wrong with those that stay wrong: their log is damaged."""
+        """Write the rows of these runs anew; what is still wrong with runs whose log itself is damaged."""
 
         def anew(run_id: str) -> None:
             if self.rebuild(run_id):
