@@ -1,8 +1,8 @@
 """Fit the confidence to results of `codepilot bench repair --search-only`: fit_confidence.py RESULTS... [--write].
 
-Logistic regression on the features of first offers, drawn towards the present weights (`--draw`: what was hardly seen
-stays as it is), each sign held to the side that it can mean. Each set counts the same, however many bugs it has.
-Shown is how the fit does on bugs it was not fitted to.
+Logistic regression on the features of first repairs, regularised towards the present weights (`--draw`: a feature
+that was hardly seen keeps its weight). Each feature may only raise, or only lower, the confidence. Each set counts the
+same, however many bugs it has. Prints how the fit does on bugs it was not fitted to.
 """
 
 from __future__ import annotations

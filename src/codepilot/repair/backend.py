@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from codepilot.project import Project
@@ -43,8 +43,6 @@ class SearchFacts:
     suspicion: Suspicion
     failure: Failure
     selector: TestSelector
-    donors: Sources = field(default_factory=dict)
-    """Files that are not edited, but whose expressions are used (the plastic surgery hypothesis)."""
 
 
 class LanguageBackend(Protocol):
@@ -64,9 +62,6 @@ class LanguageBackend(Protocol):
 
     def test_file(self, test: str) -> str:
         """The file of a test, or what the runner names instead."""
-
-    def related_paths(self, source: Source) -> Iterator[str]:
-        """Files of the same package that the file imports."""
 
     def expected_texts(self, read: Callable[[str], bytes], tests: Sequence[str]) -> tuple[str, ...]:
         """String literals in the source of the tests; `read` gives a file."""

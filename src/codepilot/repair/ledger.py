@@ -159,7 +159,7 @@ def marks_of(text: str) -> dict[int, str]:
 
 def order_digest(facts: SearchFacts, targets: Sequence[str], proposed: Sequence[tuple[str, bytes]]) -> str:
     """Identifies everything that the order of candidates depends on: a position means the same only under one."""
-    files = {path: _digest(source.data) for path, source in sorted({**facts.sources, **facts.donors}.items())}
+    files = {path: _digest(source.data) for path, source in sorted(facts.sources.items())}
     content: JsonObject = {
         "engine": engine_digest(),
         "suspicion": facts.suspicion.digest,

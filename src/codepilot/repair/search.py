@@ -23,7 +23,6 @@ from codepilot.repair.selection import (
     TestSelector,
     add_import_time,
     choose_tests,
-    donor_paths,
     needs_reload,
     read_sources,
     resolve,
@@ -158,13 +157,11 @@ class Search:
         asked = [path for path, _ in request.proposed if not judging(path)]
         sources = read_sources(backend.read, self._read, dict.fromkeys([*asked, *suspicion.lines, *loaded]))
         suspicion = newest_first(add_import_time(suspicion, sources, loaded), sources, request.ages)
-        donors = donor_paths(sources, suspicion, judging, backend.related_paths)
         return SearchFacts(
             sources,
             suspicion,
             Failure.of(failing, backend.expected_texts(self._read, targets)),
             TestSelector(targets, traces),
-            read_sources(backend.read, self._read, donors),
         )
 
     def _seek(self, trial: Trial, facts: SearchFacts, proposals: Iterator[Proposal]) -> None:

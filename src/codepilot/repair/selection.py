@@ -21,8 +21,6 @@ MAX_TEST_SEC = 60.0
 NEAR_TESTS, NEAR_SEC = 80, 2.0
 ALL_SEC = 4.0
 MAX_FILES = 400
-MAX_DONORS, DONORS_FOR = 8, 3
-"""How many files are read only as donors, and for how many of the most suspicious ones."""
 LOADING = 0.03
 """The weight of a function that ran only at import, relative to the most suspicious line: each try needs a reload."""
 RELOADED = 0.7
@@ -79,18 +77,6 @@ def read_sources(
         except (Unreadable, CodePilotError):
             continue
     return sources
-
-
-def donor_paths(
-    sources: Sources,
-    suspicion: Suspicion,
-    judging: Callable[[str], bool],
-    related: Callable[[Source], Iterable[str]],
-) -> list[str]:
-    """Files that the most suspicious ones import from their package and no test runs: donors, never edited."""
-    worst = sorted(sources, key=lambda path: (-suspicion.of(path, suspicion.lines.get(path, {})), path))[:DONORS_FOR]
-    wanted = dict.fromkeys(path for file in worst for path in related(sources[file]))
-    return [path for path in wanted if path not in sources and not judging(path)][:MAX_DONORS]
 
 
 def needs_reload(

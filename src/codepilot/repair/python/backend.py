@@ -15,7 +15,6 @@ from codepilot.repair.python.bootstrap import BOOT, WORKER, bundle
 from codepilot.repair.python.documentation import examples
 from codepilot.repair.python.enumerate import candidates
 from codepilot.repair.python.names_used import name_use
-from codepilot.repair.python.package import imported_paths
 from codepilot.repair.python.priors import PRIORS
 from codepilot.repair.python.source import Function, PythonSource, PythonUnit, python_sources
 from codepilot.repair.python.synthesis import synthesise
@@ -45,10 +44,6 @@ class PythonBackend:
     def test_file(self, test: str) -> str:
         return file_of(test)
 
-    def related_paths(self, source: Source) -> Iterator[str]:
-        assert isinstance(source, PythonSource)
-        return imported_paths(source)
-
     def expected_texts(self, read: Callable[[str], bytes], tests: Sequence[str]) -> tuple[str, ...]:
         found: dict[str, None] = {}
         sources: dict[str, PythonSource | None] = {}
@@ -66,8 +61,7 @@ class PythonBackend:
         return tuple(found)[:_MAX_TEXTS]
 
     def candidates(self, facts: SearchFacts, wanted: Callable[[Source, Unit | None], bool]) -> Iterator[Proposal]:
-        sources, donors = python_sources(facts.sources), python_sources(facts.donors)
-        return candidates(sources, facts.suspicion, facts.failure, donors=donors, wanted=wanted)
+        return candidates(python_sources(facts.sources), facts.suspicion, facts.failure, wanted=wanted)
 
     def synthesise(
         self, trial: Trial, facts: SearchFacts, seconds: float, position: int, enough: Callable[[], bool]

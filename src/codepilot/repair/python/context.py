@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from codepilot.repair.backend import Failure
 from codepilot.repair.edit import Edit
 from codepilot.repair.python.kinds import BOOL, DICT, LIST, NUMBER, STRING, kinds_of
-from codepilot.repair.python.package import Package
 from codepilot.repair.python.precedence import ATOM, demand, strength, text_strength
 from codepilot.repair.python.source import Function, PythonSource, PythonUnit
 
@@ -26,8 +25,8 @@ class Context:
     source: PythonSource
     unit: PythonUnit | None
     failure: Failure = field(default_factory=Failure)
-    package: Package = field(default_factory=Package)
-    """The other files at hand: those that the failing tests run through, and some that only lend."""
+    files: Mapping[str, PythonSource] = field(default_factory=dict)
+    """All files that the failing tests run."""
 
     @property
     def root(self) -> ast.AST:

@@ -1,4 +1,4 @@
-"""Candidates in order of suspicion and prior, made only when asked for.
+"""Enumerates single edits in order of suspicion and prior, lazily.
 
 Three lazy levels: a function waits with the best score anything in it could have, then its statements do, then
 its templates at their nodes. The order depends on nothing but the files, the suspicion and the templates.
@@ -18,7 +18,6 @@ from codepilot.repair.backend import Failure
 from codepilot.repair.edit import Edit, Proposal, Source, Unit
 from codepilot.repair.localise import Suspicion
 from codepilot.repair.python.context import Context
-from codepilot.repair.python.package import Package
 from codepilot.repair.python.priors import DECAY, PRIORS, UNSEEN, penalty
 from codepilot.repair.python.source import PythonSource, PythonUnit
 from codepilot.repair.python.templates import TEMPLATES, Template
@@ -37,16 +36,15 @@ def candidates(
     suspicion: Suspicion,
     failure: Failure,
     templates: tuple[Template, ...] = TEMPLATES,
-    donors: Mapping[str, PythonSource] | None = None,
     wanted: Callable[[Source, Unit | None], bool] = lambda source, unit: True,
 ) -> Iterator[Proposal]:
-    """Every distinct edit of the sources that parses, best first; the files donors are not edited.
+    """Every distinct edit of the sources that parses, best first.
 
     Only edits within functions that are `wanted` are made; None stands for what lies outside of functions.
     """
     seen: set[int] = set()
     position = 0
-    for score, context, edit, statement in _Heap(sources, suspicion, failure, templates, donors or {}, wanted):
+    for score, context, edit, statement in _Heap(sources, suspicion, failure, templates, wanted):
         unit = context.unit or context.source.unit_at(edit.start)
         unit = unit if unit is not None and unit.holds(edit) else None
         key = _normal_form(context.source, statement, edit) if wanted(context.source, unit) else None
@@ -184,10 +182,8 @@ class _Heap:
         suspicion: Suspicion,
         failure: Failure,
         templates: tuple[Template, ...],
-        donors: Mapping[str, PythonSource],
         wanted: Callable[[Source, Unit | None], bool],
     ) -> None:
-        package = Package({**sources, **donors})
         self._suspicion = suspicion
         self._wanted = wanted
         self._templates = templates
@@ -199,7 +195,7 @@ class _Heap:
             for unit in source.units:
                 weight = suspicion.of(path, unit.lines)
                 if weight > 0 and wanted(source, unit):
-                    self._push(weight * _BEST_PRIOR, _Entry(Context(source, unit, failure, package)))
+                    self._push(weight * _BEST_PRIOR, _Entry(Context(source, unit, failure, sources)))
             self._push_module(source, failure)
 
     def _push(self, bound: float, entry: _Entry) -> None:

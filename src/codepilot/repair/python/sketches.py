@@ -1,4 +1,4 @@
-"""Sketches: edits of a function with a hole for an expression that is yet to be found."""
+"""Sketch-based synthesis: edits of a function with a hole for an expression that is still to be found."""
 
 from __future__ import annotations
 

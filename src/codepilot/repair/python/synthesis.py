@@ -1,6 +1,6 @@
-"""Missing logic: sketches of the suspicious functions, filled inside the sandbox with expressions over recorded states.
+"""Synthesises missing logic: sketches of suspicious functions, filled in the sandbox with expressions over states.
 
-What comes back is text from inside and read as hostile: only expressions made of known names become proposals.
+The expressions that come back are hostile input: only those made of known names become candidates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a call takes from the world around it: a test of such a call would hold only here, or only now.
+"""Detects calls that depend on the environment: a test of such a call would hold only here, or only now.
 
 Seen are functions of C that Python code calls, what the interpreter audits, and names of the interpreter's own state in
 the project's code. Not seen is what was read while modules were imported, and what C code asks of other C code.

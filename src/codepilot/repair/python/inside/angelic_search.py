@@ -1,8 +1,9 @@
-"""Fills the holes of sketches: finds expressions with which the tests pass.
+"""Angelic-value search: fills the holes of sketches with expressions that make the tests pass.
 
-A condition that is asked once a call is solved without guessing: its answers are turned round one by one until the
-tests pass, and then only conditions that give those answers are looked for. Everything else is tried, each
-behaviour once. Runs inside the sandbox; standard library alone, Python 3.8 or newer.
+For a condition that is evaluated once a call, the answers are flipped one by one until the tests pass; only conditions
+that give those angelic values are tried then. Everything else is tried, each behaviour once.
+
+Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 """
 
 # ruff: noqa: B905 - Python 3.8 has no strict zip

@@ -1,4 +1,4 @@
-"""What speaks for a candidate beside its tests: examples of the documentation, and what it does on further inputs.
+"""Differential behaviour: the results of a function on inputs like those of the tests, and documented examples.
 
 Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 """

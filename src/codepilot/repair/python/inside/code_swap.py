@@ -1,4 +1,4 @@
-"""One function's code, compiled alone and put into the living functions.
+"""Hot swapping: compiles one function alone and puts its code into the running functions.
 
 Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 """

@@ -1,4 +1,4 @@
-"""Inputs on which a repaired function does something else than before, found and checked by calling both.
+"""Distinguishing inputs: on them a repaired function does something else than before. Found by calling both.
 
 One process answers one request. `find` notes the arguments that the tests give to the project's functions, varies them
 a little, and calls each function as it is and as it is repaired. `check` evaluates calls as a test would write them.

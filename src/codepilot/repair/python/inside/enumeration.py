@@ -1,4 +1,5 @@
-"""Small expressions over recorded states, made from the bottom up, each behaviour once.
+"""Bottom-up enumerative synthesis with observational equivalence: small expressions over recorded states, each
+behaviour once.
 
 Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 """
@@ -120,7 +121,7 @@ class ExpressionBank:
         return Made(text, _strength(tree.body), 1, values, fixed=not named)
 
     def add(self, made: Made) -> bool:
-        """Keep it, if it tells the states apart in a new way."""
+        """Keep it if no expression so far gives the same values in all states."""
         key = tuple([_key(value) for value in made.values])
         if key in self.seen or len(made.text) > MAX_TEXT:
             return False

@@ -1,4 +1,4 @@
-"""What speaks for one candidate beside its tests, found out in a child of its own.
+"""Evidence for one candidate beside its tests, collected in a child of its own.
 
 Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 """
@@ -23,7 +23,7 @@ PATIENCE = 12.0
 
 
 def examine(state: WorkerState, message: dict[str, Any]) -> None:
-    """Which examples hold with the candidate in place, and what it does on the tests' inputs and others."""
+    """Check the documented examples, and the candidate's behaviour on the tests' inputs and others."""
     state.children.run(functools.partial(_examine, state, message), lambda said: state.channel.send(**said))
 
 

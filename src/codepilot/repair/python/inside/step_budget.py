@@ -1,4 +1,4 @@
-"""Loops that count their rounds: a candidate that never ends is known by that, the same on every machine.
+"""Deterministic budgets: loops count their iterations, so an endless candidate ends alike on every machine.
 
 Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 """

@@ -1,4 +1,4 @@
-"""Trying candidates: many share a child, some children run at once, and none is judged by what another left behind.
+"""Runs candidates: many share a child, some children run at once, and none is affected by another.
 
 Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 """

@@ -1,4 +1,4 @@
-"""Inputs by type: new values for every parameter, by its annotation and within what recorded calls show of it.
+"""Random inputs by type: new values for every parameter, by its annotation and within the ranges of recorded calls.
 
 What the tests gave says how large numbers are, which letters texts have and how long lists get; annotations say what
 else is allowed. Objects that were seen stay as they are: what holds between their parts is not known. The same inputs

@@ -1,4 +1,4 @@
-"""The templates, one family a file. A template is a small generator from a node to what it would write there."""
+"""Template-based repair (TBar): the templates, one family a file. A template generates edits of one node."""
 
 from codepilot.repair.python.templates import (
     absence,
@@ -9,7 +9,6 @@ from codepilot.repair.python.templates import (
     guards,
     names,
     operators,
-    package,
     statements,
     symmetry,
     texts,
@@ -30,7 +29,6 @@ TEMPLATES: tuple[Template, ...] = (
     *symmetry.FAMILY,
     *documented.FAMILY,
     *texts.FAMILY,
-    *package.FAMILY,
 )
 
 __all__ = ["TEMPLATES", "Template"]

@@ -116,7 +116,7 @@ def add_argument(node: ast.Call, context: Context) -> Proposals:
 
 
 def _parameters(name: str, context: Context) -> list[str]:
-    for unit in (*context.source.units, *(unit for other in context.package.sources.values() for unit in other.units)):
+    for unit in (*context.source.units, *(unit for other in context.files.values() for unit in other.units)):
         if unit.node.name == name:
             arguments = [argument.arg for argument in (*unit.node.args.posonlyargs, *unit.node.args.args)]
             return arguments[1:] if arguments[:1] in (["self"], ["cls"]) else arguments

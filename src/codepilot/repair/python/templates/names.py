@@ -142,7 +142,7 @@ def negated(node: ast.expr, context: Context) -> Proposals:
 
 
 def donor(node: ast.expr, context: Context) -> Proposals:
-    """An expression of the same function in place of this one, the same kind of node first."""
+    """Donor code (plastic surgery hypothesis): an expression of the same function, the same kind of node first."""
     if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or _called(node, context):
         return
     if isinstance(context.parent(node), ast.Expr | ast.MatchValue | ast.JoinedStr):
@@ -159,7 +159,7 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def far_donor(node: ast.expr, context: Context) -> Proposals:
-    """An expression of another function of the file whose names are all in reach here."""
+    """Donor code of the same file: an expression of another function whose names are all in scope here."""
     if not isinstance(node, ast.Call | ast.Attribute | ast.Compare | ast.BinOp | ast.Subscript):
         return
     if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load) or isinstance(context.parent(node), ast.Expr):
