@@ -180,6 +180,21 @@ REPAIRS = {
     "wrap": ("def f(a, b):\n    return a - b\n", "def f(a, b):\n    return abs(a - b)\n"),
     "keyword": ("def f(x):\n    return sorted(x)\n", "def f(x):\n    return sorted(x, reverse=True)\n"),
     "jump": ("def f(x):\n    for v in x:\n        break\n", "def f(x):\n    for v in x:\n        continue\n"),
+    "copy": (
+        "class C:\n    def f(self):\n        return self.items\n",
+        "class C:\n    def f(self):\n        return list(self.items)\n",
+    ),
+    "rows": ("def f(n):\n    return [[0] * n] * n\n", "def f(n):\n    return [[0] * n for _ in range(n)]\n"),
+    "default": (
+        "def f(x, acc=[]):\n    acc.append(x)\n    return acc\n",
+        "def f(x, acc=None):\n    if acc is None:\n        acc = []\n    acc.append(x)\n    return acc\n",
+    ),
+    "shared": (
+        "class C:\n    items = []\n    def __init__(self):\n        self.n = 0\n    def f(self):\n"
+        "        return self.items\n",
+        "class C:\n    def __init__(self):\n        self.items = []\n        self.n = 0\n    def f(self):\n"
+        "        return self.items\n",
+    ),
     "table": (
         "T = {'a': 1}\ndef f(x):\n    return T[x]\n",
         "T = {'a': 2}\ndef f(x):\n    return T[x]\n",
