@@ -111,7 +111,7 @@ def test_a_run_that_failed_leaves_nothing(runtime: Runtime, checkout: Path) -> N
     assert runtime.store.memories("pattern") == []
 
 
-@pytest.mark.parametrize("fatal", [EventType.BUNDLE_WRITTEN, EventType.MEMORY_RECORDED])
+@pytest.mark.parametrize("fatal", [EventType.MEMORY_RECORDED])
 def test_it_is_learnt_once_in_a_run_whatever_becomes_of_the_step(
     runtime: Runtime, checkout: Path, fatal: EventType
 ) -> None:

@@ -36,7 +36,6 @@ ONCE = (
 @pytest.mark.parametrize(
     ("breaks", "where"),
     [
-        (EventType.STEP_STARTED, State.INIT),
         (EventType.TURN_FINISHED, State.IMPLEMENT),
         (EventType.PROOF_RECORDED, State.FINALIZE),
     ],

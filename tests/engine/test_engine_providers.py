@@ -98,7 +98,7 @@ def of(events: Sequence[Event], kind: EventType) -> list[Any]:
     return [event.data for event in events if event.type is kind]
 
 
-@pytest.mark.parametrize("model", [ANTHROPIC, "openai:gpt-5.1", "compatible"])
+@pytest.mark.parametrize("model", [ANTHROPIC, "compatible"])
 def test_a_model_reads_patches_wrongly_reads_the_error_and_patches_right(place: Place, model: str) -> None:
     script = [MAP, PLAN, LOOK, WRONG, TRY, MEND, TRY, DONE, APPROVE]
     with ModelServer(without_tools(script) if model == "compatible" else script) as server:
@@ -157,10 +157,8 @@ RED = [WRONG, DONE, THOUGHT]
     ("budget", "first", "second"),
     [
         ({"iterations": 1}, [MAP, PLAN, *RED], [RIGHT, DONE, APPROVE]),
-        ({"turns_per_step": 2}, [MAP, PLAN, LOOK, TRY], [RIGHT, DONE, APPROVE]),
         ({"turns": 4}, [MAP, PLAN, LOOK, TRY], [RIGHT, DONE, APPROVE]),
         ({"tokens": 5_500}, [MAP, PLAN], [RIGHT, DONE, APPROVE]),
-        ({"cost_usd": 0.06}, [MAP, PLAN], [RIGHT, DONE, APPROVE]),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -181,12 +179,11 @@ def test_a_spent_budget_stops_before_the_next_call_and_is_granted_once_more(
     assert "iterations" not in budget or again.spent.iterations == 2
 
 
-@pytest.mark.parametrize("name", ["wall_sec", "step_wall_sec"])
-def test_a_model_that_thinks_for_too_long_is_hung_up_on(place: Place, name: str) -> None:
+def test_a_model_that_thinks_for_too_long_is_hung_up_on(place: Place) -> None:
     with ModelServer([Said(MAP, pause_sec=90.0)]) as server:
-        ended, events = place.drive(server, budget={name: 15.0})
+        ended, events = place.drive(server, budget={"step_wall_sec": 8.0})
         assert ended.failure is not None
-        assert (ended.state, ended.failure.details["budget"]) == (State.ABORTED, name)
+        assert (ended.state, ended.failure.details["budget"]) == (State.ABORTED, "step_wall_sec")
         assert len(server.requests) == 1
         _until(lambda: server.hung_up == 1)
     assert ended.spent.wall_us < 60e6

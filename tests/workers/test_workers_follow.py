@@ -65,10 +65,10 @@ def test_a_repair_beside_idle_workers_is_done_by_who_asked_for_it(team: Deployme
     assert left_in(team.root / "one") == left_in(team.root / "two") == []
 
 
-def test_runs_that_are_begun_here_are_worked_on_here(deployment: Deployment, tmp_path: Path) -> None:
+def test_runs_that_are_begun_here_are_worked_on_here(team: Deployment, tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "empty", EMPTY)
-    with deployment.pool("one"), deployment.pool(deployment.elsewhere), deployment.runtime("one") as runtime:
-        task = make_task(Request(repo=str(repo)), configured(deployment.environ("one")))
+    with team.pool("one"), team.pool(team.elsewhere), team.runtime("one") as runtime:
+        task = make_task(Request(repo=str(repo)), configured(team.environ("one")))
         for _ in range(5):
             heard: list[Event] = []
             begun = begin(runtime, task)
@@ -78,10 +78,10 @@ def test_runs_that_are_begun_here_are_worked_on_here(deployment: Deployment, tmp
             assert heard == events[begun.run.last_seq :]
 
 
-def test_a_run_that_is_at_work_is_followed_by_who_resumes_it(deployment: Deployment, shop: Path) -> None:
-    run_id = deployment.submit(shop, "one")
-    with deployment.held(run_id, deployment.elsewhere) as let_go, deployment.runtime("one") as runtime:
-        follower = deployment.start("resume", run_id, home="one")
+def test_a_run_that_is_at_work_is_followed_by_who_resumes_it(team: Deployment, shop: Path) -> None:
+    run_id = team.submit(shop, "one")
+    with team.held(run_id, team.elsewhere) as let_go, team.runtime("one") as runtime:
+        follower = team.start("resume", run_id, home="one")
         wait_for(follower.sees_to_a_run)
         let_go.set()
         code, out, err = follower.end()
@@ -94,8 +94,7 @@ def test_a_run_that_is_at_work_is_followed_by_who_resumes_it(deployment: Deploym
         assert {"patch.diff", "report.json", "transcript.jsonl"} <= {path.name for path in bundle.iterdir()}
         assert (run.state, len(set(starters(events)))) == (State.DONE, 1)
         assert EventType.RUN_RESUMED not in {event.type for event in events}, "nothing was asked of it"
-    if deployment.elsewhere == "two":
-        _shows_a_bundle_only_where_it_is(deployment, run_id)
+    _shows_a_bundle_only_where_it_is(team, run_id)
 
 
 def _shows_a_bundle_only_where_it_is(deployment: Deployment, run_id: str) -> None:
@@ -110,33 +109,33 @@ def _shows_a_bundle_only_where_it_is(deployment: Deployment, run_id: str) -> Non
     assert f"bundle   {brought}" in shown and brings not in shown
 
 
-def test_a_failure_is_told_and_recorded_alike_however_often(deployment: Deployment, tmp_path: Path) -> None:
+def test_a_failure_is_told_and_recorded_alike_however_often(alone: Deployment, tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "empty", EMPTY)
 
     def fails(runtime: Runtime) -> dict[str, Any]:
-        run_id = deployment.submit(repo, "one")
+        run_id = alone.submit(repo, "one")
         Worker(runtime).drive(run_id)
         found = report(runtime, run_id)
         record = Path(found["bundle"])
         assert {path.name for path in record.iterdir()} == {"report.json", "timeline.json", "transcript.jsonl"}
-        assert Path(found["log"]).is_relative_to(deployment.root / "one")
+        assert Path(found["log"]).is_relative_to(alone.root / "one")
         own = {"run_id", "bundle", "log", "duration_sec", "iterations_detail"}
         return {name: value for name, value in found.items() if name not in own}
 
-    with deployment.runtime("one") as runtime:
-        alone = fails(runtime)
-        assert alone["status"] == "FAILED"
-        with deployment.pool(deployment.elsewhere):
+    with alone.runtime("one") as runtime:
+        first = fails(runtime)
+        assert first["status"] == "FAILED"
+        with alone.pool(alone.elsewhere):
             for _ in range(4):
-                assert fails(runtime) == alone
+                assert fails(runtime) == first
 
 
-def test_who_follows_goes_on_where_the_worker_died(deployment: Deployment, tmp_path: Path) -> None:
+def test_who_follows_goes_on_where_the_worker_died(team: Deployment, tmp_path: Path) -> None:
     repo = make_repo(tmp_path / "slow", ENDLESS)
-    worker = deployment.worker(home=deployment.elsewhere)
+    worker = team.worker(home=team.elsewhere)
     heard: list[Event] = []
-    with deployment.runtime("one") as runtime:
-        run_id = deployment.submit(repo, "one")
+    with team.runtime("one") as runtime:
+        run_id = team.submit(repo, "one")
         wait_for(has(runtime, run_id, EventType.SNAPSHOT_TAKEN))
         follower = Worker(runtime, heard.append)
         thread = threading.Thread(target=follower.drive, args=(run_id, 0))

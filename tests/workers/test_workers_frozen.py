@@ -28,13 +28,13 @@ QUICK = ("--stale-after", "2")
 ENDLESS = {"test_slow.py": SLOW.format(seconds=60)}
 
 
-def test_a_frozen_workers_run_is_finished_by_another(deployment: Deployment, shop: Path) -> None:
-    frozen = deployment.worker(*QUICK, home="one")
-    with deployment.runtime("one") as runtime:
-        run_id = deployment.submit(shop, "one")
+def test_a_frozen_workers_run_is_finished_by_another(team: Deployment, shop: Path) -> None:
+    frozen = team.worker(*QUICK, home="one")
+    with team.runtime("one") as runtime:
+        run_id = team.submit(shop, "one")
         wait_for(has(runtime, run_id, EventType.SEARCH_PROGRESSED))
         frozen.signal(signal.SIGSTOP)
-        other = deployment.worker(*QUICK, home=deployment.elsewhere)
+        other = team.worker(*QUICK, home=team.elsewhere)
         since = time.time()
         wait_for(lambda: other.name in starters(runtime.store.events(run_id)))
         taken = next(event for event in runtime.store.events(run_id) if other.name in starters([event]))
@@ -55,13 +55,11 @@ def test_a_frozen_workers_run_is_finished_by_another(deployment: Deployment, sho
         wait_for(lambda: not left_in(frozen.home), 60)
         other.signal(signal.SIGTERM)
         assert other.wait() == 0
-        _, following = ended(
-            runtime, deployment.submit(make_repo(shop.parent / "empty", {"README": "nothing\n"}), "one")
-        )
+        _, following = ended(runtime, team.submit(make_repo(shop.parent / "empty", {"README": "nothing\n"}), "one"))
         assert set(starters(following)) == {frozen.name}, "and it works on as before"
     frozen.signal(signal.SIGTERM)
     assert frozen.wait() == 0
-    assert processes_of(str(deployment.root)) == []
+    assert processes_of(str(team.root)) == []
     assert left_in(frozen.home) == left_in(other.home) == []
 
 

@@ -112,16 +112,16 @@ def test_the_important_come_first_then_the_oldest(alone: Deployment, tmp_path: P
     assert sorted(submitted, key=lambda run_id: began[run_id]) == wanted
 
 
-def test_the_urgent_do_not_wait_for_the_rest_of_another_run(deployment: Deployment, tmp_path: Path) -> None:
+def test_the_urgent_do_not_wait_for_the_rest_of_another_run(alone: Deployment, tmp_path: Path) -> None:
     """All hands are busy: a less urgent run is left after the step at hand, and gone on with afterwards."""
     slow = "import time, unittest\n\nclass Slow(unittest.TestCase):\n    def test_it(self):\n        time.sleep(5)\n"
     files = {"shop.py": CODE, "test_shop.py": TESTS, "test_slow.py": slow}
     repo, empty = make_repo(tmp_path / "slow", files), make_repo(tmp_path / "empty", {"README": "nothing to test\n"})
-    with deployment.runtime("one") as runtime:
-        patient = deployment.submit(repo, "one", priority=-10)
-        deployment.worker(home="one")
+    with alone.runtime("one") as runtime:
+        patient = alone.submit(repo, "one", priority=-10)
+        alone.worker(home="one")
         wait_for(lambda: runtime.store.queue.running() == 1)
-        urgent = deployment.submit(empty, "one", priority=10)
+        urgent = alone.submit(empty, "one", priority=10)
         wait_for(lambda: runtime.store.load(urgent).terminal)
         wait_for(lambda: len([step for step in runtime.store.steps(patient) if step.claimed_at]) > 1)
         begun = [step.claimed_at or 0 for step in runtime.store.steps(patient)]
@@ -138,7 +138,7 @@ def test_a_run_that_cannot_be_read_is_named_and_keeps_nobody_from_the_others(alo
     with contextlib.closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("DROP TRIGGER events_no_update")
         connection.execute("UPDATE events SET type = 'from_another_time' WHERE run_id = ? AND seq = 2", [spoilt])
-        connection.execute("UPDATE views SET shape = 'another' WHERE run_id = ?", [spoilt])
+        connection.execute("UPDATE views SET schema_digest = 'another' WHERE run_id = ?", [spoilt])
     worker = alone.worker("--until-idle")
     assert worker.wait() == 0
     assert f"Run {spoilt} cannot be read: event 2" in worker.said()
@@ -148,13 +148,13 @@ def test_a_run_that_cannot_be_read_is_named_and_keeps_nobody_from_the_others(alo
 
 
 def test_no_more_are_at_work_than_may_be_though_not_all_were_told(
-    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    team: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CODEPILOT_PROJECT_RUNNER", "unittest")
     repo = make_repo(tmp_path / "slow", ENDLESS)
-    runs = [deployment.submit(repo, "one") for _ in range(4)]
-    worker = deployment.worker("--concurrency", "2", "--most-running", "3", home="one")
-    with deployment.runtime("one") as runtime, deployment.pool(deployment.elsewhere):
+    runs = [team.submit(repo, "one") for _ in range(4)]
+    worker = team.worker("--concurrency", "2", "--most-running", "3", home="one")
+    with team.runtime("one") as runtime, team.pool(team.elsewhere):
         wait_for(lambda: runtime.store.queue.running() == 3)
         time.sleep(2.2)
         assert runtime.store.queue.running() == 3
@@ -197,13 +197,11 @@ def test_a_worker_says_which_limit_holds(alone: Deployment) -> None:
     assert "no limit of running steps; it was 3" in worker.said()
 
 
-def test_requests_are_noticed_at_once_and_leave_nothing_behind(deployment: Deployment, tmp_path: Path) -> None:
-    worker = deployment.worker(home="one")
-    with deployment.runtime("one") as runtime:
-        _is_small_and_starts_at_once(
-            deployment, worker, runtime, make_repo(tmp_path / "empty", {"README": "nothing\n"})
-        )
-        run_id = deployment.submit(make_repo(tmp_path / "slow", ENDLESS), "one")
+def test_requests_are_noticed_at_once_and_leave_nothing_behind(alone: Deployment, tmp_path: Path) -> None:
+    worker = alone.worker(home="one")
+    with alone.runtime("one") as runtime:
+        _is_small_and_starts_at_once(alone, worker, runtime, make_repo(tmp_path / "empty", {"README": "nothing\n"}))
+        run_id = alone.submit(make_repo(tmp_path / "slow", ENDLESS), "one")
         wait_for(has(runtime, run_id, EventType.SNAPSHOT_TAKEN))
         wait_for(lambda: processes_of(str(worker.home)))
         pause(runtime, run_id)
@@ -211,7 +209,7 @@ def test_requests_are_noticed_at_once_and_leave_nothing_behind(deployment: Deplo
         assert waited(runtime.store.events(run_id), EventType.PAUSE_REQUESTED, EventType.RUN_PAUSED) < 10.0
         wait_for(lambda: not processes_of(f"{worker.home}/workspaces"), 60)
         assert runtime.store.queue.idle() and runtime.store.queue.depth() == 0
-        assert deployment.worker("--until-idle", home="one").wait() == 0, "nobody waits for a paused run"
+        assert alone.worker("--until-idle", home="one").wait() == 0, "nobody waits for a paused run"
 
         runtime.store.control(run_id, decide_resume)
         wait_for(lambda: processes_of(f"{worker.home}/workspaces"))
@@ -221,8 +219,8 @@ def test_requests_are_noticed_at_once_and_leave_nothing_behind(deployment: Deplo
         assert waited(events, EventType.CANCEL_REQUESTED, EventType.RUN_FINISHED) < 10.0
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
-        assert processes_of(str(deployment.root)) == []
-    assert left_in(deployment.root / "one") == []
+        assert processes_of(str(alone.root)) == []
+    assert left_in(alone.root / "one") == []
 
 
 def test_the_wall_clock_goes_on_where_a_dead_worker_left_it(alone: Deployment, tmp_path: Path) -> None:

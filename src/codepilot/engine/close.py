@@ -72,7 +72,7 @@ class LiveLog:
 
 
 def close_run(run: Run, runtime: Runtime) -> None:
-    """Bring the log file up to date, write the record of an ended run, remove workspaces that nobody needs.
+    """Bring the log file up to date, write the record of an ended run, remove workspaces that are not needed.
 
     Idempotent: a crash in here is repaired by calling it again.
     """
@@ -87,7 +87,7 @@ def close_run(run: Run, runtime: Runtime) -> None:
 
 
 def _write_record(run_id: str, runtime: Runtime) -> None:
-    """Of the run as it is now: whoever was stopped before this may be late, and it may have been gone on with."""
+    """Write the record of the run as it is now: it may have gone on since it ended."""
     run = runtime.store.load(run_id)
     if not run.terminal or run.bundle is not None:
         return
@@ -147,7 +147,7 @@ def _holds(directory: Path, digests: dict[str, str]) -> bool:
 
 
 def recording(runtime: Runtime, name: str) -> Path:
-    """The transcript of an ended run, by its id or the beginning of one: what its models said can be replayed."""
+    """The transcript of an ended run, by its id or a prefix of it. Its models' replies can be replayed."""
     run_id = runtime.store.find(name)
     path = runtime.home.bundles / run_id / "transcript.jsonl"
     fetch_bundle(runtime.store.load(run_id), runtime.store.events(run_id), runtime)

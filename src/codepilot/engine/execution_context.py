@@ -97,7 +97,7 @@ class ExecutionContext:
         return line_ages(Path(self.base.checkout), self.base.commit, paths)
 
     def close(self) -> None:
-        """Let go of the objects; the executor belongs to whoever opened it."""
+        """Close the object store; whichever code opened the executor closes it."""
         self.objects.close()
 
 
@@ -189,7 +189,7 @@ class RunResources:
         self._executor: Executor | None = None
         self._context: ExecutionContext | None = None
         self._refused: dict[str, str] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._guard = threading.Lock()
         self._lease: WorkspaceLease | None = None
 
@@ -200,7 +200,7 @@ class RunResources:
         return self._lease.name
 
     def settle(self, run: Run) -> None:
-        """Open the executor where the run's workspace is; what stands in the way of that is said here."""
+        """Open the executor that has the run's workspace; raises if that is not possible here."""
         if self._executor is None:
             if not self._runtime.shared:
                 check_place(run, self._runtime.settings)
@@ -212,16 +212,16 @@ class RunResources:
         return self._executor
 
     def take_refused(self) -> list[NetworkRefused]:
-        """What code inside asked for and was not given since the last call; each host is told once."""
+        """Hosts that code inside was refused since the last call; each host once in a run."""
         with self._guard:
-            new = {host: why for host, why in self._refused.items() if host not in self._told}
-            self._told.update(new)
+            new = {host: why for host, why in self._refused.items() if host not in self._reported}
+            self._reported.update(new)
             self._refused.clear()
         return [NetworkRefused(host=host, why=why) for host, why in new.items()]
 
     def _saw(self, workspace: str, host: str, port: int, method: str, allowed: bool, why: str) -> None:
         with self._guard:
-            if not allowed and len(self._told) + len(self._refused) < MOST_REFUSED:
+            if not allowed and len(self._reported) + len(self._refused) < MOST_REFUSED:
                 self._refused.setdefault(f"{host}:{port}", why)
 
     def get(self, task: TaskSpec, base: BasePinned, project: Project) -> ExecutionContext:

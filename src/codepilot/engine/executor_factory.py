@@ -84,7 +84,7 @@ def least_elsewhere(wanted: Wanted, policy: Policy) -> Least | None:
 
 
 def _check_secrecy(url: str, *, allowed: bool) -> None:
-    """Code and the token do not leave the machine in clear text unless that was said to be fine."""
+    """Code and the token leave the machine in clear text only if the settings allow it."""
     split = urlsplit(url)
     nearby = split.hostname in ("localhost", "127.0.0.1", "::1")
     if split.scheme == "http" and not nearby and not allowed:

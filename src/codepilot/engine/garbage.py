@@ -24,7 +24,7 @@ from codepilot.workspace import remove_workspace
 _log = logging.getLogger(__name__)
 
 HALF_MADE_SEC = 3600.0
-"""Nobody is still busy for so long with what takes seconds to make."""
+"""Temporary files older than this were left by a process that died: they take seconds to make."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Collected:
     removed: list[str]
     """Names of workspaces."""
     left: dict[str, str]
-    """Runs that were left alone because it is not known how they stand, and why."""
+    """Runs that were left alone because their state is not known, and why."""
 
 
 def collect(runtime: Runtime, days: float, *, rehearse: bool = False) -> Collected:
-    """Remove workspaces that nobody has worked in for `days`, but for those of runs that are not understood here."""
+    """Remove workspaces unused for `days`, but for those of runs that this version does not understand."""
     horizon = now_us() - int(days * 86_400 * 1e6)
     strange = runtime.store.not_understood()
     removed: list[str] = []
@@ -84,8 +84,8 @@ def _refuse_others(runtime: Runtime) -> None:
             f" more, remove its name from {NAMES}/ there.",
         )
     store, named = runtime.settings.store, runtime.settings.artifacts is not None
-    said = store if named else store in (None, "", str(runtime.home.database))
-    if not said and (not names or named):
+    owned = store if named else store in (None, "", str(runtime.home.database))
+    if not owned and (not names or named):
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
             f"Unknown owner of the artifacts in {runtime.artifacts.place}: what the runs of {runtime.store.place}"
@@ -98,20 +98,20 @@ def sweep(runtime: Runtime) -> None:
     """Remove the workspaces here of runs that ended elsewhere, or while another process had one in use; and what
     processes that were killed left half made."""
     for run_id in _here(runtime):
-        with contextlib.suppress(CodePilotError), _told(run_id):
+        with contextlib.suppress(CodePilotError), _logged(run_id):
             run = runtime.store.load(run_id)
             if run.terminal and not worth_keeping(run):
                 remove_workspaces(run, runtime)
     for pattern in ("*.git/tmp_index_*", "*.tmp"):
         for path in runtime.home.repos.glob(pattern):
-            with _told(path.name):
+            with _logged(path.name):
                 if time.time() - path.lstat().st_mtime > HALF_MADE_SEC:
                     remove_workspace(path)
 
 
 @contextlib.contextmanager
-def _told(what: str) -> Iterator[None]:
-    """What cannot be removed, another's or in use, is left there and told of: nobody's work depends on it."""
+def _logged(what: str) -> Iterator[None]:
+    """Log what cannot be removed and leave it: no run depends on it."""
     try:
         yield
     except FileNotFoundError:
@@ -128,7 +128,7 @@ def _here(runtime: Runtime) -> set[str]:
 
 
 def _unneeded(runtime: Runtime, run_id: str, horizon: int, strange: dict[str, str]) -> bool:
-    """Whether nobody needs the run's workspaces; of one that this store does not have, only if no other store may."""
+    """Whether the run's workspaces are not needed; of an unknown run, only if no other store uses this home."""
     try:
         run = runtime.store.load(run_id)
     except CodePilotError as error:

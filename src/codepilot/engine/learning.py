@@ -36,7 +36,7 @@ def learn(work: Work, context: ExecutionContext, baseline: Baseline) -> None:
     repo, language = work.lineage, context.project.language
     recorded = [MemoryRecorded(repo=repo, language=language, memory=memory) for memory in learnt if memory]
     try:
-        work.store.memories("pattern", repo=repo, limit=1)  # so that nobody waits for a table that somebody has locked
+        work.store.memories("pattern", repo=repo, limit=1)  # fails after seconds if the table is locked
         work.append([work.draft(EventType.MEMORY_RECORDED, one) for one in recorded])
     except CodePilotError as error:
         if error.kind not in (FailureKind.STORE_UNAVAILABLE, FailureKind.INTERNAL):
@@ -47,7 +47,7 @@ def learn(work: Work, context: ExecutionContext, baseline: Baseline) -> None:
 
 
 def _failure(work: Work, baseline: Baseline, proposal: PatchProposed) -> Memory | None:
-    """The failure that the run began with, as its first test told it."""
+    """The failure that the run began with, as its first test reported it."""
     case = next((baseline.suite.cases[test] for test in baseline.targets if test in baseline.suite.cases), None)
     if case is None:
         return None

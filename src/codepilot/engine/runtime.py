@@ -37,7 +37,7 @@ class Runtime:
 
     @property
     def apart(self) -> str:
-        """What to say where machines share the store, and each would keep artifacts in a home of its own."""
+        """A warning if machines share the store, and each would keep artifacts in a home of its own; else empty."""
         if not self.shared or not Path(self.artifacts.place).resolve().is_relative_to(self.home.path.resolve()):
             return ""
         return (
@@ -52,9 +52,7 @@ class Runtime:
         return self.settings.redact
 
     def leave_name(self) -> None:
-        """Say in the home and with the artifacts whose things lie there, before any do: garbage collection and
-        retention remove nothing of other stores.
-        """
+        """Mark the home and the artifacts as used by this store: garbage collection removes nothing of other stores."""
         _ = self._left_name
 
     @cached_property

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def keep_snapshot(work: Work, snapshot: str) -> list[EventDraft]:
     """Let others have the snapshot; what is to be recorded of it together with the snapshot itself, or before it.
 
-    A snapshot that is told of and not kept is lost with its machine. Without artifacts the run goes on here, and only
+    A snapshot that is recorded and not kept is lost with its machine. Without artifacts the run goes on here, and only
     here.
     """
     if not work.runtime.shared or _kept(work, snapshot) is not None:

@@ -1,4 +1,4 @@
-"""One step at work: what its handler may use, and how it records what happened."""
+"""An open step: what its handler uses, and how it records events."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Work:
         return self.append([self.draft(kind, data, artifacts)])[0]
 
     def conclude(self, kind: EventType, data: Contract, artifacts: tuple[ArtifactRef, ...] = ()) -> Event:
-        """Record a judgement, unless the step was told to stop: what was interrupted is not judged."""
+        """Record a judgement, unless the step must stop: an interrupted check judges nothing."""
         self.step.raise_if_stopped()
         return self.record(kind, data, artifacts)
 
@@ -123,12 +123,12 @@ class Work:
         return None
 
     def new_violations(self, found: Sequence[Violation]) -> list[GuardrailBlocked]:
-        """What stands in the tree and may not, as far as this step has not said so already: one violation."""
+        """Forbidden entries of the tree that this step has not reported yet, as one violation."""
         if not found:
             return []
         blocked = [event.data for event in self.history() if isinstance(event.data, GuardrailBlocked)]
-        told = {path for one in blocked for path in one.paths}
-        new = [one for one in found if one.path not in told]
+        reported = {path for one in blocked for path in one.paths}
+        new = [one for one in found if one.path not in reported]
         if not new:
             return []
         paths = tuple(one.path for one in new)
@@ -172,7 +172,7 @@ class Work:
             kept = SnapshotTaken(snapshot=taken.snapshot, tree=taken.tree)
             recorded = self.append(
                 [
-                    self.draft(draft.type, _told(draft.data, taken.tree, blocked), draft.artifacts),
+                    self.draft(draft.type, _with_tree(draft.data, taken.tree, blocked), draft.artifacts),
                     *(self.draft(EventType.GUARDRAIL_BLOCKED, one) for one in blocked),
                     self.draft(EventType.SNAPSHOT_TAKEN, kept),
                     *keep_snapshot(self, taken.snapshot),
@@ -203,7 +203,7 @@ class Work:
         )
 
 
-def _told(turn: TurnFinished, tree: str, blocked: Sequence[GuardrailBlocked]) -> TurnFinished:
+def _with_tree(turn: TurnFinished, tree: str, blocked: Sequence[GuardrailBlocked]) -> TurnFinished:
     """The turn with the tree it left, and what may not be in it: the agent reads that with its observation."""
     turn = turn.model_copy(update={"tree": tree})
     if not blocked:

@@ -1,7 +1,7 @@
 """Which workspace of this home a run is worked on in: one that no other process of this machine has in use.
 
 A worker that was frozen for longer than its lease has lost its step, but processes that it started may still write
-into its workspace. Whoever goes on here takes another one, and removes nothing that is in use. A lock file names each
+into its workspace. The next worker here takes another one, and removes nothing that is in use. A lock file names each
 workspace; the kernel frees the lock when its process dies, and its sandbox dies with it.
 """
 
@@ -80,7 +80,7 @@ def leased_workspaces(home: Home, run_id: str) -> list[str]:
 def remove_leased_workspaces(
     home: Home, run_id: str, remove: Callable[[str], None], *, elsewhere: bool = False
 ) -> None:
-    """Remove the run's workspaces by `remove`, but for those in use: whoever has one removes it, or the next sweep.
+    """Remove the run's workspaces by `remove`, but for those in use: their process removes them, or the next sweep.
 
     Those that are `elsewhere` may have been made from a home that is gone.
     """

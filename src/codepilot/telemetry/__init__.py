@@ -1,4 +1,4 @@
-"""What can be seen of a run: its log, its timeline, its transcript, and the clock they share."""
+"""Observability of runs and processes: logs, metrics, timeline, transcript, report, redaction, and the clock."""
 
 from codepilot.telemetry.clock import now_us, rfc3339
 from codepilot.telemetry.figures import Figures, IterationFigures, figures
@@ -19,8 +19,7 @@ from codepilot.telemetry.report import (
     reported,
 )
 from codepilot.telemetry.runlog import RunLog
-from codepilot.telemetry.timeline import timeline
-from codepilot.telemetry.transcript import transcript
+from codepilot.telemetry.timeline import timeline, transcript
 
 __all__ = [
     "EXIT_PLAUSIBLE",

@@ -26,7 +26,7 @@ from codepilot.core.run import ASKED, Spent, charge, paid
 
 
 class StateFigures(Contract):
-    """One stay in a state. Pauses and the time in which nobody worked do not count."""
+    """One stay in a state. Pauses and time without a worker do not count."""
 
     state: State
     attempt: int
@@ -68,20 +68,31 @@ class Figures(Contract):
     iterations: tuple[IterationFigures, ...]
 
 
-@dataclass
-class _Stay:
-    state: State
-    attempt: int
-    entered_at: int
-    exited_at: int | None = None
+@dataclass(kw_only=True)
+class Stopwatch:
+    """The time that a step was worked on, in microseconds: from a start to the step's last event."""
+
     worked_us: int = 0
     open_since: int | None = None
     last_at: int = 0
+
+    def start(self, at: int) -> None:
+        """A start without a rest before it follows a crash."""
+        self.rest(self.last_at)
+        self.open_since = at
 
     def rest(self, at: int) -> None:
         if self.open_since is not None:
             self.worked_us += max(0, at - self.open_since)
             self.open_since = None
+
+
+@dataclass
+class _Stay(Stopwatch):
+    state: State
+    attempt: int
+    entered_at: int
+    exited_at: int | None = None
 
 
 @dataclass
@@ -132,18 +143,18 @@ def figures(events: Iterable[Event]) -> Figures | None:
         _read(reading, event)
     if not reading.run_id:
         return None
-    told = tuple(_told(iteration) for iteration in reading.iterations)
+    iterations = tuple(_figures_of(iteration) for iteration in reading.iterations)
     return Figures(
         run_id=reading.run_id,
         state=reading.state,
         verdict=reading.verdict,
-        total_iterations=len(told) - 1,
-        duration_sec=round(sum(one.duration_sec for one in told), 3),
-        turns=sum(one.turns for one in told),
-        tokens=sum(one.tokens for one in told),
-        cost_usd=round(sum(one.cost_usd for one in told), 9),
+        total_iterations=len(iterations) - 1,
+        duration_sec=round(sum(one.duration_sec for one in iterations), 3),
+        turns=sum(one.turns for one in iterations),
+        tokens=sum(one.tokens for one in iterations),
+        cost_usd=round(sum(one.cost_usd for one in iterations), 9),
         success_rate=sum(reading.judged) / len(reading.judged) if reading.judged else None,
-        iterations=told,
+        iterations=iterations,
     )
 
 
@@ -187,8 +198,7 @@ def _read(reading: _Reading, event: Event) -> None:
 
 def _time(stay: _Stay, event: Event) -> None:
     if event.type is EventType.STEP_STARTED:
-        stay.rest(stay.last_at)
-        stay.open_since = event.at
+        stay.start(event.at)
     elif event.type in _RESTS | _WAITS:
         unattended = isinstance(event.data, RunPaused | RunFinished) and event.data.unattended
         stay.rest(stay.last_at if unattended else event.at)
@@ -198,7 +208,7 @@ def _time(stay: _Stay, event: Event) -> None:
         stay.last_at = event.at
 
 
-def _told(iteration: _Iteration) -> IterationFigures:
+def _figures_of(iteration: _Iteration) -> IterationFigures:
     stays = tuple(
         StateFigures(
             state=stay.state,

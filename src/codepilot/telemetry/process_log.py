@@ -1,4 +1,4 @@
-"""What a long-lived process says of itself: one JSON object a line on standard error."""
+"""The log of a long-lived process: one JSON object a line on standard error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _JsonLines(logging.Formatter):
         self._ascii_only = ascii_only
 
     def format(self, record: logging.LogRecord) -> str:
-        said: JsonObject = {
+        line: JsonObject = {
             "ts": rfc3339(now_us()),
             "level": record.levelname,
             "runId": getattr(record, "run_id", None),
@@ -33,12 +33,12 @@ class _JsonLines(logging.Formatter):
             "message": record.getMessage(),
         }
         if record.exc_info:
-            said["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(redact_json(said, self._clean), ensure_ascii=self._ascii_only)
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(redact_json(line, self._clean), ensure_ascii=self._ascii_only)
 
 
 def json_logging(level: int, clean: Clean) -> None:
-    """From now on all of CodePilot's loggers tell as JSON, and so does a thread that dies."""
+    """Write all of CodePilot's loggers, and threads that die, as JSON."""
     handler = logging.StreamHandler(sys.stderr)
     ascii_only = codecs.lookup(sys.stderr.encoding or "ascii").name != "utf-8"
     handler.setFormatter(_JsonLines(clean, ascii_only=ascii_only))

@@ -80,8 +80,8 @@ def redact_json(document: JsonObject, clean: Clean = redact) -> JsonObject:
 def redact_named(name: str, text: str, clean: Clean = redact) -> str:
     """`text` without secrets; its name may be what tells that it is one."""
     head = f'"{name}": "'
-    told = clean(head + text)
-    return told.removeprefix(head) if told.startswith(head) else clean(text)
+    cleaned = clean(head + text)
+    return cleaned.removeprefix(head) if cleaned.startswith(head) else clean(text)
 
 
 def _redact_value(value: JsonValue, clean: Clean) -> JsonValue:

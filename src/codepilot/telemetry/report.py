@@ -1,4 +1,4 @@
-"""The one document that tells how a run ended: what `--json` prints and `report.json` keeps."""
+"""The report of a run: the document that `--json` prints and `report.json` stores."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -48,7 +48,7 @@ class ReportedNotification(Contract):
 
 
 class Report(Contract):
-    """Names and meaning are settled: programs read this. Paths are absolute; null where there is no such thing."""
+    """A stable format for programs. Paths are absolute; null if there is no such thing."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     run_id: str | None
@@ -66,10 +66,10 @@ class Report(Contract):
     tests_after: TestSummary | None
     suite: Literal["full", "partial", "none"]
     regression_test: RegressionTest | None = None
+    """The test that was added with the change, or why none was; null if none was asked for."""
     gates: tuple[Gate, ...] = ()
     """The gates, as they were judged last."""
     waiting_for: WaitingFor | None = None
-    """The test that came with the change, or why none did; null where none was wished for."""
     commit: CommitRecorded | None = None
     """Where the change is a commit on a branch of the user's own repository."""
     applied: PatchApplied | None = None

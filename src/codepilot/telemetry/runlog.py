@@ -1,4 +1,4 @@
-"""A run's log file: each of its events once and in order, whoever writes it."""
+"""A run's log file: each event once and in order, whichever process writes it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class RunLog:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """While nobody else writes the file, as far as that can be had."""
+        """Hold the file's lock, if it can be had."""
         locked = _lock(self._file)
         try:
             yield

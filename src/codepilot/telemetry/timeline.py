@@ -1,10 +1,10 @@
-"""The timeline of a run: which step took how long, and what came of it."""
+"""The timeline of a run: how long each step took, and how it ended. The transcript: every event, one JSON line each."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from codepilot.core.contract import Contract, JsonObject
+from codepilot.core.contract import Contract, JsonObject, canonical_json
 from codepilot.core.events import (
     Event,
     EventType,
@@ -15,6 +15,7 @@ from codepilot.core.events import (
     TurnStarted,
 )
 from codepilot.core.run import Run
+from codepilot.telemetry.figures import Stopwatch
 from codepilot.telemetry.redact import Clean, redact, redact_json
 
 StepStatus = Literal["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "SKIPPED", "CANCELLED"]
@@ -48,25 +49,17 @@ class Timeline(Contract):
 
 
 @dataclass
-class _Step:
-    """A step while its events are read. Time counts from a start to the step's last event, pauses left out."""
+class _Step(Stopwatch):
+    """A step while its events are read. Pauses do not count."""
 
     role: State
     attempt: int
     status: StepStatus = "PENDING"
-    worked_us: int = 0
-    open_since: int | None = None
-    last_at: int = 0
     turns: int = 0
     exit_code: int | None = None
     verdict: str | None = None
 
-    def rest(self, at: int) -> None:
-        if self.open_since is not None:
-            self.worked_us += max(0, at - self.open_since)
-            self.open_since = None
-
-    def told(self) -> TimelineStep:
+    def summary(self) -> TimelineStep:
         return TimelineStep(
             role=self.role,
             duration_sec=_seconds(self.worked_us),
@@ -100,15 +93,15 @@ def timeline(run: Run, events: Sequence[Event], clean: Clean = redact) -> JsonOb
                     step.rest(event.at)
                     step.status = "CANCELLED"
         elif key in steps:
-            _tell(steps[key], event)
+            _read(steps[key], event)
     result = run.test_result
-    told = Timeline(
+    timeline = Timeline(
         run_id=run.run_id,
         task=run.task.goal.natural,
         status=run.state,
         total_duration_sec=_seconds(run.spent.wall_us),
         iterations_used=run.spent.iterations,
-        steps=tuple(step.told() for step in steps.values()),
+        steps=tuple(step.summary() for step in steps.values()),
         patch=run.proposal.patch.diff if run.proposal else None,
         test_result=None
         if result is None
@@ -118,14 +111,14 @@ def timeline(run: Run, events: Sequence[Event], clean: Clean = redact) -> JsonOb
             failed_tests_after=result.failed_tests_after,
         ),
     )
-    document: JsonObject = told.model_dump(mode="json", by_alias=True)
+    document: JsonObject = timeline.model_dump(mode="json", by_alias=True)
     document["steps"] = [
-        step.told().model_dump(mode="json", by_alias=True, exclude_none=True) for step in steps.values()
+        step.summary().model_dump(mode="json", by_alias=True, exclude_none=True) for step in steps.values()
     ]
     return redact_json(document, clean)
 
 
-def _tell(step: _Step, event: Event) -> None:
+def _read(step: _Step, event: Event) -> None:
     match event.data:
         case TurnStarted(usage=usage):
             step.turns += usage.turns
@@ -134,8 +127,8 @@ def _tell(step: _Step, event: Event) -> None:
         case ReviewRecorded(review=review):
             step.verdict = review.verdict
     if event.type is EventType.STEP_STARTED:
-        step.rest(step.last_at)
-        step.open_since, step.status = event.at, "RUNNING"
+        step.start(event.at)
+        step.status = "RUNNING"
     elif event.type in _ENDS:
         step.rest(event.at)
         step.status = _ENDS[event.type]
@@ -144,3 +137,15 @@ def _tell(step: _Step, event: Event) -> None:
 
 def _seconds(us: int) -> float:
     return round(us / 1e6, 3)
+
+
+def transcript(events: Iterable[Event], clean: Clean = redact) -> bytes:
+    """Each event is redacted by itself: whatever one of them quotes, the others stay."""
+    return "".join(f"{_line(event, clean)}\n" for event in events).encode()
+
+
+def _line(event: Event, clean: Clean) -> str:
+    line = canonical_json(event)
+    if "\\" not in line and clean(line) == line:
+        return line
+    return canonical_json(redact_json(event.model_dump(mode="json"), clean))
