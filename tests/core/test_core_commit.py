@@ -26,7 +26,7 @@ from codepilot.core.task import Goal, TaskSpec
 PARTS = ("a", "B", "é", "/", ".", "..", "-", "@", "@{", "{run}", ".lock", "refs/", "HEAD", " ", "~", "\\", "[", "\x7f")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(st.lists(st.sampled_from(PARTS), max_size=5).map("".join))
 @example("feature/x-{run}")
 @example("@{run}")

@@ -202,7 +202,7 @@ def test_nothing_can_be_asked_of_a_run_that_has_ended() -> None:
 REQUESTS = st.sampled_from(["pause", "pause at once", "resume", "due"])
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.lists(REQUESTS, max_size=3), OUTCOMES | st.just(ASKED_TO_PAUSE)), max_size=40))
 def test_who_asks_for_a_pause_gets_it_whatever_else_happens(course: list[tuple[list[str], Outcome]]) -> None:
     log = Log()

@@ -48,7 +48,7 @@ from codepilot.core.task import Budget, TaskKind
 BASELINE = BaselineRecorded(targets=("t",), signature="s", before=TestSummary(failed=("t",)), suite="full")
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(
     outcomes=st.lists(st.tuples(OUTCOMES, st.floats(0, 400)), max_size=60),
     kind=st.sampled_from(list(PIPELINES)),

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from codepilot.repair.regression.literals import Hand, positional, read
 from codepilot.repair.regression.writer import Example, Place, Subject, Thing, Unwritable, Written, write_test
-from codepilot.verify.regression import silent_tests
-from codepilot.verify.testcode import edits
+from codepilot.verify.added_tests import silent_tests
+from codepilot.verify.python_tests import edits
 
 SHIPPING = Subject(Thing("shipping", "shop", ("shipping",)), ("amount", "limit"))
 FUNCTION = Place("test_shop.py", "", "test_free", False, "test_shop.py::test_free")

@@ -144,7 +144,7 @@ def test_a_write_that_fails_leaves_no_half_bundle(
 # Tampering ------------------------------------------------------------------------------------------
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
 @given(name=st.sampled_from(FILES), data=st.data())
 def test_any_flipped_bit_is_found(tmp_path: Path, name: str, data: st.DataObject) -> None:
     written = write_bundle(tmp_path / "r-1", contents())

@@ -20,9 +20,9 @@ from codepilot.verify import (
     BundleContents,
     Provenance,
     Versions,
-    gate,
     prove,
     sandbox_used,
+    suite_runs,
     verify_bundle,
     write_bundle,
 )
@@ -166,8 +166,8 @@ def test_a_hanging_test_is_the_failure_to_repair_and_is_waited_for_once(
         limits.append(limit)
         return run_tests(executor, workspace, project, tests, limit)
 
-    monkeypatch.setattr(gate, "run_tests", recorded)
-    monkeypatch.setattr(gate, "HUNG_SEC", 2.0)
+    monkeypatch.setattr(suite_runs, "run_tests", recorded)
+    monkeypatch.setattr(suite_runs, "HUNG_SEC", 2.0)
     baseline = make_lab(ENDLESS, command_sec=6.0).baseline(*named)
     assert baseline.targets == (HANG,)
     assert baseline.summary.errors == (HANG,)

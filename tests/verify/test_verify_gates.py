@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import cast
 
 import pytest
-from verify_kit import ADD, BASE, MENDED, Files, Lab, LabMaker, make_lab
+from verify_kit import ADD, BASE, MENDED, Files, Lab, LabMaker
 
-from codepilot.core.artifacts import GateName, TestResult
+from codepilot.core.artifacts import GateName, TestResult, TestSummary
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.project import SuiteRun
 from codepilot.verify import Baseline, GateJudge, LintBench
 from codepilot.verify.lint import new_findings
 from codepilot.workspace import Entry
 
-__all__ = ["make_lab"]
 TEST_GATES: tuple[GateName, ...] = ("fail_to_pass", "pass_to_pass")
 RUFF = {**BASE, "ruff.toml": "[lint]\nselect = ['F']\n"}
 
@@ -28,10 +29,18 @@ def tree_of(lab: Lab, files: Files) -> str:
     )
 
 
+BASELINE = Baseline((ADD,), "s", cast(SuiteRun, None), TestSummary(passed=3, failed=(ADD,)), "full")
+GREEN = TestResult(passed=True, cmd=("t",), exit_code=0, summary=TestSummary(passed=4), suite="full")
+
+
 def judged(
-    lab: Lab, baseline: Baseline, after: Files, wanted: tuple[GateName, ...], commands: tuple[str, ...] = ()
+    lab: Lab,
+    after: Files,
+    wanted: tuple[GateName, ...],
+    commands: tuple[str, ...] = (),
+    tests: TestResult = GREEN,
 ) -> TestResult:
-    """The gates on the change from the lab's base to `after`."""
+    """The gates on the change from the lab's base to `after`, whose tests gave `tests`."""
 
     def base_workspace() -> str:
         lab.executor.delete("base")
@@ -46,13 +55,13 @@ def judged(
         workspace="after",
         base_workspace=base_workspace,
         project=lab.project,
-        baseline=baseline,
+        baseline=BASELINE,
         changes=lab.executor.diff("after", lab.base_tree).changes,
         before=lambda path: lab.objects.read_blob(before[path].oid) if path in before else None,
         after=lambda path: after[path].encode() if path in after else None,
         command_sec=60.0,
     )
-    return judge.judge(wanted, commands)
+    return judge.of(wanted, commands, tests)
 
 
 def gates(result: TestResult) -> Mapping[str, tuple[bool | None, str, str]]:
@@ -62,10 +71,9 @@ def gates(result: TestResult) -> Mapping[str, tuple[bool | None, str, str]]:
 def test_gates_of_the_tests_and_of_the_contract_are_told_before_and_after(make_lab: LabMaker) -> None:
     base = {**RUFF, "calc.py": f"import os\n\n{BASE['calc.py']}"}
     lab = make_lab(base)
-    baseline = lab.baseline(ADD)
     mended = {**base, "calc.py": f"'''Sums.'''\nimport os\n\n{MENDED}"}
     wanted: tuple[GateName, ...] = (*TEST_GATES, "compiles", "lint", "command")
-    clean = judged(lab, baseline, mended, wanted, ("grep -q Sums calc.py",))
+    clean = judged(lab, mended, wanted, ("grep -q Sums calc.py",))
     assert clean.passed
     assert gates(clean) == {
         "fail_to_pass": (True, "1 fail", "1 pass"),
@@ -75,7 +83,7 @@ def test_gates_of_the_tests_and_of_the_contract_are_told_before_and_after(make_l
         "command": (True, "exit code 1", "exit code 0"),
     }
     worse = {**mended, "calc.py": f"import sys\n{mended['calc.py']}", "new.py": "def broken(:\n"}
-    red = judged(lab, baseline, worse, wanted, ("echo no; false",))
+    red = judged(lab, worse, wanted, ("echo no; false",))
     assert (red.passed, [error.test for error in red.errors]) == (False, ["compiles", "lint", "command"])
     assert [gate.ok for gate in red.gates] == [True, True, False, False, False]
     assert "calc.py:1 F401" in red.gates[3].evidence
@@ -85,8 +93,8 @@ def test_gates_of_the_tests_and_of_the_contract_are_told_before_and_after(make_l
 
 def test_a_change_that_leaves_tests_red_is_not_linted(make_lab: LabMaker) -> None:
     lab = make_lab(RUFF)
-    baseline = lab.baseline(ADD)
-    result = judged(lab, baseline, {**RUFF, "calc.py": MENDED.replace("a * b", "a")}, (*TEST_GATES, "lint"), ("true",))
+    broken = GREEN.model_copy(update={"passed": False, "regressions": ("t::two",)})
+    result = judged(lab, {**RUFF, "calc.py": MENDED}, (*TEST_GATES, "lint"), ("true",), broken)
     assert [(gate.name, gate.ok) for gate in result.gates] == [("fail_to_pass", True), ("pass_to_pass", False)]
 
 

@@ -22,8 +22,8 @@ from codepilot.executor import (
     RunCommand,
 )
 from codepilot.sandbox import choose, probe
-from codepilot.verify import Finding, Scan, flagged, generated, review, scan_generated
-from codepilot.verify.generated import PACKAGES, generated_code
+from codepilot.verify import Finding, Scan, flagged, review, scan_generated, security_scan
+from codepilot.verify.security_scan import PACKAGES, generated_code
 from codepilot.workspace import ObjectStore
 
 Tree = dict[str, bytes]
@@ -117,7 +117,7 @@ def test_a_scanner_that_does_not_end_means_not_scanned(executor: LocalExecutor) 
 def test_a_scanner_that_is_not_installed_is_a_typed_failure(
     executor: LocalExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generated, "PACKAGES", (*PACKAGES, "a_scanner_that_nobody_has"))
+    monkeypatch.setattr(security_scan, "PACKAGES", (*PACKAGES, "a_scanner_that_nobody_has"))
     with pytest.raises(CodePilotError, match="a_scanner_that_nobody_has is not installed beside CodePilot") as caught:
         scanned(executor, {}, {"a.py": PLAIN})
     assert caught.value.kind is FailureKind.TOOL_MISSING
@@ -126,7 +126,7 @@ def test_a_scanner_that_is_not_installed_is_a_typed_failure(
 
 def test_a_scanner_that_dies_means_not_scanned(executor: LocalExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     for crash in ("import os; os.abort()", "import os; os._exit(0)", "raise SystemExit(2)"):
-        monkeypatch.setattr(generated, "_SCAN", crash)
+        monkeypatch.setattr(security_scan, "_SCAN", crash)
         scan = scanned(executor, {"a.py": SHELL}, {"a.py": PLAIN})
         assert len(scan.unread) == 1 and "Bandit gave no report" in scan.unread[0]
         check = generated_code(scan, "high")

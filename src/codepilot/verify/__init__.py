@@ -16,14 +16,10 @@ from codepilot.verify.bundle import (
     write_bundle,
     write_directory,
 )
-from codepilot.verify.checks import review
+from codepilot.verify.bundle_proof import rebuild_base, verify_bundle
 from codepilot.verify.flags import flagged
-from codepilot.verify.gate import Baseline, run_baseline, run_gate
 from codepilot.verify.gates import GateJudge
-from codepilot.verify.generated import Finding, Scan, scan_generated
-from codepilot.verify.guarded import configures_runner
 from codepilot.verify.lint import LintBench
-from codepilot.verify.notice import Notice, notice
 from codepilot.verify.proof import (
     ENVIRONMENTAL,
     REGRESSION_TEST,
@@ -37,8 +33,11 @@ from codepilot.verify.proof import (
     tree_checks,
     worth,
 )
-from codepilot.verify.record import write_record
-from codepilot.verify.reprove import rebuild_base, verify_bundle
+from codepilot.verify.record import Notice, notice, write_record
+from codepilot.verify.review_checks import review
+from codepilot.verify.runner_config import configures_runner
+from codepilot.verify.security_scan import Finding, Scan, scan_generated
+from codepilot.verify.suite_runs import Baseline, run_baseline, run_gate
 from codepilot.verify.verdict import Comparison, Failing, baseline_verdict, compare, judge, passes, selects, settle
 
 __all__ = [

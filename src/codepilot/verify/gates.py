@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from codepilot.core.artifacts import Gate, GateName, TestError, TestResult
 from codepilot.executor import Executor, FileChange, RunCommand
 from codepilot.project import Project
-from codepilot.verify import testcode
-from codepilot.verify.gate import Baseline, run_gate
+from codepilot.verify import python_tests
 from codepilot.verify.lint import LintBench, new_findings
+from codepilot.verify.suite_runs import Baseline, run_gate
 
 Read = Callable[[str], bytes | None]
 
@@ -36,10 +36,7 @@ class GateJudge:
     command_sec: float
 
     def judge(self, wanted: Sequence[GateName], commands: Sequence[str] = (), narrowed: bool = False) -> TestResult:
-        """Run the tests, then judge every gate; one that is red makes the result red.
-
-        Linters and commands are left out when the tests are red: the change is not going to stay.
-        """
+        """Run the tests, then judge every gate; one that is red makes the result red."""
         result = run_gate(
             self.executor,
             self.workspace,
@@ -49,6 +46,13 @@ class GateJudge:
             base_workspace=self.base_workspace,
             narrowed=narrowed,
         )
+        return self.of(wanted, commands, result)
+
+    def of(self, wanted: Sequence[GateName], commands: Sequence[str], result: TestResult) -> TestResult:
+        """The result of the tests with the record of every gate.
+
+        Linters and commands are left out when the tests are red: the change is not going to stay.
+        """
         gates = [self._of_tests(name, result) for name in wanted if name in ("fail_to_pass", "pass_to_pass")]
         if "compiles" in wanted:
             gates.append(self._compiles(result))
@@ -83,8 +87,8 @@ class GateJudge:
             broken = [error.message for error in result.errors if error.error_type == "CompilationError"]
             return Gate(name="compiles", ok=not broken, evidence=_listed(broken) or "the build compiled the change")
         files = [one.path for one in self.changes if one.path.endswith((".py", ".pyi")) and one.change != "deleted"]
-        wrong = [path for path in files if testcode.parsed(self.after(path)) is None]
-        known = [path for path in wrong if (old := self.before(path)) is not None and testcode.parsed(old) is None]
+        wrong = [path for path in files if python_tests.parsed(self.after(path)) is None]
+        known = [path for path in wrong if (old := self.before(path)) is not None and python_tests.parsed(old) is None]
         fresh = [path for path in wrong if path not in known]
         return Gate(
             name="compiles",

@@ -17,8 +17,8 @@ from codepilot.core.events import ProofRecorded, Verdict
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import CreateWorkspace, Executor
 from codepilot.project import Project, SuiteRun, is_test, run_tests
-from codepilot.verify.gate import Baseline, run_gate
-from codepilot.verify.guarded import bends_runner
+from codepilot.verify.runner_config import bends_runner
+from codepilot.verify.suite_runs import Baseline, run_gate
 from codepilot.verify.verdict import RED, SuiteKind, named_cases, passes
 from codepilot.workspace import Entry, ObjectStore
 

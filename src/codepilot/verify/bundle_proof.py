@@ -10,8 +10,8 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import Executor
 from codepilot.project import Project
 from codepilot.verify.bundle import BASE_DIFF, PATCH, Provenance, check_bundle, read_payload
-from codepilot.verify.gate import Baseline, run_baseline
 from codepilot.verify.proof import Create, Measure, RegressionCheck, prove
+from codepilot.verify.suite_runs import Baseline, run_baseline
 from codepilot.workspace import ObjectStore
 
 _DISPROVED = (FailureKind.TEST_ALREADY_PASSES, FailureKind.TEST_NOT_FOUND, FailureKind.FLAKY_TEST)

@@ -6,6 +6,7 @@ none repeats a secret in its evidence.
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from collections import Counter
@@ -19,11 +20,63 @@ from codepilot.core.secrets import PLACEHOLDER, QUOTED_SECRET, known_secrets
 from codepilot.core.task import Budget, TaskKind
 from codepilot.executor import DiffResult, FileChange, Violation
 from codepilot.project import is_test
-from codepilot.verify import bracecode, testcode
-from codepilot.verify.generated import Scan, generated_code
-from codepilot.verify.guarded import bends_runner
-from codepilot.verify.leftovers import BREAKPOINTS, DEBUG_LINES, MARKERS, debug_calls, speaks
-from codepilot.verify.regression import regression_test, silent_tests
+from codepilot.verify import brace_tests, python_tests
+from codepilot.verify.added_tests import regression_test, silent_tests
+from codepilot.verify.runner_config import bends_runner
+from codepilot.verify.security_scan import Scan, generated_code
+
+MARKERS = re.compile(
+    r"""(?:\#|//|/\*|^\s{0,80}\*|<!--|\"{3}|'{3}).{0,200}?\b(TODO|FIXME|XXX|HACK)\b
+    | ^\s{0,80}(TODO|FIXME|XXX|HACK):\s""",
+    re.VERBOSE,
+)
+"""Notes to self stand in comments; elsewhere the words may be the product's own."""
+SPEAKING_NAME = re.compile(
+    r"(?:^|/)(?:bin|scripts|tools)/"
+    r"|(?:(?:^|[/_.-])(?:log|logger|logging|cli|console|main|__main__|cmd)|Logger|Console|Main|Cli)\.\w{1,10}$"
+)
+SPEAKING = re.compile(
+    r"\A#!|^\s{0,40}print\(|\bargparse\b|\bsys\.argv\b|__main__|^import (?:click|typer)\b|process\.argv"
+    r"|static void main\s?\(",
+    re.MULTILINE,
+)
+DEBUG_LINES = re.compile(r"\bconsole\.(?:log|debug|trace)\s*\(|\bSystem\.(?:out|err)\.print|\.printStackTrace\s*\(")
+BREAKPOINTS = re.compile(r"(?:^|[;{}])\s*debugger\s*(?:;|$)")
+_DEBUGGING = ("print", "breakpoint", "set_trace")
+DEBUG_MODULES = frozenset({"pdb", "ipdb", "pudb", "wdb", "remote_pdb"})
+
+
+def speaks(path: str, before: bytes | None, after: bytes | None) -> bool:
+    """Whether a file is there to be read from, so that what it prints is no leftover.
+
+    It is a program or a logger, has printed all along, or is a new Python file.
+    """
+    if SPEAKING_NAME.search(path) or (before is None and path.endswith(".py")):
+        return True
+    told = ((after if before is None else before) or b"").decode("utf-8", "replace")
+    return bool(SPEAKING.search(told) or (before is not None and DEBUG_LINES.search(told)))
+
+
+def _directed(call: ast.Call) -> bool:
+    """Whether a call says where its output goes, as debugging does not."""
+    return any(word.arg == "file" for word in call.keywords)
+
+
+def debug_calls(tree: ast.Module) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = node.func
+            if isinstance(called, ast.Name) and called.id in _DEBUGGING and not _directed(node):
+                found[called.id] += 1
+            elif isinstance(called, ast.Attribute) and called.attr == "set_trace":
+                found["set_trace"] += 1
+        elif isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names if alias.name in DEBUG_MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module in DEBUG_MODULES:
+            found[node.module] += 1
+    return found
+
 
 Read = Callable[[str], bytes | None]
 """The content of a path, None where there is no such file."""
@@ -47,7 +100,7 @@ TEST_SKIPS = re.compile(
 )
 """What skips only where tests are: elsewhere these are everybody's words."""
 TESTING = re.compile(rb"org\.junit|org\.testng|io\.kotest|node:test|@jest/|\bvitest\b|@playwright/|\bdescribe\s*\(")
-CODE = (".py", ".pyi", *bracecode.JVM, *bracecode.SCRIPT, ".vue", ".svelte")
+CODE = (".py", ".pyi", *brace_tests.JVM, *brace_tests.SCRIPT, ".vue", ".svelte")
 LONG_LITERAL = re.compile(r"['\"]([A-Za-z0-9+/_=-]{40,})['\"]")
 NAMED_ENTROPY = 3.0
 LITERAL_ENTROPY = 4.7
@@ -111,7 +164,7 @@ class ChangedFile:
         if len(gone) > MAX_IMPORTS:
             return True
         after = (self.after or b"").decode("utf-8", "replace") if gone else ""
-        return not all(self.path.endswith(bracecode.SCRIPT) and bracecode.widened(line, after) for line in gone)
+        return not all(self.path.endswith(brace_tests.SCRIPT) and brace_tests.widened(line, after) for line in gone)
 
     @cached_property
     def tests(self) -> bool:
@@ -149,18 +202,18 @@ def _disabled(file: ChangedFile) -> Iterable[str]:
         yield f"{file.path} was deleted"
         return
     if not file.is_python:
-        kept_names = bracecode.silent_tests(file.path, file.after)
-        gone = [name for name in bracecode.silent_tests(file.path, file.before) if name not in kept_names]
+        kept_names = brace_tests.silent_tests(file.path, file.after)
+        gone = [name for name in brace_tests.silent_tests(file.path, file.before) if name not in kept_names]
         yield from (f"{file.path}: {name} was removed" for name in gone)
         return
-    old, new = testcode.parsed(file.before), testcode.parsed(file.after)
+    old, new = python_tests.parsed(file.before), python_tests.parsed(file.after)
     if old is None or new is None:
         return
-    kept = testcode.test_functions(new)
-    for name, function in testcode.test_functions(old).items():
+    kept = python_tests.test_functions(new)
+    for name, function in python_tests.test_functions(old).items():
         if name not in kept:
             yield f"{file.path}: {name} was removed"
-        elif testcode.is_empty(kept[name]) and not testcode.is_empty(function):
+        elif python_tests.is_empty(kept[name]) and not python_tests.is_empty(function):
             yield f"{file.path}: {name} was emptied"
 
 
@@ -175,16 +228,16 @@ def _weakened(file: ChangedFile) -> Iterable[str]:
     if file.after is None:
         yield f"{file.path} was deleted"
         return
-    old = testcode.parsed(file.before) if file.is_python else None
+    old = python_tests.parsed(file.before) if file.is_python else None
     if old is None:
         if file.removed or file.change.binary:
             yield f"{file.path} was edited"
         return
-    new = testcode.parsed(file.after)
+    new = python_tests.parsed(file.after)
     if new is None:
         yield f"{file.path} cannot be parsed any more"
         return
-    yield from (f"{file.path}: {edit}" for edit in testcode.edits(old, new))
+    yield from (f"{file.path}: {edit}" for edit in python_tests.edits(old, new))
 
 
 def no_runner_config_change(files: Sequence[ChangedFile], kind: TaskKind = TaskKind.BUGFIX) -> PolicyCheck:
@@ -257,10 +310,10 @@ def _debug(file: ChangedFile) -> Iterable[str]:
             printed = () if speaking else file.gained(DEBUG_LINES)
             yield from (f"{file.path}:{number} adds debug output" for number, _ in printed)
         return
-    new = testcode.parsed(file.after)
+    new = python_tests.parsed(file.after)
     if new is None:
         return
-    old = testcode.parsed(file.before)
+    old = python_tests.parsed(file.before)
     fresh = debug_calls(new) - (debug_calls(old) if old is not None else Counter())
     if speaking:
         del fresh["print"]
@@ -272,8 +325,8 @@ def no_new_syntax_errors(files: Sequence[ChangedFile]) -> PolicyCheck:
     broken = (
         f"{file.path} cannot be parsed"
         for file in files
-        if file.is_python and file.after is not None and testcode.parsed(file.after) is None
-        if file.before is None or testcode.parsed(file.before) is not None
+        if file.is_python and file.after is not None and python_tests.parsed(file.after) is None
+        if file.before is None or python_tests.parsed(file.before) is not None
     )
     return _check("no_new_syntax_errors", broken)
 
@@ -284,7 +337,7 @@ def no_new_compilation_warnings(files: Sequence[ChangedFile], built: Sequence[st
         f"{file.path}: {message}"
         for file in files
         if file.is_python
-        for message in testcode.compile_warnings(file.after) - testcode.compile_warnings(file.before)
+        for message in python_tests.compile_warnings(file.after) - python_tests.compile_warnings(file.before)
     )
     return _check("no_new_compilation_warnings", (*fresh, *built))
 

@@ -10,11 +10,11 @@ from typing import Protocol
 from codepilot.core.artifacts import PolicyCheck
 from codepilot.core.task import TaskKind
 from codepilot.project import is_test
-from codepilot.verify import bracecode, testcode
+from codepilot.verify import brace_tests, python_tests
 
 DEMANDED = frozenset({TaskKind.BUGFIX, TaskKind.CHANGE})
 """Task kinds whose changes need a test; to others it is said and no more."""
-_CODE = (".py", *bracecode.JVM, *bracecode.SCRIPT)
+_CODE = (".py", *brace_tests.JVM, *brace_tests.SCRIPT)
 _ASSERTING = re.compile(r"assert|raises|warns|expect|verif|should|fail|check|ensure|must|approx|match", re.IGNORECASE)
 
 
@@ -41,20 +41,20 @@ def silent_tests(files: Sequence[Changed]) -> Iterator[str]:
 def _new_silent(file: Changed) -> list[str]:
     if file.path.endswith(".py"):
         return _silent_python(file)
-    known = bracecode.silent_tests(file.path, file.before)
+    known = brace_tests.silent_tests(file.path, file.before)
     return [
-        name for name, silent in bracecode.silent_tests(file.path, file.after).items() if silent and name not in known
+        name for name, silent in brace_tests.silent_tests(file.path, file.after).items() if silent and name not in known
     ]
 
 
 def _silent_python(file: Changed) -> list[str]:
-    new, old = testcode.parsed(file.after), testcode.parsed(file.before)
+    new, old = python_tests.parsed(file.after), python_tests.parsed(file.before)
     if new is None:
         return []
-    known = testcode.test_functions(old) if old is not None else {}
+    known = python_tests.test_functions(old) if old is not None else {}
     functions = [node for node in ast.walk(new) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     helpers = frozenset(node.name for node in functions if _asserts(node, frozenset()))
-    fresh = {name: node for name, node in testcode.test_functions(new).items() if name not in known}
+    fresh = {name: node for name, node in python_tests.test_functions(new).items() if name not in known}
     silent = (name for name, node in fresh.items() if not _asserts(node, helpers | _from_elsewhere(node, new)))
     return [name for name in silent if not _is_abstract(fresh[name])]
 
@@ -63,7 +63,7 @@ def _from_elsewhere(function: ast.FunctionDef | ast.AsyncFunctionDef, module: as
     """Names that may assert and cannot be followed: the test's fixtures, and what comes from files that help tests."""
     given = (argument.arg for argument in (*function.args.args, *function.args.kwonlyargs))
     imports = (node for node in ast.walk(module) if isinstance(node, ast.ImportFrom))
-    helping = (node for node in imports if node.level or bracecode.HELPS.search(node.module or ""))
+    helping = (node for node in imports if node.level or brace_tests.HELPS.search(node.module or ""))
     return frozenset((*given, *(alias.asname or alias.name for node in helping for alias in node.names)))
 
 

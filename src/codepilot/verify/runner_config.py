@@ -1,0 +1,176 @@
+"""What configures or loads the test runner, by name and by content. A change may not bend its judge."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import PurePosixPath
+from xml.etree.ElementTree import Element, ParseError, TreeBuilder
+from xml.parsers import expat
+
+CONFIG_NAMES = frozenset(
+    {"conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "sitecustomize.py", "usercustomize.py"}
+    | {"build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts", "gradle.properties"}
+    | {"junit-platform.properties", "testng.xml", ".npmrc", ".pnpmfile.cjs"}
+)
+CONFIG_PATTERNS = (
+    *("jest.config.*", "vitest.config.*", "vitest.workspace.*", "vite.config.*", ".mocharc*", "babel.config.*"),
+    *(".babelrc*", "init.gradle*"),
+)
+CONFIG_FOLDERS = (".mvn", "buildSrc", "gradle/wrapper", "META-INF/services/org.junit")
+"""Directories whose files configure a build or are loaded by a runner; a path that has one of them in it."""
+SECTIONED_NAMES = frozenset({"pyproject.toml", "setup.cfg", "tox.ini"})
+RUNNER_MODULES = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "py", "xdist"})
+SOURCE_ROOTS = ("src", "lib")
+MODULE_SUFFIXES = (".py", ".pyc", ".so")
+
+
+def configures_runner(path: str) -> bool:
+    """A file that the runner or the interpreter loads by its name alone, whatever it holds."""
+    pure = PurePosixPath(path)
+    if pure.name in CONFIG_NAMES or pure.suffix == ".pth":
+        return True
+    return any(pure.match(pattern) for pattern in CONFIG_PATTERNS) or any(
+        f"/{folder}" in f"/{path}" for folder in CONFIG_FOLDERS
+    )
+
+
+def shadows_module(path: str) -> bool:
+    """A module that, found first on the path, stands in for the runner or the standard library."""
+    pure = PurePosixPath(path)
+    if pure.parts and pure.parts[0] in SOURCE_ROOTS:
+        pure = pure.relative_to(pure.parts[0])
+    if pure.suffix not in MODULE_SUFFIXES:
+        return False
+    package = len(pure.parts) == 2 and pure.name.split(".")[0] == "__init__"
+    if not package and len(pure.parts) != 1:
+        return False
+    name = pure.parts[0].split(".")[0]
+    return name != "test" and (name in RUNNER_MODULES or name in sys.stdlib_module_names)
+
+
+def runner_settings(path: str, content: bytes | None) -> object:
+    """What `content` tells the test runner, comparable by equality; the bytes themselves if they cannot be read."""
+    name = PurePosixPath(path).name
+    if name in READ:
+        return READ[name](content)
+    if name not in SECTIONED_NAMES:
+        return None
+    text = (content or b"").decode("utf-8", "replace")
+    try:
+        return _toml_settings(text) if name == "pyproject.toml" else _ini_settings(text)
+    except (tomllib.TOMLDecodeError, configparser.Error, RecursionError):
+        return content
+
+
+def _toml_settings(text: str) -> object:
+    tool = tomllib.loads(text).get("tool", {})
+    return tool.get("pytest") if isinstance(tool, dict) else tool
+
+
+def _ini_settings(text: str) -> object:
+    parser = configparser.RawConfigParser(strict=False)
+    parser.read_string(text)
+    sections = ("pytest", "tool:pytest", "unittest")
+    return {name: sorted(parser.items(name)) for name in sections if parser.has_section(name)}
+
+
+def bends_runner(path: str, before: bytes | None, after: bytes | None) -> bool:
+    """Whether going from `before` to `after` (None: no such file) changes how tests are found, loaded or run."""
+    if before == after:
+        return False
+    if configures_runner(path):
+        return True
+    if before is None and shadows_module(path):
+        return True
+    return runner_settings(path, before) != runner_settings(path, after)
+
+
+MAX_BYTES = 4 << 20
+MAX_DEPTH = 100
+_DESCRIBES_POM = frozenset(
+    {"version", "name", "description", "url", "licenses", "developers", "contributors", "organization", "scm"}
+    | {"issueManagement", "inceptionYear", "mailingLists", "distributionManagement", "ciManagement"}
+)
+_DESCRIBES_PACKAGE = frozenset(
+    {"name", "version", "description", "keywords", "author", "contributors", "license", "repository", "bugs"}
+    | {"homepage", "funding", "engines", "files", "private", "dependencies", "peerDependencies"}
+    | {"optionalDependencies", "bin", "publishConfig"}
+)
+_JUDGES = re.compile(r"junit|testng|mockito|assertj|hamcrest|surefire|opentest|spock|kotest")
+
+
+def pom_settings(content: bytes | None) -> object:
+    """A POM without its description and its product's dependencies; the bytes themselves if it cannot be read."""
+    if not content or len(content) > MAX_BYTES:
+        return content
+    try:
+        root = _parsed(content)
+    except (expat.ExpatError, ParseError, ValueError, LookupError):
+        return content
+    kept = []
+    for child in root:
+        tag = child.tag.rpartition("}")[2]
+        if tag in ("dependencies", "dependencyManagement"):
+            kept += [_canonical(one) for one in child.iter() if one.tag.endswith("dependency") and _judges(one)]
+        elif tag not in _DESCRIBES_POM:
+            kept.append(_canonical(child))
+    return tuple(sorted(kept))
+
+
+def _parsed(content: bytes) -> Element:
+    builder = TreeBuilder()
+    parser = expat.ParserCreate()
+    depth = 0
+
+    def opened(name: str, given: dict[str, str]) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError("nested too deeply")
+        builder.start(name, given)
+
+    def closed(name: str) -> None:
+        nonlocal depth
+        depth -= 1
+        builder.end(name)
+
+    def declared(*_: object) -> None:
+        raise ValueError("it declares a DTD or entities")
+
+    parser.StartElementHandler, parser.EndElementHandler = opened, closed
+    parser.CharacterDataHandler = builder.data
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = declared
+    parser.Parse(content, True)
+    return builder.close()
+
+
+def _judges(dependency: Element) -> bool:
+    told = {child.tag.rpartition("}")[2]: (child.text or "").strip() for child in dependency}
+    return told.get("scope") == "test" or bool(_JUDGES.search(f"{told.get('groupId')} {told.get('artifactId')}"))
+
+
+def _canonical(element: Element) -> str:
+    inner = "".join(_canonical(child) for child in element)
+    return f"<{element.tag}>{(element.text or '').strip()}{inner}</>"
+
+
+def package_settings(content: bytes | None) -> object:
+    """A package's scripts and what configures its tools; the bytes themselves if it cannot be read."""
+    if not content or len(content) > MAX_BYTES:
+        return content
+    try:
+        package = json.loads(content)
+    except (ValueError, RecursionError):
+        return content
+    if not isinstance(package, dict):
+        return content
+    return {key: value for key, value in package.items() if key not in _DESCRIBES_PACKAGE}
+
+
+READ: dict[str, Callable[[bytes | None], object]] = {"pom.xml": pom_settings, "package.json": package_settings}
+"""How each build file that is more than configuration is read, by its name."""
