@@ -1,11 +1,11 @@
-"""What CodePilot costs, beside others, measured in one run each.
+"""Measures CodePilot beside its peers.
 
 `python -m benchmarks.execution --write docs/benchmarks.md` (the execution plane) and
 `python -m benchmarks.engine --write docs/benchmarks-engine.md` (the durable engine) run everything and write the
-tables; `--size quick` has less to say. Every measured thing runs in a process of its own (`drivers/`), which does its
-own timing; all take turns, round after round, so that whatever else the machine does hits all alike.
+tables; `--size quick` takes less time and gives less precise figures. Every contestant runs in a process of its own
+(`drivers/`), which does its own timing. Contestants take turns, round after round, so that other load hits all alike.
 
-`python -m benchmarks.repair --write docs/benchmarks-repair.md` measures the repair search: candidates a second, when
-the first are tried, when a repair is there, and memory, on three kinds of project; `benchmarks.context` what finding
-context costs, and `benchmarks.turns` what the platform adds to an agent's turn.
+`python -m benchmarks.repair --write docs/benchmarks-repair.md` measures the repair search on three kinds of
+project: candidates a second, time to the first candidate and to the repair, and memory. `benchmarks.context` measures
+the cost of finding context, and `benchmarks.turns` the platform's share of an agent's turn.
 """

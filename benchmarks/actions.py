@@ -1,4 +1,4 @@
-"""Code actions: round trip, start, and what two hundred of them leave in memory."""
+"""Measures code actions: round trip, start, and memory after two hundred of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where durable engines are measured: the same PostgreSQL server, the same disk, a new database for every figure."""
+"""Runs durable engines on one PostgreSQL server and one disk, with a new database for every figure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from tests.servers import PostgresServer
 
 from benchmarks.children import Child, Inbox, Late, children, python_for
 from benchmarks.drivers.lines import STEPS
-from benchmarks.slow_disk import slow_syncs
 
 POSTGRES, SQLITE = "PostgreSQL", "SQLite FULL"
-SLOW_SQLITE = "SQLite FULL, slow disk"
 PAUSE_SEC = 0.03
 SPREAD_SEC = 1.0
 """Between two runs that are enqueued one by one lies a pause, and anything up to this: a worker has gone to rest by
@@ -30,25 +28,20 @@ DWELL_SEC = 0.3
 
 @dataclass(frozen=True)
 class Contender:
-    """A durable engine. One that is `direct` starts runs quickest in the process that also works on them.
-
-    Of one with `rates_only` nothing but its steps a second is measured.
-    """
+    """A durable engine. One that is `direct` starts runs quickest in the process that also works on them."""
 
     name: str
     driver: str
     store: str
     package: str = ""
     direct: bool = False
-    rates_only: bool = False
 
 
 CODEPILOT = Contender("CodePilot", "codepilot_engine", POSTGRES)
 CODEPILOT_SQLITE = Contender("CodePilot", "codepilot_engine", SQLITE)
 DBOS = Contender("DBOS", "dbos_engine", POSTGRES, "dbos", direct=True)
 PROCRASTINATE = Contender("procrastinate", "procrastinate_engine", POSTGRES, "procrastinate")
-CODEPILOT_SLOW = Contender("CodePilot", "codepilot_engine", SLOW_SQLITE, rates_only=True)
-CONTENDERS = (CODEPILOT, DBOS, PROCRASTINATE, CODEPILOT_SQLITE, CODEPILOT_SLOW)
+CONTENDERS = (CODEPILOT, DBOS, PROCRASTINATE, CODEPILOT_SQLITE)
 
 
 @dataclass
@@ -58,12 +51,6 @@ class Arena:
     peers: Path | None
     versions: dict[str, str] = field(default_factory=dict)
     _places: Iterator[int] = field(default_factory=itertools.count)
-    _slow: dict[str, str] = field(default_factory=dict)
-
-    def prepare(self, store: str) -> None:
-        """Have ready what this store needs, or raise PeerMissing."""
-        if store == SLOW_SQLITE and not self._slow:
-            self._slow = slow_syncs(self.directory)
 
     def rate(self, who: Contender, processes: int, concurrency: int, runs: int) -> float:
         """Steps a second while so many processes work off runs that were waiting for them."""
@@ -143,7 +130,7 @@ class Arena:
         with children() as made:
             for client in range(clients):
                 arguments = [url, str(client)]
-                made.append(Child(python_for("", None), "bare_inserts", arguments, place, inbox, self._disk(store)))
+                made.append(Child(python_for("", None), "bare_inserts", arguments, place, inbox))
                 inbox.take("ready")
             for child in made:
                 child.ask(seconds=seconds)
@@ -154,7 +141,7 @@ class Arena:
         python = python_for(who.package, self.peers)
         place = self._place()
         with children() as made:
-            ground = Ground(who, python, self._url(who.store, place), place, made, self._disk(who.store))
+            ground = Ground(who, python, self._url(who.store, place), place, made)
             yield ground
             if ground.version:
                 self.versions[who.package] = ground.version
@@ -165,23 +152,16 @@ class Arena:
         return place
 
     def _url(self, store: str, place: Path) -> str:
-        if store in (SQLITE, SLOW_SQLITE):
+        if store == SQLITE:
             return str(place / "bench.db")
         return self.server.database().replace("postgresql+psycopg://", "postgresql://")
-
-    def _disk(self, store: str) -> dict[str, str]:
-        """What makes a process meet the store's disk."""
-        return self._slow if store == SLOW_SQLITE else {}
 
 
 class Ground:
     """One contender on one empty database, for one figure."""
 
-    def __init__(
-        self, who: Contender, python: str, url: str, place: Path, made: list[Child], environment: dict[str, str]
-    ) -> None:
+    def __init__(self, who: Contender, python: str, url: str, place: Path, made: list[Child]) -> None:
         self._who, self._python, self._url, self._place, self._made = who, python, url, place, made
-        self._environment = environment
         self.inbox = Inbox()
         self.version = ""
 
@@ -190,7 +170,7 @@ class Ground:
 
     def sender(self, *arguments: str) -> Child:
         asked = [self._url, *arguments]
-        child = Child(self._python, self._who.driver, asked, self._place, self.inbox, self._environment)
+        child = Child(self._python, self._who.driver, asked, self._place, self.inbox)
         self._made.append(child)
         self.version = str(self.said("ready")["version"])
         return child

@@ -1,4 +1,4 @@
-"""Processes of durable engines, and what they tell while they work."""
+"""Starts processes of durable engines and collects their messages."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from benchmarks.contestants import Failed, last_error
@@ -63,7 +62,6 @@ class Child:
         arguments: Sequence[str],
         place: Path,
         inbox: Inbox,
-        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.inbox = inbox
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (open as long as the process runs)
@@ -74,7 +72,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             cwd=place,
-            env={**os.environ, **environment, "PYTHONPATH": f"{_ROOT}:{_ROOT}/src"},
+            env={**os.environ, "PYTHONPATH": f"{_ROOT}:{_ROOT}/src"},
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

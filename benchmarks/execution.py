@@ -1,4 +1,4 @@
-"""Runs the benchmarks and writes their tables. See the package."""
+"""Runs the benchmarks of the execution plane and writes their tables."""
 
 from __future__ import annotations
 

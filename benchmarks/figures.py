@@ -1,4 +1,4 @@
-"""Times as figures, and figures as tables."""
+"""Formats times as figures and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A repository of many files in four languages, the same for the same numbers: modules import and call each other."""
+"""Generates a repository of many files in four languages, in which modules import and call each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store with many runs and events: how soon `history`, `show` and `logs` answer."""
+"""Measures `history`, `show` and `logs` on a store with many runs and events."""
 
 from __future__ import annotations
 

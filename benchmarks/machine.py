@@ -1,4 +1,4 @@
-"""The machine that a run was made on, and whether it had anything else to do."""
+"""Describes the machine and whether it was busy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first events of a run that has been at it for a while: its base, and iterations whose tests stayed red."""
+"""The first events of a long run: its base, and iterations whose tests stayed red."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applying unified diffs to one file, beside `git apply` and `patch`: exact ones, and as models write them."""
+"""Measures unified diffs on one file beside `git apply` and `patch`: exact ones, and ones as models write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The peers' packages, pinned, in an environment of their own that is made when it is first needed."""
+"""Installs the peers' pinned packages into an environment of their own on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast the repair search is, inside the sandbox: candidates a second, time to the first repair, memory.
+"""Measures the repair search inside the sandbox: candidates a second, time to the first repair, memory.
 
 Three kinds of project: one function under plain tests, a class under tests with fixtures, and a package of many modules
 with many tests. Each is searched twice: with a bug that an edit mends, and with a test that no edit satisfies, so that

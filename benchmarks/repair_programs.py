@@ -1,4 +1,4 @@
-"""Small projects with one bug each, the same for the same numbers: what the repair search is measured on."""
+"""Generates small projects with one bug each, on which the repair search is measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cancel and a pause from another process: how soon they are on record of a run whose step is at work."""
+"""Measures how soon a cancel and a pause from another process reach a working run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much is measured."""
+"""Sizes of the benchmarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots of a tree with a few changes and exact restores, beside tar and git. Every method has a tree of its own."""
+"""Measures snapshots and exact restores of a tree with a few changes, beside tar and git."""
 
 from __future__ import annotations
 

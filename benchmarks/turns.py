@@ -1,7 +1,7 @@
-"""What the platform adds to a turn: all but the model's and the command's own time, through the real engine.
+"""Measures the platform's share of a turn: everything but the model's and the command's own time.
 
-A scripted model replies at once; one run takes many turns of a trivial action
-in a repository of some size. The split is measured around the desk's own functions.
+A scripted model replies at once, and one run takes many turns of a trivial action through the real engine. The split is
+measured around the functions of the step's context.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Clock:
 
 
 class TimedAgent(CodeActAgent):
-    """Sits at a desk whose functions are timed."""
+    """An agent whose step context times its functions."""
 
     clock: Clock
 
@@ -83,8 +83,8 @@ class TimedAgent(CodeActAgent):
             return event
 
         executor = _Timed(desk.executor, clock)
-        checkpoint = clock.timed("looking for requests", desk.raise_if_stopped)
-        return super().perform(role, replace(desk, record=record, checkpoint=checkpoint, executor=executor))  # type: ignore[arg-type]
+        raise_if_stopped = clock.timed("looking for requests", desk.raise_if_stopped)
+        return super().perform(role, replace(desk, record=record, raise_if_stopped=raise_if_stopped, executor=executor))  # type: ignore[arg-type]
 
 
 class _Timed:

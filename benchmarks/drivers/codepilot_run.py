@@ -41,8 +41,8 @@ class WarmKernel:
         self._directory = tempfile.TemporaryDirectory(prefix="codepilot-bench-")
         tree = Path(self._directory.name).resolve() / "tree"
         tree.mkdir()
-        view = sandbox.View(sandbox.Mount(tree, tree, writable=True))
-        self._kernel = sandbox.Kernel(_choose(level), view, sandbox.Limits())
+        spec = sandbox.SandboxSpec(sandbox.Mount(tree, tree, writable=True))
+        self._kernel = sandbox.Kernel(_choose(level), spec, sandbox.Limits())
 
     def act(self, name: str) -> str:
         result = self._kernel.run(ACTIONS[name])
@@ -61,11 +61,11 @@ class FreshProcess:
         tree = Path(self._directory.name).resolve() / "tree"
         tree.mkdir()
         prefix = Path(sys.base_prefix)
-        self._view = sandbox.View(sandbox.Mount(tree, tree, writable=True), (sandbox.Mount(prefix, prefix),))
+        self._spec = sandbox.SandboxSpec(sandbox.Mount(tree, tree, writable=True), (sandbox.Mount(prefix, prefix),))
         self._sandbox = _choose(level)
 
     def act(self, name: str) -> str:
-        done = self._sandbox.run([*base_python(), "-c", ACTIONS[name]], self._view, sandbox.Limits())
+        done = self._sandbox.run([*base_python(), "-c", ACTIONS[name]], self._spec, sandbox.Limits())
         return (done.stdout + done.stderr).decode()
 
     def stop(self) -> None:

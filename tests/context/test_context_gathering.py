@@ -127,7 +127,7 @@ pieces = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(found=st.lists(pieces, max_size=15), budget=st.integers(0, 1_500), order=st.randoms())
 def test_any_pieces_fit_their_budget_overlap_nowhere_and_keep_their_order(
     found: list[Candidate], budget: int, order: Random
@@ -162,7 +162,7 @@ evidence = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(known=evidence, kind=st.sampled_from(TaskKind), budget=st.integers(0, 3_000))
 def test_any_evidence_gives_the_same_context_twice(known: Evidence, kind: TaskKind, budget: int) -> None:
     first, second = SURVEY.gather(kind, known, budget), SURVEY.gather(kind, known, budget)

@@ -134,7 +134,7 @@ paths = st.sampled_from([f"{d}/{n}.{e}" for d in "ab" for n in "xyz" for e in ("
 weights = st.dictionaries(st.sampled_from(["a/x.py", "b/y.js", "?"]), st.floats(0, 5))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(tree=st.dictionaries(paths, parsed), budget=st.integers(0, 300), focus=weights)
 def test_any_map_ranks_to_one_and_renders_within_its_budget(
     tree: dict[str, FileSymbols], budget: int, focus: dict[str, float]

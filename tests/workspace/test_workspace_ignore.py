@@ -51,7 +51,7 @@ NAMES = st.one_of(
 PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.fixed_dictionaries({"": FILES}, optional={"a": FILES, "a/b": FILES}),
     st.lists(st.tuples(PATHS, st.booleans()), min_size=5, max_size=30),

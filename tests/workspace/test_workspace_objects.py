@@ -42,7 +42,7 @@ def store_files(objects: ObjectStore, files: dict[str, tuple[str, bytes]]) -> st
     return objects.write_tree({path: Entry(fits[path][0], oid) for path, oid in zip(fits, oids, strict=True)})
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(FILES, FILES)
 def test_a_diff_applied_to_its_base_gives_the_other_tree(
     before: dict[str, tuple[str, bytes]], after: dict[str, tuple[str, bytes]]

@@ -66,7 +66,7 @@ def mutate(root: Path, rng: random.Random, steps: int) -> None:
             os.utime(chosen, ns=(10**18, rng.randrange(10**18)))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32), st.integers(1, 12), st.integers(1, 25))
 def test_restore_undoes_whatever_happened(seed: int, before: int, after: int) -> None:
     rng = random.Random(seed)

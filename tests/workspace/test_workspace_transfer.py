@@ -89,7 +89,7 @@ def test_neither_a_blob_nor_a_missing_object_can_be_exported(objects: ObjectStor
             objects.export(name)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_damage_anywhere_is_refused_and_leaves_nothing(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as directory:
