@@ -205,7 +205,7 @@ def test_other_refusals_are_told_for_what_they_are_and_not_repeated(spec: str, a
 def test_a_reply_that_is_cut_is_asked_for_again_as_a_whole(spec: str, politely: bool) -> None:
     heard: list[str] = []
     with ModelServer([Cut("Half a re", politely), Cut("", politely), "A whole one"]) as server:
-        reply = ask(make_model(spec, environ=server.environ, retry=Clock().retry()), hear=heard.append)
+        reply = ask(make_model(spec, environ=server.environ, retry=Clock().retry()), on_text=heard.append)
     assert reply.text == "A whole one"
     assert "".join(heard) == "Half a reA whole one"
     found = failure([Cut("Half a re", politely)] * 3, spec)

@@ -48,7 +48,7 @@ def test_a_plain_reply_is_heard_in_pieces_and_counted(spec: str) -> None:
     heard: list[str] = []
     tokens = Tokens(input=40, output=12, cached=1000, written=60)
     with ModelServer([Said("The bug is in slots.py — line 3.", tokens=tokens)]) as server:
-        reply = ask(model_of(server, spec), hear=heard.append)
+        reply = ask(model_of(server, spec), on_text=heard.append)
     assert reply.text == "".join(heard) == "The bug is in slots.py — line 3."
     assert len(heard) > 3
     assert (reply.stop_reason, reply.tool_calls) == ("end", ())
@@ -336,11 +336,11 @@ def test_several_threads_can_ask_one_model_at_once() -> None:
 
 @pytest.mark.parametrize("spec", EVERY)
 def test_what_the_listener_raises_reaches_the_caller(spec: str) -> None:
-    def hear(piece: str) -> None:
+    def on_text(piece: str) -> None:
         raise RuntimeError("no room on the screen")
 
     with ModelServer([Said("word " * 50, pause_sec=0.02)]) as server, pytest.raises(RuntimeError, match="no room"):
-        ask(model_of(server, spec), hear=hear)
+        ask(model_of(server, spec), on_text=on_text)
 
 
 @pytest.mark.parametrize("spec", EVERY)

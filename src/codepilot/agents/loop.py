@@ -172,7 +172,7 @@ class Conversation:
             temperature=role.temperature,
             max_tokens=role.max_tokens,
             tools=(PYTHON,),
-            hear=context.hear,
+            on_text=context.hear,
             stopped=context.stopped,
         )
         if reply.degraded is not None:

@@ -5,17 +5,17 @@ from codepilot.models.connection import Retry
 from codepilot.models.fallback import FallbackModel
 from codepilot.models.prices import estimated, prompt_tokens
 from codepilot.models.protocol import (
-    Hear,
     Message,
     Model,
+    OnText,
     Reply,
     Stopped,
     Tool,
     ToolCall,
     cancelled,
     fingerprint,
+    ignore_text,
     never,
-    unheard,
 )
 from codepilot.models.scripted import Exchange, ReplayModel, ScriptedModel, exchanges
 
@@ -23,9 +23,9 @@ __all__ = [
     "KEYS",
     "Exchange",
     "FallbackModel",
-    "Hear",
     "Message",
     "Model",
+    "OnText",
     "ReplayModel",
     "Reply",
     "Retry",
@@ -38,10 +38,10 @@ __all__ = [
     "estimated",
     "exchanges",
     "fingerprint",
+    "ignore_text",
     "make_model",
     "never",
     "prompt_tokens",
     "settled",
-    "unheard",
     "usual_model",
 ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from codepilot.core.events import Usage
-from codepilot.models.protocol import Hear, Message, Reply, StopReason, Tool, ToolCall, sound
+from codepilot.models.protocol import Message, OnText, Reply, StopReason, Tool, ToolCall, sound
 from codepilot.models.sdk import Asked, SdkModel
 
 WITH_TEMPERATURE = "2023-06-01"
@@ -50,10 +50,10 @@ class AnthropicModel(SdkModel):
             request["extra_headers"] = {"anthropic-version": WITH_TEMPERATURE}
         return request
 
-    async def _read(self, stream: Any, asked: Asked, hear: Hear) -> Reply:
+    async def _read(self, stream: Any, asked: Asked, on_text: OnText) -> Reply:
         said = _Said()
         async for event in stream:
-            said.take(event.to_dict(), hear)
+            said.take(event.to_dict(), on_text)
         if not said.whole:
             raise self.bad_reply("its reply was cut off")
         return self._reply(said)
@@ -92,7 +92,7 @@ class _Said:
     stop: str = ""
     whole: bool = False
 
-    def take(self, event: Mapping[str, Any], hear: Hear) -> None:
+    def take(self, event: Mapping[str, Any], on_text: OnText) -> None:
         match event["type"]:
             case "message_start":
                 self._count(event["message"].get("usage"))
@@ -100,19 +100,19 @@ class _Said:
                 begun = event["content_block"]
                 self.blocks[event["index"]] = {"text": "", **begun, "json": ""}
                 if begun["type"] == "text" and begun.get("text"):
-                    hear(begun["text"])
+                    on_text(begun["text"])
             case "content_block_delta":
-                self._add(self.blocks[event["index"]], event["delta"], hear)
+                self._add(self.blocks[event["index"]], event["delta"], on_text)
             case "message_delta":
                 self.stop = event["delta"].get("stop_reason") or self.stop
                 self._count(event.get("usage"))
             case "message_stop":
                 self.whole = True
 
-    def _add(self, block: dict[str, Any], delta: Mapping[str, Any], hear: Hear) -> None:
+    def _add(self, block: dict[str, Any], delta: Mapping[str, Any], on_text: OnText) -> None:
         if delta["type"] == "text_delta":
             block["text"] += delta["text"]
-            hear(delta["text"])
+            on_text(delta["text"])
         elif delta["type"] == "input_json_delta":
             block["json"] += delta["partial_json"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from codepilot.core.events import DependencyDegraded, Usage
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.models.errors import ModelFailure
-from codepilot.models.protocol import Hear, Message, Model, Reply, Stopped, Tool, never, unheard
+from codepilot.models.protocol import Message, Model, OnText, Reply, Stopped, Tool, ignore_text, never
 
 AWAY = frozenset({FailureKind.MODEL_OVERLOADED, FailureKind.MODEL_TIMEOUT, FailureKind.MODEL_QUOTA})
 """Failures that another model may not have at the same moment."""
@@ -40,12 +40,12 @@ class FallbackModel:
         temperature: float,
         max_tokens: int,
         tools: Sequence[Tool] = (),
-        hear: Hear = unheard,
+        on_text: OnText = ignore_text,
         stopped: Stopped = never,
     ) -> Reply:
         def ask(model: Model) -> Reply:
             return model.reply(
-                messages, temperature=temperature, max_tokens=max_tokens, tools=tools, hear=hear, stopped=stopped
+                messages, temperature=temperature, max_tokens=max_tokens, tools=tools, on_text=on_text, stopped=stopped
             )
 
         failure = self._why_it_rests()

@@ -12,7 +12,7 @@ from codepilot.core.events import Usage
 from codepilot.models.connection import Connection
 from codepilot.models.errors import ModelFailure
 from codepilot.models.prices import Prices, prompt_tokens
-from codepilot.models.protocol import Hear, Message, Reply, StopReason, Tool, ToolCall, sound
+from codepilot.models.protocol import Message, OnText, Reply, StopReason, Tool, ToolCall, sound
 from codepilot.models.sdk import Asked, SdkModel
 
 _STOPS: dict[str, StopReason] = {"length": "length", "content_filter": "refusal"}
@@ -81,10 +81,10 @@ class OpenAIModel(SdkModel):
             request["stream_options"] = {"include_usage": True}
         return request
 
-    async def _read(self, stream: Any, asked: Asked, hear: Hear) -> Reply:
+    async def _read(self, stream: Any, asked: Asked, on_text: OnText) -> Reply:
         said = _Said()
         async for chunk in stream:
-            said.take(chunk.to_dict(), hear)
+            said.take(chunk.to_dict(), on_text)
         if not said.stop:
             raise self.bad_reply("its reply was cut off")
         return self._reply(said, asked)
@@ -117,13 +117,13 @@ class _Said:
     usage: Mapping[str, Any] | None = None
     stop: str = ""
 
-    def take(self, chunk: Mapping[str, Any], hear: Hear) -> None:
+    def take(self, chunk: Mapping[str, Any], on_text: OnText) -> None:
         self.usage = chunk.get("usage") or self.usage
         for choice in (chunk.get("choices") or [])[:1]:
             delta = choice.get("delta") or {}
             if delta.get("content"):
                 self.text.append(delta["content"])
-                hear(delta["content"])
+                on_text(delta["content"])
             if delta.get("refusal"):
                 self.refusal.append(delta["refusal"])
             for part in delta.get("tool_calls") or ():

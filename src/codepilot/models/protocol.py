@@ -1,4 +1,4 @@
-"""The seam to chat models: messages in, one reply out. Wire formats stay inside each model."""
+"""The interface of chat models: messages in, one reply out. Wire formats stay inside each model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from codepilot.core.contract import Contract, JsonObject, canonical_json
 from codepilot.core.events import DependencyDegraded, Usage
 from codepilot.core.failures import CodePilotError, FailureKind
 
-Hear = Callable[[str], None]
+OnText = Callable[[str], None]
 Stopped = Callable[[], bool]
 
 
@@ -47,7 +47,7 @@ class Message(Contract):
 
 
 class Tool(Contract):
-    """A tool offered to models whose API has tools; the others are told about it in words."""
+    """A tool offered to models whose API has tools; the prompt describes it to the others."""
 
     name: str
     description: str
@@ -68,12 +68,12 @@ class Reply(Contract):
     """Why this is not the reply of the model that was asked."""
 
 
-def unheard(piece: str) -> None:
-    """Nobody listens while the model speaks."""
+def ignore_text(piece: str) -> None:
+    """Discard streamed text."""
 
 
 def never() -> bool:
-    """Nobody stops the call."""
+    """Never stop the call."""
     return False
 
 
@@ -95,18 +95,18 @@ class Model(Protocol):
         temperature: float,
         max_tokens: int,
         tools: Sequence[Tool] = (),
-        hear: Hear = unheard,
+        on_text: OnText = ignore_text,
         stopped: Stopped = never,
     ) -> Reply:
         """One whole reply.
 
-        `hear` gets its text piece by piece while it comes; if a try fails midway, the next one is heard from its
-        beginning. `stopped` is asked several times a second; once it says so, the call is aborted as `cancelled`.
+        `on_text` receives the text in pieces as it streams; after a failed attempt the next one starts again from its
+        beginning. `stopped` is polled several times a second; when it returns true, the call ends as `cancelled`.
         """
         ...
 
     def estimate(self, messages: Sequence[Message], max_tokens: int, tools: Sequence[Tool] = ()) -> Usage:
-        """The most that asking this can use, told without asking anybody."""
+        """The most that this request can use, computed without a call."""
         ...
 
 
@@ -134,7 +134,7 @@ def _digest(message: Message) -> str:
 
 @lru_cache(maxsize=512)
 def _plain_digest(role: Literal["system", "user", "assistant", "tool"], content: str, answers: str | None) -> str:
-    """A conversation is told anew with each request: what was in the last one is known."""
+    """Each request repeats the conversation, so most messages are in the cache."""
     return _digest_of(Message(role=role, content=content, tool_call_id=answers))
 
 

@@ -21,16 +21,16 @@ from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.memory import MemoryRecalled
 from codepilot.models.prices import estimated
 from codepilot.models.protocol import (
-    Hear,
     Message,
+    OnText,
     Reply,
     Stopped,
     Tool,
     ToolCall,
     cancelled,
     fingerprint,
+    ignore_text,
     never,
-    unheard,
 )
 
 Script = Iterable[str | Reply] | Callable[[Sequence[Message]], str | Reply]
@@ -52,7 +52,7 @@ class ScriptedModel:
         temperature: float,
         max_tokens: int,
         tools: Sequence[Tool] = (),
-        hear: Hear = unheard,
+        on_text: OnText = ignore_text,
         stopped: Stopped = never,
     ) -> Reply:
         self.requests.append(tuple(messages))
@@ -60,7 +60,7 @@ class ScriptedModel:
         if stopped():
             raise cancelled(self.name)
         reply = said if isinstance(said, Reply) else Reply(text=said)
-        hear(reply.text)
+        on_text(reply.text)
         return reply
 
     def estimate(self, messages: Sequence[Message], max_tokens: int, tools: Sequence[Tool] = ()) -> Usage:
@@ -188,7 +188,7 @@ class ReplayModel:
         temperature: float,
         max_tokens: int,
         tools: Sequence[Tool] = (),
-        hear: Hear = unheard,
+        on_text: OnText = ignore_text,
         stopped: Stopped = never,
     ) -> Reply:
         if stopped():
@@ -204,7 +204,7 @@ class ReplayModel:
         if difference:
             raise _differs(turn, difference)
         self._turn = turn
-        hear(recorded.reply.text)
+        on_text(recorded.reply.text)
         return recorded.reply
 
     def estimate(self, messages: Sequence[Message], max_tokens: int, tools: Sequence[Tool] = ()) -> Usage:

@@ -23,7 +23,7 @@ from codepilot.core.failures import FailureKind
 from codepilot.models.connection import LOOK_SEC, Connection
 from codepilot.models.errors import SHOWN, ModelFailure, Refusal, refused, sdk_missing
 from codepilot.models.prices import Prices, estimated
-from codepilot.models.protocol import Hear, Message, Reply, Stopped, Tool, cancelled, never, unheard
+from codepilot.models.protocol import Message, OnText, Reply, Stopped, Tool, cancelled, ignore_text, never
 
 CONNECT_SEC = 10.0
 
@@ -63,11 +63,11 @@ class SdkModel(ABC):
         temperature: float,
         max_tokens: int,
         tools: Sequence[Tool] = (),
-        hear: Hear = unheard,
+        on_text: OnText = ignore_text,
         stopped: Stopped = never,
     ) -> Reply:
         asked = Asked(messages, temperature, max_tokens, tools)
-        return self.connection.retry.ask(self.name, lambda: self._once(asked, hear, stopped), stopped)
+        return self.connection.retry.ask(self.name, lambda: self._once(asked, on_text, stopped), stopped)
 
     def estimate(self, messages: Sequence[Message], max_tokens: int, tools: Sequence[Tool] = ()) -> Usage:
         return estimated(messages, max_tokens, tools, self._at_most)
@@ -81,7 +81,7 @@ class SdkModel(ABC):
         """Send the question; returns the SDK's stream once the provider begins to answer."""
 
     @abstractmethod
-    async def _read(self, stream: Any, asked: Asked, hear: Hear) -> Reply:
+    async def _read(self, stream: Any, asked: Asked, on_text: OnText) -> Reply:
         """The whole reply, heard while it comes."""
 
     @abstractmethod
@@ -92,11 +92,11 @@ class SdkModel(ABC):
         about_temperature = "temperature" in f"{failure.failure.details.get('said')}"
         return "temperature" if failure.failure.details.get("status") == 400 and about_temperature else None
 
-    def _once(self, asked: Asked, hear: Hear, stopped: Stopped) -> Reply:
+    def _once(self, asked: Asked, on_text: OnText, stopped: Stopped) -> Reply:
         left_out: set[str] = set()
         while True:
             try:
-                return call(self.name, lambda heard: self._ask(asked, heard), hear=hear, stopped=stopped)
+                return call(self.name, lambda heard: self._ask(asked, heard), on_text=on_text, stopped=stopped)
             except ModelFailure as failure:
                 lacking = self._lacking(failure, asked)
                 if lacking is None or lacking in self.lacks | left_out:
@@ -104,13 +104,13 @@ class SdkModel(ABC):
                 self.lacks.add(lacking)
                 left_out.add(lacking)
 
-    async def _ask(self, asked: Asked, hear: Hear) -> Reply:
+    async def _ask(self, asked: Asked, on_text: OnText) -> Reply:
         begun = False
         try:
             stream = await self._stream(asked)
             begun = True
             async with stream:
-                return await self._read(stream, asked, hear)
+                return await self._read(stream, asked, on_text)
         except ModelFailure:
             raise
         except Exception as error:
@@ -213,7 +213,11 @@ _loops: dict[int, asyncio.AbstractEventLoop] = {}
 
 
 def call(
-    model: str, asking: Callable[[Hear], Coroutine[Any, Any, T]], *, hear: Hear = lambda piece: None, stopped: Stopped
+    model: str,
+    asking: Callable[[OnText], Coroutine[Any, Any, T]],
+    *,
+    on_text: OnText = lambda piece: None,
+    stopped: Stopped,
 ) -> T:
     """What `asking` returns. The pieces it passes on are heard in the caller's thread."""
     heard: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -240,7 +244,7 @@ def call(
                 continue
             if piece is None:
                 return future.result()
-            hear(piece)
+            on_text(piece)
     finally:
         future.cancel()
         # What is still being closed must not be collected by this thread's garbage collector.
