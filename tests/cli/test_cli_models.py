@@ -124,7 +124,7 @@ def test_what_cannot_think_is_refused_before_a_run_exists(
 def test_a_model_for_an_agent_that_asks_none_is_a_mistake(codepilot: Command, shop: Path) -> None:
     ended = codepilot("fix", str(shop), "--model", "anthropic:x", ANTHROPIC_API_KEY=KEY)
     assert ended.code == 2
-    assert "asks no model" in ended.out + ended.err
+    assert "uses no model" in ended.out + ended.err
 
 
 def test_a_task_can_be_queued_for_workers_that_have_the_key(codepilot: Command, shop: Path) -> None:

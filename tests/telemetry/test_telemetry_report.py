@@ -122,7 +122,8 @@ def test_a_bundle_being_written_says_how_the_run_will_stand() -> None:
 @pytest.mark.parametrize(
     ("run", "code"),
     [
-        (done(), 0),
+        (done(), 5),
+        (done().model_copy(update={"verdict": "confirmed"}), 0),
         (ended(State.DONE), 1),
         (ended(State.FAILED, FailureKind.STUCK), 1),
         (ended(State.FAILED, FailureKind.REPEATED_FAILURE), 1),
@@ -139,6 +140,7 @@ def test_a_bundle_being_written_says_how_the_run_will_stand() -> None:
 )
 def test_every_ending_has_its_exit_code(run: Run, code: int) -> None:
     assert exit_code(run) == code
+    assert exit_code(run, accept_plausible=True) == (0 if code == 5 else code)
 
 
 @pytest.mark.parametrize("kind", list(FailureKind))
