@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import random
 import secrets
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+import httpx2
 from pydantic import ValidationError
 
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
@@ -24,13 +22,17 @@ JSON = "application/json"
 BYTES = "application/octet-stream"
 _BACKOFF_SEC = 0.2
 _MOST_WAIT_SEC = 30.0
-_IDLE_SEC = 30.0
-_KEPT = 16
+_CONNECT_SEC = 15.0
 _BUSY = 429
 _AGAIN = (_BUSY, 500, 502, 503, 504)
 _BUSY_SEC = 60.0
 """How long a service that is busy is asked again."""
-_CHUNK = 1 << 16
+_NOTICE_DEATH = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)] + [
+    (socket.IPPROTO_TCP, getattr(socket, name), value)
+    for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+    if hasattr(socket, name)
+]
+"""The system finds out when the other machine is gone without a word."""
 
 Result = TypeVar("Result")
 Body = bytes | Callable[[], Iterable[bytes]] | None
@@ -50,13 +52,13 @@ class Ask:
 
 
 class _Refused(Exception):
-    """An answer that is none."""
+    """A response that reports a failure."""
 
-    def __init__(self, response: http.client.HTTPResponse, data: bytes) -> None:
-        super().__init__(response.status)
-        self.status = response.status
-        self.retry_after = _seconds(response.getheader("Retry-After"))
-        self.data = data
+    def __init__(self, response: httpx2.Response) -> None:
+        super().__init__(response.status_code)
+        self.status = response.status_code
+        self.retry_after = _seconds(response.headers.get("Retry-After"))
+        self.data = response.read()
 
 
 class Http:
@@ -73,21 +75,71 @@ class Http:
         if token is not None and not (token and token.isascii() and token.isprintable()):
             raise CodePilotError(FailureKind.INVALID_SPEC, "the executor's token has characters that no header takes")
         try:
-            self._port = parts.port
+            _ = parts.port
         except ValueError as error:
             raise CodePilotError(FailureKind.INVALID_SPEC, f"the executor's URL cannot be used: {error}") from error
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-        self._host, self._prefix = parts.hostname, parts.path.rstrip("/")
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
-        self._token = token
         self._sleep = sleep
-        self._lock = threading.Lock()
-        self._idle: list[tuple[float, http.client.HTTPConnection]] = []
+        self._transport = httpx2.HTTPTransport(
+            verify=ssl.create_default_context() if parts.scheme == "https" else False,
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=30.0),
+            socket_options=_NOTICE_DEATH,
+        )
+        headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {token}"} if token is not None else {})
+        self._client = httpx2.Client(transport=self._transport, headers=headers, trust_env=False)
 
     def ask(self, ask: Ask) -> bytes:
         """The body of the answer, after a few tries if need be."""
         request_id = secrets.token_hex(8)
-        return self._tried(lambda: self._once(ask, request_id), request_id, ask.tries)
+
+        def once() -> bytes:
+            response = self._begin(ask, request_id)
+            try:
+                return response.read()
+            finally:
+                response.close()
+
+        return self._tried(once, request_id, ask.tries)
+
+    def stream(self, path: str) -> httpx2.Response:
+        """An answer that is read as it comes, however long the service is silent. The caller closes it."""
+        request_id = secrets.token_hex(8)
+        try:
+            return self._begin(Ask("GET", path), request_id, silent_sec=None)
+        except _Refused as refused:
+            raise self._failure(refused.status, refused.data, request_id) from None
+
+    def chunks(self, path: str, silent_sec: float = 60.0) -> Iterator[bytes]:
+        """A long answer, piece by piece. It is asked for again until it begins; one that breaks off is lost."""
+        request_id = secrets.token_hex(8)
+        begin = Ask("GET", path)
+        response = self._tried(lambda: self._begin(begin, request_id, silent_sec), request_id, TRIES)
+        try:
+            yield from response.iter_raw()
+        except httpx2.TransportError as error:
+            raise self._lost(_reason(error), request_id) from error
+        finally:
+            response.close()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def _begin(self, ask: Ask, request_id: str, silent_sec: float | None = -1.0) -> httpx2.Response:
+        """A response whose body is still to be read; `silent_sec` is how long that may pause."""
+        body: Any = ask.body() if callable(ask.body) else ask.body
+        headers = {"X-Request-Id": request_id} | ({"Content-Type": ask.kind} if body is not None else {})
+        silent = ask.timeout_sec if silent_sec == -1.0 else silent_sec
+        timeout = httpx2.Timeout(silent, connect=_CONNECT_SEC, pool=_CONNECT_SEC)
+        request = self._client.build_request(
+            ask.method, self.url + ask.path, content=body, headers=headers, timeout=timeout
+        )
+        response = self._client.send(request, stream=True)
+        if response.status_code >= 300:
+            try:
+                raise _Refused(response)
+            finally:
+                response.close()
+        return response
 
     def _tried(self, act: Callable[[], Result], request_id: str, tries: int) -> Result:
         """What comes of an act within a few tries. That the service is busy is no failure: it is waited for."""
@@ -96,10 +148,11 @@ class Http:
             retry_after = 0.0
             try:
                 return act()
-            except ssl.SSLCertVerificationError as error:
-                raise self._lost(str(error), request_id, "Use a certificate that this machine trusts.") from error
-            except (OSError, http.client.HTTPException) as error:
-                problem = self._lost(_said(error), request_id)
+            except httpx2.TransportError as error:
+                if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                    advice = "Use a certificate that this machine trusts."
+                    raise self._lost(str(error), request_id, advice) from error
+                problem = self._lost(_reason(error), request_id)
                 failures += 1
             except _Refused as refused:
                 problem, retry_after = self._failure(refused.status, refused.data, request_id), refused.retry_after
@@ -111,108 +164,6 @@ class Http:
                 raise problem
             self._sleep(pause)
             pauses, waited = pauses + 1, waited + pause
-
-    def stream(self, path: str) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        """An answer that is read as it comes, on a connection of its own. The caller closes both."""
-        request_id = secrets.token_hex(8)
-        try:
-            connection, response = self._begin(path, request_id)
-        except _Refused as refused:
-            raise self._failure(refused.status, refused.data, request_id) from None
-        connection.sock.settimeout(None)
-        return connection, response
-
-    def _begin(self, path: str, request_id: str) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        connection = self._connect(60.0)
-        try:
-            connection.request("GET", self._prefix + path, headers=self._headers(request_id))
-            response = connection.getresponse()
-            if response.status >= 300:
-                raise _Refused(response, response.read())
-        except BaseException:
-            connection.close()
-            raise
-        return connection, response
-
-    def chunks(self, path: str, silent_sec: float = 60.0) -> Iterator[bytes]:
-        """A long answer, piece by piece. It is asked for again until it begins; one that breaks off is lost."""
-        request_id = secrets.token_hex(8)
-        connection, response = self._tried(lambda: self._begin(path, request_id), request_id, TRIES)
-        try:
-            with contextlib.closing(connection), response:
-                connection.sock.settimeout(silent_sec)
-                while chunk := response.read1(_CHUNK):
-                    yield chunk
-                if response.length:
-                    raise http.client.IncompleteRead(b"", response.length)
-        except (OSError, http.client.HTTPException) as error:
-            raise self._lost(_said(error), request_id) from error
-
-    def close(self) -> None:
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for _, connection in idle:
-            connection.close()
-
-    def _once(self, ask: Ask, request_id: str) -> bytes:
-        connection = self._take(ask.timeout_sec)
-        if connection is not None:
-            try:
-                return self._on(connection, ask, request_id)
-            except (ConnectionError, http.client.BadStatusLine):
-                self.close()  # The service closed it while it was idle; the others are no better.
-        return self._on(self._connect(ask.timeout_sec), ask, request_id)
-
-    def _on(self, connection: http.client.HTTPConnection, ask: Ask, request_id: str) -> bytes:
-        try:
-            response = _response(connection, ask, self._prefix + ask.path, self._headers(request_id))
-            data = response.read()
-            kept = not response.will_close
-        except BaseException:
-            connection.close()
-            raise
-        if kept:
-            self._give(connection)
-        else:
-            connection.close()
-        if response.status >= 300:
-            raise _Refused(response, data)
-        return data
-
-    def _headers(self, request_id: str) -> dict[str, str]:
-        headers = {"X-Request-Id": request_id}
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token}"
-        return headers
-
-    def _take(self, timeout_sec: float) -> http.client.HTTPConnection | None:
-        """A kept connection that was used not long ago."""
-        with self._lock:
-            while self._idle:
-                since, connection = self._idle.pop()
-                if time.monotonic() - since < _IDLE_SEC:
-                    connection.sock.settimeout(timeout_sec)
-                    return connection
-                connection.close()
-        return None
-
-    def _give(self, connection: http.client.HTTPConnection) -> None:
-        with self._lock:
-            if len(self._idle) < _KEPT:
-                self._idle.append((time.monotonic(), connection))
-                return
-        connection.close()
-
-    def _connect(self, timeout_sec: float) -> http.client.HTTPConnection:
-        connection: http.client.HTTPConnection
-        if self._tls is not None:
-            connection = http.client.HTTPSConnection(self._host, self._port, timeout=15.0, context=self._tls)
-        else:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=15.0)
-        connection.connect()
-        connection.sock.settimeout(timeout_sec)
-        _notice_death(connection.sock)
-        return connection
 
     def _failure(self, status: int, data: bytes, request_id: str) -> CodePilotError:
         try:
@@ -234,30 +185,6 @@ class Http:
         )
 
 
-def _response(
-    connection: http.client.HTTPConnection, ask: Ask, path: str, headers: dict[str, str]
-) -> http.client.HTTPResponse:
-    """Send and wait. A service that refuses a body in the middle has said why before it hung up."""
-    body = ask.body() if callable(ask.body) else ask.body
-    if body is not None:
-        headers = {**headers, "Content-Type": ask.kind}
-    try:
-        connection.request(ask.method, path, body, headers, encode_chunked=callable(ask.body))
-    except (BrokenPipeError, ConnectionResetError):
-        if not callable(ask.body):
-            raise
-        return connection.getresponse()
-    return connection.getresponse()
-
-
-def _notice_death(sock: socket.socket) -> None:
-    """Let the system find out when the other machine is gone without a word."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, name):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
 def _pause(attempt: int, retry_after: float) -> float:
     """Longer each time, never the same for two callers, and not before the service wants to be asked."""
     backoff: float = _BACKOFF_SEC * 2 ** min(attempt, 4) * (0.5 + random.random())
@@ -268,5 +195,5 @@ def _seconds(header: str | None) -> float:
     return float(header) if header is not None and header.isdecimal() and len(header) < 10 else 0.0
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import io
 import secrets
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO, cast
+
+import httpx2
 
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor.remote_http import BYTES, TRIES, Ask, Http
@@ -22,8 +24,6 @@ _BUFFER = 1 << 16
 _PIECE = 1 << 20
 _WAIT_SEC = 20.0
 _AGAIN_SEC = 0.2
-
-_Connected = tuple[http.client.HTTPConnection, http.client.HTTPResponse]
 
 
 def new_process_id() -> str:
@@ -38,7 +38,9 @@ class _Output(io.RawIOBase):
         self._path = path
         self._offset = 0
         self._lock = threading.Lock()
-        self._connection: _Connected | None = None
+        self._response: httpx2.Response | None = None
+        self._chunks: Iterator[bytes] = iter(())
+        self._rest = b""
         self._stopped = False
 
     def readable(self) -> bool:
@@ -48,12 +50,14 @@ class _Output(io.RawIOBase):
         view = memoryview(buffer).cast("B")
         for left in reversed(range(TRIES)):
             try:
-                response = self._response()
-                data = response.read1(len(view)) if response is not None else b""
+                if not self._rest:
+                    self._connect()
+                    self._rest = next(self._chunks, b"")
+                data, self._rest = self._rest[: len(view)], self._rest[len(view) :]
                 view[: len(data)] = data
                 self._offset += len(data)
                 return len(data)
-            except (OSError, http.client.HTTPException, ValueError) as error:
+            except (OSError, ValueError, httpx2.TransportError, httpx2.StreamError) as error:
                 self._drop()
                 if self._stopped:
                     return 0
@@ -62,35 +66,36 @@ class _Output(io.RawIOBase):
                 time.sleep(_AGAIN_SEC * (TRIES - left))
         return 0
 
-    def _response(self) -> http.client.HTTPResponse | None:
-        """What is being read; None if there is nothing to read from any more."""
+    def _connect(self) -> None:
+        """Have something to read from; nothing if the process is not there any more."""
         with self._lock:
             if self._stopped:
-                return None
-            if self._connection is None:
+                self._chunks = iter(())
+            elif self._response is None:
                 try:
-                    self._connection = self._http.stream(f"{self._path}/read?offset={self._offset}")
+                    self._response = self._http.stream(f"{self._path}/read?offset={self._offset}")
                 except CodePilotError as error:
-                    if error.kind is FailureKind.PATH_NOT_FOUND:
-                        return None
-                    raise ConnectionError(str(error)) from error
-            return self._connection[1]
+                    if error.kind is not FailureKind.PATH_NOT_FOUND:
+                        raise ConnectionError(str(error)) from error
+                    self._chunks = iter(())
+                else:
+                    self._chunks = self._response.iter_raw()
 
     def _drop(self) -> None:
         with self._lock:
-            pair, self._connection = self._connection, None
-        if pair is not None:
-            pair[1].close()
-            pair[0].close()
+            response, self._response = self._response, None
+        if response is not None:
+            response.close()
 
     def stop(self) -> None:
         """Wake whoever reads; there is nothing more."""
         self._stopped = True
         with self._lock:
-            pair = self._connection
-        if pair is not None and pair[0].sock is not None:
-            with contextlib.suppress(OSError):
-                pair[0].sock.shutdown(socket.SHUT_RDWR)
+            response = self._response
+        if response is not None:
+            with contextlib.suppress(OSError):  # the plain socket's: TLS would first forget that it is TLS
+                connection = response.extensions["network_stream"].get_extra_info("socket")
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
     def close(self) -> None:
         if not self.closed:
