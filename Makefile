@@ -1,4 +1,4 @@
-.PHONY: yama demo test suite torture bench check lint requirements schemas snapshots clean
+.PHONY: yama demo test suite torture languages-test bench check lint requirements schemas snapshots clean
 
 PYTHONS := .venv/bin
 # Without compiled files every process that a test starts would compile all it imports.
@@ -46,6 +46,10 @@ torture:  ## Kill, freeze and starve workers for SECONDS, and prove that it chan
 	@scripts/setup
 	PYTHONPATH=tests:tests/workers $(PYTHONS)/python tests/workers/torture.py $(SECONDS) $(SEED)
 	CODEPILOT_SLOW=1 $(PYTHONS)/python -m pytest tests/executor/test_executor_schema.py
+
+languages-test:  ## Run the matrix of test runners and outcomes, which `make test` samples
+	@scripts/setup
+	$(PYTHONS)/python -m pytest -n 2 -m languages tests
 
 schemas:  ## Write the contracts' JSON Schemas to docs/schemas
 	@scripts/setup

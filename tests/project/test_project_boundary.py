@@ -16,7 +16,6 @@ from project_kit import ENVIRON, make_venv, run, site_of, statuses, write
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.engine import Settings
 from codepilot.engine.execution_context import find_project
-from codepilot.engine.settings import load_settings
 from codepilot.project import Interpreter, detect, find_interpreter
 from codepilot.project import probe as probe_module
 from codepilot.project.detect import survey
@@ -425,10 +424,10 @@ class TestARepositorysChoice:
         root = write(user / "code" / "repo", {**PLAIN, "pyproject.toml": content, "codepilot.toml": content})
         assert not survey(root).configured
         with pytest.raises(CodePilotError) as caught:
-            load_settings(root, {})
+            Settings.load(root, {})
         assert caught.value.kind is FailureKind.INVALID_SPEC
 
     def test_a_huge_settings_file_is_refused(self, user: Path) -> None:
         root = write(user / "code" / "repo", {"codepilot.toml": "#" * (1 << 20)})
         with pytest.raises(CodePilotError, match="larger than"):
-            load_settings(root, {})
+            Settings.load(root, {})

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from codepilot.skills import basic_skills
 
 SKILLS = '''\
@@ -52,16 +50,17 @@ exec(registry.prelude(Capability.FULL_SHELL), {})
 """
 
 
-def install(site: Path, skills: str, point: str = "acme.skills:add") -> None:
-    package = site / "acme"
+def install(site: Path, skills: str, point: str = "acme.skills:add", name: str = "acme") -> None:
+    skills, point = skills.replace("acme", name), point.replace("acme", name)
+    package = site / name
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     (package / "skills.py").write_text(skills)
     (package / "body.py").write_text(BODY)
-    info = site / "acme_skills-1.0.dist-info"
+    info = site / f"{name}_skills-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-skills\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[codepilot.skills]\nacme = {point}\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}-skills\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[codepilot.skills]\n{name} = {point}\n")
 
 
 def run(site: Path, code: str) -> str:
@@ -83,40 +82,42 @@ CLASH = "def add(registry):\n    from acme.body import shout\n    registry.add(n
 PART = SKILLS + "    raise OSError('half way')\n"
 
 
-@pytest.mark.parametrize(
-    ("skills", "point", "why"),
-    [
-        ("import nothing_like_it\n", "acme.skills:add", "No module named 'nothing_like_it'"),
-        ("def add(:\n", "acme.skills:add", "SyntaxError"),
-        ("raise SystemExit(3)\n", "acme.skills:add", "SystemExit: 3"),
-        ("add = 3\n", "acme.skills:add", "'int' object is not callable"),
-        (SKILLS, "acme.skills:missing", "has no attribute 'missing'"),
-        (SKILLS.replace("text: str) -> str:", "text):"), "acme.skills:add", "must have a docstring and types"),
-        (SKILLS.replace("text: str) -> str:", "text: Nothing) -> str:"), "acme.skills:add", "Nothing"),
-        (SKILLS.replace("def whisper", "def Whisper"), "acme.skills:add", "'Whisper' cannot be the name of a skill"),
-        (SKILLS.replace("def whisper", "def print"), "acme.skills:add", "'print' cannot be the name of a skill"),
-        (SKILLS.replace("2.1.0", "2.1"), "acme.skills:add", "'2.1' is not a version of the skill shout"),
-        (CLASH, "acme.skills:add", "there is a skill read_file already"),
-        (SKILLS.replace("def whisper", "def run_tests"), "acme.skills:add", "there is a skill run_tests already"),
-        (
-            SKILLS.replace("SkillPolicy(), ver", "SkillPolicy(), ships=(__import__('pydantic'),), ver"),
-            "acme.skills:add",
-            "where there is the standard library alone",
-        ),
-        (PART, "acme.skills:add", "OSError: half way"),
-    ],
-)
-def test_a_package_that_cannot_be_used_is_left_out_whole_and_named(
-    tmp_path: Path, skills: str, point: str, why: str
-) -> None:
-    install(tmp_path, skills, point)
+UNUSABLE = [
+    ("import nothing_like_it\n", "acme.skills:add", "No module named 'nothing_like_it'"),
+    ("def add(:\n", "acme.skills:add", "SyntaxError"),
+    ("raise SystemExit(3)\n", "acme.skills:add", "SystemExit: 3"),
+    ("add = 3\n", "acme.skills:add", "'int' object is not callable"),
+    (SKILLS, "acme.skills:missing", "has no attribute 'missing'"),
+    (SKILLS.replace("text: str) -> str:", "text):"), "acme.skills:add", "must have a docstring and types"),
+    (SKILLS.replace("text: str) -> str:", "text: Nothing) -> str:"), "acme.skills:add", "Nothing"),
+    (SKILLS.replace("def whisper", "def Whisper"), "acme.skills:add", "'Whisper' cannot be the name of a skill"),
+    (SKILLS.replace("def whisper", "def print"), "acme.skills:add", "'print' cannot be the name of a skill"),
+    (SKILLS.replace("2.1.0", "2.1"), "acme.skills:add", "'2.1' is not a version of the skill shout"),
+    (CLASH, "acme.skills:add", "there is a skill read_file already"),
+    (SKILLS.replace("def whisper", "def run_tests"), "acme.skills:add", "there is a skill run_tests already"),
+    (
+        SKILLS.replace("SkillPolicy(), ver", "SkillPolicy(), ships=(__import__('pydantic'),), ver"),
+        "acme.skills:add",
+        "where there is the standard library alone",
+    ),
+    (PART, "acme.skills:add", "OSError: half way"),
+]
+
+
+def test_a_package_that_cannot_be_used_is_left_out_whole_and_named(tmp_path: Path) -> None:
+    for number, (skills, point, _) in enumerate(UNUSABLE):
+        install(tmp_path, skills, point, f"acme{number:02}")
     there, failures = json.loads(run(tmp_path, BROKEN))
     assert there == [skill.name for skill in basic_skills()]
-    (failure,) = failures
-    assert failure["kind"] == "invalid_spec"
-    assert failure["message"].startswith(f"The package acme-skills adds skills (acme = {point}) that cannot be used: ")
-    assert why in failure["message"]
-    assert failure["next_action"] == "Update or uninstall acme-skills."
+    assert len(failures) == len(UNUSABLE)
+    for number, (failure, (_, point, why)) in enumerate(zip(failures, UNUSABLE, strict=True)):
+        name = f"acme{number:02}"
+        point = point.replace("acme", name)
+        assert failure["kind"] == "invalid_spec"
+        told = f"The package {name}-skills adds skills ({name} = {point}) that cannot be used: "
+        assert failure["message"].startswith(told)
+        assert why in failure["message"]
+        assert failure["next_action"] == f"Update or uninstall {name}-skills."
 
 
 def test_a_broken_package_harms_neither_its_neighbours_nor_silently(tmp_path: Path) -> None:
@@ -125,12 +126,10 @@ def test_a_broken_package_harms_neither_its_neighbours_nor_silently(tmp_path: Pa
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: zoo\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[codepilot.skills]\nzoo = zoo:add\n")
-    there, failures = json.loads(run(tmp_path, BROKEN))
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{BROKEN}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True)
+    there, failures = json.loads(done.stdout)
     assert {"shout", "whisper"} <= set(there)
     assert [failure["details"] for failure in failures] == [{"package": "zoo"}]
-    program = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nfrom codepilot.skills import all_skills\nall_skills()"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True)
     assert "The package zoo adds skills (zoo = zoo:add) that cannot be used: " in done.stderr
     assert "Update or uninstall zoo." in done.stderr

@@ -14,6 +14,13 @@ from codepilot.project.runner_command import described
 
 Load = Callable[..., dict[str, Any]]
 
+
+@pytest.fixture(autouse=True)
+def bare_pytest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs here need none of the plugins that are installed for this suite; reading them takes seconds."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
 PYTEST = """\
 import pytest
 

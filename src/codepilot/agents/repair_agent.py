@@ -57,38 +57,38 @@ class RepairAgent:
         self._search = search
         self._seconds = seconds
 
-    def perform(self, role: State, desk: StepContext) -> PatchCandidate:
-        action = _chosen_before(desk.history)
+    def perform(self, role: State, context: StepContext) -> PatchCandidate:
+        action = _chosen_before(context.history)
         if action is None:
-            action = self.choose(desk).action
-        return self.carry_out(action, desk)
+            action = self.choose(context).action
+        return self.carry_out(action, context)
 
-    def carry_out(self, action: JsonObject, desk: StepContext) -> PatchCandidate:
+    def carry_out(self, action: JsonObject, context: StepContext) -> PatchCandidate:
         """Write the winner, as one turn."""
-        if _chosen_before(desk.history) is None:
-            _record(desk, EventType.TURN_STARTED, TurnStarted(turn=1, action=action, usage=Usage(turns=1)))
+        if _chosen_before(context.history) is None:
+            _record(context, EventType.TURN_STARTED, TurnStarted(turn=1, action=action, usage=Usage(turns=1)))
         path, patched = str(action["path"]), base64.b64decode(str(action["patched"]))
-        write_file(desk, path, patched)
-        if not any(isinstance(event.data, TurnFinished) for event in desk.history):
+        write_file(context, path, patched)
+        if not any(isinstance(event.data, TurnFinished) for event in context.history):
             observation: JsonObject = {"status": "ok", "path": path, "bytes": len(patched)}
-            _record(desk, EventType.TURN_FINISHED, TurnFinished(turn=1, observation=observation))
+            _record(context, EventType.TURN_FINISHED, TurnFinished(turn=1, observation=observation))
         return PatchCandidate.model_validate(action["candidate"])
 
-    def choose(self, desk: StepContext) -> Chosen:
+    def choose(self, context: StepContext) -> Chosen:
         """Search, and put the winner into the action that will be recorded."""
-        attempted = [patch.diff for patch in desk.run.attempted]
+        attempted = [patch.diff for patch in context.run.attempted]
         result = self._search(
             SearchRequest(
-                executor=desk.executor,
-                workspace=desk.workspace,
-                project=desk.project,
-                targets=desk.run.baseline.targets if desk.run.baseline else desk.baseline.red,
-                baseline=desk.baseline,
-                ages=desk.ages,
-                seconds=max(1.0, min(self._seconds or math.inf, desk.seconds_left() * SHARE_OF_TIME)),
-                on_progress=_Reporter(desk),
-                refused=tuple(content for diff in attempted for content in _contents(desk, diff)),
-                state=_last_state(desk),
+                executor=context.executor,
+                workspace=context.workspace,
+                project=context.project,
+                targets=context.run.baseline.targets if context.run.baseline else context.baseline.red,
+                baseline=context.baseline,
+                ages=context.ages,
+                seconds=max(1.0, min(self._seconds or math.inf, context.seconds_left() * SHARE_OF_TIME)),
+                on_progress=_Reporter(context),
+                refused=tuple(content for diff in attempted for content in _contents(context, diff)),
+                state=_last_state(context),
                 workers=self._workers,
             )
         )
@@ -96,7 +96,7 @@ class RepairAgent:
         offered = [found for found in result.candidates if _changed_lines(found.diff) not in known]
         if not offered:
             out_of_time = not result.exhausted and not result.candidates
-            raise _out_of_time(desk, result) if out_of_time else _nothing_found(result, len(attempted))
+            raise _out_of_time(context, result) if out_of_time else _nothing_found(result, len(attempted))
         best, others = offered[0], offered[1 : 1 + ALTERNATIVES]
         candidate = PatchCandidate(
             diff="",
@@ -119,10 +119,10 @@ class RepairAgent:
 
 
 class _Reporter:
-    """Passes the search's progress on: to the log about once a second, and to whoever may want it to stop."""
+    """Passes the search's progress on: to the log about once a second, and checks whether the step must stop."""
 
-    def __init__(self, desk: StepContext) -> None:
-        self._desk = desk
+    def __init__(self, context: StepContext) -> None:
+        self._context = context
         self._recorded_at = time.monotonic()
         self._plausible = 0
 
@@ -140,8 +140,8 @@ class _Reporter:
                 best=progress.best,
                 state=progress.state,
             )
-            _record(self._desk, EventType.SEARCH_PROGRESSED, seen)
-        self._desk.raise_if_stopped()
+            _record(self._context, EventType.SEARCH_PROGRESSED, seen)
+        self._context.raise_if_stopped()
 
 
 def _chosen_before(history: Sequence[Event]) -> JsonObject | None:
@@ -149,20 +149,20 @@ def _chosen_before(history: Sequence[Event]) -> JsonObject | None:
     return next((event.data.action for event in reversed(history) if isinstance(event.data, TurnStarted)), None)
 
 
-def _last_state(desk: StepContext) -> JsonObject:
+def _last_state(context: StepContext) -> JsonObject:
     """Where this step's search stood, or that of an earlier step."""
-    for event in (*reversed(desk.history), *reversed(desk.earlier)):
+    for event in (*reversed(context.history), *reversed(context.earlier)):
         if isinstance(event.data, SearchProgressed):
             return event.data.state
     return {}
 
 
-def _contents(desk: StepContext, diff: str) -> list[bytes]:
+def _contents(context: StepContext, diff: str) -> list[bytes]:
     """What an earlier proposal made of each file it touched, byte by byte (Latin-1 stands for bytes here)."""
 
     def read(path: str) -> str | None:
         try:
-            return desk.executor.read_file(desk.workspace, path).decode("latin-1")
+            return context.executor.read_file(context.workspace, path).decode("latin-1")
         except CodePilotError as error:
             if error.kind is FailureKind.PATH_NOT_FOUND:
                 return None
@@ -187,10 +187,10 @@ def _changed_lines(diff: str) -> tuple[str, ...]:
     return tuple(line.rstrip("\r") for line in body if not line.startswith(headers))
 
 
-def _out_of_time(desk: StepContext, result: SearchResult) -> CodePilotError:
+def _out_of_time(context: StepContext, result: SearchResult) -> CodePilotError:
     done = f"No repair found in the {result.seconds:.0f} s that the search had: {result.tried} candidates tried"
     advice = f"Run `codepilot resume` to grant another budget: the search goes on after {result.tried} candidates."
-    return CodePilotError.of(share_spent(desk.run, desk.seconds_left(), done, advice))
+    return CodePilotError.of(share_spent(context.run, context.seconds_left(), done, advice))
 
 
 def _nothing_found(result: SearchResult, refused: int) -> CodePilotError:
@@ -204,8 +204,8 @@ def _nothing_found(result: SearchResult, refused: int) -> CodePilotError:
     )
 
 
-def _record(desk: StepContext, kind: EventType, data: Contract) -> None:
-    desk.record(EventDraft(type=kind, data=data, step_id=desk.run.step_id, attempt=desk.run.attempt))
+def _record(context: StepContext, kind: EventType, data: Contract) -> None:
+    context.record(EventDraft(type=kind, data=data, step_id=context.run.step_id, attempt=context.run.attempt))
 
 
 SPEC = AgentSpec(

@@ -1,7 +1,7 @@
-"""Fix before you pay: where policy says so, the model-free engine tries before a model is asked for anything.
+"""The policy `free_first`: the model-free search runs before a model is asked.
 
-It looks in the first step that a model would play. A repair that would count as confirmed becomes the change, and
-nobody is paid; otherwise the models go on as if it had not been there.
+It runs in the first step that a model would play. A repair that would count as confirmed becomes the change and no
+model is called; otherwise the models work as usual.
 """
 
 from __future__ import annotations

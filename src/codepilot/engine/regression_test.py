@@ -170,7 +170,7 @@ class _Attachment:
         """Write the test into the workspace and look at the whole change again, by the rules it was accepted by."""
         work, context, base = self.work, self.context, self.work.base.tree
         restore(work, context, self.proposal.snapshot)
-        write_file(work.desk(context, self.baseline), test.path, content)
+        write_file(work.step_context(context, self.baseline), test.path, content)
         diff, taken = context.executor.diff(work.workspace, base), work.snapshot()
         if broken := broken_rules(work, diff):
             raise _NoTest(f"{broken[0].path} may not be changed ({broken[0].rule})")

@@ -151,7 +151,7 @@ def implement(work: Work) -> Outcome:
         return _outcome_of_patch(done)
     context, baseline = work.settled()
     _restore(work, context, _resume_point(work, work.run.base_snapshot))
-    offered = _expect(work.agent.perform(State.IMPLEMENT, work.desk(context, baseline)), PatchCandidate)
+    offered = _expect(work.agent.perform(State.IMPLEMENT, work.step_context(context, baseline)), PatchCandidate)
     taken = work.snapshot()
     diff = context.executor.diff(work.workspace, work.base.tree)
     if diff.tree != taken.tree:
@@ -226,7 +226,7 @@ def review_change(work: Work) -> Outcome:
 def _reviewed(work: Work, context: ExecutionContext, baseline: Baseline, checked: Review) -> Review:
     """The reviewer's judgement; what the checks saw stays as they saw it."""
     try:
-        seen = _expect(work.agent.perform(State.REVIEW, work.desk(context, baseline)), Review)
+        seen = _expect(work.agent.perform(State.REVIEW, work.step_context(context, baseline)), Review)
     except Abstained as left_out:
         return checked.model_copy(update={"notes": str(left_out)})
     return seen.model_copy(update={"policy_checks": checked.policy_checks, "patch_loc": checked.patch_loc})
@@ -257,7 +257,7 @@ def _by_agent(
     start = work.run.proposal.snapshot if work.run.proposal else work.run.base_snapshot
     _restore(work, context, _resume_point(work, start))
     try:
-        made = _expect(work.agent.perform(role, work.desk(context, baseline)), kind)
+        made = _expect(work.agent.perform(role, work.step_context(context, baseline)), kind)
     except Abstained as left_out:
         return Skipped(str(left_out))
     event_type, data = to_event(made)

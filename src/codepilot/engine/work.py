@@ -162,7 +162,7 @@ class Work:
             return lambda kind: self.store.memories(kind, language=language)
         return lambda kind: self.store.memories(kind, repo=self.lineage)
 
-    def desk(self, context: ExecutionContext, baseline: Baseline) -> StepContext:
+    def step_context(self, context: ExecutionContext, baseline: Baseline) -> StepContext:
         def record(draft: EventDraft) -> Event:
             """A finished turn and the snapshot it left are recorded together or not at all."""
             if not isinstance(draft.data, TurnFinished):
