@@ -16,7 +16,7 @@ from codepilot.workspace.objects import ObjectStore
 from codepilot.workspace.trees import EXECUTABLE, FILE, GITLINK, Entry
 
 
-class Reference:
+class BaseIndex:
     """The base tree, ready to be asked."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Reference:
         self._directories = _directories(entries)
 
     @classmethod
-    def of(cls, objects: ObjectStore, tree: str, carried: Iterable[str] = ()) -> Reference:
+    def of(cls, objects: ObjectStore, tree: str, carried: Iterable[str] = ()) -> BaseIndex:
         """Read a base tree, its ignore files, and what was kept of its submodules."""
         entries = objects.read_tree(tree)
         ignore_files = {

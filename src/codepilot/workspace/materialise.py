@@ -23,7 +23,7 @@ from codepilot.workspace.base_index import carried_tree
 from codepilot.workspace.objects import ObjectStore
 from codepilot.workspace.pack import file_id
 from codepilot.workspace.repository import is_git_directory
-from codepilot.workspace.stat_cache import Known, Listing, Memory, Status, listed, status_of, without_git
+from codepilot.workspace.stat_cache import CachedFile, Listing, StatCache, Status, listed, status_of, without_git
 from codepilot.workspace.trees import EXECUTABLE, GITLINK, SYMLINK, Entry, Item, decode_manifest, shown
 
 LINK_BYTES = 4095
@@ -32,14 +32,14 @@ LAID_DOWN_NS = 1_000_000_000 * 1_000_000_000
 """The time of every file of a new workspace: a later edit is always newer, also for build tools and bytecode caches."""
 
 
-def materialise(objects: ObjectStore, tree: str, root: int) -> dict[str, Known]:
+def materialise(objects: ObjectStore, tree: str, root: int) -> dict[str, CachedFile]:
     """Fill an empty directory with a tree; the status of every file written."""
-    known: dict[str, Known] = {}
+    known: dict[str, CachedFile] = {}
     _lay_directory(objects, tree, root, "", known)
     return known
 
 
-def _lay_directory(objects: ObjectStore, tree: str, fd: int, prefix: str, known: dict[str, Known]) -> None:
+def _lay_directory(objects: ObjectStore, tree: str, fd: int, prefix: str, known: dict[str, CachedFile]) -> None:
     for name, entry in objects.read_directory(tree).items():
         if name in (".", "..", "") or is_git_name(name) or "/" in name:
             raise CodePilotError(FailureKind.POLICY_VIOLATION, f"a workspace cannot hold the path {prefix + name!r}")
@@ -54,7 +54,7 @@ def _lay_directory(objects: ObjectStore, tree: str, fd: int, prefix: str, known:
             _lay_file(objects, entry, fd, name, prefix + name, known)
 
 
-def _lay_file(objects: ObjectStore, entry: Entry, fd: int, name: str, path: str, known: dict[str, Known]) -> None:
+def _lay_file(objects: ObjectStore, entry: Entry, fd: int, name: str, path: str, known: dict[str, CachedFile]) -> None:
     if entry.mode == SYMLINK:
         header = objects.header(entry.oid)
         target = objects.read_blob(entry.oid) if header and header[1] <= LINK_BYTES else b""
@@ -65,20 +65,20 @@ def _lay_file(objects: ObjectStore, entry: Entry, fd: int, name: str, path: str,
         return
     mode = 0o755 if entry.mode == EXECUTABLE else 0o644
     status = dirfd.create_file(fd, name, objects.stream(entry.oid), mode, LAID_DOWN_NS)
-    known[path] = Known(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, entry.oid)
+    known[path] = CachedFile(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, entry.oid)
 
 
 class Restorer:
     """Makes a directory equal to a manifest. New files are written in `staging`, then renamed into place."""
 
-    def __init__(self, objects: ObjectStore, staging: int, memory: Memory) -> None:
+    def __init__(self, objects: ObjectStore, staging: int, stat_cache: StatCache) -> None:
         self._objects = objects
         self._staging = staging
-        self._memory = memory
+        self._stat_cache = stat_cache
 
     def directory(self, fd: int, manifest: str, prefix: str = "") -> None:
         """Everything beneath an open, writable directory."""
-        seen = self._memory.directories.get(prefix)
+        seen = self._stat_cache.directories.get(prefix)
         listing = listed(fd, sys.maxsize, seen) or Listing([], [])
         if not prefix:
             listing = without_git(listing)
@@ -151,7 +151,7 @@ class Restorer:
         elif item.kind == "l":
             self._link(fd, name, item)
         else:
-            parent = self._memory.directories.get(path[: -len(name)])
+            parent = self._stat_cache.directories.get(path[: -len(name)])
             status = None if found is None else status_of(name, found)
             self._file(fd, name, item, status, None if parent is None else parent.known.get(name))
 
@@ -181,7 +181,7 @@ class Restorer:
         os.symlink(target, os.fsencode(temporary), dir_fd=self._staging)
         dirfd.put(self._staging, temporary, fd, name)
 
-    def _file(self, fd: int, name: str, item: Item, found: Status | None, known: Known | None) -> None:
+    def _file(self, fd: int, name: str, item: Item, found: Status | None, known: CachedFile | None) -> None:
         if found is not None and stat.S_ISREG(found.mode) and self._kept(fd, name, item, found, known):
             return
         if found is None or stat.S_ISDIR(found.mode):
@@ -199,7 +199,7 @@ class Restorer:
             dirfd.create_file(self._staging, temporary, content(item.oid), item.mode, item.mtime_ns)
         dirfd.put(self._staging, temporary, fd, name)
 
-    def _kept(self, fd: int, name: str, item: Item, found: Status, known: Known | None) -> bool:
+    def _kept(self, fd: int, name: str, item: Item, found: Status, known: CachedFile | None) -> bool:
         """Whether the file has the right content already; if so its mode and time are put right."""
         if found.size != item.size or found.links != 1:
             return False

@@ -20,7 +20,7 @@ COARSE_NS = 2_000_000_000
 
 Row = tuple[str, str, str]
 """Name, mode and object of one entry of a tree."""
-Found = tuple[str, int, int, int, int, int, int]
+StatRow = tuple[str, int, int, int, int, int, int]
 """All of a status that may matter, as `Status` names it; a plain tuple, because there are very many."""
 Stamp = tuple[int, int]
 """Inode and status time of a directory, which the kernel moves whenever a name in it comes, goes or changes hands."""
@@ -31,7 +31,7 @@ _KIND, _DIRECTORY = 0o170000, 0o040000
 
 
 class Status(NamedTuple):
-    """A `Found` whose fields have names."""
+    """A `StatRow` whose fields have names."""
 
     name: str
     mode: int
@@ -42,7 +42,7 @@ class Status(NamedTuple):
     ctime_ns: int
 
 
-class Known(NamedTuple):
+class CachedFile(NamedTuple):
     """The status a file had when its content was last read."""
 
     inode: int
@@ -64,7 +64,7 @@ class Known(NamedTuple):
 class Listing(NamedTuple):
     """All that is in a directory: files and the like, and subdirectories with their modes."""
 
-    leaves: list[Found]
+    leaves: list[StatRow]
     directories: list[tuple[str, int]]
     stamp: Stamp = UNSETTLED
 
@@ -82,7 +82,7 @@ class Below(NamedTuple):
 class Leaves(NamedTuple):
     """The files of a directory, all of them ordinary, and unchanged as long as `found` is."""
 
-    found: list[Found]
+    found: list[StatRow]
     situation: tuple[bool, bool, bool]
     rows: list[Row]
     items: list[tuple[str, Item]]
@@ -91,10 +91,10 @@ class Leaves(NamedTuple):
 
 
 @dataclass(slots=True)
-class Seen:
+class CachedDirectory:
     """A directory as the last walk left it. Without `leaves` there is more in it than ordinary, unchanged files."""
 
-    known: dict[str, Known] = field(default_factory=dict)
+    known: dict[str, CachedFile] = field(default_factory=dict)
     leaves: Leaves | None = None
     directories: list[tuple[str, int]] = field(default_factory=list)
     below: list[Below] = field(default_factory=list)
@@ -115,22 +115,22 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Memory:
+class StatCache:
     """Directories by path, given as `""` or with a trailing slash."""
 
-    directories: dict[str, Seen] = field(default_factory=dict)
+    directories: dict[str, CachedDirectory] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, known: Mapping[str, Known]) -> Memory:
+    def of(cls, known: Mapping[str, CachedFile]) -> StatCache:
         """Begin with nothing but files by path."""
-        memory = cls()
+        stat_cache = cls()
         for path, entry in known.items():
             parent, slash, name = path.rpartition("/")
-            memory.directories.setdefault(parent + slash, Seen()).known[name] = entry
-        return memory
+            stat_cache.directories.setdefault(parent + slash, CachedDirectory()).known[name] = entry
+        return stat_cache
 
 
-def listed(directory: int, limit: int, last: Seen | None = None) -> Listing | None:
+def listed(directory: int, limit: int, last: CachedDirectory | None = None) -> Listing | None:
     """All that is in an open directory; None if it is more than `limit`. What vanishes meanwhile was not there.
 
     The names are those of `last` as long as the directory's stamp is; the status of each is always asked for.
@@ -139,7 +139,7 @@ def listed(directory: int, limit: int, last: Seen | None = None) -> Listing | No
     stamp = (status.st_ino, status.st_ctime_ns)
     if last is not None and last.stamp == stamp and (again := _asked_again(directory, last, stamp)) is not None:
         return again
-    leaves: list[Found] = []
+    leaves: list[StatRow] = []
     directories: list[tuple[str, int]] = []
     with os.scandir(directory) as listing:
         for entry in listing:
@@ -157,11 +157,11 @@ def listed(directory: int, limit: int, last: Seen | None = None) -> Listing | No
     return Listing(leaves, directories, stamp)
 
 
-def _asked_again(directory: int, last: Seen, stamp: Stamp) -> Listing | None:
+def _asked_again(directory: int, last: CachedDirectory, stamp: Stamp) -> Listing | None:
     """What became of the names that were there; None if those are not known or no longer right."""
     if last.leaves is None:
         return None
-    leaves: list[Found] = []
+    leaves: list[StatRow] = []
     directories: list[tuple[str, int]] = []
     try:
         for name, _, _, _, _, _, _ in last.leaves.found:
@@ -179,7 +179,7 @@ def _asked_again(directory: int, last: Seen, stamp: Stamp) -> Listing | None:
     return Listing(leaves, directories, stamp)
 
 
-def _found(name: str, status: os.stat_result) -> Found:
+def _found(name: str, status: os.stat_result) -> StatRow:
     return (
         name,
         status.st_mode,

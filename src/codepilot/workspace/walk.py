@@ -15,20 +15,20 @@ from dataclasses import dataclass, field, replace
 
 from codepilot.core.git_names import is_git_alias, is_git_name
 from codepilot.workspace import dirfd
-from codepilot.workspace.base_index import Reference
+from codepilot.workspace.base_index import BaseIndex
 from codepilot.workspace.objects import Writer
 from codepilot.workspace.stat_cache import (
     COARSE_NS,
     GRANULARITY_NS,
     UNSETTLED,
     Below,
-    Found,
-    Known,
+    CachedDirectory,
+    CachedFile,
     Leaves,
     Listing,
-    Memory,
     Row,
-    Seen,
+    StatCache,
+    StatRow,
     Status,
     is_coarse,
     listed,
@@ -50,7 +50,7 @@ from codepilot.workspace.trees import (
 
 _TEXT_BYTES = 16 << 20
 """How much the paths of violations, links and ignored files may take."""
-_NOTHING = Seen()
+_NOTHING = CachedDirectory()
 _ALIAS = "git on other systems takes this name for .git"
 
 
@@ -81,7 +81,7 @@ class Walked:
     manifest: str
     violations: tuple[Violation, ...]
     ignored: tuple[str, ...]
-    memory: Memory
+    stat_cache: StatCache
     complete: bool
 
 
@@ -97,20 +97,20 @@ class _Level:
     depth: int
     rows: list[Row] = field(default_factory=list)
     items: list[tuple[str, Item]] = field(default_factory=list)
-    fresh: dict[str, Known] = field(default_factory=dict)
-    known: dict[str, Known] = field(default_factory=dict)
+    fresh: dict[str, CachedFile] = field(default_factory=dict)
+    known: dict[str, CachedFile] = field(default_factory=dict)
 
 
 class Walk:
     """One pass over a tree. Make a new one for each."""
 
-    def __init__(self, reference: Reference, memory: Memory, writer: Writer, limits: WalkLimits) -> None:
-        self._reference = reference
-        self._memory = memory
+    def __init__(self, base_index: BaseIndex, stat_cache: StatCache, writer: Writer, limits: WalkLimits) -> None:
+        self._base_index = base_index
+        self._stat_cache = stat_cache
         self._writer = writer
         self._limits = limits
-        self._next = Memory()
-        self._room = limits.files + len(reference.entries) + len(reference.submodule_files) + 1
+        self._next = StatCache()
+        self._room = limits.files + len(base_index.entries) + len(base_index.submodule_files) + 1
         self._violations: list[Violation] = []
         self._ignored: list[str] = []
         self._links: dict[str, str] = {}
@@ -130,7 +130,7 @@ class Walk:
         for path in self._new_links:
             if leads_out(path, self._links):
                 self._violate("symlink_leaves_tree", path, f"points to {self._links[path]}")
-        missing = self._reference.submodule_files.keys() - self._seen_in_submodules
+        missing = self._base_index.submodule_files.keys() - self._seen_in_submodules
         for path in sorted(missing):
             self._violate("submodule_changed", path, "a file of a submodule is gone; submodules are left as they are")
         ordered = sorted(self._violations, key=lambda violation: (violation.path, violation.rule))
@@ -150,21 +150,21 @@ class Walk:
 
     def _listed(self, fd: int, prefix: str) -> Listing:
         """All that is in a directory, unless that alone is too much."""
-        listing = listed(fd, self._room, self._memory.directories.get(prefix))
+        listing = listed(fd, self._room, self._stat_cache.directories.get(prefix))
         if listing is None:
             self._exceed(prefix.removesuffix("/"))
             return Listing([], [])
         return listing if self._settled(listing.stamp[1]) else listing._replace(stamp=UNSETTLED)
 
-    def _directory(self, level: _Level, listing: Listing) -> Seen:
+    def _directory(self, level: _Level, listing: Listing) -> CachedDirectory:
         """Walk a directory; what is to be remembered of it."""
-        last = self._memory.directories.get(level.prefix) or _NOTHING
+        last = self._stat_cache.directories.get(level.prefix) or _NOTHING
         leaves = self._leaves(level, listing.leaves, last)
         below: list[Below] = []
         for name, mode in sorted(listing.directories):
             if self._complete and (found := self._subdirectory(level, name, mode)) is not None:
                 below.append(found)
-        gitlinks = self._reference.gitlinks_in(level.prefix)
+        gitlinks = self._base_index.gitlinks_in(level.prefix)
         seen = last
         if leaves is None or leaves is not last.leaves or below != last.below or gitlinks:
             if leaves is not None:
@@ -178,7 +178,7 @@ class Walk:
         self._next.directories[level.prefix] = seen
         return seen
 
-    def _encoded(self, level: _Level, leaves: Leaves | None, listing: Listing, below: list[Below]) -> Seen:
+    def _encoded(self, level: _Level, leaves: Leaves | None, listing: Listing, below: list[Below]) -> CachedDirectory:
         for name, mode, tree, manifest, empty in below:
             level.items.append((name, Item("d", mode, 0, 0, manifest)))
             if not empty:
@@ -187,9 +187,9 @@ class Walk:
         tree = self._writer.add("tree", encode_tree(level.rows))
         manifest = self._writer.add("blob", encode_manifest(level.items))
         known = level.known if leaves is not None else level.fresh
-        return Seen(known, leaves, listing.directories, below, tree, manifest, not level.rows, listing.stamp)
+        return CachedDirectory(known, leaves, listing.directories, below, tree, manifest, not level.rows, listing.stamp)
 
-    def _leaves(self, level: _Level, found: list[Found], last: Seen) -> Leaves | None:
+    def _leaves(self, level: _Level, found: list[StatRow], last: CachedDirectory) -> Leaves | None:
         """Everything in a directory but its subdirectories: at once if nothing of it changed, else one by one.
 
         None if not all of it is ordinary; what was found is then in the level.
@@ -217,8 +217,8 @@ class Walk:
         if is_git_name(status.name):
             self._nested(path)
             return
-        tracked = self._reference.entries.get(path)
-        hidden = level.submodule or (tracked is None and (level.ignored or self._reference.ignores(path, False)))
+        tracked = self._base_index.entries.get(path)
+        hidden = level.submodule or (tracked is None and (level.ignored or self._base_index.ignores(path, False)))
         if stat.S_ISREG(status.mode):
             result = self._file(level, path, status, hidden)
         elif stat.S_ISLNK(status.mode):
@@ -228,7 +228,7 @@ class Walk:
             self._add_up(path, 1, 0)
             if not hidden:
                 self._violate("special_file", path, f"{_special(status.mode)}; only files and links may be added")
-        if hidden and not level.collapsed and path not in self._reference.submodule_files:
+        if hidden and not level.collapsed and path not in self._base_index.submodule_files:
             self._ignored.append(path)
             self._weigh(path)
         if tracked is None and is_git_alias(status.name):
@@ -250,12 +250,12 @@ class Walk:
         if is_git_name(name):
             self._nested(path)
             return None
-        gitlink = self._reference.gitlinks.get(path)
+        gitlink = self._base_index.gitlinks.get(path)
         if gitlink is not None:
             level.rows.append((name, gitlink.mode, gitlink.oid))
         submodule = level.submodule or gitlink is not None
-        ignored = level.ignored or (not submodule and self._reference.ignores(path, True))
-        tracked = submodule or self._reference.holds_tracked(path)
+        ignored = level.ignored or (not submodule and self._base_index.ignores(path, True))
+        tracked = submodule or self._base_index.holds_tracked(path)
         collapsed = level.collapsed or (ignored and not tracked)
         if collapsed and not level.collapsed:
             self._ignored.append(path + "/")
@@ -331,7 +331,7 @@ class Walk:
         finally:
             os.close(fd)
         if (before.st_ctime_ns, before.st_size) == (after.ctime_ns, size) and self._settled(after.ctime_ns):
-            level.fresh[status.name] = Known(after.inode, after.size, after.mtime_ns, after.ctime_ns, oid)
+            level.fresh[status.name] = CachedFile(after.inode, after.size, after.mtime_ns, after.ctime_ns, oid)
         return oid, after._replace(size=size)
 
     def _settled(self, ctime_ns: int) -> bool:
@@ -356,7 +356,7 @@ class Walk:
 
     def _count(self, path: str, oid: str, size: int) -> None:
         """Count what the workspace holds beyond its base."""
-        tracked = self._reference.entries.get(path) or self._reference.submodule_files.get(path)
+        tracked = self._base_index.entries.get(path) or self._base_index.submodule_files.get(path)
         if tracked is not None and tracked.oid == oid:
             return
         self._add_up(path, 1, size)
@@ -375,7 +375,7 @@ class Walk:
             )
 
     def _check_submodule(self, path: str, row: Entry | None) -> None:
-        expected = self._reference.submodule_files.get(path)
+        expected = self._base_index.submodule_files.get(path)
         if expected is None:
             return
         self._seen_in_submodules.add(path)

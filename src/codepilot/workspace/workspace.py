@@ -24,10 +24,10 @@ from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.store import Artifacts
 from codepilot.workspace import dirfd
-from codepilot.workspace.base_index import Reference
+from codepilot.workspace.base_index import BaseIndex
 from codepilot.workspace.materialise import Restorer, copy_in, materialise
 from codepilot.workspace.objects import RECEIVED_BYTES, Change, ObjectStore
-from codepilot.workspace.stat_cache import GRANULARITY_NS, Known, Memory, is_coarse
+from codepilot.workspace.stat_cache import GRANULARITY_NS, CachedFile, StatCache, is_coarse
 from codepilot.workspace.transfer import receive
 from codepilot.workspace.trees import SnapshotRecord, decode_record, encode_record, is_record, shown, split
 from codepilot.workspace.walk import Violation, Walk, Walked, WalkLimits
@@ -72,8 +72,8 @@ class Workspace:
         self._limits = limits or WalkLimits()
         self._lock = threading.RLock()
         self._store: ObjectStore | None = None
-        self._reference: Reference | None = None
-        self._memory = Memory()
+        self._base_index: BaseIndex | None = None
+        self._stat_cache = StatCache()
 
     @property
     def exists(self) -> bool:
@@ -108,7 +108,7 @@ class Workspace:
             known = _settled(known)
             self._write_index(tree, sorted(carried or {}), known)
             partial.rename(self.tree_path)
-            self._memory = Memory.of(known)
+            self._stat_cache = StatCache.of(known)
             return True
 
     def scan(self) -> Scan:
@@ -139,7 +139,7 @@ class Workspace:
             staging_path.mkdir(mode=0o700)
             with dirfd.opened(self.path) as home:
                 with dirfd.opened(staging_path.name, home) as staging:
-                    self._restore(home, Restorer(store, staging, self._memory), record, asked)
+                    self._restore(home, Restorer(store, staging, self._stat_cache), record, asked)
                 dirfd.remove(home, staging_path.name)
 
     def export_snapshot(self, snapshot: str, whole: bool = False) -> Iterator[bytes]:
@@ -197,8 +197,8 @@ class Workspace:
         """Remove the workspace with its snapshots. Removing what is not there is fine."""
         with self._lock:
             self.close()
-            self._reference = None
-            self._memory = Memory()
+            self._base_index = None
+            self._stat_cache = StatCache()
             remove_workspace(self.path)
 
     def close(self) -> None:
@@ -223,14 +223,14 @@ class Workspace:
 
     def _walk(self, snapshot: bool) -> tuple[Walked, str]:
         with self._lock, dirfd.disk_full_is_typed():
-            reference = self._load()
+            base_index = self._load()
             with self._root() as root, self._objects().writer() as writer:
-                walked = Walk(reference, self._memory, writer, self._limits).run(root)
+                walked = Walk(base_index, self._stat_cache, writer, self._limits).run(root)
                 name = ""
                 if snapshot and walked.complete:
                     mode = stat.S_IMODE(os.fstat(root).st_mode)
                     name = writer.add("blob", encode_record(SnapshotRecord(walked.tree, walked.manifest, mode)))
-            self._memory = walked.memory
+            self._stat_cache = walked.stat_cache
             return walked, name
 
     def _restore(self, home: int, restorer: Restorer, record: SnapshotRecord, asked: Sequence[list[str]]) -> None:
@@ -259,22 +259,22 @@ class Workspace:
             self._store = ObjectStore.open(self.path / "snapshots", [self._base_objects.path], durable=False)
         return self._store
 
-    def _load(self) -> Reference:
+    def _load(self) -> BaseIndex:
         """What the base says, read once; after a restart also what was laid down."""
-        if self._reference is None:
+        if self._base_index is None:
             store = self._objects()
             index = self._index()
-            self._reference = Reference.of(self._base_objects, index["tree"], index["carried"])
-            if not self._memory.directories:
-                known = {path: Known(*row) for path, row in index["files"].items() if store.has(row[4])}
-                self._memory = Memory.of(known)
-        return self._reference
+            self._base_index = BaseIndex.of(self._base_objects, index["tree"], index["carried"])
+            if not self._stat_cache.directories:
+                known = {path: CachedFile(*row) for path, row in index["files"].items() if store.has(row[4])}
+                self._stat_cache = StatCache.of(known)
+        return self._base_index
 
     def _index(self) -> dict[str, Any]:
         loaded: dict[str, Any] = json.loads((self.path / "index.json").read_bytes())
         return loaded
 
-    def _write_index(self, tree: str, carried: Sequence[str], known: Mapping[str, Known]) -> None:
+    def _write_index(self, tree: str, carried: Sequence[str], known: Mapping[str, CachedFile]) -> None:
         temporary = self.path / f"index.json.{secrets.token_hex(6)}"
         temporary.write_text(json.dumps({"tree": tree, "carried": carried, "files": known}))
         temporary.rename(self.path / "index.json")
@@ -303,7 +303,7 @@ def remove_workspace(path: Path) -> None:
             dirfd.remove(parent, path.name)
 
 
-def _settled(known: Mapping[str, Known]) -> dict[str, Known]:
+def _settled(known: Mapping[str, CachedFile]) -> dict[str, CachedFile]:
     """The files of which any later change is bound to show in their status; the first walk reads the others again.
 
     That is cheaper than to wait for the last of them: they are no more than were written in one tick of the clock.
