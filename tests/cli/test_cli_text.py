@@ -12,8 +12,10 @@ from rich.console import Console
 from codepilot.cli.live import make_watcher
 from codepilot.cli.output import plain, plain_lines
 from codepilot.cli.progress import Progress, advance
-from codepilot.cli.screens import failure, history_table, iterations_table, printable
-from codepilot.core.events import BudgetWarned, Event, EventType, State, StepFailed, StepQueued
+from codepilot.cli.screens import failure, history_table, iterations_table, printable, waits_for
+from codepilot.core.approval import Approval, ApprovalRequested
+from codepilot.core.artifacts import Gate, TestResult
+from codepilot.core.events import BudgetWarned, Event, EventType, State, StepFailed, StepQueued, TestsJudged
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.run import Run
 from codepilot.core.task import Goal, TaskSpec
@@ -42,6 +44,38 @@ def test_failures_steps_and_diffs_are_shown_harmless() -> None:
         assert "\x1b" not in text
         assert "\x9b" not in text
         assert "owned" in text
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_each_gate_is_a_line_of_the_live_view(terminal: bool) -> None:
+    gates = (
+        Gate(name="fail_to_pass", before="1 fail", after="1 pass", ok=True),
+        Gate(name="command", before="exit code 0", after=f"exit code 1 {EVIL}", ok=False),
+    )
+    task = TaskSpec(task_id="t-1", goal=Goal(natural="x"), repo="/r")
+    screen = Console(file=io.StringIO(), force_terminal=terminal, width=120, color_system=None)
+    result = TestResult(passed=False, cmd=("pytest",), exit_code=1, gates=gates)
+    judged = Event(type=EventType.TESTS_JUDGED, data=TestsJudged(result=result), event_id="e", seq=1, run_id="r", at=1)
+    with make_watcher(screen, Run(run_id="r", task=task), [], quiet=False) as watcher:
+        watcher.show(judged)
+    assert isinstance(screen.file, io.StringIO)
+    shown = screen.file.getvalue()
+    assert "fail_to_pass  1 fail → 1 pass  holds" in shown
+    assert "exit code 0 → exit code 1" in shown and "does not hold" in shown
+    assert "owned" in shown and "\x9b" not in shown
+
+
+def test_a_blocked_run_names_what_it_waits_for() -> None:
+    run = Run(run_id="r", task=TaskSpec(task_id="t-1", goal=Goal(natural="x"), repo="/r"))
+    assert waits_for(run) is None
+    quota = Failure(kind=FailureKind.MODEL_QUOTA, message="no quota")
+    parked = run.model_copy(update={"state": State.BLOCKED, "failure": quota, "parked_until": 1})
+    assert waits_for(parked) == "the model provider's quota"
+    request = ApprovalRequested(approval_id="a-1", operation="command", details="curl \x1b[2J")
+    denied = Failure(kind=FailureKind.DENIED, message="asked", details={"approval_id": "a-1"})
+    asking = parked.model_copy(update={"failure": denied, "approvals": (Approval(request=request),)})
+    assert (told := waits_for(asking)) and told.startswith("your approval (a-1): command curl ") and "\x1b" not in told
+    assert "resume" in (waits_for(parked.model_copy(update={"parked_until": None})) or "")
 
 
 @pytest.mark.parametrize("terminal", [True, False])

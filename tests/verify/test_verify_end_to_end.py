@@ -19,6 +19,7 @@ from codepilot.verify import (
     Baseline,
     BundleContents,
     Provenance,
+    RegressionCheck,
     Versions,
     prove,
     sandbox_used,
@@ -295,22 +296,39 @@ def test_an_honest_change_is_proved_bundled_and_proved_again(
         verified(lab.base_tree)
 
 
-def test_a_regression_test_that_does_not_hold_any_more_costs_what_is_said_of_it_and_no_more(
+def test_a_regression_test_that_fails_again_is_named_and_costs_the_proof_nothing(
     make_lab: LabMaker, known: Baseline, tmp_path: Path
 ) -> None:
     lab = make_lab(BASE)
-    proof = lab.prove(known, {**BASE, "calc.py": MENDED})
-    for claim, told in (
-        ("add(2, 2) == 4", "fails before and passes after"),
-        ("add(2, 2) == 5", "does not pass after the change"),
-        ("add(2, 0) == 2", "does not fail on the base"),
-    ):
-        after = {**BASE, "calc.py": MENDED, "tests/test_calc.py": f"{TESTS}\n\ndef test_back():\n    assert {claim}\n"}
-        test = RegressionTest(test="tests/test_calc.py::test_back", path="tests/test_calc.py")
-        again = _bundled(lab, known, proof, lab.base_tree, after, tmp_path / claim, test)(lab.base_tree)
-        assert (again.ok, again.verdict) == (True, "confirmed"), again
-        held = "fails before" in told
-        assert {check.name for check in again.checks if not check.ok} == (set() if held else {REGRESSION_TEST})
-        assert told in again.checks[-1].evidence
-        assert held or told in again.reason
-        assert not (tmp_path / "workspaces" / "v-1-proof").exists()
+    after = _with_regression_test("add(2, 2) == 5")
+    recorded = ProofRecorded(ok=True, verdict="confirmed", confidence=0.9, suite="full")
+    again = _bundled(lab, known, recorded, lab.base_tree, after, tmp_path, BACK)(lab.base_tree)
+    assert (again.ok, again.verdict) == (True, "confirmed"), again
+    assert [check.name for check in again.checks if not check.ok] == [REGRESSION_TEST]
+    assert "does not pass after the change" in again.reason
+    assert not (tmp_path / "workspaces" / "v-1-proof").exists()
+
+
+@pytest.mark.parametrize(
+    ("claim", "ok", "evidence"),
+    [
+        ("add(2, 2) == 4", True, "fails before and passes after"),
+        ("add(2, 0) == 2", False, "does not fail on the base"),
+    ],
+)
+def test_a_regression_test_fails_on_the_base_and_passes_on_the_change(
+    make_lab: LabMaker, claim: str, ok: bool, evidence: str
+) -> None:
+    lab = make_lab(BASE)
+    check = RegressionCheck(lab.executor, lab.objects, lab.project, lab.request, "r-1-proof", lab.command_sec)
+    judged = check.judge(BACK, lab.base_tree, lab.tree(_with_regression_test(claim)))
+    assert (judged.name, judged.ok) == (REGRESSION_TEST, ok)
+    assert evidence in judged.evidence
+
+
+BACK = RegressionTest(test="tests/test_calc.py::test_back", path="tests/test_calc.py")
+
+
+def _with_regression_test(claim: str) -> Files:
+    """The mended project with a test that makes this claim."""
+    return {**BASE, "calc.py": MENDED, "tests/test_calc.py": f"{TESTS}\n\ndef test_back():\n    assert {claim}\n"}

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from codepilot.cli.options import counted
 from codepilot.cli.output import plain
-from codepilot.cli.progress import Progress, StepLine, advance, describe
+from codepilot.cli.progress import Progress, StepLine, advance, describe, gate_line
 from codepilot.core.events import (
     BudgetWarned,
     DependencyDegraded,
@@ -22,6 +22,7 @@ from codepilot.core.events import (
     EventType,
     ModelAsked,
     ModelSwitched,
+    TestsJudged,
     TurnFinished,
     TurnStarted,
 )
@@ -91,6 +92,9 @@ class Lines:
         if event.type in _STEP_ENDS:
             line = self._progress.steps[-1]
             self.say(f"{MARKS[line.mark][0]} {line.state:<9} {_elapsed(line):>8}  {line.note}")
+        elif isinstance(event.data, TestsJudged):
+            for gate in event.data.result.gates:
+                self.say(f"{'':22}{gate_line(gate)}")
         elif isinstance(event.data, _TOLD) and (told := describe(event)):
             self.say(f"{'':22}{plain(told)}")
 
@@ -158,7 +162,8 @@ class Panel:
         for state in progress.upcoming:
             table.add_row(Text("·", "dim"), Text(state, "dim"), "", "")
         footer = Text(self._budget(progress), "dim")
-        rows: list[RenderableType] = [table, footer]
+        gates = [Text(f"   {gate_line(gate)}", "red" if gate.ok is False else "dim") for gate in progress.gates]
+        rows: list[RenderableType] = [table, *gates, footer]
         if progress.warning:
             rows.append(Text(plain(progress.warning), "bold magenta"))
         if message:

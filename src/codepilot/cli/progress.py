@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from codepilot.cli.options import counted
 from codepilot.cli.output import plain
-from codepilot.core.artifacts import RegressionTest
+from codepilot.core.artifacts import Gate, RegressionTest
 from codepilot.core.commit import CommitRecorded
 from codepilot.core.contract import JsonObject
 from codepilot.core.events import (
@@ -73,6 +73,8 @@ class Progress:
     warning: str = ""
     """That a budget nears its end."""
     finished: RunFinished | None = None
+    gates: tuple[Gate, ...] = ()
+    """The gates as they were judged last."""
 
     @property
     def upcoming(self) -> tuple[State, ...]:
@@ -105,6 +107,8 @@ def advance(progress: Progress, event: Event) -> Progress:
         case TurnStarted(usage=usage):
             doing = describe(event) or "working"
             return replace(_used(_note(progress, doing), usage), turns=progress.turns + 1, asked=None)
+        case TestsJudged(result=result):
+            return replace(_note(progress, describe(event)), gates=result.gates)
         case BudgetWarned():
             return replace(progress, warning=describe(event))
         case RunFinished():
@@ -174,6 +178,13 @@ def describe(event: Event) -> str:
             return f"the budget is nearly spent: {budget} {used:g} of {limit:g}"
         case _:
             return _thinking(event)
+
+
+def gate_line(gate: Gate) -> str:
+    """One gate in a line: its name, what was seen before and after, and whether it holds."""
+    outcome = {True: "holds", False: "does not hold", None: "not judged"}[gate.ok]
+    seen = " → ".join(plain(side) for side in (gate.before, gate.after) if side)
+    return f"{gate.name:<12}  {seen or plain(gate.evidence)}  {outcome}"
 
 
 def _with_test(test: RegressionTest | None) -> str:

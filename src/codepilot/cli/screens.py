@@ -18,6 +18,7 @@ from rich.text import Text
 
 from codepilot.cli.options import counted
 from codepilot.cli.output import plain, plain_lines
+from codepilot.cli.progress import gate_line
 from codepilot.core.artifacts import TestSummary
 from codepilot.core.commit import CommitRecorded, branch_name
 from codepilot.core.events import State
@@ -94,10 +95,24 @@ def ending(console: Console, run: Run, pilot: CodePilot, *, applied: bool) -> No
         return
     if run.failure is not None:
         failure(console, run.failure, run.run_id)
+    if (awaited := waits_for(run)) is not None:
+        console.print(Text.assemble(("waits for  ", "dim"), awaited), soft_wrap=True)
     if run.parked_until is not None:
         when = datetime.fromtimestamp(run.parked_until / 1e6).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
         parked = f"Parked until {when}. A worker goes on then (`codepilot worker`), or resume it yourself."
         console.print(parked, soft_wrap=True)
+
+
+def waits_for(run: Run) -> str | None:
+    """What a blocked run waits for; None if it is not blocked."""
+    if (waiting := run.waiting_for) is None:
+        return None
+    asked = next((one.request for one in run.approvals if one.request.approval_id == waiting.approval_id), None)
+    if asked is not None:
+        return plain(f"your approval ({asked.approval_id}): {asked.operation} {asked.details}".rstrip())
+    return {"quota": "the model provider's quota", "artifact_store": "the artifact store"}.get(
+        waiting.kind, "you: mend the cause, then resume the run"
+    )
 
 
 def _bundle(run: Run, pilot: CodePilot) -> str:
@@ -202,6 +217,10 @@ def run_screen(console: Console, run: Run, pilot: CodePilot) -> None:
     for one in pilot.notifications(run.run_id) if run.task.notify else ():
         table.add_row("notified", Text(_notified(one)))
     console.print(table)
+    for gate in run.test_result.gates if run.test_result else ():
+        console.print(
+            Text.assemble(("gate  ", "dim"), (gate_line(gate), "red" if gate.ok is False else "")), soft_wrap=True
+        )
     if spent.iterations > 1:
         console.print(iterations_table(pilot.iterations(run.run_id)))
     ending(console, run, pilot, applied=False)
