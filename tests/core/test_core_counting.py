@@ -34,7 +34,6 @@ from codepilot.core.events import (
     BudgetWarned,
     BundleWritten,
     EventType,
-    RunFinished,
     RunPaused,
     State,
     StepQueued,
@@ -197,15 +196,6 @@ def test_the_last_turn_is_taken_to_its_end_and_what_needs_none_goes_on() -> None
     log.add(decide_resume(log.now))
     assert (log.now.state, log.now.spent.iterations) == (State.IMPLEMENT, 2)
     assert no_turn_left(log.now) is None
-
-
-def test_runs_that_an_earlier_version_stopped_for_their_iterations_implement_next() -> None:
-    log = Log(budget=Budget(iterations=1))
-    log.reach(State.TEST)
-    log.ends(red())
-    log.record(EventType.RUN_FINISHED, RunFinished(state=State.ABORTED, failure=over_budget("iterations", 1, 1)))
-    log.add(decide_resume(log.now))
-    assert (log.now.state, log.now.spent.iterations) == (State.IMPLEMENT, 2)
 
 
 def test_a_worker_that_stops_in_order_is_no_crash_and_its_time_is_charged() -> None:

@@ -51,8 +51,13 @@ def finish(runtime: Runtime, run_id: str) -> Run:
     claim = begin(runtime, run_id)
     files = {name: runtime.artifacts.put(data, ArtifactType.REPORT) for name, data in BUNDLE.items()}
     written = BundleWritten(path="/elsewhere", sha256=hashlib.sha256(b"").hexdigest(), files=files)
-    bundle = EventDraft.of(EventType.BUNDLE_WRITTEN, written, claim.step_id, claim.attempt)
-    done = EventDraft.of(EventType.RUN_FINISHED, RunFinished(state=State.DONE), claim.step_id, claim.attempt)
+    bundle = EventDraft(type=EventType.BUNDLE_WRITTEN, data=written, step_id=claim.step_id, attempt=claim.attempt)
+    done = EventDraft(
+        type=EventType.RUN_FINISHED,
+        data=RunFinished(state=State.DONE),
+        step_id=claim.step_id,
+        attempt=claim.attempt,
+    )
     runtime.store.commit(claim, lambda run: [bundle.model_copy(update={"artifacts": (*files.values(),)}), done])
     return runtime.store.load(run_id)
 

@@ -95,7 +95,8 @@ def test_a_run_that_waits_for_a_person_is_notified_and_one_that_is_parked_is_not
     blocked = end(store, run_id, NO_KEY)
     claim = take(store, "w-one", parked)
     until = RunBlocked(failure=NO_KEY, until=1)
-    store.commit(claim, lambda run: [EventDraft.of(EventType.RUN_BLOCKED, until, claim.step_id, claim.attempt)])
+    blocking = EventDraft(type=EventType.RUN_BLOCKED, data=until, step_id=claim.step_id, attempt=claim.attempt)
+    store.commit(claim, lambda run: [blocking])
     assert [(row.run_id, row.seq) for row in store.outbox.pending()] == [(run_id, blocked)]
     assert store.check_all() == {}
 

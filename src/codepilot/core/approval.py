@@ -1,4 +1,4 @@
-"""A person is asked, and answers: what is on record of both."""
+"""Approvals: the request to a person, and the answer."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from codepilot.core.contract import Contract
 
 
 class ApprovalRequested(Contract):
-    """A person is asked whether something may be done. `details` is what exactly: a host, a command, a path."""
+    """A person is asked to allow an operation. `details` is its subject: a host, a command, a path."""
 
     approval_id: str = Field(min_length=1)
     operation: str
@@ -17,7 +17,7 @@ class ApprovalRequested(Contract):
 
 
 class ApprovalDecided(Contract):
-    """The answer: for this time, for the same operation and details in the whole run, or no."""
+    """The answer: `once`, `always` (the same operation and details in this run) or `denied`."""
 
     approval_id: str = Field(min_length=1)
     decision: Literal["once", "always", "denied"]
@@ -26,13 +26,13 @@ class ApprovalDecided(Contract):
 
 
 class Approval(Contract):
-    """A request and its answer, once there is one."""
+    """A request with its answer, which is None while the request is open."""
 
     request: ApprovalRequested
     decided: ApprovalDecided | None = None
 
     def covers(self, asked: ApprovalRequested) -> bool:
-        """Whether this answer is also the answer to `asked`."""
+        """True if the answer also applies to `asked`."""
         if self.decided is None or self.decided.decision != "always":
             return self.request.approval_id == asked.approval_id
         return (self.request.operation, self.request.details) == (asked.operation, asked.details)
@@ -42,6 +42,6 @@ class WaitingFor(Contract):
     """What a blocked run waits for."""
 
     kind: Literal["approval", "quota", "artifact_store", "person"]
-    """An answer to `approval_id`; a provider's quota or the artifact store, until then; or a fix by a person."""
+    """`approval`: an answer to `approval_id`; `quota`, `artifact_store`: until `until`; `person`: a fix by hand."""
     approval_id: str | None = None
     until: int | None = None

@@ -1,4 +1,4 @@
-"""What steps hand to one another: maps, patches, test results, reviews, reflections."""
+"""The results that steps pass on: maps, patches, test results, reviews, reflections."""
 
 from enum import StrEnum
 from typing import Literal
@@ -20,7 +20,7 @@ class ArtifactType(StrEnum):
 
 
 class ArtifactRef(Contract):
-    """Bytes worth keeping, named by their hash."""
+    """Stored bytes, named by their hash."""
 
     type: ArtifactType
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -32,7 +32,7 @@ class ArtifactRef(Contract):
 
 
 class RepoMap(Contract):
-    """How a project builds and tests itself, and where its parts lie."""
+    """How a project is built and tested, and where its parts are."""
 
     build_system: str
     build_cmd: tuple[str, ...] = ()
@@ -47,13 +47,13 @@ ContextKind = Literal["code", "test", "doc", "config", "memory"]
 
 
 class ContextChoice(Contract):
-    """One piece of context that was weighed, without its text: where it lies, what it is worth, what became of it."""
+    """One piece of context that was considered, without its text: its place, its score and its fate."""
 
     id: str
     source: Literal["repo", "memory"] = "repo"
     kind: ContextKind
     label: str
-    """Why such a piece is looked for: `failing test`, `stack frame`, `neighbour`, …"""
+    """Why the piece was considered: `failing test`, `stack frame`, `neighbour`, …"""
     path: str
     start: int = Field(ge=1)
     end: int = Field(ge=1)
@@ -65,16 +65,16 @@ class ContextChoice(Contract):
 
 
 class ContextItem(ContextChoice):
-    """One piece of context as an agent is shown it."""
+    """One piece of context with the text that the agent sees."""
 
     text: str
 
 
 class RegressionTest(Contract):
-    """The test that is attached to a repair: it fails on the base and passes after the change. Or why there is none."""
+    """The test attached to a repair, which fails on the base and passes after the change; or why there is none."""
 
     test: str = ""
-    """As the project's runner names it; empty if there is none."""
+    """The test's id in the project's runner; empty if there is none."""
     path: str = ""
     reason: str = ""
 
@@ -84,7 +84,7 @@ class RegressionTest(Contract):
 
 
 class PatchCandidate(Contract):
-    """A change on offer: a unified diff against the base, and why it should work."""
+    """A proposed change: a unified diff against the base, and why it should work."""
 
     diff: str
     touched_files: tuple[str, ...]
@@ -92,7 +92,7 @@ class PatchCandidate(Contract):
     confidence: float = Field(default=0.0, ge=0.0, le=1.0)
     alternatives: tuple[str, ...] = ()
     searched: bool = False
-    """Whether the model-free engine found it."""
+    """True if the model-free engine found it."""
 
 
 class TestStatus(StrEnum):
@@ -129,7 +129,7 @@ GateName = Literal["fail_to_pass", "pass_to_pass", "compiles", "lint", "command"
 
 
 class Gate(Contract):
-    """One gate as it was judged, with what was seen before the change and after it."""
+    """One judged gate, with the evidence from before and after the change."""
 
     name: GateName
     before: str = ""
@@ -140,7 +140,7 @@ class Gate(Contract):
 
 
 class TestResult(Contract):
-    """What the platform saw when it ran the tests; agents never judge."""
+    """The result of the platform's test run. Agents never judge."""
 
     __test__ = False
 
@@ -152,19 +152,18 @@ class TestResult(Contract):
     regressions: tuple[str, ...] = ()
     duration_sec: float = 0.0
     log_tail: str = ""
-    coverage: float | None = None
     errors: tuple[TestError, ...] = ()
     summary: TestSummary = TestSummary()
     suite: Literal["full", "partial", "none"] = "none"
     signature: str = ""
     new_warnings: tuple[str, ...] = ()
-    """What the project's compiler warned of and did not before the change."""
+    """Compiler warnings that the change introduced."""
     gates: tuple[Gate, ...] = ()
-    """Every gate of the task, as it was judged."""
+    """Every judged gate of the task."""
 
 
 class PolicyCheck(Contract):
-    """One deterministic check and what it saw."""
+    """One deterministic check and its evidence."""
 
     name: str
     ok: bool

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 from pydantic.alias_generators import to_camel
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
-_set = object.__setattr__
-
 JsonObject: TypeAlias = dict[str, JsonValue]
 
 
 class Contract(BaseModel):
-    """A value that rooms exchange. Unknown fields are refused; camelCase names are accepted as input."""
+    """A value that crosses room boundaries. It refuses unknown fields and accepts camelCase names as input."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -30,26 +27,9 @@ class Contract(BaseModel):
         defer_build=True,
     )
 
-    @classmethod
-    def of_checked(cls, values: dict[str, Any], given: set[str]) -> Self:
-        """A contract that takes over every field's value, all of them checked before; `given` are no defaults."""
-        made = cls.__new__(cls)
-        _set(made, "__dict__", values)
-        _set(made, "__pydantic_fields_set__", given)
-        _set(made, "__pydantic_extra__", None)
-        _set(made, "__pydantic_private__", None)
-        return made
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As the base's, several times quicker: every event makes such a copy."""
-        if deep:
-            return super().model_copy(update=update, deep=True)
-        changes = update or {}
-        return self.of_checked({**self.__dict__, **changes}, self.__pydantic_fields_set__.union(changes))
-
 
 def canonical_json(value: Any) -> str:
-    """One text for one value: sorted keys, no spaces, UTF-8 kept. Accepts contracts and plain JSON."""
+    """Serialise a contract or plain JSON so that equal values give equal text: sorted keys, no spaces, UTF-8."""
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json")
     return _CANONICAL.encode(value)

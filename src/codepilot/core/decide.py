@@ -1,6 +1,8 @@
-"""The heart: every transition, retry, backtrack, budget stop and termination rule.
+"""The state machine: every transition, retry, backtrack, budget stop and termination rule.
 
-`decide` tells which events follow when a step ends. Pure: clocks and identities come in through the arguments.
+A worker runs a step and reports an `Outcome`; `decide` returns the events that follow from it, among them the next
+step, and `evolve` in `run.py` applies them. `ask_…` and `decide_…` do the same for the requests of a user. Every
+function is pure: the time and the run are arguments.
 """
 
 from __future__ import annotations
@@ -41,44 +43,44 @@ RED_CYCLES_BEFORE_REPLAN = 2
 SAME_FAILURE_LIMIT = 3
 CRASH_LIMIT = 10
 COMPILER_ERRORS = frozenset({"CompilationError", "SyntaxError", "IndentationError", "TabError"})
-LONGEST_DOUBT_SEC = 60
-"""How long a run is parked at most although its provider says that it need not wait, or nobody says anything."""
+LONGEST_BACKOFF_SEC = 60
+"""The longest wait of a parked run for which no reset time is known, or whose reset time was wrong."""
 OUTAGE_PARKINGS = 60
-"""How often a run is parked because its artifacts are away: for most of an hour in all."""
+"""How often an outage of the artifact store parks a run: for most of an hour in all."""
 RESUMABLE = frozenset(
     kind
     for kind, handling in HANDLING.items()
     if handling.origin is Origin.PLATFORM and kind is not FailureKind.CRASH_LOOP
 ) | {FailureKind.MODEL_BAD_REPLY}
-"""Failures of surroundings that may be well again when someone asks for the run to go on."""
+"""Failures of the environment, which may have passed when a user resumes the run."""
 
 ENTERING = "entering"
-"""The detail of a spent budget that names the state which could not be entered: the step before was whole, and is not
-paid for twice."""
+"""The failure detail of a spent budget that names the state which could not be entered. Resuming enters that state: the
+step before it was complete."""
 NARROWED = "narrowed"
-"""Beside it: whether only some tests were to be run there."""
+"""The failure detail that keeps `Run.narrowed` for that state."""
 
 
-# What a step reports --------------------------------------------------------------------------------
+# Outcomes of a step ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Succeeded:
-    """The step did its work; what it produced is already among its events."""
+    """The step is complete; its results are recorded events."""
 
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """The agent has no such role."""
+    """The agent does not have the role of this state."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Red:
-    """The gates ran and did not hold: an outcome, not a failed attempt."""
+    """A gate is red. This is a result of the step, not a failed attempt."""
 
     result: TestResult
 
@@ -92,7 +94,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Failed:
-    """The step could not do its work."""
+    """The step could not be completed."""
 
     failure: Failure
 
@@ -103,17 +105,17 @@ class Paused:
 
     reason: str = ""
     requested: bool = False
-    """Whether somebody asked for it: if they thought better of it meanwhile, the run goes on."""
+    """True for a pause on request: if the request was withdrawn meanwhile, the run continues."""
 
 
 ASKED_TO_PAUSE = Paused("asked to pause", requested=True)
 LEFT = Paused("its worker stopped", requested=True)
-"""The run goes on elsewhere, unless it was asked to pause: an orderly stop is no crash, and its time is charged."""
+"""The worker stopped in order. Another worker continues the run, unless a pause was requested."""
 
 
 @dataclass(frozen=True)
 class NeedsApproval:
-    """The step cannot go on before a person has answered."""
+    """The step needs the answer of a person."""
 
     request: ApprovalRequested
 
@@ -125,7 +127,7 @@ Outcome = Succeeded | Skipped | Red | Refused | Failed | Paused | NeedsApproval
 
 
 def start(task: TaskSpec, run_id: str) -> list[EventDraft]:
-    """The first events of a run. A kind of task that cannot be run is refused here."""
+    """Return the first events of a run; raise if its kind of task has no pipeline."""
     pipeline_of(task.kind)
     fresh = Run(run_id=run_id, task=task)
     return [
@@ -135,7 +137,10 @@ def start(task: TaskSpec, run_id: str) -> list[EventDraft]:
 
 
 def decide(run: Run, outcome: Outcome, now: int) -> list[EventDraft]:
-    """Everything that follows when the open step of `run` ends with `outcome` at `now`."""
+    """Return the events that follow when the open step of `run` ends with `outcome` at `now`.
+
+    A requested cancel or pause takes effect here, before the next step is queued.
+    """
     if run.terminal:
         return []
     run = run.model_copy(update=close_step(run, now))
@@ -144,12 +149,13 @@ def decide(run: Run, outcome: Outcome, now: int) -> list[EventDraft]:
     following = _following(run, outcome, now)
     last = following[-1]
     if run.pause_requested and last.type is EventType.STEP_QUEUED:
-        return [*following, _pause(last.step_id, last.attempt)]
+        paused = RunPaused(reason=ASKED_TO_PAUSE.reason)
+        return [*following, last.model_copy(update={"type": EventType.RUN_PAUSED, "data": paused})]
     return following
 
 
 def _following(run: Run, outcome: Outcome, now: int) -> list[EventDraft]:
-    """What the outcome by itself leads to."""
+    """Return what follows from the outcome alone."""
     match outcome:
         case Paused(reason, requested):
             asked = ASKED_TO_PAUSE.reason if run.pause_requested else reason
@@ -167,17 +173,15 @@ def _following(run: Run, outcome: Outcome, now: int) -> list[EventDraft]:
         case Red(result):
             return _after_red(run, result)
         case Refused(failure):
-            ended = _draft(run, EventType.STEP_FAILED, StepFailed(state=run.state, failure=failure))
-            return [ended, *_again(run, State.IMPLEMENT, failure)]
+            return [_failed(run, failure), *_again(run, State.IMPLEMENT, failure)]
         case Failed(failure):
-            ended = _draft(run, EventType.STEP_FAILED, StepFailed(state=run.state, failure=failure))
-            return [ended, *_after_failure(run, failure, now)]
+            return [_failed(run, failure), *_after_failure(run, failure, now)]
         case NeedsApproval(request):
             return _ask_person(run, request)
 
 
 def decide_start(run: Run) -> Failed | Paused | None:
-    """How the step that was just started ends at once, if it may not go on."""
+    """Return the outcome that ends a step right after its start, or None if the step may run."""
     if run.cancel_requested and run.bundle is None:
         return Failed(cancelled())
     if run.pause_requested:
@@ -190,12 +194,12 @@ def decide_start(run: Run) -> Failed | Paused | None:
 
 
 def ask_cancel(run: Run) -> list[EventDraft]:
-    """Tell whoever holds the run to end it."""
+    """Request that the worker which holds the run ends it."""
     return [] if run.terminal or run.cancel_requested else [_draft(run, EventType.CANCEL_REQUESTED, Requested())]
 
 
 def ask_pause(run: Run) -> list[EventDraft]:
-    """Tell whoever holds the run to pause it; not one that waits already, and for no time, or is to be cancelled."""
+    """Request a pause. A run that waits for no certain time, or is to be cancelled, gets no request."""
     waits = run.state in WAITING and run.parked_until is None
     if run.terminal or waits or run.pause_requested or run.cancel_requested:
         return []
@@ -203,7 +207,7 @@ def ask_pause(run: Run) -> list[EventDraft]:
 
 
 def decide_cancel(run: Run) -> list[EventDraft]:
-    """Cancel a run that no worker holds; one whose bundle is written is done, as it would be with a worker."""
+    """Cancel a run that no worker holds. A run whose bundle is written is DONE, as with a worker."""
     if run.terminal:
         return []
     aborted = run.bundle is None
@@ -214,14 +218,15 @@ def decide_cancel(run: Run) -> list[EventDraft]:
 
 
 def decide_pause(run: Run) -> list[EventDraft]:
-    """Pause a run that no worker holds, if that is still asked for; one that is to be cancelled ends."""
+    """Pause a run that no worker holds, if that is still requested. A requested cancel comes first."""
     if run.cancel_requested:
         return decide_cancel(run)
-    return [_pause(run.step_id, run.attempt, unattended=True)] if run.pause_requested else []
+    paused = RunPaused(reason=ASKED_TO_PAUSE.reason, unattended=True)
+    return [_draft(run, EventType.RUN_PAUSED, paused)] if run.pause_requested else []
 
 
 def decide_resume(run: Run) -> list[EventDraft]:
-    """Reopen a run that waits or is to, has spent its budget, or met a platform that may be well again."""
+    """Continue a run that waits, has spent its budget, or failed because of its environment."""
     if run.state in WAITING or run.pause_requested:
         return [_draft(run, EventType.RUN_RESUMED, RunResumed())]
     if run.failure is None or run.resume_state is None:
@@ -230,8 +235,8 @@ def decide_resume(run: Run) -> list[EventDraft]:
         resumed = _draft(run, EventType.RUN_RESUMED, RunResumed(granted=True))
         reason = "another budget was granted"
         details = run.failure.details
-        if ENTERING in details or details.get("budget") == "iterations":  # as it was recorded before there was a name
-            entering = State(str(details.get(ENTERING, State.IMPLEMENT)))
+        if ENTERING in details:
+            entering = State(str(details[ENTERING]))
             return [resumed, _queue(_narrowed(run) if details.get(NARROWED) else run, entering, reason)]
         return [resumed, _queue(run, run.resume_state, reason, again=True)]
     if run.failure.kind in RESUMABLE:
@@ -241,9 +246,9 @@ def decide_resume(run: Run) -> list[EventDraft]:
 
 
 def decide_approval(run: Run, decided: ApprovalDecided) -> list[EventDraft]:
-    """Record a person's answer and let the run go on; the step that asked finds it in `run.approvals`.
+    """Record a person's answer and continue the run; the step that asked finds it in `run.approvals`.
 
-    An answer to a request that is answered already, or was never made, changes nothing.
+    An answer to a request that does not exist or is answered already changes nothing.
     """
     open_requests = {one.request.approval_id for one in run.approvals if one.decided is None}
     if run.terminal or decided.approval_id not in open_requests:
@@ -254,36 +259,33 @@ def decide_approval(run: Run, decided: ApprovalDecided) -> list[EventDraft]:
 
 
 def decide_due(run: Run, now: int) -> list[EventDraft]:
-    """Go on with a run whose time has come, unless somebody asked it to pause meanwhile."""
+    """Continue a parked run whose time has come, unless a pause was requested meanwhile."""
     if run.state is not State.BLOCKED or run.parked_until is None or run.parked_until > now:
         return []
     return decide_pause(run) or decide_resume(run)
 
 
 def _parked_until(run: Run, failure: Failure, now: int) -> int | None:
-    """When the run may go on by itself, later and later if that turns out to be wrong.
-
-    A quota is whole again when the provider says so. Artifacts that are away may be back at any time.
-    """
+    """Return when the run continues by itself: at a quota's reset, or after a growing wait for the artifact store."""
     before = len(list(itertools.takewhile(lambda past: past.kind is failure.kind, reversed(run.failures))))
-    doubted = now + min(1 << before, LONGEST_DOUBT_SEC) * 1_000_000
-    said = failure.details.get("reset_at")
-    if failure.kind is FailureKind.MODEL_QUOTA and isinstance(said, int):
-        return max(said, doubted)
+    backoff = now + min(1 << before, LONGEST_BACKOFF_SEC) * 1_000_000
+    reset_at = failure.details.get("reset_at")
+    if failure.kind is FailureKind.MODEL_QUOTA and isinstance(reset_at, int):
+        return max(reset_at, backoff)
     passing = failure.details.get("passing") is True
     if failure.kind is FailureKind.ARTIFACT_STORE_UNAVAILABLE and passing and before < OUTAGE_PARKINGS:
-        return doubted
+        return backoff
     return None
 
 
 def _no_context_left(failure: Failure) -> Failure:
-    """A conversation that has grown too long is a spent budget: granted again, the step begins a new one."""
+    """Report a full model context as a spent budget: if it is granted again, the step starts a new conversation."""
     details = {"budget": "context_tokens", **failure.details}
     return Failure(kind=FailureKind.BUDGET_EXCEEDED, message=failure.message, details=details)
 
 
 def _ask_person(run: Run, request: ApprovalRequested) -> list[EventDraft]:
-    """Ask, unless the same question is open already, and wait."""
+    """Block the run, and record the request unless it is recorded already."""
     asked = any(one.request.approval_id == request.approval_id for one in run.approvals)
     message = f"A person has to approve: {request.operation} {request.details}".rstrip()
     failure = Failure(kind=FailureKind.DENIED, message=message, details={"approval_id": request.approval_id})
@@ -299,18 +301,18 @@ def _advance(run: Run) -> list[EventDraft]:
 
 
 def _suite_cut_short(run: Run) -> DependencyDegraded | None:
-    """What is said once, when the suite turns out to take too long: by itself, or with a change not to blame for it."""
+    """Return the event that narrows the tests, the first time that the suite proves too slow to run whole."""
     if run.narrowed or run.baseline is None:
         return None
-    said, left = "", "the named tests are run"
+    message, left = "", "the named tests are run"
     if run.state is State.INIT:
-        said, left = run.baseline.cut_short, f"{left}, and those that had ended in time"
+        message, left = run.baseline.cut_short, f"{left}, and those that had ended in time"
     elif run.state is State.TEST and run.baseline.suite == "full" and run.test_result is not None:
         cut = run.test_result.passed and run.test_result.suite != "full"
-        said = "The suite did not come to its end with the change." if cut else ""
-    if not said:
+        message = "The suite did not come to its end with the change." if cut else ""
+    if not message:
         return None
-    failure = Failure(kind=FailureKind.SUITE_TIMEOUT, message=said)
+    failure = Failure(kind=FailureKind.SUITE_TIMEOUT, message=message)
     return DependencyDegraded(dependency="suite", consequence=f"from here on only {left}", failure=failure)
 
 
@@ -324,16 +326,8 @@ def _after_red(run: Run, result: TestResult) -> list[EventDraft]:
         message=_red_message(result),
         details={"failed": list(result.failed_tests_after), "regressions": list(result.regressions)},
     )
-    ended = _draft(run, EventType.STEP_FAILED, StepFailed(state=run.state, failure=failure))
-    same = run.signatures.count(result.signature)
-    if result.signature and same >= SAME_FAILURE_LIMIT:
-        stopped = Failure(
-            kind=FailureKind.REPEATED_FAILURE,
-            message=f"The same failure came back {same} times: {failure.message}",
-            details=failure.details,
-        )
-        return [ended, *_finish(run, State.FAILED, stopped)]
-    return [ended, *_return_to(run, State.REFLECT, failure)]
+    times = run.signatures.count(result.signature) if result.signature else 0
+    return [_failed(run, failure), *_return_or_stop(run, State.REFLECT, failure, times)]
 
 
 def _red_kind(result: TestResult) -> FailureKind:
@@ -343,12 +337,12 @@ def _red_kind(result: TestResult) -> FailureKind:
 
 
 def _red_gates(result: TestResult) -> list[Gate]:
-    """The gates that are red although the tests are green."""
+    """The lint and command gates that are red."""
     return [gate for gate in result.gates if gate.ok is False and gate.name in ("lint", "command")]
 
 
 def _uncompiled(result: TestResult) -> bool:
-    """Whether the tests failed because the code is none: the compiler's words are all there is to go by."""
+    """True if every error is a compiler error."""
     return bool(result.errors) and all(error.error_type in COMPILER_ERRORS for error in result.errors)
 
 
@@ -392,7 +386,7 @@ def _after_failure(run: Run, failure: Failure, now: int) -> list[EventDraft]:
 
 
 def _after_repetition(run: Run, failure: Failure) -> list[EventDraft]:
-    """A part of a plan that leads nowhere is thought over once; whatever else is only repeated ends the run."""
+    """Reflect once on a part of the plan that keeps failing; any other repetition ends the run."""
     if run.state is State.IMPLEMENT and halts_a_part(run.plan, failure) and not _repeated_before(run):
         return _return_to(run, State.REFLECT, failure)
     return _finish(run, State.FAILED, failure)
@@ -403,25 +397,28 @@ def _repeated_before(run: Run) -> bool:
 
 
 def _again(run: Run, state: State, failure: Failure) -> list[EventDraft]:
+    """Return to `state`, unless the run failed with this kind and message too often."""
     same = sum(1 for past in run.failures if (past.kind, past.message) == (failure.kind, failure.message))
-    if same + 1 >= SAME_FAILURE_LIMIT:
-        stopped = Failure(
-            kind=FailureKind.REPEATED_FAILURE,
-            message=f"The same failure came back {same + 1} times: {failure.message}",
-            details=failure.details,
-        )
-        return _finish(run, State.FAILED, stopped)
-    return _return_to(run, state, failure)
+    return _return_or_stop(run, state, failure, same + 1)
+
+
+def _return_or_stop(run: Run, state: State, failure: Failure, times: int) -> list[EventDraft]:
+    """Return to `state`; a failure that came back `times` times ends the run at the limit."""
+    if times < SAME_FAILURE_LIMIT:
+        return _return_to(run, state, failure)
+    message = f"The same failure came back {times} times: {failure.message}"
+    stopped = Failure(kind=FailureKind.REPEATED_FAILURE, message=message, details=failure.details)
+    return _finish(run, State.FAILED, stopped)
 
 
 def _return_to(run: Run, state: State, failure: Failure) -> list[EventDraft]:
-    """Go back because of a failure, as far as tasks of this kind can; what nobody can mend ends the run."""
+    """Go back to the first state from `state` on that this kind of task has; without one, the run ends."""
     back = pipeline_of(run.task.kind).back_to(state)
     return _finish(run, State.FAILED, failure) if back is None else _enter(run, back, failure.message)
 
 
 def _enter(run: Run, state: State, reason: str) -> list[EventDraft]:
-    """Queue `state`, unless a budget is spent or two red cycles ask for a new plan first."""
+    """Queue `state`, or PLAN before IMPLEMENT after two red cycles; a spent budget ends the run instead."""
     if state is State.IMPLEMENT and run.state is State.REFLECT and _wants_new_plan(run):
         state, reason = State.PLAN, f"{run.red_cycles} red cycles in a row"
     spent = exhausted(run)
@@ -449,22 +446,21 @@ def _wants_new_plan(run: Run) -> bool:
 def _queue(run: Run, state: State, reason: str, attempt: int = 1, again: bool = False) -> EventDraft:
     queued = StepQueued(state=state, reason=reason, narrowed=run.narrowed, again=again)
     step_id = run.step_id if attempt > 1 else f"s-{run.run_id.removeprefix('r-')}-{run.steps_queued + 1:04d}"
-    return EventDraft.of(EventType.STEP_QUEUED, queued, step_id, attempt)
+    return EventDraft(type=EventType.STEP_QUEUED, data=queued, step_id=step_id, attempt=attempt)
 
 
 def _finish(run: Run, state: State, failure: Failure | None) -> list[EventDraft]:
     return [_draft(run, EventType.RUN_FINISHED, RunFinished(state=state, failure=failure))]
 
 
-def _pause(step_id: str | None, attempt: int, *, unattended: bool = False) -> EventDraft:
-    paused = RunPaused(reason=ASKED_TO_PAUSE.reason, unattended=unattended)
-    return EventDraft.of(EventType.RUN_PAUSED, paused, step_id, attempt)
+def _failed(run: Run, failure: Failure) -> EventDraft:
+    return _draft(run, EventType.STEP_FAILED, StepFailed(state=run.state, failure=failure))
 
 
 def cancelled() -> Failure:
-    """The failure of a run that someone ended."""
+    """The failure of a cancelled run."""
     return Failure(kind=FailureKind.CANCELLED, message="The run was cancelled.")
 
 
 def _draft(run: Run, kind: EventType, data: Contract) -> EventDraft:
-    return EventDraft.of(kind, data, run.step_id, run.attempt)
+    return EventDraft(type=kind, data=data, step_id=run.step_id, attempt=run.attempt)

@@ -28,7 +28,7 @@ from codepilot.core.task import FollowUp, TaskSpec
 
 
 class State(StrEnum):
-    """Where a run stands. Exactly one holds at any time."""
+    """The state of a run."""
 
     INIT = "INIT"
     MAP_REPO = "MAP_REPO"
@@ -113,7 +113,7 @@ class TaskSpecRecorded(Contract):
 
 
 class BasePinned(Contract):
-    """The base the whole run is measured against: a commit, and the exact tree (dirty files included)."""
+    """The base of the run: a commit, and the exact tree with uncommitted files."""
 
     repo_id: str
     commit: str
@@ -121,13 +121,13 @@ class BasePinned(Contract):
     tree: str
     checkout: str | None = None
     lineage: str = ""
-    """Whose memories it shares: the first commit of its history, or where that is unknown this checkout's alone."""
+    """The repository whose memories the run shares: its first commit, or the checkout if that is unknown."""
     carried: tuple[ArtifactRef, ...] = ()
-    """The trees as bytes, where workers on other machines may need them."""
+    """The trees as bytes, for workers on other machines."""
 
     @property
     def dirty(self) -> bool:
-        """Whether anything was uncommitted when the run began."""
+        """True if there were uncommitted changes when the run began."""
         return self.tree != self.commit_tree
 
 
@@ -137,10 +137,9 @@ class WorkspaceCreated(Contract):
 
 
 class SandboxChosen(Contract):
-    """`executor` is where the code runs, if not on the worker's own machine."""
+    """The sandbox level, and the URL of the executor if code does not run on the worker's machine."""
 
     level: str
-    detail: str = ""
     executor: str | None = None
 
 
@@ -152,7 +151,7 @@ class BaselineRecorded(Contract):
     before: TestSummary
     suite: Literal["full", "partial", "none"]
     cut_short: str = ""
-    """How a limit stopped the suite before its end, if one did."""
+    """The limit that stopped the suite before its end; empty if it finished."""
     report: ArtifactRef | None = None
 
 
@@ -160,9 +159,9 @@ class StepQueued(Contract):
     state: State
     reason: str = ""
     narrowed: bool = False
-    """Whether the suite is too slow to be run whole from here on: the named tests count, and what ended in time."""
+    """True if the suite is too slow: from here on, only the named tests and those that ended in time are run."""
     again: bool = False
-    """Where the run had been already: nothing new is begun, so it is no further iteration."""
+    """True if the run returns to a state that it had entered; this does not count as an iteration."""
 
 
 class StepStarted(Contract):
@@ -171,7 +170,7 @@ class StepStarted(Contract):
 
 
 class Usage(Contract):
-    """What was used. `tokens` is all of them, those that a provider had cached included."""
+    """Turns, tokens and money used. `tokens` includes cached ones."""
 
     turns: int = 0
     tokens: int = 0
@@ -179,9 +178,9 @@ class Usage(Contract):
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
-    """Those of the input that were read from the provider's cache."""
+    """Input tokens read from the provider's cache."""
     unpriced_tokens: int = 0
-    """Those whose price is not known, and which `cost_usd` therefore leaves out."""
+    """Tokens of unknown price, which `cost_usd` leaves out."""
 
 
 class StepSucceeded(Contract):
@@ -195,7 +194,7 @@ class StepFailed(Contract):
 
 
 class StepSkipped(Contract):
-    """The agent has no such role; said openly, and nothing invented in its place."""
+    """The agent does not have the role of this state."""
 
     state: State
     reason: str
@@ -210,7 +209,7 @@ class PlanCreated(Contract):
 
 
 class NodeChanged(Contract):
-    """`result` is what a node that succeeded gave back."""
+    """A plan node changed its status. `result` is the value that a succeeded node returned."""
 
     node: str
     role: str = ""
@@ -218,20 +217,20 @@ class NodeChanged(Contract):
     result: JsonObject = {}
     failure: Failure | None = None
     blocked: tuple[str, ...] = ()
-    """The nodes that are not walked because this one failed."""
+    """Nodes that cannot run because this one failed."""
 
 
 class ContextCondensed(Contract):
-    """From here on the observations of these turns are shown in short: the conversation neared its limit."""
+    """The observations of these turns were shortened, because the conversation neared the context limit."""
 
     turns: tuple[int, ...]
     before: int
     after: int
-    """Tokens of the request, as they were estimated."""
+    """Estimated tokens of the request."""
 
 
 class ModelAsked(Contract):
-    """A request is about to be sent: charged at its estimate until the reply tells what it used."""
+    """A request is about to be sent. The run is charged the estimate until the reply reports its usage."""
 
     model: str
     estimate: Usage
@@ -239,7 +238,7 @@ class ModelAsked(Contract):
 
 
 class ModelSwitched(Contract):
-    """Another model goes on with the conversation, because the one before did not get anywhere."""
+    """Another model continues the conversation, because the previous one made no progress."""
 
     model: str
     to: str
@@ -247,21 +246,21 @@ class ModelSwitched(Contract):
 
 
 class RepairsSought(Contract):
-    """The model-free engine looked for repairs: because policy has it try first, or because an agent asked it."""
+    """The model-free engine searched for repairs, by policy or on an agent's request."""
 
     by: Literal["policy", "agent"]
     tests: tuple[str, ...]
     tried: int
     found: int
     chosen: bool = False
-    """Whether its best one becomes the change, without a model."""
+    """True if its best repair becomes the change, without a model."""
     action: JsonObject = {}
     confidence: float = 0.0
     reason: str = ""
 
 
 class ContextGathered(Contract):
-    """What was weighed for an agent to see, best first: what it was shown, whole or condensed, and what it was not."""
+    """The context that was considered for an agent, best first, and what was shown, condensed or left out."""
 
     recipe: str
     budget_tokens: int
@@ -278,7 +277,7 @@ class TurnStarted(Contract):
 
 
 class SkillCall(Contract):
-    """One call of a skill by an action, as the kernel tells it."""
+    """One call of a skill by an action, as the kernel reports it."""
 
     skill: str
     status: Literal["success", "error", "timeout", "policy_violation"]
@@ -287,11 +286,11 @@ class SkillCall(Contract):
     """The forbidden thing, as `[rule] skill: attempt`."""
     arguments: str = ""
     exit: str = ""
-    """How a call failed: a program's exit code, an exception's name, or `timeout`. Only such calls have these two."""
+    """How the call failed: an exit code, an exception's name, or `timeout`. Only failed calls have these two fields."""
 
 
 class TurnFinished(Contract):
-    """What the action gave. `tree` is the workspace after it."""
+    """The observation of an action. `tree` is the workspace after it."""
 
     turn: int
     observation: JsonObject
@@ -300,20 +299,20 @@ class TurnFinished(Contract):
 
 
 class SearchProgressed(Contract):
-    """Where the repair search stands; enough to continue it after a crash."""
+    """The position of the repair search, with enough state to continue it after a crash."""
 
     position: int
     tried: int
     plausible: int
     per_sec: float = 0.0
     left_sec: float | None = None
-    """What is left of its time, if it goes on to the end of that."""
+    """Time left until the search reaches its limit."""
     best: str = ""
     state: JsonObject = {}
 
 
 class GuardrailBlocked(Contract):
-    """One violation. What stands in the tree and may not is one, however many `paths` it has."""
+    """One violation. Forbidden files in the tree count as one, however many `paths` there are."""
 
     skill: str
     rule: str
@@ -322,14 +321,14 @@ class GuardrailBlocked(Contract):
 
 
 class FilesFlagged(Contract):
-    """Files of a change that a reader should look at first: allowed, yet able to run where nobody expects it."""
+    """Files of a change that a reader should check first: allowed, but able to run code unexpectedly."""
 
     rule: Literal["new_executable", "tool_configuration"]
     paths: tuple[str, ...]
 
 
 class NetworkAllowed(Contract):
-    """From here on code inside can reach these hosts: for the whole run, or for one command."""
+    """Code in the sandbox may reach these hosts, in the whole run or in one command."""
 
     scope: Literal["run", "command"]
     hosts: tuple[str, ...]
@@ -338,14 +337,14 @@ class NetworkAllowed(Contract):
 
 
 class NetworkRefused(Contract):
-    """Code inside asked for a host that it may not reach."""
+    """Code in the sandbox was refused a connection to this host."""
 
     host: str
     why: str
 
 
 class PatchProposed(Contract):
-    """A patch attempt with its whole diff; `refused_by` names the rule if it was not accepted."""
+    """A proposed patch with its diff. `refused_by` names the rule that it breaks, if any."""
 
     patch: PatchCandidate
     diff: ArtifactRef
@@ -369,7 +368,7 @@ class ReviewRecorded(Contract):
 
 
 class ProofRecorded(Contract):
-    """What held on a clean copy of the base, and what that is worth."""
+    """The result of the proof on a clean copy of the base, with its verdict."""
 
     ok: bool
     verdict: Verdict | None
@@ -379,11 +378,11 @@ class ProofRecorded(Contract):
     suite: Literal["full", "partial", "none"] = "none"
     reason: str = ""
     regression_test: RegressionTest | None = None
-    """The test that was attached, or why none was; nothing where none was wanted."""
+    """The test that was attached, or the reason why none was; None if none was wanted."""
 
 
 class BundleWritten(Contract):
-    """Where doors on other machines may want it, `files` are its parts by name and `tree` is the changed tree."""
+    """`files` (the bundle's files by name) and `tree` (the changed tree) are set if other machines may read them."""
 
     path: str
     sha256: str
@@ -397,7 +396,7 @@ class SnapshotTaken(Contract):
 
 
 class SnapshotKept(Contract):
-    """A snapshot whose bytes any machine can fetch."""
+    """A snapshot was stored as an artifact, so that any machine can fetch it."""
 
     snapshot: str
     kept: ArtifactRef
@@ -408,7 +407,7 @@ class SnapshotRestored(Contract):
 
 
 class DependencyDegraded(Contract):
-    """Something the run can do without did not work, and what it goes without."""
+    """An optional part failed; `consequence` says what the run does without it."""
 
     dependency: str
     consequence: str
@@ -416,7 +415,7 @@ class DependencyDegraded(Contract):
 
 
 class RunForked(Contract):
-    """The events before this one are those of another run."""
+    """The events before this one were copied from another run."""
 
     run_id: str
     seq: int
@@ -436,18 +435,18 @@ class Requested(Contract):
 class RunPaused(Contract):
     reason: str = ""
     unattended: bool = False
-    """Whether nobody was at work on it then: what its open step used ends with the last that was recorded of it."""
+    """True if no worker held the run: its open step is charged up to its last event."""
 
 
 class RunBlocked(Contract):
-    """The run waits for a person, or until a time that is known."""
+    """The run waits for a person, or until a known time."""
 
     failure: Failure
     until: int | None = None
 
 
 class RunResumed(Contract):
-    """Back to work; a run that had spent its budget is granted it once more."""
+    """The run continues. `granted` adds the whole budget once more."""
 
     granted: bool = False
 
@@ -468,65 +467,22 @@ class PatchApplied(Contract):
 
 
 DATA: dict[EventType, type[Contract]] = {
-    EventType.TASK_SPEC_RECORDED: TaskSpecRecorded,
-    EventType.BASE_PINNED: BasePinned,
-    EventType.WORKSPACE_CREATED: WorkspaceCreated,
-    EventType.SANDBOX_CHOSEN: SandboxChosen,
-    EventType.BASELINE_RECORDED: BaselineRecorded,
-    EventType.STEP_QUEUED: StepQueued,
-    EventType.STEP_STARTED: StepStarted,
-    EventType.STEP_SUCCEEDED: StepSucceeded,
-    EventType.STEP_FAILED: StepFailed,
-    EventType.STEP_SKIPPED: StepSkipped,
-    EventType.REPO_MAPPED: RepoMapped,
-    EventType.PLAN_CREATED: PlanCreated,
-    EventType.NODE_STARTED: NodeChanged,
-    EventType.NODE_SUCCEEDED: NodeChanged,
-    EventType.NODE_FAILED: NodeChanged,
-    EventType.CONTEXT_GATHERED: ContextGathered,
-    EventType.CONTEXT_CONDENSED: ContextCondensed,
-    EventType.MEMORY_RECALLED: MemoryRecalled,
-    EventType.MODEL_ASKED: ModelAsked,
-    EventType.MODEL_SWITCHED: ModelSwitched,
-    EventType.REPAIRS_SOUGHT: RepairsSought,
-    EventType.TURN_STARTED: TurnStarted,
-    EventType.TURN_FINISHED: TurnFinished,
-    EventType.SEARCH_PROGRESSED: SearchProgressed,
-    EventType.GUARDRAIL_BLOCKED: GuardrailBlocked,
-    EventType.FILES_FLAGGED: FilesFlagged,
-    EventType.NETWORK_ALLOWED: NetworkAllowed,
-    EventType.NETWORK_REFUSED: NetworkRefused,
-    EventType.PATCH_PROPOSED: PatchProposed,
-    EventType.TESTS_JUDGED: TestsJudged,
-    EventType.REFLECTION_RECORDED: ReflectionRecorded,
-    EventType.REVIEW_RECORDED: ReviewRecorded,
-    EventType.PROOF_RECORDED: ProofRecorded,
-    EventType.BUNDLE_WRITTEN: BundleWritten,
-    EventType.SNAPSHOT_TAKEN: SnapshotTaken,
-    EventType.SNAPSHOT_KEPT: SnapshotKept,
-    EventType.SNAPSHOT_RESTORED: SnapshotRestored,
-    EventType.DEPENDENCY_DEGRADED: DependencyDegraded,
-    EventType.RUN_FORKED: RunForked,
-    EventType.BUDGET_WARNED: BudgetWarned,
+    **{kind: data for kind in EventType if (data := globals().get(kind.value.title().replace("_", "")))},
+    **dict.fromkeys((EventType.NODE_STARTED, EventType.NODE_SUCCEEDED, EventType.NODE_FAILED), NodeChanged),
+    **dict.fromkeys((EventType.PAUSE_REQUESTED, EventType.CANCEL_REQUESTED), Requested),
     EventType.APPROVAL_REQUESTED: ApprovalRequested,
     EventType.APPROVAL_DECIDED: ApprovalDecided,
-    EventType.PAUSE_REQUESTED: Requested,
-    EventType.CANCEL_REQUESTED: Requested,
-    EventType.RUN_PAUSED: RunPaused,
-    EventType.RUN_BLOCKED: RunBlocked,
-    EventType.RUN_RESUMED: RunResumed,
-    EventType.RUN_FINISHED: RunFinished,
-    EventType.FOLLOW_UP_PROPOSED: FollowUpProposed,
-    EventType.MEMORY_RECORDED: MemoryRecorded,
-    EventType.PATCH_APPLIED: PatchApplied,
     EventType.COMMIT_RECORDED: CommitRecorded,
+    EventType.MEMORY_RECALLED: MemoryRecalled,
+    EventType.MEMORY_RECORDED: MemoryRecorded,
     EventType.NOTIFICATION_SENT: NotificationSent,
     EventType.NOTIFICATION_FAILED: NotificationFailed,
 }
+"""What each type of event carries. A class above whose name is the type in CamelCase is found by that name."""
 
 
 class EventDraft(Contract):
-    """An event before the store gives it its place in the log."""
+    """An event before the store assigns its sequence number."""
 
     type: EventType
     data: SerializeAsAny[Contract]
@@ -537,31 +493,20 @@ class EventDraft(Contract):
     @model_validator(mode="before")
     @classmethod
     def _typed_data(cls, values: object) -> object:
-        """Data read back from storage becomes the type its event has."""
+        """Parse stored data as the class of the event's type."""
         if isinstance(values, dict) and isinstance(values.get("data"), dict):
             values = {**values, "data": DATA[EventType(values["type"])].model_validate(values["data"])}
         return values
 
-    @staticmethod
-    def of(kind: EventType, data: Contract, step_id: str | None, attempt: int) -> "EventDraft":
-        """One of a step, several times quicker than by its name: its data was checked when it was made."""
-        given = {"type": kind, "data": data, "step_id": step_id, "attempt": attempt}
-        _check_fit(kind, data)
-        return EventDraft.of_checked({**given, "artifacts": ()}, set(given))
-
     @model_validator(mode="after")
     def _data_fits(self) -> Self:
-        _check_fit(self.type, self.data)
+        if type(self.data) is not DATA[self.type]:
+            raise ValueError(f"{self.type} carries {DATA[self.type].__name__}, not {type(self.data).__name__}")
         return self
 
 
-def _check_fit(kind: EventType, data: Contract) -> None:
-    if type(data) is not DATA[kind]:
-        raise ValueError(f"{kind} carries {DATA[kind].__name__}, not {type(data).__name__}")
-
-
 class Event(EventDraft):
-    """An event in its place: `seq` counts from 1 without gaps within a run; `at` is microseconds UTC."""
+    """A stored event. `seq` counts from 1 without gaps within a run; `at` is microseconds UTC."""
 
     event_id: str
     seq: int = Field(ge=1)
@@ -570,6 +515,5 @@ class Event(EventDraft):
 
     @classmethod
     def placed(cls, draft: EventDraft, *, event_id: str, seq: int, run_id: str, at: int) -> Self:
-        """The draft in its place in a run's log."""
-        place = {"event_id": event_id, "seq": seq, "run_id": run_id, "at": at}
-        return cls.of_checked({**draft.__dict__, **place}, {*draft.model_fields_set, *place})
+        """The event that stores `draft` at `seq` of a run's log."""
+        return cls(**dict(draft), event_id=event_id, seq=seq, run_id=run_id, at=at)

@@ -1,4 +1,4 @@
-"""A run as its events tell it: `evolve` applies what was decided, and nothing else changes a run. Pure."""
+"""The run as a fold over its events: `evolve` applies one event, and nothing else changes a run. Pure."""
 
 from collections.abc import Sequence
 
@@ -64,7 +64,7 @@ BOOKKEEPING = frozenset(
         EventType.APPROVAL_DECIDED,
     }
 )
-"""Events that every start of a step records again, or that others record: they are no progress."""
+"""Events that are no progress: every start of a step records them again, or someone other than the worker does."""
 
 NOTIFIED = frozenset({EventType.NOTIFICATION_SENT, EventType.NOTIFICATION_FAILED})
 ASKED = (
@@ -78,8 +78,7 @@ ASKED = (
     )
     | NOTIFIED
 )
-"""Events that doors and webhook senders record, at any time: nobody need be at work then."""
-
+"""Events that doors and webhook senders record, with or without a worker."""
 
 _NODE_STATUS = {
     EventType.NODE_STARTED: NodeStatus.RUNNING,
@@ -89,7 +88,7 @@ _NODE_STATUS = {
 
 
 class Spent(Contract):
-    """What a run has used. `wall_us` counts only time in which a step was open; `step_…` is what the last step used."""
+    """What a run has used. `wall_us` counts only the time of open steps; `step_…` is what the last step used."""
 
     iterations: int = 0
     turns: int = 0
@@ -101,7 +100,7 @@ class Spent(Contract):
 
 
 class Run(Contract):
-    """One attempt at a task, as its events tell it."""
+    """One attempt at a task: the state after all of its events."""
 
     run_id: str
     task: TaskSpec
@@ -112,7 +111,7 @@ class Run(Contract):
     steps_queued: int = 0
     spent: Spent = Spent()
     asked: Usage | None = None
-    """The estimate of a model's call whose reply is not on record: it is charged already."""
+    """The estimate of a model call without a recorded reply; `spent` includes it."""
     grants: int = 1
     red_cycles: int = 0
     signatures: tuple[str, ...] = ()
@@ -130,9 +129,9 @@ class Run(Contract):
     repo_map: RepoMap | None = None
     plan: Plan | None = None
     tree: str | None = None
-    """The tree that the open step's last turn left."""
+    """The tree after the last turn of the open step."""
     changed_by: tuple[str, ...] = ()
-    """The nodes of the plan in which files were changed."""
+    """The plan nodes that changed files."""
     proposal: PatchProposed | None = None
     test_result: TestResult | None = None
     reflection: Reflection | None = None
@@ -143,18 +142,18 @@ class Run(Contract):
     bundle: str | None = None
     committed: CommitRecorded | None = None
     uncommitted: Failure | None = None
-    """Why the change is not on the branch that its task names."""
+    """Why the change is not committed to the branch that the task names."""
     failure: Failure | None = None
     parked_until: int | None = None
-    """When a run that is BLOCKED goes on by itself."""
+    """When a BLOCKED run continues by itself."""
     approvals: tuple[Approval, ...] = ()
-    """What a person was asked, in order, with the answers."""
+    """All approval requests in order, with the answers."""
     failures: tuple[Failure, ...] = ()
     attempted: tuple[PatchCandidate, ...] = ()
     created_at: int = 0
     updated_at: int = 0
     worked_at: int = 0
-    """When a worker last recorded something."""
+    """The time of the last event that a worker recorded."""
     step_open_since: int | None = None
     last_seq: int = 0
 
@@ -164,7 +163,7 @@ class Run(Contract):
 
     @property
     def waiting_for(self) -> WaitingFor | None:
-        """What must happen before a blocked run goes on."""
+        """What must happen before a blocked run continues; None if the run is not blocked."""
         if self.state is not State.BLOCKED or self.failure is None:
             return None
         asked = [one.request.approval_id for one in self.approvals if one.decided is None]
@@ -176,19 +175,19 @@ class Run(Contract):
         return WaitingFor(kind="quota" if quota else "artifact_store", until=self.parked_until)
 
     def answer_to(self, request: ApprovalRequested) -> ApprovalDecided | None:
-        """The answer that a person has given to this request, or for the whole run to one like it."""
+        """The answer to this request, or an `always` answer that covers it."""
         found = (one.decided for one in self.approvals if one.covers(request) and one.decided is not None)
         return next(found, None)
 
     @property
     def soon_back(self) -> bool:
-        """Whether it waits, and not for long: artifacts that are away may be back at any time, a quota takes hours."""
+        """True if the run waits for the artifact store, which may return at any time; a quota takes hours."""
         parked = self.state is State.BLOCKED and self.parked_until is not None and not self.pause_requested
         return parked and self.failure is not None and self.failure.kind is FailureKind.ARTIFACT_STORE_UNAVAILABLE
 
 
 def begin(event: Event) -> Run:
-    """The run as its first event leaves it."""
+    """The run after its first event."""
     if not isinstance(event.data, TaskSpecRecorded):
         raise ValueError(f"a run begins with {EventType.TASK_SPEC_RECORDED}, not {event.type}")
     run = Run(run_id=event.run_id, task=event.data.task, last_seq=event.seq)
@@ -207,7 +206,7 @@ def evolve(run: Run, event: Event) -> Run:
 
 
 def replay(events: Sequence[Event]) -> Run:
-    """The run that its whole log tells."""
+    """The run after all of its events."""
     run = begin(events[0])
     for event in events[1:]:
         run = evolve(run, event)
@@ -333,7 +332,7 @@ def _on_queued(run: Run, event: Event, data: StepQueued) -> dict[str, object]:
 
 
 def _on_turn(run: Run, event: Event, turn: TurnFinished) -> dict[str, object]:
-    """Count the calls that failed, and note at which nodes of the plan files were changed."""
+    """Count failed calls, and note which plan nodes changed files."""
     changes: dict[str, object] = {"tree": turn.tree or run.tree}
     if turn.calls:
         changes["failed_calls"] = count_failed(run.failed_calls, turn, event.step_id)
@@ -364,7 +363,7 @@ def _wait(run: Run, state: State) -> dict[str, object]:
 
 
 def charge(spent: Spent, usage: Usage, instead_of: Usage | None = None) -> Spent:
-    """What a reply used takes the place of what its call was charged."""
+    """Add `usage`, in place of the estimate that was charged before."""
     before = instead_of or Usage()
     return spent.model_copy(
         update={
@@ -376,12 +375,12 @@ def charge(spent: Spent, usage: Usage, instead_of: Usage | None = None) -> Spent
 
 
 def paid(estimate: Usage) -> Usage:
-    """A call is no turn before its reply is there."""
+    """The tokens and money of an estimate; a call is a turn only once its reply is recorded."""
     return Usage(tokens=estimate.tokens, cost_usd=estimate.cost_usd)
 
 
 def close_step(run: Run, until: int) -> dict[str, object]:
-    """Charge the open step's time to it and to the run. A step whose worker died is charged up to its last event."""
+    """Charge the time of the open step up to `until` to the step and to the run."""
     if run.step_open_since is None:
         return {}
     wall = max(0, until - run.step_open_since)
