@@ -12,8 +12,8 @@ from codepilot.core.task import Budget, TaskKind
 from codepilot.executor import DiffResult, FileChange, Violation
 from codepilot.project import is_test
 from codepilot.verify import review
+from codepilot.verify.configuration import bends_runner, shadows_module
 from codepilot.verify.review_checks import ChangedFile, entropy, no_hardcoded_secrets
-from codepilot.verify.runner_config import bends_runner, shadows_module
 
 Tree = dict[str, bytes]
 PRODUCT = b"def add(a, b):\n    return a - b\n"

@@ -14,7 +14,7 @@ from codepilot.core.artifacts import GateName, TestResult, TestSummary
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.project import SuiteRun
 from codepilot.verify import Baseline, GateJudge, LintBench
-from codepilot.verify.lint import new_findings
+from codepilot.verify.gates import new_findings
 from codepilot.workspace import Entry
 
 TEST_GATES: tuple[GateName, ...] = ("fail_to_pass", "pass_to_pass")

@@ -10,7 +10,7 @@ from codepilot.core.task import Budget, TaskKind
 from codepilot.executor import DiffResult, FileChange
 from codepilot.project import is_test
 from codepilot.verify import review
-from codepilot.verify.brace_tests import silent_tests
+from codepilot.verify.testcode import read_tests
 
 Tree = dict[str, str]
 
@@ -187,7 +187,7 @@ def test_tests_of_packages_within_a_repository_are_tests(path: str, tests: bool)
 )
 def test_no_source_of_tests_takes_long_to_read(source: str) -> None:
     began = time.process_time()
-    silent_tests("a.test.js", source.encode())
+    read_tests("a.test.js", source.encode())
     assert time.process_time() - began < 3
 
 

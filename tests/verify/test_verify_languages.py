@@ -8,7 +8,7 @@ from codepilot.core.task import Budget, TaskKind
 from codepilot.executor import DiffResult, FileChange
 from codepilot.project import is_test
 from codepilot.verify import review
-from codepilot.verify.runner_config import bends_runner
+from codepilot.verify.configuration import bends_runner
 
 Tree = dict[str, str]
 

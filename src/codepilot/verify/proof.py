@@ -10,17 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from codepilot.core.artifacts import PolicyCheck, RegressionTest, TestResult, TestSummary
 from codepilot.core.events import ProofRecorded, Verdict
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import CreateWorkspace, Executor
 from codepilot.project import Project, SuiteRun, is_test, run_tests
-from codepilot.verify.runner_config import bends_runner
+from codepilot.verify.configuration import bends_runner
 from codepilot.verify.suite_runs import Baseline, run_gate
 from codepilot.verify.verdict import RED, SuiteKind, named_cases, passes
 from codepilot.workspace import Entry, ObjectStore
+
+if TYPE_CHECKING:
+    from codepilot.repair import MutationScore
 
 REGRESSION_TEST = "regression_test_tells_them_apart"
 OTHER_SEED = "20011"
@@ -34,51 +37,16 @@ CONFIDENCE_FLOOR = 0.7
 """The agent's own confidence below which nothing is called confirmed."""
 
 ENVIRONMENTAL = frozenset(
-    [
-        "ModuleNotFoundError",
-        "ImportError",
-        "OSError",
-        "PermissionError",
-        "FileNotFoundError",
-        "ConnectionError",
-        "ConnectionRefusedError",
-        "ConnectionResetError",
-        "ConnectTimeout",
-        "TimeoutError",
-        "gaierror",
-        "URLError",
-        "HTTPError",
-        "ProxyError",
-        "SSLError",
-    ]
+    {"ModuleNotFoundError", "ImportError", "OSError", "PermissionError", "FileNotFoundError", "ConnectionError"}
+    | {"ConnectionRefusedError", "ConnectionResetError", "ConnectTimeout", "TimeoutError", "gaierror", "URLError"}
+    | {"HTTPError", "ProxyError", "SSLError"}
 )
 """Errors by which a test fails for want of something outside the code, whatever the change does."""
 
 
-class Strength(Protocol):
-    """How much the tests around a change notice: of `mutants` variations of the changed code they kill `killed`."""
-
-    @property
-    def mutants(self) -> int: ...
-
-    @property
-    def killed(self) -> int: ...
-
-    @property
-    def score(self) -> float: ...
-
-    @property
-    def near(self) -> int:
-        """How many of the mutants vary the very lines that were changed, or those around what was deleted."""
-        ...
-
-    @property
-    def near_killed(self) -> int: ...
-
-
 Create = Callable[[str, str], CreateWorkspace]
 """The request that makes a workspace of a name and a tree, with the project's environment around it."""
-Measure = Callable[[str], Strength | None]
+Measure = Callable[[str], "MutationScore | None"]
 """How strong the tests around the change are, measured in a workspace that holds the patched tree."""
 
 
@@ -90,7 +58,7 @@ class Worth(NamedTuple):
 
 
 def worth(
-    strength: Strength | None,
+    strength: MutationScore | None,
     suite: SuiteKind,
     targets: Sequence[str],
     flaky: Sequence[str],
@@ -190,7 +158,7 @@ def _recorded(
     result: TestResult,
     checks: list[PolicyCheck],
     baseline: Baseline,
-    strength: Strength | None,
+    strength: MutationScore | None,
     confidence: float,
 ) -> ProofRecorded:
     unmet = [target for target in baseline.targets if target in result.failed_tests_after]

@@ -20,9 +20,8 @@ from codepilot.core.secrets import PLACEHOLDER, QUOTED_SECRET, known_secrets
 from codepilot.core.task import Budget, TaskKind
 from codepilot.executor import DiffResult, FileChange, Violation
 from codepilot.project import is_test
-from codepilot.verify import brace_tests, python_tests
-from codepilot.verify.added_tests import regression_test, silent_tests
-from codepilot.verify.runner_config import bends_runner
+from codepilot.verify import testcode
+from codepilot.verify.configuration import bends_runner
 from codepilot.verify.security_scan import Scan, generated_code
 
 MARKERS = re.compile(
@@ -100,7 +99,10 @@ TEST_SKIPS = re.compile(
 )
 """What skips only where tests are: elsewhere these are everybody's words."""
 TESTING = re.compile(rb"org\.junit|org\.testng|io\.kotest|node:test|@jest/|\bvitest\b|@playwright/|\bdescribe\s*\(")
-CODE = (".py", ".pyi", *brace_tests.JVM, *brace_tests.SCRIPT, ".vue", ".svelte")
+CODE = (*testcode.PYTHON, *testcode.JVM, *testcode.SCRIPT, ".vue", ".svelte")
+TESTED = (".py", *testcode.JVM, *testcode.SCRIPT)
+TEST_DEMANDED = frozenset({TaskKind.BUGFIX, TaskKind.CHANGE})
+"""Kinds of task whose changes need a test; for others a missing test is only evidence."""
 LONG_LITERAL = re.compile(r"['\"]([A-Za-z0-9+/_=-]{40,})['\"]")
 NAMED_ENTROPY = 3.0
 LITERAL_ENTROPY = 4.7
@@ -126,7 +128,7 @@ class ChangedFile:
 
     @property
     def is_python(self) -> bool:
-        return self.path.endswith((".py", ".pyi"))
+        return self.path.endswith(testcode.PYTHON)
 
     @cached_property
     def added(self) -> list[tuple[int, str]]:
@@ -164,7 +166,7 @@ class ChangedFile:
         if len(gone) > MAX_IMPORTS:
             return True
         after = (self.after or b"").decode("utf-8", "replace") if gone else ""
-        return not all(self.path.endswith(brace_tests.SCRIPT) and brace_tests.widened(line, after) for line in gone)
+        return not all(self.path.endswith(testcode.SCRIPT) and testcode.widened(line, after) for line in gone)
 
     @cached_property
     def tests(self) -> bool:
@@ -201,19 +203,13 @@ def _disabled(file: ChangedFile) -> Iterable[str]:
     if file.after is None:
         yield f"{file.path} was deleted"
         return
-    if not file.is_python:
-        kept_names = brace_tests.silent_tests(file.path, file.after)
-        gone = [name for name in brace_tests.silent_tests(file.path, file.before) if name not in kept_names]
-        yield from (f"{file.path}: {name} was removed" for name in gone)
-        return
-    old, new = python_tests.parsed(file.before), python_tests.parsed(file.after)
+    old, new = testcode.read_tests(file.path, file.before), testcode.read_tests(file.path, file.after)
     if old is None or new is None:
         return
-    kept = python_tests.test_functions(new)
-    for name, function in python_tests.test_functions(old).items():
-        if name not in kept:
+    for name, test in old.items():
+        if name not in new:
             yield f"{file.path}: {name} was removed"
-        elif python_tests.is_empty(kept[name]) and not python_tests.is_empty(function):
+        elif new[name].empty and not test.empty:
             yield f"{file.path}: {name} was emptied"
 
 
@@ -228,16 +224,16 @@ def _weakened(file: ChangedFile) -> Iterable[str]:
     if file.after is None:
         yield f"{file.path} was deleted"
         return
-    old = python_tests.parsed(file.before) if file.is_python else None
+    old = testcode.parsed(file.before) if file.is_python else None
     if old is None:
         if file.removed or file.change.binary:
             yield f"{file.path} was edited"
         return
-    new = python_tests.parsed(file.after)
+    new = testcode.parsed(file.after)
     if new is None:
         yield f"{file.path} cannot be parsed any more"
         return
-    yield from (f"{file.path}: {edit}" for edit in python_tests.edits(old, new))
+    yield from (f"{file.path}: {edit}" for edit in testcode.edits(old, new))
 
 
 def no_runner_config_change(files: Sequence[ChangedFile], kind: TaskKind = TaskKind.BUGFIX) -> PolicyCheck:
@@ -260,6 +256,30 @@ def no_test_detection(files: Sequence[ChangedFile]) -> PolicyCheck:
         for number, _ in file.gained(TEST_AWARE)
     )
     return _check("no_test_detection", found)
+
+
+def new_tests_assert(files: Sequence[ChangedFile]) -> PolicyCheck:
+    """Every test that the change adds asserts something."""
+    silent = (
+        f"{file.path}: {name} asserts nothing"
+        for file in files
+        if is_test(file.path)
+        for name in testcode.silent_tests(file.path, file.before, file.after)
+    )
+    return _check("new_tests_assert", silent)
+
+
+def has_regression_test(files: Sequence[ChangedFile], kind: TaskKind, failing: Sequence[str]) -> PolicyCheck:
+    """A test failed before; else the change must bring one, if its kind of task demands that."""
+    name = "has_regression_test"
+    if failing:
+        return PolicyCheck(name=name, ok=True, evidence=f"{', '.join(failing[:3])} failed before")
+    brought = [file.path for file in files if is_test(file.path) and file.after is not None]
+    code = [file.path for file in files if file.path.endswith(TESTED) and not is_test(file.path)]
+    if brought or not code:
+        return PolicyCheck(name=name, ok=True, evidence=", ".join(brought[:3]) or "no code was changed")
+    check = _check(name, [f"no test was added for {', '.join(code[:3])}"])
+    return check.model_copy(update={"ok": kind not in TEST_DEMANDED})
 
 
 # The product ----------------------------------------------------------------------------------------
@@ -310,10 +330,10 @@ def _debug(file: ChangedFile) -> Iterable[str]:
             printed = () if speaking else file.gained(DEBUG_LINES)
             yield from (f"{file.path}:{number} adds debug output" for number, _ in printed)
         return
-    new = python_tests.parsed(file.after)
+    new = testcode.parsed(file.after)
     if new is None:
         return
-    old = python_tests.parsed(file.before)
+    old = testcode.parsed(file.before)
     fresh = debug_calls(new) - (debug_calls(old) if old is not None else Counter())
     if speaking:
         del fresh["print"]
@@ -325,8 +345,8 @@ def no_new_syntax_errors(files: Sequence[ChangedFile]) -> PolicyCheck:
     broken = (
         f"{file.path} cannot be parsed"
         for file in files
-        if file.is_python and file.after is not None and python_tests.parsed(file.after) is None
-        if file.before is None or python_tests.parsed(file.before) is not None
+        if file.is_python and file.after is not None and testcode.parsed(file.after) is None
+        if file.before is None or testcode.parsed(file.before) is not None
     )
     return _check("no_new_syntax_errors", broken)
 
@@ -337,7 +357,7 @@ def no_new_compilation_warnings(files: Sequence[ChangedFile], built: Sequence[st
         f"{file.path}: {message}"
         for file in files
         if file.is_python
-        for message in python_tests.compile_warnings(file.after) - python_tests.compile_warnings(file.before)
+        for message in testcode.compile_warnings(file.after) - testcode.compile_warnings(file.before)
     )
     return _check("no_new_compilation_warnings", (*fresh, *built))
 
@@ -379,8 +399,8 @@ def review(
         no_new_compilation_warnings(files, warnings),
         no_disabled_tests(files),
         tests_untouched_or_added(files),
-        _check("new_tests_assert", silent_tests(files)),
-        *([regression_test(files, kind, failing)] if failing is not None else []),
+        new_tests_assert(files),
+        *([has_regression_test(files, kind, failing)] if failing is not None else []),
         no_runner_config_change(files, kind),
         no_test_detection(files),
         no_hardcoded_secrets(files),

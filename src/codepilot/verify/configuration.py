@@ -1,4 +1,8 @@
-"""What configures or loads the test runner, by name and by content. A change may not bend its judge."""
+"""Configuration files in a change: those of the test runner, which a change may not bend, and those of other tools.
+
+A file of the first kind refuses the change. One of the second kind is allowed and flagged, so that a reader sees it
+first: once the change is accepted it runs code, or leads tools elsewhere, on people's machines.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,14 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder
 from xml.parsers import expat
+
+from codepilot.core.events import FilesFlagged
+from codepilot.executor import FileChange
 
 CONFIG_NAMES = frozenset(
     {"conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "sitecustomize.py", "usercustomize.py"}
@@ -174,3 +182,49 @@ def package_settings(content: bytes | None) -> object:
 
 READ: dict[str, Callable[[bytes | None], object]] = {"pom.xml": pom_settings, "package.json": package_settings}
 """How each build file that is more than configuration is read, by its name."""
+
+
+# Flagged files --------------------------------------------------------------------------------------
+
+TOOL_FILES = (
+    *(".babelrc*", ".bazelrc", ".bowerrc", ".condarc", ".curlrc", ".devcontainer.json", ".envrc", ".git"),
+    *(".gitattributes", ".gitconfig", ".gitlab-ci.yml", ".gitmodules", ".hgrc", ".lefthook.y*ml", ".lintstagedrc*"),
+    *(".npmrc", ".pdbrc", ".pnpmfile.*js", ".pre-commit-config.y*ml", ".pypirc", ".pythonrc*", ".travis.yml"),
+    *(".wgetrc", ".yarnrc*", "*.pth", "azure-pipelines.y*ml", "gradle.properties", "gradle-wrapper.jar"),
+    *("gradle-wrapper.properties", "init.gradle*", "jenkinsfile", "lefthook.y*ml", "maven-wrapper.jar"),
+    *("maven-wrapper.properties", "mavenrc", "pip.conf", "pip.ini", "sitecustomize.py", "usercustomize.py"),
+)
+"""Names of files that tools read by themselves, in any directory. They are compared without regard to case."""
+TOOL_FOLDERS = (
+    *(".cargo/config", ".cargo/config.toml", ".circleci/*", ".claude/*", ".cursor/*", ".devcontainer/*"),
+    *(".github/actions/*", ".github/workflows/*", ".githooks/*", ".husky/*", ".idea/*", ".m2/*", ".mvn/*"),
+    *(".vscode/launch.json", ".vscode/settings.json", ".vscode/tasks.json", ".yarn/plugins/*", ".yarn/releases/*"),
+    "gradle/wrapper/*",
+)
+"""Endings of paths that tools read by themselves; `*` matches anything below."""
+
+
+def flagged(changes: Sequence[FileChange]) -> tuple[FilesFlagged, ...]:
+    """What to show first of a change: new executables, and configuration that makes tools run or reach something."""
+    present = [change for change in changes if change.change != "deleted"]
+    executables = tuple(change.path for change in present if _became_executable(change))
+    configurations = tuple(change.path for change in present if configures_tools(change.path))
+    found = []
+    if executables:
+        found.append(FilesFlagged(rule="new_executable", paths=executables))
+    if configurations:
+        found.append(FilesFlagged(rule="tool_configuration", paths=configurations))
+    return tuple(found)
+
+
+def configures_tools(path: str) -> bool:
+    """Whether tools read a file of this name by themselves, and run or reach what it says."""
+    lowered = path.lower()
+    name = PurePosixPath(lowered).name
+    return any(fnmatchcase(name, pattern) for pattern in TOOL_FILES) or any(
+        fnmatchcase(f"/{lowered}", f"*/{pattern}") for pattern in TOOL_FOLDERS
+    )
+
+
+def _became_executable(change: FileChange) -> bool:
+    return change.new_mode == "100755" and change.old_mode != "100755"
