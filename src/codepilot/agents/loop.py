@@ -172,7 +172,7 @@ class Conversation:
             temperature=role.temperature,
             max_tokens=role.max_tokens,
             tools=(PYTHON,),
-            on_text=context.hear,
+            on_text=context.on_text,
             stopped=context.stopped,
         )
         if reply.degraded is not None:

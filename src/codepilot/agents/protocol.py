@@ -59,7 +59,7 @@ class StepContext:
     """A copy of the workspace, under a name of its own, that is deleted when the block is left."""
     stopped: Callable[[], bool] = lambda: False
     """True when calls in flight must be dropped: cancelled, lease lost, worker leaving or out of budget."""
-    hear: Callable[[str], None] = lambda piece: None
+    on_text: Callable[[str], None] = lambda piece: None
     """Receives a model's text as it streams."""
     ages: Callable[[tuple[str, ...]], Ages] = lambda paths: {}
     """How long ago the lines of files were changed, where the base has a history."""

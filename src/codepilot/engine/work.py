@@ -196,7 +196,7 @@ class Work:
             fetch=self.artifacts.get,
             copied=lambda: context.copied(self.workspace),
             stopped=lambda: self.step.urgent,
-            hear=self.on_text,
+            on_text=self.on_text,
             ages=context.ages,
             survey=lambda: context.survey,
             remember=self.remember(context.project.language) if self.run.task.memory.enabled else None,
