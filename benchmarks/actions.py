@@ -18,26 +18,26 @@ from benchmarks.sizes import Size
 _FAILURES = 3
 _HEADS = {"assign": "`x = 1`", "loop": "100,000 iterations", "print": "print 100 lines, 10 kB", "raise": "raise"}
 _ISOLATED = (
-    "*Isolated*: by what the operating system keeps the code to its workspace. smolagents and SWE-ReX offer isolation"
-    " by running elsewhere, in containers and on remote machines; those modes need Docker or an account and are not run"
-    " here, so that their local modes, which isolate nothing, stand beside ours, which do."
+    "*Isolated* says what keeps the code inside its workspace. smolagents and SWE-ReX isolate code by running it"
+    " elsewhere, in containers or on remote machines. Those modes need Docker or an account and are not run here:"
+    " the table compares their local modes, which isolate nothing, with ours, which do."
 )
 _ROUND_TRIP = (
-    "Milliseconds from handing an action over to having its result, warm: median, and in brackets the 5th to the 95th"
-    f" percentile. {_ISOLATED} *Variables*: whether they live on to the next action. SWE-ReX is a bash session behind a"
-    " pseudo-terminal; every line sent to it waits 50 ms by pexpect's default, and every bash command is first checked"
-    " by a bash of its own. In its bash row the loop and the prints are bash's."
+    "Milliseconds from sending an action to receiving its result, warm: median, and in brackets the 5th to the"
+    f" 95th percentile. {_ISOLATED} *Variables* says whether they persist to the next action. SWE-ReX is a bash"
+    " session behind a pseudo-terminal. pexpect delays every line sent to it by 50 ms, and another bash first"
+    " checks every bash command. In its bash row bash runs the loop and the prints."
 )
-_RATIOS = "The medians above, as multiples of the CodePilot kernel's. Below 1 is faster than it."
+_RATIOS = "The medians above as multiples of the CodePilot kernel's. Values below 1 are faster than the kernel."
 _START = (
-    "Milliseconds from a loaded library to the first answer (`x = 1`). *Import* and *first* were measured once per"
-    " process: loading the library, and the first start in it. The executor also makes a workspace from a tree and"
-    " defines its skills in the kernel, where each is read when it is first called; over HTTP its service was running,"
-    " and *first* includes starting it. What has no state has no start but its first action."
+    "Milliseconds from a loaded library to the first answer (`x = 1`). *Import* (loading the library) and *first*"
+    " (the first start) were measured once in each process. The executor also makes a workspace from a tree and"
+    " defines its skills in the kernel, which reads each at its first call. Over HTTP the service was running, and"
+    " *first* includes starting it. A contestant without state starts with its first action."
 )
 _MEMORY = (
-    "Resident KiB of the process that asks and of those it started, after 20 actions, and what {count} more added"
-    " (`x = 1`, 10 kB of prints, an exception, in turns)."
+    "Resident KiB of the asking process and of the processes it started, after 20 actions, and what {count} more"
+    " added (`x = 1`, 10 kB of prints, an exception, in turns)."
 )
 
 
@@ -95,7 +95,9 @@ class Actions:
                 self._row(one, [ratio(Times(tuple(one.times[name])).median, ours[name]) for name in _known(one)])
                 for one in self.found
             ]
-            tables.append(Table("Beside the kernel", _RATIOS, ["", "isolated", "variables", *_HEADS.values()], rows))
+            tables.append(
+                Table("Compared with the kernel", _RATIOS, ["", "isolated", "variables", *_HEADS.values()], rows)
+            )
         head = ["", "isolated", "variables", "import", "first", "start", "p95"]
         tables.append(Table("Start to first answer", _START, head, [self._row(one, _start(one)) for one in self.found]))
         head = ["", "isolated", "variables", "asking process", "added", "its processes", "added"]
@@ -111,7 +113,7 @@ class Actions:
 
 
 class Running:
-    """A contestant at work. One that fails is started again, a few times; that is counted and told."""
+    """A contestant at work. One that fails is started again, a few times, and its failures are counted."""
 
     def __init__(self, one: Measured, peers: Path | None) -> None:
         self._one, self._peers = one, peers
@@ -153,7 +155,7 @@ class Running:
 
 
 def measure(size: Size, peers: Path | None, quiet: Quiet) -> Actions:
-    """Everybody in turns, round after round; whoever cannot run says why and is left out of the rest."""
+    """Measure all contestants in turns, round after round. One that cannot run gives its reason and is left out."""
     found = tuple(Measured(contestant) for contestant in CONTESTANTS)
     with contextlib.ExitStack() as opened:
         running = []

@@ -92,8 +92,8 @@ class Arena:
             ground.said("working")
             ground.sender().ask(do="enqueue", count=1)
             ground.said("started")
-            heir = ground.worker("--tells-starts")
-            heir.ask(do="work")
+            successor = ground.worker("--tells-starts")
+            successor.ask(do="work")
             ground.said("working")
             time.sleep(SETTLE_SEC)
             killed = time.monotonic()
@@ -117,10 +117,10 @@ class Arena:
                 time.sleep(DWELL_SEC + number * _GOLDEN % 1 * SPREAD_SEC)
                 what = ("cancel", "pause")[number % 2]
                 asker.ask(do=what)
-                told = ground.said(what)
-                times[what].append(told["at"] - told["asked"])
-                if "gone" in told:
-                    times["gone"].append(told["gone"] - told["asked"])
+                answer = ground.said(what)
+                times[what].append(answer["at"] - answer["asked"])
+                if "gone" in answer:
+                    times["gone"].append(answer["gone"] - answer["asked"])
         return times
 
     def floor(self, store: str, clients: int, seconds: float) -> float:

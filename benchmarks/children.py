@@ -26,7 +26,7 @@ class Late(Exception):
 
 
 class Inbox:
-    """What one or several processes told, by its kind."""
+    """The messages of one or several processes, by kind."""
 
     def __init__(self) -> None:
         self._told: list[dict[str, Any]] = []
@@ -83,7 +83,7 @@ class Child:
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # Why it ended is told in the inbox.
+            pass  # The inbox says why it ended.
 
     def kill(self) -> None:
         """At once, as -9 does."""

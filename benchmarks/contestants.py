@@ -111,7 +111,7 @@ class Driver:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # Why it ended is told by what follows.
+            pass  # The next line says why it ended.
         return self._reply()
 
     def _reply(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Measures the repository map beside other parsers: cold, warm and after a change, with the results made from it."""
+"""Measures the repository map and other parsers: cold, warm and after a change, with the results made from the map."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _DRIVER = Path(__file__).parent / "drivers" / "aider_map.py"
 _INTRODUCTION = """\
 # Benchmarks of the repository map
 
-This page is written by the command below; every figure on it comes from that one run. What is compared takes turns on
-the same generated sources. Ratios within a run may be compared with those of other runs; milliseconds may not.
+The command below writes this page; every figure comes from that one run. The contestants take turns on the same
+generated sources. Ratios within a run may be compared with those of other runs; milliseconds may not.
 """
 _EVIDENCE = Evidence(
     failing_tests=("shop/part3/module_3.py::Module3::count_all",),
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.context", description=__doc__)
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the page there too")
     parser.add_argument("--size", choices=_FILES, default="full", help="how much is measured")
-    parser.add_argument("--no-peers", action="store_true", help="install and run nobody else's code")
+    parser.add_argument("--no-peers", action="store_true", help="do not install or run peers")
     parser.add_argument(
         "--peers", type=Path, metavar="DIR", default=default_directory(), help="where peers are installed"
     )
@@ -129,10 +129,10 @@ class _Bench:
         shutil.rmtree(self.checkout / ".aider.tags.cache.v4", ignore_errors=True)
         argv = [str(python), str(_DRIVER), str(self.checkout), str(_BUDGET)]
         done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=600)
-        told = json.loads(done.stdout.splitlines()[-1])
-        self.versions["aider-chat"] = told["version"]
+        measured = json.loads(done.stdout.splitlines()[-1])
+        self.versions["aider-chat"] = measured["version"]
         for what in ("cold", "warm"):
-            self.times.setdefault(f"aider {what}", []).append(told[what] * 1000)
+            self.times.setdefault(f"aider {what}", []).append(measured[what] * 1000)
 
     def _timed(self, what: str, work: Callable[[], object]) -> None:
         start, before = time.perf_counter(), os.times()
@@ -161,7 +161,7 @@ def _page(options: argparse.Namespace, sources: dict[str, bytes], bench: _Bench,
         Goal("map, warm", 300, times["warm"].median),
     ]
     named = {
-        "cold": "map, cold: read, parsed, kept",
+        "cold": "map, cold: read, parsed, stored",
         "warm": "map, warm: all from the cache",
         "one file changed": "map, after one file changed",
         "graph": "references between the files",
@@ -169,21 +169,21 @@ def _page(options: argparse.Namespace, sources: dict[str, bytes], bench: _Bench,
         "gather": f"context of {_BUDGET} tokens for a bugfix",
         "warm to outline": "all of it from a warm cache to the outline",
     }
-    ours = [[told, str(times[what]), shown(Times(tuple(bench.spent[what])).median)] for what, told in named.items()]
+    ours = [[label, str(times[what]), shown(Times(tuple(bench.spent[what])).median)] for what, label in named.items()]
     tables = [
         Table(
             "Goals",
-            "Medians, in ms, on all the sources.",
+            "Medians in ms, on all sources.",
             ["", "goal", "measured", "met"],
             [one.row() for one in goals],
         ),
         Table(
             "CodePilot",
-            f"Medians of {bench.rounds} rounds; processor time is that of all processes together.",
+            f"Medians of {bench.rounds} rounds; processor time is the sum of all processes.",
             ["", "ms [5th to 95th]", "processors, ms"],
             ours,
         ),
-        Table("Beside others", "Ratios are medians over ours: above 1 means that ours takes less.", *_beside(times)),
+        Table("Compared with others", "Ratios are medians over ours. Above 1, ours is faster.", *_beside(times)),
     ]
     head = "".join(f"- {name}: {said}\n" for name, said in facts)
     return "\n".join([_INTRODUCTION, head, *(table.markdown() for table in tables)])
@@ -191,15 +191,15 @@ def _page(options: argparse.Namespace, sources: dict[str, bytes], bench: _Bench,
 
 def _beside(times: dict[str, Times]) -> tuple[list[str], list[list[str]]]:
     rows = []
-    for what, told, against in (
+    for what, label, against in (
         ("aider cold", "aider's map, cold (one process, symbols, references, rank)", "cold"),
         ("aider warm", "aider's map, its cache warm", "warm to outline"),
-        ("ctags", "universal ctags, always cold (symbols alone)", "cold"),
-        ("ast", "Python's own ast, the Python quarter alone (a tree, no symbols)", "cold"),
+        ("ctags", "universal ctags, always cold (symbols only)", "cold"),
+        ("ast", "Python's ast, the Python quarter only (a tree, no symbols)", "cold"),
     ):
         if what in times:
             ratio = times[what].median / times[against].median
-            rows.append([told, str(times[what]), against, shown(ratio)])
+            rows.append([label, str(times[what]), against, shown(ratio)])
     return ["", "ms [5th to 95th]", "ours", "ratio"], rows
 
 

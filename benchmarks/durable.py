@@ -23,26 +23,26 @@ from benchmarks.peers import PeerMissing
 from benchmarks.sizes import EngineSize
 
 _RATE = (
-    "Runs of eight steps that do nothing, waiting in the queue before the first worker is let go: steps a second until"
-    " the last is done, medians, and in brackets the 5th to the 95th percentile where there are several rounds."
-    " CodePilot's steps are those of its worker, with its events, budgets, log files and records of ended runs; DBOS"
-    " runs eight `@DBOS.step()` of a workflow that is started in the process that runs it, its quickest way;"
-    " procrastinate runs eight jobs, each of which defers the next. *Bare inserts*: one row of 100 bytes inserted and"
-    " committed by as many clients as there are processes, each on a connection that is open, just before the others."
-    " PostgreSQL keeps its defaults of durability (`fsync`, `synchronous_commit`); SQLite is in WAL mode with"
-    " `synchronous=FULL`."
+    "Runs of eight empty steps wait in the queue before the first worker starts. The table shows steps per second"
+    " until the last one ends: medians, and the 5th to the 95th percentile in brackets where there are several"
+    " rounds. CodePilot runs its worker with events, budgets, log files and the records of ended runs. DBOS runs"
+    " eight `@DBOS.step()` of a workflow that starts in the process that runs it, its fastest mode. procrastinate"
+    " runs eight jobs, each of which defers the next. *Bare inserts*: as many clients as processes, each on an"
+    " open connection, insert and commit one row of 100 bytes, just before the others run. PostgreSQL keeps its"
+    " durability defaults (`fsync`, `synchronous_commit`); SQLite is in WAL mode with `synchronous=FULL`."
 )
 _STARTS = (
-    "Milliseconds from asking for a run, on an idle engine, until its first step begins: median, and the 95th"
+    "Milliseconds from asking for a run, on an idle engine, until its first step begins: median and 95th"
     " percentile. *In process*: the asking thread is in the worker's process. *Promised*: how long the asking call"
-    " itself took, across processes. CodePilot wakes by LISTEN and NOTIFY on PostgreSQL and by a socket on SQLite,"
-    " procrastinate by LISTEN and NOTIFY, DBOS polls its queue every second (as shipped) and needs no queue in process."
+    " itself takes, across processes. CodePilot wakes by LISTEN and NOTIFY on PostgreSQL and by a socket on"
+    " SQLite. procrastinate uses LISTEN and NOTIFY. DBOS polls its queue every second (as shipped) and needs no"
+    " queue in process."
 )
 _TAKEOVER = (
-    "A worker is killed with -9 while it holds a step and another one, idle, is there: seconds until the step begins"
-    " again in the other. All as shipped: CodePilot's lease is 90 s, but its lock tells at once. DBOS resumes a dead"
-    " process's workflows when a process with the same executor id starts, or by its commercial Conductor;"
-    " procrastinate leaves them to a periodic task that its user writes."
+    "A worker is killed with -9 while it holds a step and another worker is idle: seconds until the step begins"
+    " again in the other. All engines run as shipped. CodePilot's lease is 90 s, but its lock shows the death at"
+    " once. DBOS resumes a dead process's workflows when a process with the same executor id starts, or by its"
+    " commercial Conductor. procrastinate leaves them to a periodic task that its user writes."
 )
 
 _STORES = (POSTGRES, SQLITE)

@@ -1,4 +1,4 @@
-"""Runs the benchmarks of the durable engine beside its peers and writes their tables. See the package."""
+"""Runs the benchmarks of CodePilot's engine and its peers and writes their tables. See the package."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _SIZES = {"full": ENGINE_FULL, "quick": ENGINE_QUICK, "tiny": ENGINE_TINY}
 _INTRODUCTION = """\
 # Benchmarks of the durable engine
 
-This page is written by the command below; every figure on it comes from that one run, on one PostgreSQL server and one
-disk. What is compared takes turns, each time on an empty database and in processes of its own. Figures of different
-runs, and of different machines, are not to be compared; ratios within a run are.
+The command below writes this page; every figure comes from that one run, on one PostgreSQL server and one disk. The
+engines take turns, each time on an empty database and in processes of their own. Do not compare figures of different
+runs or machines; ratios within a run are comparable.
 """
 _SYNCS = 50
 
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=__doc__)
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the page there too")
     parser.add_argument("--size", choices=_SIZES, default="full", help="how much is measured")
-    parser.add_argument("--no-peers", action="store_true", help="install and run nobody else's code")
+    parser.add_argument("--no-peers", action="store_true", help="do not install or run peers")
     parser.add_argument(
         "--peers", type=Path, metavar="DIR", default=default_directory(), help="where peers are installed"
     )
@@ -78,7 +78,7 @@ def _page(
     facts: Sequence[tuple[str, str]], found: durable.Durable, asked: requests.Requests, stored: large.Large
 ) -> str:
     head = "".join(f"- {name}: {said}\n" for name, said in facts)
-    said = "Each by the number of runs at a time that suits it best; medians of the rounds."
+    said = "Each engine with the number of parallel runs that suits it best; medians of the rounds."
     rows = [goal.row() for goal in (*found.goals(), *asked.goals(), *stored.goals())]
     tables = [Table("Goals", said, ["", "goal", "measured", "met"], rows), *found.tables()]
     tables += [asked.table(), stored.table()]

@@ -19,9 +19,9 @@ _SIZES = {"full": FULL, "quick": QUICK, "tiny": TINY}
 _INTRODUCTION = """\
 # Benchmarks of the execution plane
 
-This page is written by the command below; every figure on it comes from that one run. What is compared takes turns,
-round after round, each in a process of its own that times itself, after a warm-up. Figures of different runs, and of
-different machines, are not to be compared; ratios within a run are.
+The command below writes this page; every figure comes from that one run. The contestants take turns, round after round,
+each in a process of its own that times itself, after a warm-up. Do not compare figures of different runs or machines;
+ratios within a run are comparable.
 """
 
 
@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="under a minute, with less to say")
     parser.add_argument("--size", choices=_SIZES, default="full", help="how much is measured")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS, help="leave the others out")
-    parser.add_argument("--no-peers", action="store_true", help="install and run nobody else's code")
+    parser.add_argument("--no-peers", action="store_true", help="do not install or run peers")
     parser.add_argument(
         "--peers", type=Path, metavar="DIR", default=default_directory(), help="where peers are installed"
     )

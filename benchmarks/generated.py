@@ -77,7 +77,7 @@ def _script(number: int, functions: list[str], others: list[int], typed: bool) -
 def _body(indent: str, others: list[int], use: str, comment: str) -> list[str]:
     """A dozen lines as bodies have them."""
     used = [indent + use.format(other=other) for other in others]
-    return [f"{indent}{comment} what this part does is told here, in words of the usual length", *used]
+    return [f"{indent}{comment} this part counts what the others return, in a comment of usual size", *used]
 
 
 def _camel(name: str) -> str:

@@ -31,9 +31,9 @@ ASKED_RUNS = 5
 _SAID = {"history": "Mend number", "show": "what went wrong"}
 _DIFF = b"--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-broken\n+whole\n" * 20
 _TEXT = (
-    "`{runs}` runs and `{events}` events in one store. *Asked*: milliseconds of the command's own work in a process"
-    " that is up, median and 95th percentile; `show` tells of a run's iterations, `logs` prints its `{each}` events."
-    " *Whole*: the command as a shell starts it, Python and its imports included."
+    "`{runs}` runs and `{events}` events in one store. *Asked*: milliseconds of the command's own work in a"
+    " running process, median and 95th percentile; `show` prints a run's iterations, `logs` its `{each}` events."
+    " *Whole*: the command as a shell starts it, with Python and its imports."
 )
 _STARTED = '{"action":{"tool":"read_file"},"turn":1,"usage":{"cost_usd":0.001,"tokens":10,"turns":1}}'
 _FINISHED = '{"calls":[],"observation":{"stdout":"' + "x" * 300 + '"},"tree":null,"turn":1}'

@@ -50,7 +50,10 @@ def described(peers: dict[str, str]) -> list[tuple[str, str]]:
     return [
         ("Date", datetime.now(UTC).strftime("%Y-%m-%d")),
         ("Machine", f"{platform.system()} {release.group() if release else '?'}, {platform.machine()}, {_cpus()}"),
-        ("Versions", ", ".join([f"CodePilot {version('codepilot')}", f"Python {platform.python_version()}", *tools])),
+        (
+            "Versions",
+            ", ".join([f"CodePilot {version('codepilot-cli')}", f"Python {platform.python_version()}", *tools]),
+        ),
         ("Peers", ", ".join(f"{name} {said}" for name, said in peers.items()) or "none were run"),
     ]
 

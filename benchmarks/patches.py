@@ -1,4 +1,4 @@
-"""Measures unified diffs on one file beside `git apply` and `patch`: exact ones, and ones as models write them."""
+"""Measures unified diffs on one file, and `git apply` and `patch`: exact ones, and ones as models write them."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def function_{0}(value):
 
 """
 _TEXT = (
-    f"A unified diff of 1 or 50 hunks to a file of {_LINES:,} lines: exact; with line numbers {_SHIFT} lines off; with"
-    " wrong lengths in the hunk headers; with headers that have no numbers at all. Milliseconds, median and 5th to"
-    " 95th percentile, from the diff to the written file, which is compared with the file that was meant. The skill"
-    " is called by an agent's action in the kernel, isolated; the function is what it consists of, called in this"
-    " process; the programs are started each time. *Refused*: the file was left alone and the reason told."
+    f"A unified diff of 1 or 50 hunks to a file of {_LINES:,} lines: exact; with line numbers {_SHIFT} lines off;"
+    " with wrong lengths in the hunk headers; with headers without numbers. Milliseconds, median and 5th to 95th"
+    " percentile, from the diff to the written file, which is compared with the intended one. An agent's action"
+    " calls the skill in the kernel, isolated. The function is the skill's code, called in this process. The"
+    " programs are started each time. *Refused*: the file stayed unchanged and the reason was given."
 )
 
 Apply = Callable[[str], bool]
@@ -61,13 +61,13 @@ def measure(size: Size, quiet: Quiet) -> list[Table]:
             for what, (diff, after) in diffs.items():
                 for method, (path, apply) in methods.items():
                     cells = found.setdefault(method, {})
-                    told = _once(path, apply, before, diff, after)
-                    if isinstance(told, str):
-                        cells[what] = told
+                    result = _once(path, apply, before, diff, after)
+                    if isinstance(result, str):
+                        cells[what] = result
                     elif turn >= 0:
                         times = cells.setdefault(what, [])
                         assert isinstance(times, list)
-                        times.append(told)
+                        times.append(result)
     return [_table(list(diffs), found)]
 
 
@@ -185,7 +185,7 @@ def _table(whats: list[str], found: dict[str, dict[str, str | list[float]]]) -> 
                 row.append(cell)
                 continue
             times = Times(tuple(cell))
-            beside = f", {ratio(times.median, Times(tuple(mine)).median)}" if isinstance(mine, list) else ""
-            row.append(f"{times}{beside}")
+            factor = f", {ratio(times.median, Times(tuple(mine)).median)}" if isinstance(mine, list) else ""
+            row.append(f"{times}{factor}")
         rows.append(row)
-    return Table("apply_patch", _TEXT + " The factor is to the skill.", ["", *whats], rows)
+    return Table("apply_patch", _TEXT + " The factor is relative to the skill.", ["", *whats], rows)

@@ -1,8 +1,8 @@
 """Measures the repair search inside the sandbox: candidates a second, time to the first repair, memory.
 
 Three kinds of project: one function under plain tests, a class under tests with fixtures, and a package of many modules
-with many tests. Each is searched twice: with a bug that an edit mends, and with a test that no edit satisfies, so that
-the search tries all it can think of until its time is over.
+with many tests. Each is searched twice: with a bug that an edit repairs, and with a test that no edit satisfies. The
+second search tries candidates until its time is over.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ SUITE_SEC = 600.0
 _INTRODUCTION = """\
 # Benchmarks of the repair search
 
-This page is written by the command below; every figure on it comes from that one run. "A second" counts from the start
-of the search: loading the project, watching its tests and all else is in it, beside trying candidates.
+The command below writes this page; every figure comes from that one run. The time counts from the start of the search:
+it includes loading the project, tracing its tests and trying candidates.
 """
 
 
@@ -141,9 +141,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"searching {kind.name} …", file=sys.stderr)
         quiet.look()
         program = kind.make()
-        mended = measure(program, options.seconds, options.workers)
+        repaired = measure(program, options.seconds, options.workers)
         endless = measure(program.beyond_repair(*kind.endless), options.seconds, options.workers)
-        rows.append(_row(kind, mended, endless))
+        rows.append(_row(kind, repaired, endless))
         goals.append(Least(f"candidates a second: {kind.name}", kind.at_least, endless.per_sec).row())
     text = _page(options, quiet, rows, goals)
     print(text)
@@ -152,13 +152,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _row(kind: Kind, mended: Run, endless: Run) -> list[str]:
-    found = f"{shown(mended.found_sec)} s" if mended.found_sec is not None else "**not found**"
-    peak = max(mended.peak_mib, endless.peak_mib)
+def _row(kind: Kind, repaired: Run, endless: Run) -> list[str]:
+    found = f"{shown(repaired.found_sec)} s" if repaired.found_sec is not None else "**not found**"
+    peak = max(repaired.peak_mib, endless.peak_mib)
     return [
         kind.name,
-        found + ("" if mended.right else " (not first)"),
-        f"{mended.tried:,}",
+        found + ("" if repaired.right else " (not first)"),
+        f"{repaired.tried:,}",
         f"{shown(endless.began_sec)} s",
         f"{endless.tried:,}",
         shown(endless.per_sec),
@@ -175,12 +175,10 @@ def _page(options: argparse.Namespace, quiet: Quiet, rows: list[list[str]], goal
     command += f" --write {options.write}" if options.write is not None else ""
     facts = [("Command", f"`{command}`"), *described({})[:-1], ("Load", str(quiet))]
     head = ["", "repaired after", "candidates", "trying from", "tried", "a second", "while trying", "peak MiB"]
-    told = "The first two columns are of the bug that an edit mends, the others of the test that none satisfies."
+    text = "The first two columns are of a bug that one edit repairs, the others of a test that no edit satisfies."
     parts = [_INTRODUCTION, "".join(f"- {name}: {said}\n" for name, said in facts)]
-    parts.append(
-        Table("Goals", "The whole search, all of its time.", ["", "goal", "measured", "met"], goals).markdown()
-    )
-    return "\n".join([*parts, Table("Searches", told, head, rows).markdown()])
+    parts.append(Table("Goals", "The whole search.", ["", "goal", "measured", "met"], goals).markdown())
+    return "\n".join([*parts, Table("Searches", text, head, rows).markdown()])
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Program:
-    """A project, the test that fails, and the line that is wrong and what it should be; none where nothing mends it."""
+    """A project, its failing test, and the wrong line with its repair; none if nothing repairs it."""
 
     files: dict[str, str]
     target: str

@@ -14,12 +14,12 @@ from benchmarks.sizes import EngineSize
 BELOW_SEC = 1.0
 CANCEL, PAUSE, GONE = "cancel", "pause", "gone"
 _TEXT = (
-    "A step is at work in a worker's process: it waits for a command that sleeps for an hour, in the best sandbox there"
-    " is, as the baseline, the tests and the proof wait for a suite. Another process asks for a cancel or a pause, each"
-    " time at another moment between two looks of the worker: seconds until that process reads in the store that the"
-    " run is ABORTED, as cancelled, or PAUSED; median and the longest. *Workspace gone*: from asking for a cancel until"
-    " nothing of its workspace is left. A pause of an agent's turn waits for the action in hand, however long that"
-    " takes, and is not measured here."
+    "A step runs in a worker's process and waits for a command that sleeps for an hour in the strongest sandbox,"
+    " as the baseline, the tests and the proof wait for a suite. Another process asks for a cancel or a pause,"
+    " each time at another moment between two looks of the worker: seconds until that process reads in the store"
+    " that the run is ABORTED, as cancelled, or PAUSED; median and maximum. *Workspace gone*: from asking for a"
+    " cancel until nothing of its workspace is left. A pause of an agent's turn waits for the running action and"
+    " is not measured here."
 )
 _HEADS = ["store", "cancel", "pause", "workspace gone"]
 

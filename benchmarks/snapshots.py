@@ -1,4 +1,4 @@
-"""Measures snapshots and exact restores of a tree with a few changes, beside tar and git."""
+"""Measures snapshots and exact restores of a tree with a few changes, and the same with tar and git."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _MODES = (0o600, 0o755, 0o444, 0o640)
 _ENOUGH_SEC = 45.0
 _SETTLE_SEC = 0.05
 _TEXT = (
-    "{count:,} files of about {size:,} bytes; {edits} edited, {adds} added, {deletes} deleted, {modes} given another"
-    " mode, one empty directory made. *Snapshot* keeps the changed tree; *restore* brings back what was kept before"
-    " the changes. *Exact* is what a comparison of every path, content, mode and modification time with the state"
-    " before found after the last restore. tar writes the POSIX format, which knows"
-    " fractions of seconds, and restores into an emptied directory; git has a private index and"
-    " `git add -A`, `write-tree`, then `read-tree --reset -u` and `clean`. Milliseconds, median and 5th to 95th"
-    " percentile of *n*; file systems are synced before each, in nobody's time."
+    "{count:,} files of about {size:,} bytes; {edits} edited, {adds} added, {deletes} deleted, {modes} given"
+    " another mode, one empty directory made. *Snapshot* stores the changed tree; *restore* brings back the state"
+    " before the changes. *Exact* compares every path, content, mode and modification time with that state after"
+    " the last restore. tar writes the POSIX format, which has fractions of seconds, and restores into an emptied"
+    " directory. git has a private index and runs `git add -A`, `write-tree`, then `read-tree --reset -u` and"
+    " `clean`. Milliseconds, median and 5th to 95th percentile of *n*; file systems are synced before each"
+    " measurement, outside its time."
 )
 
 

@@ -73,18 +73,20 @@ class TimedAgent(CodeActAgent):
 
     clock: Clock
 
-    def perform(self, role: State, desk: StepContext) -> RoleArtifact:
+    def perform(self, role: State, context: StepContext) -> RoleArtifact:
         clock = self.clock
 
         def record(draft: EventDraft) -> Event:
             after = draft.type is EventType.TURN_FINISHED
             part = "snapshot and events after it" if after else "events before it"
-            event: Event = clock.timed(part, desk.record)(draft)
+            event: Event = clock.timed(part, context.record)(draft)
             return event
 
-        executor = _Timed(desk.executor, clock)
-        raise_if_stopped = clock.timed("looking for requests", desk.raise_if_stopped)
-        return super().perform(role, replace(desk, record=record, raise_if_stopped=raise_if_stopped, executor=executor))  # type: ignore[arg-type]
+        executor = _Timed(context.executor, clock)
+        raise_if_stopped = clock.timed("looking for requests", context.raise_if_stopped)
+        return super().perform(
+            role, replace(context, record=record, raise_if_stopped=raise_if_stopped, executor=executor)
+        )  # type: ignore[arg-type]
 
 
 class _Timed:
@@ -175,8 +177,8 @@ def page(sizes: Sequence[int], turns: int, quiet: Quiet) -> str:
         )
         goals.append(Goal(f"overhead of a turn, {files} files", BELOW_MS, overhead.median))
     goals.append(Goal("`import codepilot`", IMPORT_BELOW_MS, import_ms()))
-    text = f"Milliseconds a turn: median, and the 5th to the 95th of a hundred, of {turns} turns of `print(n)`."
-    table = Table("What a turn costs beside model and command", text, ["Tree", "Overhead", *PARTS, "Command"], rows)
+    text = f"Milliseconds per turn: median, and the 5th to the 95th percentile, of {turns} turns of `print(n)`."
+    table = Table("The cost of a turn besides model and command", text, ["Tree", "Overhead", *PARTS, "Command"], rows)
     promised = Table("Goals", "", ["What", "Below", "Measured", "Met"], [goal.row() for goal in goals])
     command = "`python -m benchmarks.turns --write docs/benchmarks-turns.md`"
     machine = "\n".join(f"- {name}: {said}" for name, said in described({}) if name != "Peers")

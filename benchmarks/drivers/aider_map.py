@@ -23,16 +23,16 @@ def main() -> None:
 
     root, budget = Path(sys.argv[1]), int(sys.argv[2])
     files = sorted(str(path) for path in root.rglob("*") if path.suffix in (".py", ".java", ".js", ".ts"))
-    told: dict[str, Any] = {"version": version("aider-chat")}
+    measured: dict[str, Any] = {"version": version("aider-chat")}
     for what in ("cold", "warm"):
         start = time.perf_counter()
         mapper = RepoMap(
             map_tokens=budget, root=str(root), main_model=_Counts(), io=InputOutput(pretty=False, yes=True)
         )
         made = mapper.get_repo_map([], files)
-        told[what] = time.perf_counter() - start
-        told[f"{what}_size"] = len(made or "")
-    print(json.dumps(told))
+        measured[what] = time.perf_counter() - start
+        measured[f"{what}_size"] = len(made or "")
+    print(json.dumps(measured))
 
 
 if __name__ == "__main__":

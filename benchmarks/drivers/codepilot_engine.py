@@ -58,10 +58,10 @@ class CodePilot:
     def control(self, what: str) -> dict[str, float]:
         ask, state = _ASK[what]
         ask(self._runtime, self._last)
-        told = {"at": _when(lambda: self._runtime.store.load(self._last).state is state)}
+        answer = {"at": _when(lambda: self._runtime.store.load(self._last).state is state)}
         if state is State.ABORTED:
-            told["gone"] = _when(lambda: not list(self._runtime.home.workspaces.glob(f"{self._last}*")))
-        return told
+            answer["gone"] = _when(lambda: not list(self._runtime.home.workspaces.glob(f"{self._last}*")))
+        return answer
 
     def stop(self) -> None:
         if self._working.is_set():

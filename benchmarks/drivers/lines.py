@@ -81,7 +81,7 @@ class Controlled(Engine, Protocol):
 
 
 def serve(make: Callable[[Role, Talk], Engine], version: str) -> None:
-    """Answer until told to stop or the pipe closes."""
+    """Answer requests until one says stop or the pipe closes."""
     role, talk = _role(), Talk()
     engine = make(role, talk)
     talk.say("ready", version=version)

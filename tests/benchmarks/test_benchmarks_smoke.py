@@ -44,7 +44,7 @@ def test_what_the_page_says(page: str) -> None:
 
 
 def _every_own_part_is_measured(page: str) -> None:
-    for title in ("Action round trip", "Beside the kernel", "Start to first answer", "Memory of 6 actions"):
+    for title in ("Action round trip", "Compared with the kernel", "Start to first answer", "Memory of 6 actions"):
         table = rows(page, title)
         ours = [name for name in table if name.startswith(("CodePilot", "bwrap"))]
         assert len(ours) >= 5
