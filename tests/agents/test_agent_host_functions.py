@@ -155,6 +155,22 @@ def test_what_a_model_proposes_is_tried_and_ranked_with_the_rest(place: Place) -
     assert place.text("shop/price.py") == text
 
 
+def test_a_proposal_for_a_file_that_is_not_utf_8_is_tried(place: Place) -> None:
+    head = "# -*- coding: latin-1 -*-\n# Preis für einen\n"
+    text = head + place.text("shop/price.py")
+    good = change(text, "int(sum(prices) * (1 - discount / 100))  # ü")
+    bad = change(text, "amount  # €")
+    write = f"open('shop/price.py', 'wb').write({text!r}.encode('latin-1'))"
+    search = f"best = find_repairs(proposals=[{good!r}])\nprint('tried', sum('# ü' in one['diff'] for one in best))"
+    _, refused, found, applied = seen(
+        place, write, f"find_repairs(proposals=[{bad!r}])", search, f"apply_patch({good!r})"
+    )
+    assert "latin-1 and cannot hold '€'" in refused
+    assert "tried 1" in found
+    assert "patched shop/price.py" in applied
+    assert place.executor.read_file(place.workspace, "shop/price.py").count(b"\xfc") == 2
+
+
 @pytest.mark.parametrize(
     ("diff", "why"),
     [

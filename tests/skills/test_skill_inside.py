@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from codepilot.core.task import Capability
+from codepilot.repair import Candidate
 from codepilot.skills import basic_skills
 
 Load = Callable[..., dict[str, Any]]
@@ -38,6 +39,14 @@ def test_text_that_is_not_utf8_comes_back_byte_for_byte(load: Load) -> None:
     assert Path("latin.py").read_bytes() == b"name = 'caf\xe9'\r\nother = 3\r\n"
     with pytest.raises(Exception, match="cannot hold '€'"):
         k["write_file"]("latin.py", "€")
+
+
+def test_the_diff_of_a_candidate_applies_to_a_file_that_is_not_utf8(load: Load) -> None:
+    k = load()
+    before, after = (b"# -*- coding: latin-1 -*-\nname = 'caf\xe9'[:%d]" % number for number in (3, 4))
+    Path("latin.py").write_bytes(before)
+    k["apply_patch"](Candidate("latin.py", before, after, "template", "rationale", 1.0, 0).diff)
+    assert Path("latin.py").read_bytes() == after
 
 
 def test_an_edit_replaces_the_one_place_where_a_text_stands(load: Load) -> None:

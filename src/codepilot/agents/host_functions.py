@@ -17,6 +17,7 @@ from codepilot.core.contract import JsonObject
 from codepilot.core.events import EventType, RepairsSought
 from codepilot.core.failures import CodePilotError, FailureKind, Origin
 from codepilot.core.task import Capability
+from codepilot.core.text import decoded
 from codepilot.project import is_test
 from codepilot.repair import SearchRequest, search
 from codepilot.skills import PatchError, Registry, SkillPolicy, Target, patch_tree
@@ -119,12 +120,12 @@ class HostFunctions:
     def _changed(self, diff: str) -> tuple[str, bytes]:
         """The one file that the diff changes, and what it would hold then."""
         context = self.step.context
+        encodings: dict[str, str] = {}
 
         def read(path: str) -> str | None:
             try:
-                return context.executor.read_file(context.workspace, path).decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise PatchError(f"{path} is not UTF-8: {error}") from error
+                text, encodings[path] = decoded(context.executor.read_file(context.workspace, path))
+                return text
             except CodePilotError as error:
                 if error.failure.handling.origin is Origin.PLATFORM:
                     raise
@@ -139,10 +140,14 @@ class HostFunctions:
         if is_test(path) or configures_runner(path):
             raise PatchError(f"{path} judges the repair: a proposal may not change it")
         try:
-            ast.parse(text)
+            data = text.encode(encodings[path])
+            ast.parse(data)
+        except UnicodeEncodeError as error:
+            wrong = f"{path} is {error.encoding} and cannot hold {text[error.start]!r}"
+            raise PatchError(wrong) from error
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise PatchError(f"{path} would not be Python any more: {error}") from error
-        return path, text.encode()
+        return path, data
 
 
 _POLICIES = {

@@ -26,6 +26,7 @@ from codepilot.core.events import (
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.spending import share_spent
 from codepilot.core.task import Capability
+from codepilot.core.text import decoded
 from codepilot.repair import Candidate, Progress, SearchRequest, SearchResult, search
 from codepilot.skills import PatchError, patch_tree
 
@@ -93,7 +94,7 @@ class RepairAgent:
             )
         )
         known = {_changed_lines(part) for diff in attempted for part in _by_file(diff)}
-        offered = [found for found in result.candidates if _changed_lines(found.diff) not in known]
+        offered = [found for found in result.candidates if _changed_lines(_recorded(found)) not in known]
         if not offered:
             out_of_time = not result.exhausted and not result.candidates
             raise _out_of_time(context, result) if out_of_time else _nothing_found(result, len(attempted))
@@ -178,6 +179,12 @@ def _contents(context: StepContext, diff: str) -> list[bytes]:
 def _by_file(diff: str) -> list[str]:
     """The parts of a diff: an earlier proposal may have brought a test beside the repair."""
     return re.split(r"(?m)^(?=--- (?:a/|/dev/null))", diff)[1:]
+
+
+def _recorded(candidate: Candidate) -> str:
+    """The candidate's diff with the escapes of a proposal on record."""
+    encoding = decoded(candidate.original + b"\n" + candidate.patched)[1]
+    return candidate.diff.encode(encoding).decode("utf-8", "backslashreplace")
 
 
 def _changed_lines(diff: str) -> tuple[str, ...]:

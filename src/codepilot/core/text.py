@@ -1,6 +1,14 @@
-"""Text made short enough to show. Standard library only: this source also travels into the sandbox."""
+"""Decode text, and shorten it to show. Standard library only: this source also travels into the sandbox."""
 
 from __future__ import annotations
+
+
+def decoded(data: bytes) -> tuple[str, str]:
+    """Text and the encoding that returns the same bytes: UTF-8, or Latin-1 for all other bytes."""
+    try:
+        return data.decode("utf-8"), "utf-8"
+    except UnicodeDecodeError:
+        return data.decode("latin-1"), "latin-1"
 
 
 def head_and_tail(text: str, limit: int, head: float = 0.5) -> str:

@@ -16,6 +16,7 @@ from codepilot.core.areas import outside
 from codepilot.core.artifacts import ArtifactType, PolicyCheck, RegressionTest
 from codepilot.core.events import EventDraft, PatchProposed, ProofRecorded
 from codepilot.core.failures import CodePilotError, FailureKind, Origin
+from codepilot.core.text import decoded
 from codepilot.engine.execution_context import ExecutionContext
 from codepilot.engine.proposal import broken_rules, check_change, proposal_events, restore
 from codepilot.engine.work import Work
@@ -131,9 +132,10 @@ class _Attachment:
 
     def _others(self, path: str) -> Iterator[bytes]:
         """The file as other repairs that pass the tests would have it."""
+        encoding = decoded(self._content(self.work.base.tree, path))[1]
         for diff in self.proposal.patch.alternatives:
             try:
-                tree = self.context.objects.apply(self.work.base.tree, diff.encode("utf-8", "surrogateescape"))
+                tree = self.context.objects.apply(self.work.base.tree, diff.encode(encoding, "replace"))
             except CodePilotError as error:
                 if error.kind is not FailureKind.PATCH_CONFLICT:
                     raise

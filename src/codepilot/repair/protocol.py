@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from codepilot.core.contract import JsonObject
+from codepilot.core.text import decoded
 from codepilot.executor import Executor
 from codepilot.project import Project, SuiteRun
 from codepilot.repair.localise import Ages
@@ -32,13 +33,14 @@ class Candidate:
 
     @property
     def diff(self) -> str:
-        """The change as a unified diff that applies to the original file."""
-        before, after = map(_diff_lines, (self.original, self.patched))
+        """The change as a unified diff that applies to the original file; `core.text.decoded` names its encoding."""
+        encoding = decoded(self.original + b"\n" + self.patched)[1]
+        before, after = (_diff_lines(content.decode(encoding)) for content in (self.original, self.patched))
         return "".join(difflib.unified_diff(before, after, f"a/{self.path}", f"b/{self.path}"))
 
 
-def _diff_lines(content: bytes) -> list[str]:
-    *whole, rest = content.decode("utf-8", "backslashreplace").split("\n")
+def _diff_lines(content: str) -> list[str]:
+    *whole, rest = content.split("\n")
     return [f"{line}\n" for line in whole] + ([f"{rest}\n\\ No newline at end of file\n"] if rest else [])
 
 

@@ -9,7 +9,8 @@ import fnmatch
 import os
 import re
 
-from codepilot.skills.places import ROOT, PathError, decoded, inside, read_bytes, relative, walk, writable
+from codepilot.core.text import decoded
+from codepilot.skills.places import ROOT, PathError, inside, read_bytes, relative, walk, writable
 
 MAX_PLACES = 10
 MAX_COMPARED = 20_000

@@ -72,14 +72,6 @@ def read_bytes(path: str) -> bytes:
         raise PathError(f"{path} may not be read. If you need it, os.chmod it first.") from None
 
 
-def decoded(data: bytes) -> tuple[str, str]:
-    """Text and the encoding that gives the same bytes back. Latin-1 holds whatever is not UTF-8."""
-    try:
-        return data.decode("utf-8"), "utf-8"
-    except UnicodeDecodeError:
-        return data.decode("latin-1"), "latin-1"
-
-
 def walk(base: Path) -> Iterator[Path]:
     """The files below a directory, without caches and repositories."""
     for folder, folders, names in os.walk(base):

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codepilot.skills.places import NOISE, PathError, decoded, inside, relative, walk
+from codepilot.core.text import decoded
+from codepilot.skills.places import NOISE, PathError, inside, relative, walk
 
 MAX_SEARCHED = 2 << 20
 MAX_NAMED = 64 << 20
