@@ -315,7 +315,7 @@ def test_the_gradle_that_the_wrapper_names_is_the_one(machine: Machine) -> None:
     write(kept, {"gradle": "#!/bin/sh\n"})
     url = "distributionUrl=https\\://services.example/distributions/gradle-8.5-bin.zip\n"
     project = machine.project({**GRADLE, "gradle/wrapper/gradle-wrapper.properties": url})
-    assert project.driver == ("codepilot_gradle.py", str(kept / "gradle"))
+    assert project.driver == ("codepilot_jvm.py", "gradle", str(kept / "gradle"))
     assert (str(kept.parent), str(kept.parent)) in project.mounts
 
 

@@ -119,7 +119,7 @@ def maven(monkeypatch: pytest.MonkeyPatch, exit_code: int, *reports: str) -> Non
         f'#!/bin/sh\nmkdir -p {target}\n{copies}\nprintf "\\033[1m%s\\033[m\\n" "$*"\nexit {exit_code}\n'
     )
     Path("mvn").chmod(0o755)
-    driver = [sys.executable, str(PLUGIN_DIR / "codepilot_maven.py"), str(Path("mvn").absolute()), "/repository"]
+    driver = [sys.executable, str(PLUGIN_DIR / "codepilot_jvm.py"), "maven", str(Path("mvn").absolute()), "/repository"]
     monkeypatch.setenv("CODEPILOT_TESTS", described(driver, ""))
 
 

@@ -5,8 +5,16 @@ from codepilot.project.detect import check_level, detect
 from codepilot.project.interpreter import find_interpreter
 from codepilot.project.repo_map import map_repo
 from codepilot.project.run import command, environment, run_tests
-from codepilot.project.suite import Interpreter, Project, SuiteRun, SuiteStatus, TestCase
-from codepilot.project.summary import suite_from_json, suite_to_json, summarise
+from codepilot.project.suite import (
+    Interpreter,
+    Project,
+    SuiteRun,
+    SuiteStatus,
+    TestCase,
+    suite_from_json,
+    suite_to_json,
+    summarise,
+)
 from codepilot.project.test_files import is_test, is_test_file
 
 __all__ = [

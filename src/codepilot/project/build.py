@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.project.boundary import SYSTEM, Boundary, is_within, points_into
-from codepilot.project.installed import search_folders
+from codepilot.project.boundary import SYSTEM, Boundary, is_within, points_into, search_folders
 from codepilot.project.suite import RunnerName
 
 PLUGIN_DIR = Path(__file__).resolve().parent / "plugin"

@@ -13,9 +13,8 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.project_settings import ProjectSettings, parse_toml
 from codepilot.project.boundary import is_within, read_head
 from codepilot.project.build import PLUGIN_DIR, Build, Checkout
-from codepilot.project.gradle import Gradle
 from codepilot.project.interpreter import OWN, find_interpreter
-from codepilot.project.maven import Maven
+from codepilot.project.jvm import Gradle, Maven
 from codepilot.project.npm import Npm
 from codepilot.project.run import with_command
 from codepilot.project.suite import Interpreter, Project, RunnerName

@@ -1,25 +1,33 @@
 """Finds the Python that runs a project's tests, and the host directories it needs inside the sandbox.
 
 A virtual environment is read, not run: its files may be the repository's own. Only its base interpreter is run, to
-ask for its version and paths. A base that the repository chose must be an installed interpreter (`installed.py`), and
+ask for its version and paths. A base that the repository chose must be an installed interpreter (`is_installed`), and
 is asked inside the sandbox.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.project.boundary import Boundary, is_within, points_into, read_head
-from codepilot.project.installed import is_installed, is_script, search_folders
+from codepilot.project.boundary import (
+    SYSTEM,
+    Boundary,
+    is_installed,
+    is_script,
+    is_within,
+    points_into,
+    read_head,
+    search_folders,
+)
 from codepilot.project.probe import Answer, probe
 from codepilot.project.suite import Interpreter
-from codepilot.project.visible import environment_mounts, prune, site_targets
 from codepilot.sandbox import own_python
 
 _VENV_NAMES = (".venv", "venv")
@@ -238,3 +246,88 @@ def _sees_system(venv: Path) -> bool:
 def _read_cfg(venv: Path) -> dict[str, str]:
     pairs = (line.partition("=") for line in read_head(venv / "pyvenv.cfg").splitlines() if "=" in line)
     return {key.strip().lower(): value.strip() for key, _, value in pairs}
+
+
+# Mounts ----------------------------------------------------------------------------------------------
+
+
+_MAX_HOPS = 40
+
+
+def environment_mounts(python: Path, venv: Path | None, answer: Answer) -> list[Path]:
+    """The environment, its base, every link on the way to the executable, and stray library directories."""
+    wanted = [Path(answer.prefix), Path(answer.base_prefix), Path(answer.exec_prefix)]
+    if venv is not None:
+        wanted.append(venv)
+    if answer.libdir:
+        wanted.append(Path(answer.libdir))
+    wanted.extend(Path(entry) for entry in answer.path)
+    wanted.extend(_hops(python, [path.resolve() for path in wanted]))
+    return [spelling for path in wanted for spelling in (path, path.resolve())]
+
+
+def _hops(python: Path, covered: Sequence[Path]) -> Iterator[Path]:
+    """Each spelling on a chain of links, by the interpreter's directory where it is one, else by the file alone."""
+    end = python.resolve()
+    for _ in range(_MAX_HOPS):
+        if python.resolve() != end:
+            return  # read by names, a link whose directory is itself a link may name another file
+        prefix = python.parent.parent
+        yield prefix if any(prefix.resolve() == other for other in covered) else python
+        if not python.is_symlink():
+            return
+        python = Path(os.path.normpath(python.parent / python.readlink()))
+
+
+def site_targets(sites: Iterable[Path]) -> tuple[Path, ...]:
+    """Where .pth files, egg links and editable finders of these directories point."""
+    found: dict[Path, None] = {}
+    for site in sites:
+        links = sorted([*site.glob("*.pth"), *site.glob("*.egg-link")]) if site.is_dir() else []
+        for link in links:
+            for path in _link_targets(site, link):
+                if not is_within(path, site):
+                    found[path] = None
+    return tuple(found)
+
+
+def _link_targets(site: Path, link: Path) -> Iterator[Path]:
+    for line in read_head(link).splitlines():
+        line = line.strip()
+        if line.startswith(("import ", "import\t")):
+            yield from _finder_targets(site, line)
+        elif line and not line.startswith("#"):
+            yield from _existing(str(site / line))
+
+
+def _finder_targets(site: Path, line: str) -> Iterator[Path]:
+    """Absolute paths written in an editable install's finder module."""
+    name = line[len("import") :].split(";")[0].strip()
+    finder = site / f"{name}.py"
+    if not name.isidentifier() or "editable" not in name or not finder.is_file():
+        return
+    try:
+        tree = ast.parse(read_head(finder))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("/"):
+            yield from _existing(node.value)
+
+
+def _existing(name: str) -> Iterator[Path]:
+    """A path if it is one that can be reached: the directory itself, or the file of a single module."""
+    if "\0" not in name and name.strip("/"):
+        path = Path(os.path.normpath(name))
+        if os.access(path, os.F_OK):
+            yield path
+
+
+def prune(paths: Iterable[Path], boundary: Boundary) -> tuple[str, ...]:
+    """Each place once, outermost first. Never the system's, never the checkout, never what holds a home."""
+    kept: list[Path] = []
+    for path in sorted(set(paths), key=lambda one: (len(one.parts), str(one))):
+        useless = not path.exists() or any(is_within(path, place) for place in (*SYSTEM, *kept))
+        if not useless and not boundary.holds_too_much(path):
+            kept.append(path)
+    return tuple(str(path) for path in kept)

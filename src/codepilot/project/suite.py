@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Literal
 
-from codepilot.core.artifacts import TestStatus
+from pydantic import TypeAdapter
+
+from codepilot.core.artifacts import TestStatus, TestSummary
+from codepilot.core.contract import canonical_json
 
 RunnerName = Literal["pytest", "unittest", "maven", "gradle", "npm"]
 SuiteStatus = Literal["finished", "timeout", "limit", "cannot_start", "not_found", "no_tests", "interrupted"]
@@ -111,3 +115,26 @@ class Project:
         if self.is_python:
             return "python"
         return "javascript" if self.runner == "npm" else "java"
+
+
+def summarise(run: SuiteRun) -> TestSummary:
+    """Counts of what went well, names of what did not."""
+    return TestSummary(
+        passed=len(run.having(TestStatus.PASSED)),
+        failed=run.having(TestStatus.FAILED),
+        errors=run.having(TestStatus.ERROR),
+        skipped=len(run.having(TestStatus.SKIPPED)),
+    )
+
+
+def suite_to_json(run: SuiteRun) -> str:
+    return canonical_json(_adapter().dump_python(run, mode="json"))
+
+
+def suite_from_json(text: str | bytes) -> SuiteRun:
+    return _adapter().validate_json(text)
+
+
+@cache
+def _adapter() -> TypeAdapter[SuiteRun]:
+    return TypeAdapter(SuiteRun)

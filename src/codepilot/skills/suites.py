@@ -6,14 +6,10 @@ import json
 import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from codepilot.project.report import MAX_BYTES, Case, Report, Trouble, parse
 from codepilot.project.runner_command import VARIABLE, read_command
 from codepilot.skills.running import CommandOutcome, execute
-
-if TYPE_CHECKING:
-    pass
 
 RUNNER = ""
 
