@@ -11,7 +11,7 @@ import pytest
 from codepilot.bench.attempt import history
 from codepilot.bench.bugs import Judgement, Repair
 from codepilot.bench.checkout import prepare, write_version
-from codepilot.bench.realjudge import judge_real
+from codepilot.bench.judge import judge_real
 from codepilot.bench.report import write_reports
 from codepilot.bench.sets import load_set
 from codepilot.bench.sweep import BenchSpec, chosen, run_sweep

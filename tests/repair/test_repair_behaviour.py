@@ -17,9 +17,9 @@ from codepilot.repair.python.inside.behaviour import (
     Calls,
     agreeing,
     changes,
+    described,
     digest,
     outcomes,
-    told,
     varied,
 )
 from codepilot.repair.rank import rank
@@ -66,7 +66,7 @@ def test_objects_are_varied_by_their_state() -> None:
         return self.books[name]
 
     inputs = varied([(Shelf(a=1), "a")])
-    assert len({told(shelf) for shelf, _ in inputs}) > 3
+    assert len({described(shelf) for shelf, _ in inputs}) > 3
     answers = [digest(outcomes(function, inputs)) for function in (lambda s, n: s.books[n] + 1, lambda s, n: 2, count)]
     assert len(set(answers)) == 3
 
@@ -76,7 +76,7 @@ def test_addresses_endless_generators_and_things_that_cannot_be_copied_tell_noth
         while True:
             yield 1
 
-    assert told([object(), threading.Lock()]) == told([object(), threading.Lock()])
+    assert described([object(), threading.Lock()]) == described([object(), threading.Lock()])
     (told_once,) = outcomes(numbers, [(threading.Lock(),)])
     assert told_once.startswith("returned:list:list(1,1,1")
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from codepilot.repair.python.inside.behaviour import changes, digest, kinds, new_types, outcomes, told
-from codepilot.repair.python.inside.typed_inputs import drawn, promised
+from codepilot.repair.python.inside.behaviour import changes, described, digest, kinds, new_types, outcomes
+from codepilot.repair.python.inside.typed_inputs import annotated_kinds, random_inputs
 
 
 class Colour(enum.Enum):
@@ -39,9 +39,9 @@ PLAIN = st.recursive(
 
 @given(st.lists(st.tuples(PLAIN, PLAIN), min_size=1, max_size=5))
 def test_the_same_inputs_come_for_the_same_calls_and_the_calls_stay_as_they_were(inputs: list[tuple[Any, ...]]) -> None:
-    before = told(inputs)
-    once, again = drawn(_plain, inputs), drawn(_plain, inputs)
-    assert told(once) == told(again) and told(inputs) == before
+    before = described(inputs)
+    once, again = random_inputs(_plain, inputs), random_inputs(_plain, inputs)
+    assert described(once) == described(again) and described(inputs) == before
     assert all(len(values) == 2 for values in once)
     seen = {type(values[0]) for values in inputs}
     assert {type(values[0]) for values in once} <= seen
@@ -49,7 +49,7 @@ def test_the_same_inputs_come_for_the_same_calls_and_the_calls_stay_as_they_were
 
 @given(st.lists(st.integers(-100, 100), min_size=1, max_size=6))
 def test_numbers_keep_to_their_side_of_zero(seen: list[int]) -> None:
-    values = [value for value, _ in drawn(_plain, [(number, None) for number in seen])]
+    values = [value for value, _ in random_inputs(_plain, [(number, None) for number in seen])]
     assert min(seen) < 0 or min(values) >= min(1, *seen)
     assert max(seen) > 0 or min(seen) == 0 or max(values) <= max(seen)
 
@@ -58,7 +58,7 @@ def test_numbers_keep_to_their_side_of_zero(seen: list[int]) -> None:
 @example([5.0, 5.0, 4.5625])
 @example([-1.0, -1.0, -1.125])
 def test_fractions_stay_near_those_that_were_seen(seen: list[float]) -> None:
-    values = [value for value, _ in drawn(_plain, [(number, None) for number in seen])]
+    values = [value for value, _ in random_inputs(_plain, [(number, None) for number in seen])]
     room = (max(seen) - min(seen)) / 2 or abs(max(seen)) / 2 or 1.0
     rounded = 0.0051 * (max(map(abs, seen)) + room)  # to three digits
     assert all(min(seen) - room - rounded <= value <= max(seen) + room + rounded for value in values)
@@ -67,13 +67,13 @@ def test_fractions_stay_near_those_that_were_seen(seen: list[float]) -> None:
 
 
 def test_years_stay_years() -> None:
-    values = [value for value, _ in drawn(_plain, [(2020, None), (2024, None)])]
+    values = [value for value, _ in random_inputs(_plain, [(2020, None), (2024, None)])]
     assert min(values) > 2000 and max(values) < 2040
 
 
 @given(st.lists(st.text("xyz", max_size=6), min_size=1, max_size=6))
 def test_texts_have_the_letters_that_were_seen_and_are_empty_only_where_some_were(seen: list[str]) -> None:
-    values = [value for value, _ in drawn(_plain, [(text, None) for text in seen])]
+    values = [value for value, _ in random_inputs(_plain, [(text, None) for text in seen])]
     letters = set("".join(seen))
     assert not letters or set("".join(values)) <= letters
     assert "" in seen or "" not in values
@@ -82,7 +82,7 @@ def test_texts_have_the_letters_that_were_seen_and_are_empty_only_where_some_wer
 def test_annotations_tell_what_no_call_has_shown() -> None:
     def use(items: list[int], colour: Colour, mode: Literal["a", "b"], maybe: str | None, point: Point) -> None: ...
 
-    inputs = drawn(use, [([], Colour.RED, "a", None, Point(1))])
+    inputs = random_inputs(use, [([], Colour.RED, "a", None, Point(1))])
     assert any(items for items, *_ in inputs)
     assert all(type(item) is int for items, *_ in inputs for item in items)
     assert {colour for _, colour, *_ in inputs} == {Colour.RED, Colour.BLUE}
@@ -94,16 +94,16 @@ def test_annotations_tell_what_no_call_has_shown() -> None:
 def test_a_record_that_was_never_seen_is_made_by_its_annotations() -> None:
     def use(points: list[Point]) -> None: ...
 
-    inputs = drawn(use, [([],)])
+    inputs = random_inputs(use, [([],)])
     assert len({point.x for (points,) in inputs for point in points}) > 2
     seen = [([Point(1), Point(4)],), ([Point(7)],)]
-    assert all(points in [one for (one,) in seen] for (points,) in drawn(use, seen))
+    assert all(points in [one for (one,) in seen] for (points,) in random_inputs(use, seen))
 
 
 def test_what_is_optional_is_none_at_times() -> None:
     def use(one: int | None, other: int | None) -> None: ...
 
-    inputs = drawn(use, [(4, 7)])
+    inputs = random_inputs(use, [(4, 7)])
     assert {None} < {one for one, _ in inputs} and {None} < {other for _, other in inputs}
 
 
@@ -122,18 +122,18 @@ class Collection:
 def test_what_is_of_an_unknown_type_stays_what_was_recorded_and_gathered_arguments_too() -> None:
     def use(self: Any, other: Any, count: int, *rest: int, **more: int) -> None: ...
 
-    inputs = drawn(use, [(Shelf(), Collection(), 3, (1, 2), {"a": 1})])
+    inputs = random_inputs(use, [(Shelf(), Collection(), 3, (1, 2), {"a": 1})])
     assert all(type(shelf) is Shelf and shelf.books == [1] for shelf, *_ in inputs)
     assert all(type(other) is Collection for _, other, *_ in inputs)
     assert len({count for _, _, count, *_ in inputs}) > 1
     assert all(values[3:] == ((1, 2), {"a": 1}) for values in inputs)
-    assert drawn(use, []) == []
+    assert random_inputs(use, []) == []
 
 
 def test_a_literal_leaves_room_for_what_stands_beside_it() -> None:
     def use(size: int | Literal["auto"], mode: Literal["a", "b"] | None) -> None: ...
 
-    inputs = drawn(use, [(5, "a"), (3, None)])
+    inputs = random_inputs(use, [(5, "a"), (3, None)])
     assert {type(size) for size, _ in inputs} >= {int}
     assert {mode for _, mode in inputs} == {"a", "b", None}
 
@@ -141,14 +141,14 @@ def test_a_literal_leaves_room_for_what_stands_beside_it() -> None:
 def test_an_annotation_that_nobody_can_read_does_not_spoil_the_others() -> None:
     def use(one: Missing, other: list[int]) -> int: ...  # type: ignore[name-defined]  # noqa: F821
 
-    inputs = drawn(use, [(1, [])])
+    inputs = random_inputs(use, [(1, [])])
     assert any(other for _, other in inputs)
-    assert promised(use) == {"number"}
+    assert annotated_kinds(use) == {"number"}
 
 
 def test_what_was_seen_is_never_outgrown_by_much() -> None:
     deep: list[Any] = [[[[[["x"] * 9] * 9] * 9] * 9] * 9]
-    inputs = drawn(_plain, [(deep, None), ([[list(range(60))] * 60], None)])
+    inputs = random_inputs(_plain, [(deep, None), ([[list(range(60))] * 60], None)])
     assert max(len(repr(values)) for values in inputs) < 40 * len(repr((deep, None)))
     assert all(len(values[0]) <= 12 for values in inputs)
 
@@ -169,7 +169,7 @@ def test_a_class_that_refuses_what_it_is_given_or_ends_the_process_costs_no_more
     def use(values: Any, count: int) -> None: ...
 
     use.__annotations__["values"] = list[Even]
-    inputs = drawn(use, [([], 3)])
+    inputs = random_inputs(use, [([], 3)])
     assert all(values == [] for values, _ in inputs) and len({count for _, count in inputs}) > 2
     assert len(made) > 2
 
@@ -183,7 +183,7 @@ def test_inputs_by_type_tell_apart_what_the_tests_inputs_do_not() -> None:
 
     calls = [([5, 1, 2],), ([9, 3],)]
     assert digest(outcomes(right, calls)) == digest(outcomes(first, calls))
-    inputs = drawn(right, calls)
+    inputs = random_inputs(right, calls)
     assert digest(outcomes(right, inputs)) != digest(outcomes(first, inputs))
 
 
@@ -202,7 +202,7 @@ def test_an_annotation_promises_kinds_of_results_unless_it_leaves_them_open(hint
     def function() -> None: ...
 
     function.__annotations__["return"] = hint
-    assert promised(function) == allowed
+    assert annotated_kinds(function) == allowed
 
 
 def test_results_of_a_type_that_the_function_never_had_are_noticed() -> None:

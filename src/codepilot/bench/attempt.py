@@ -94,8 +94,8 @@ class _EventClock:
         self.alternatives: tuple[str, ...] = ()
         self._begun: float | None = None
         self._spent = 0.0
-        self._told = (0, 0.0)
-        """How much the search said last that it tried, and in how many seconds; another one goes on, or begins anew."""
+        self._reported = (0, 0.0)
+        """The candidates and seconds that the search reported last; a resumed search counts on, a new one from zero."""
 
     def left(self, seconds: float) -> float:
         """What is left of the search's time: a repair that was turned down leads to another search."""
@@ -107,10 +107,10 @@ class _EventClock:
             case StepQueued(state=State.IMPLEMENT):
                 self._begun = now
             case SearchProgressed() if self._begun is not None:
-                before = self._told if data.tried >= self._told[0] else (0, 0.0)
-                self._told = (data.tried, data.tried / data.per_sec if data.per_sec else 0.0)
-                found.tried += self._told[0] - before[0]
-                found.trying_sec = round(found.trying_sec + self._told[1] - before[1], 3)
+                before = self._reported if data.tried >= self._reported[0] else (0, 0.0)
+                self._reported = (data.tried, data.tried / data.per_sec if data.per_sec else 0.0)
+                found.tried += self._reported[0] - before[0]
+                found.trying_sec = round(found.trying_sec + self._reported[1] - before[1], 3)
                 found.search_sec = round(self._spent + now - self._begun, 3)
                 if data.plausible and found.first_plausible_sec is None:
                     found.first_plausible_sec = found.search_sec

@@ -89,6 +89,6 @@ def git(directory: Path, *arguments: str, text: bytes | None = None) -> bytes:
     }
     done = subprocess.run([*_GIT, *arguments], cwd=directory, env=environ, capture_output=True, input=text)
     if done.returncode != 0:
-        said = done.stderr.decode("utf-8", "replace").strip()[-300:]
-        raise CodePilotError(FailureKind.TOOL_FAILED, f"git {arguments[0]} failed in {directory}: {said}")
+        errors = done.stderr.decode("utf-8", "replace").strip()[-300:]
+        raise CodePilotError(FailureKind.TOOL_FAILED, f"git {arguments[0]} failed in {directory}: {errors}")
     return done.stdout

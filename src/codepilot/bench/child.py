@@ -1,4 +1,4 @@
-"""One bug in a process of its own: told on standard input, answered on standard output, gone when the sweep is."""
+"""One bug in its own process: the job comes on standard input, the row goes to standard output."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def judged_offers(bug: Bug, offers: list[Repair], checkout: Path, home: Path, py
         return []
     try:
         return judge_of(bug)(bug, offers, checkout, home, python)
-    except Exception as error:  # noqa: BLE001 - a judge hears of code that may say anything
+    except Exception as error:  # noqa: BLE001 - judged code may raise anything
         if not isinstance(error, CodePilotError):
             traceback.print_exc()
         return [Judgement(False, f"it could not be judged: {type(error).__name__}: {error}")] * len(offers)

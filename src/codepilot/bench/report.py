@@ -169,8 +169,8 @@ def outcome(one: Result) -> str:
 
 def why(one: Result) -> str:
     """The reason for a bug's end, and what it did that nothing may do."""
-    said = one.reason or next((reason for reason in one.judged if reason), "")
-    return "; ".join(filter(None, (said, harm(one))))
+    reason = one.reason or next((reason for reason in one.judged if reason), "")
+    return "; ".join(filter(None, (reason, harm(one))))
 
 
 def harm(one: Result) -> str:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from codepilot.bench import humanevalfix, quixbugs, realfix
 from codepilot.bench.bugs import Bug, Judgement, Repair
-from codepilot.bench.judge import judge
-from codepilot.bench.realjudge import judge_real
+from codepilot.bench.judge import judge, judge_real
 from codepilot.core.failures import CodePilotError, FailureKind
 
 SETS: dict[str, Callable[[Path], list[Bug]]] = {

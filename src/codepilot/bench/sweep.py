@@ -183,11 +183,11 @@ class _Workers:
     def _look_outside(self, bug: Bug, row: Result) -> Result:
         """The row with what happened outside the sandbox since another bug's process ended."""
         try:
-            living = survivors(self._place(bug))
+            alive = survivors(self._place(bug))
             seen = self._outside.seen()
         except OSError as error:
             return with_outside(row, (f"could not be looked at: {error}",), 0)
-        return with_outside(row, (*living, *seen.changes), seen.watched)
+        return with_outside(row, (*alive, *seen.changes), seen.watched)
 
     def _place(self, bug: Bug) -> Path:
         return self._spec.out.absolute() / "work" / re.sub(r"[^A-Za-z0-9_.-]", "-", bug.name)
@@ -221,14 +221,14 @@ class _Workers:
         if process is None:
             return None
         begun = time.monotonic()
-        answer, said = self._talk(process, json.dumps(job).encode() + b"\n")
+        answer, errors = self._talk(process, json.dumps(job).encode() + b"\n")
         late = time.monotonic() - begun >= self._longest
         if self._stopped:
             return None
         try:
             return make_result({**json.loads(answer), **self._identity(bug)})
         except (ValueError, TypeError):
-            last = (said.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"])[-1]
+            last = (errors.decode("utf-8", "replace").strip().splitlines() or ["it wrote no error"])[-1]
             ended = f"The bug's process ended without a row (exit code {process.returncode}): {last[-300:]}"
             return self._failed(bug, f"It took more than {self._longest:.0f} s in all." if late else ended)
 
@@ -249,8 +249,8 @@ class _Workers:
     def _talk(self, process: subprocess.Popen[bytes], job: bytes) -> tuple[bytes, bytes]:
         """Give the job, keep standard input open until the answer is there."""
         assert process.stdin and process.stdout and process.stderr
-        said: list[bytes] = []
-        listener = threading.Thread(target=lambda: said.append(process.stderr.read()), daemon=True)  # type: ignore[union-attr]
+        errors: list[bytes] = []
+        listener = threading.Thread(target=lambda: errors.append(process.stderr.read()), daemon=True)  # type: ignore[union-attr]
         listener.start()
         clock = threading.Timer(self._longest, process.kill)
         clock.start()
@@ -267,4 +267,4 @@ class _Workers:
         listener.join(5.0)
         with self._lock:
             self._running.discard(process)
-        return answer, b"".join(said)
+        return answer, b"".join(errors)

@@ -93,8 +93,8 @@ def outcome(function: Callable[..., Any], arguments: Call, limit: int) -> tuple[
 
     def act() -> Any:
         value = function(*given)
-        told = describe(value)
-        return [told, describe(list(given))] if value is None else [told]
+        result = describe(value)
+        return [result, describe(list(given))] if value is None else [result]
 
     try:
         return ["value", *counter.run(act, limit)], counter.steps
@@ -289,11 +289,11 @@ def domain(ready: Ready, inputs: Sequence[Call], examples: int) -> tuple[str, li
     begin, spent = 0, 0
     for _ in range(RESTARTS):
         limits = itertools.chain([EXAMPLE_STEPS] * max(0, examples - begin), itertools.repeat(STEPS))
-        told = stream(partial(behaviour, ready, inputs[begin:], limits))
-        unfit = next(told, "the right program cannot be run")
+        answers = stream(partial(behaviour, ready, inputs[begin:], limits))
+        unfit = next(answers, "the right program cannot be run")
         if unfit:
             return unfit, []
-        for index, (done, steps) in enumerate(told, begin):
+        for index, (done, steps) in enumerate(answers, begin):
             begin, spent = index + 1, spent + (steps if index >= examples else 0)
             if done[0] == "value" or (done[0] == "raised" and index < examples):
                 kept.append((inputs[index], done, steps))
@@ -308,20 +308,20 @@ def domain(ready: Ready, inputs: Sequence[Call], examples: int) -> tuple[str, li
 def difference(ready: Ready, kept: Sequence[tuple[Call, Any, int]]) -> dict[str, Any]:
     """Whether a program does what the right one does on every input, and if not, the first on which it does not."""
     limits = iter([PATIENCE * steps + SPARE_STEPS for _, _, steps in kept])
-    told = stream(partial(behaviour, ready, [call for call, _, _ in kept], limits))
-    unfit = next(told, "it ended the process that ran it")
+    answers = stream(partial(behaviour, ready, [call for call, _, _ in kept], limits))
+    unfit = next(answers, "it ended the process that ran it")
     if unfit:
         return {"correct": False, "reason": unfit}
     wrong: list[str] = []
     seen = endless = 0
-    for (call, right, _), (done, _) in zip(kept, told, strict=False):
+    for (call, right, _), (done, _) in zip(kept, answers, strict=False):
         seen += 1
         if not same(done, right):
             endless += done == ["endless"]
             wrong.append(f"{_short(_text(call))} gives {_short(_shown(done))}, not {_short(_shown(right))}")
         if len(wrong) >= ENOUGH or endless >= ENDLESS_ENOUGH:
             break
-    told.close()  # type: ignore[attr-defined]
+    answers.close()  # type: ignore[attr-defined]
     if wrong:
         return {"correct": False, "reason": f"differs on {len(wrong)} of {seen} inputs: {wrong[0]}"}
     if seen < len(kept):
@@ -361,16 +361,16 @@ def judge(spec: dict[str, Any]) -> dict[str, Any]:
     return {"broken": "", "inputs": len(kept), "judged": judged}
 
 
-def _shown(told: Any) -> str:
-    if isinstance(told, dict):
-        ((kind, held),) = list(told.items())[:1]
+def _shown(described: Any) -> str:
+    if isinstance(described, dict):
+        ((kind, held),) = list(described.items())[:1]
         if kind == "number":
             return str(int(held, 16)) if "0x" in held else str(held)
         inner = ", ".join(map(_shown, held)) if isinstance(held, list) else str(held)
-        return {"list": f"[{inner}]", "tuple": f"({inner})", "set": f"{{{inner}}}"}.get(kind, json.dumps(told))
-    if isinstance(told, list):
-        return " ".join(map(_shown, told[1:] if told[:1] == ["value"] else told))
-    return repr(told)
+        return {"list": f"[{inner}]", "tuple": f"({inner})", "set": f"{{{inner}}}"}.get(kind, json.dumps(described))
+    if isinstance(described, list):
+        return " ".join(map(_shown, described[1:] if described[:1] == ["value"] else described))
+    return repr(described)
 
 
 def _text(value: object) -> str:

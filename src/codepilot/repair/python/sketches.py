@@ -14,7 +14,7 @@ from codepilot.repair.python.context import LIST, NUMBER, STRING, Context
 from codepilot.repair.python.precedence import AND, BARE, NOT, OR, demand, text_strength
 from codepilot.repair.python.priors import PRIORS
 from codepilot.repair.python.source import Function
-from codepilot.repair.python.templates.documented import said
+from codepilot.repair.python.templates.documented import documented_values
 from codepilot.repair.python.templates.exceptions import raises, unraised
 from codepilot.repair.python.templates.guards import PLAIN, results, returned
 
@@ -68,7 +68,7 @@ def sketches(context: Context, suspicion: Suspicion) -> list[Sketch]:
 
 def atoms(context: Context) -> list[str]:
     """Texts that may be parts of what fills a hole: small values, then what the function itself says."""
-    numbers, words = said(context, examined=False)
+    numbers, words = documented_values(context, examined=False)
     found = dict.fromkeys(("0", "1", "-1", "2", "''", "[]", "True", "False", "None", "float('inf')"))
     found.update(dict.fromkeys(context.numbers[:8]))
     found.update(dict.fromkeys(context.strings[:8]))

@@ -198,8 +198,8 @@ def _read(answer: Mapping[str, Any]) -> Witnesses:
 def _understood(
     answer: Mapping[str, Any], place: Mapping[str, Any], subject: Mapping[str, Any], rows: list[Any]
 ) -> Witnesses:
-    told = answer.get("names")
-    things = {name: _thing(one) for name, one in told.items() if _is_plain(one)} if isinstance(told, dict) else {}
+    value = answer.get("names")
+    things = {name: _thing(one) for name, one in value.items() if _is_plain(one)} if isinstance(value, dict) else {}
     main = Subject(_thing(subject), tuple(map(_identifier, subject["parameters"])))
     if main.thing.name in INHERENT:
         raise ValueError(f"{main.thing.name} means something else in a value")
@@ -213,9 +213,9 @@ def _understood(
     return Witnesses(examples, where, main, things, reason, path)
 
 
-def _place(told: Mapping[str, Any]) -> Place:
-    test, path, scope, name = (_text(told[key]) for key in ("test", "file", "scope", "name"))
-    return Place(path, scope, name, told["unittest"] is True, test)
+def _place(value: Mapping[str, Any]) -> Place:
+    test, path, scope, name = (_text(value[key]) for key in ("test", "file", "scope", "name"))
+    return Place(path, scope, name, value["unittest"] is True, test)
 
 
 def _agreed(row: Any) -> bool:
@@ -226,17 +226,17 @@ def _agreed(row: Any) -> bool:
     return 2 * against <= others
 
 
-def _thing(told: Mapping[str, Any]) -> Thing:
-    name, module, bound = _identifier(told["name"]), _text(told["module"]), tuple(map(_text, told["bound"]))
+def _thing(value: Mapping[str, Any]) -> Thing:
+    name, module, bound = _identifier(value["name"]), _text(value["module"]), tuple(map(_text, value["bound"]))
     for dotted in (*bound, module):
         list(map(_identifier, dotted.split(".")))
     return Thing(name, module, bound)
 
 
-def _is_plain(told: Mapping[str, Any]) -> bool:
+def _is_plain(value: Mapping[str, Any]) -> bool:
     """Whether a value may name it: a class of the project, or of the library's modules that hold nothing but values."""
-    root = _text(told["module"]).partition(".")[0]
-    return not hasattr(builtins, told["name"]) and (root not in sys.stdlib_module_names or root in VALUES)
+    root = _text(value["module"]).partition(".")[0]
+    return not hasattr(builtins, value["name"]) and (root not in sys.stdlib_module_names or root in VALUES)
 
 
 def _identifier(name: object) -> str:
@@ -245,10 +245,10 @@ def _identifier(name: object) -> str:
     return name
 
 
-def _text(told: object) -> str:
-    if not isinstance(told, str):
-        raise TypeError(f"{told!r} is no text")
-    return told
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
 
 
 def _line(text: object) -> str:
@@ -305,10 +305,10 @@ def _checked(request: WitnessRequest, spec: Mapping[str, Any], found: Witnesses,
     for seed in SEEDS:
         request.checkpoint()
         answer = _ask(request, asked, seed, deadline)
-        told = answer.get("held")
-        if not isinstance(told, list) or len(told) != len(cases):
+        value = answer.get("held")
+        if not isinstance(value, list) or len(value) != len(cases):
             return replace(found, examples=(), reason=_line(answer.get("reason")) or why)
-        held = [one for one, holds in zip(found.examples, told, strict=True) if holds is True]
+        held = [one for one, holds in zip(found.examples, value, strict=True) if holds is True]
         kept = [one for one in kept if one in held]
         if not kept:
             return replace(found, examples=(), reason=why)

@@ -25,7 +25,7 @@ from .step_budget import conditions as loops
 from .step_budget import counted
 
 if TYPE_CHECKING:
-    from .children import Say
+    from .children import Send
     from .enumeration import Made
     from .holes import Condition
 
@@ -53,8 +53,8 @@ TURN_SEC = 30.0
 class Synthesiser:
     """One function with some of its sketches, in one child."""
 
-    def __init__(self, worker: Any, message: dict[str, Any], say: Say) -> None:
-        self.worker, self.say = worker, say
+    def __init__(self, worker: Any, message: dict[str, Any], send: Send) -> None:
+        self.worker, self.send = worker, send
         self.unit = message["units"][message["unit"]]
         self.tests = [name for name in message["tests"] if name in worker.suite.items]
         self.sketches = message["sketches"]
@@ -65,26 +65,26 @@ class Synthesiser:
         name = self.unit["qualname"].rpartition(".")[2]
         key = (self.unit["path"], self.unit["line"], name)
         imported = (self.unit["line"], name) in worker.import_time.get(self.unit["path"], ())
-        self.living = [] if imported else worker.functions.get(key, [])
+        self.functions = [] if imported else worker.functions.get(key, [])
         self.banks: dict[tuple[Any, ...], ExpressionBank] = {}
         self.codes: dict[str, Any] = {}
 
     def run(self, places: list[int], effort: dict[str, Any]) -> None:
         """Fill the sketches in these places of the list."""
-        if not self.living or not self.tests:
+        if not self.functions or not self.tests:
             return
-        names = self.living[0].__globals__
+        names = self.functions[0].__globals__
         self.hole = names[NAME] = Hole(names)
-        before = [(function, function.__code__) for function in self.living]
+        before = [(function, function.__code__) for function in self.functions]
         for at in places:
             if time.monotonic() > self.deadline or self.found >= MAX_FOUND:
                 return
-            self.say(begin=TURN_SEC)
-            self.say(at=at, ran=self.ran)
+            self.send(begin=TURN_SEC)
+            self.send(at=at, ran=self.ran)
             self.ran = 0
             self._fill(self.sketches[at], effort)
             if self.sketches[at].get("dead"):
-                self.say(dead=at)
+                self.send(dead=at)
             for function, code in before:
                 function.__code__ = code
 
@@ -95,7 +95,7 @@ class Synthesiser:
             return
         answers = 0
         for text in self._answers(sketch, effort):
-            self.say(sketch=sketch["n"], text=text)
+            self.send(sketch=sketch["n"], text=text)
             answers += 1
             self.found += 1
             if answers >= MAX_ANSWERS or self.found >= MAX_FOUND:
@@ -106,16 +106,16 @@ class Synthesiser:
         return bool(time.process_time() > self.until or time.monotonic() > self.deadline)
 
     def _put(self, sketch: dict[str, Any]) -> bool:
-        """The function with the hole in it, in place of the living one."""
+        """The function with the hole in it, in place of the running one."""
         text = sketch["before"] + NAME + "()" + sketch["after"]
         try:
             whole = counted(self.unit["segment"], self.loops, sketch["start"], sketch["end"], text)
-            code = compile_text(whole, self.unit, self.living[0].__code__.co_filename)
+            code = compile_text(whole, self.unit, self.functions[0].__code__.co_filename)
         except (SyntaxError, ValueError, RecursionError, MemoryError, StopIteration):
             return False
-        if any(code.co_freevars != function.__code__.co_freevars for function in self.living):
+        if any(code.co_freevars != function.__code__.co_freevars for function in self.functions):
             return False
-        for function in self.living:
+        for function in self.functions:
             function.__code__ = code
         return True
 
@@ -138,14 +138,14 @@ class Synthesiser:
         worker = self.worker
         self.ran += 1
         for index, name in enumerate(self.tests):
-            worker.await_turn(name, self.say)
-            self.say(begin=2 * worker.limit(name)[1])
+            worker.await_turn(name, self.send)
+            self.send(begin=2 * worker.limit(name)[1])
             error: BaseException | None
             try:
                 outcome, error = worker.run(name, thorough=False, unit=self.name)
             except Exhausted as exhausted:
                 outcome, error = "timeout", exhausted
-            self.say(begin=TURN_SEC)
+            self.send(begin=TURN_SEC)
             if outcome != "passed":
                 return False, (index, *reach(error)["lines"], self.hole.calls)
         return True, (len(self.tests),)
@@ -204,7 +204,7 @@ class Synthesiser:
         for state, answer in reversed(list(zip(self.hole.states, self.hole.answers))):
             try:
                 key = repr(state)[:400]
-            except Exception:  # noqa: BLE001 - an object that cannot be shown is told apart by its name
+            except Exception:  # noqa: BLE001 - an object without a repr is known by its name
                 key = str(id(state))
             seen.setdefault(key, (state, answer))
             if len(seen) >= DISTINCT:
@@ -280,20 +280,20 @@ class Share(Turn):
     """Some of the sketches, for one child."""
 
     def __init__(self, synthesis: Synthesis, places: list[int], effort: dict[str, Any]) -> None:
-        super().__init__(functools.partial(_synthesise, synthesis, places, effort), self._hear)
+        super().__init__(functools.partial(_synthesise, synthesis, places, effort), self._receive)
         self.synthesis, self.left = synthesis, places
         self.over = False
 
-    def _hear(self, said: dict[str, Any]) -> None:
+    def _receive(self, message: dict[str, Any]) -> None:
         synthesis = self.synthesis
-        if "ran" in said:
-            synthesis.worker.channel.send(ran=said["ran"])
-            self.over = "at" not in said
-            self.left = [] if self.over else self.left[self.left.index(said["at"]) :]
-        elif "dead" in said:
-            synthesis.dead.add(said["dead"])
+        if "ran" in message:
+            synthesis.worker.channel.send(ran=message["ran"])
+            self.over = "at" not in message
+            self.left = [] if self.over else self.left[self.left.index(message["at"]) :]
+        elif "dead" in message:
+            synthesis.dead.add(message["dead"])
         else:
-            synthesis.found.append((self.left[0], said))
+            synthesis.found.append((self.left[0], message))
 
 
 class Synthesis:
@@ -309,7 +309,7 @@ class Synthesis:
         self.lost = 0
 
     def run(self) -> None:
-        """Send each expression that mends a sketch, in the order of the sketches, whoever found it first."""
+        """Send each expression that completes a sketch, in the order of the sketches, not of the finds."""
         for effort in EFFORTS:
             self._share_out()
             following = functools.partial(self._following, effort)
@@ -318,8 +318,8 @@ class Synthesis:
                     # It is lost, and costs the sketch it was at.
                     self.lost += 1
                     self.waiting.append(share.left[1:])
-            for _, said in sorted(self.found, key=lambda row: row[0])[:MAX_FOUND]:
-                self.worker.channel.send(**said)
+            for _, message in sorted(self.found, key=lambda row: row[0])[:MAX_FOUND]:
+                self.worker.channel.send(**message)
             if self.found:
                 return
 
@@ -342,12 +342,12 @@ def synthesise(worker: Any, message: dict[str, Any]) -> None:
     Synthesis(worker, message).run()
 
 
-def _synthesise(synthesis: Synthesis, places: list[int], effort: dict[str, Any], say: Say, folder: str) -> None:
+def _synthesise(synthesis: Synthesis, places: list[int], effort: dict[str, Any], send: Send, folder: str) -> None:
     worker = synthesis.worker
-    say(begin=TURN_SEC)
+    send(begin=TURN_SEC)
     worker.guard.arm(strict=True)
     worker.suite.private(folder)
     worker.patience = 1.0
-    synthesiser = Synthesiser(worker, synthesis.message, say)
+    synthesiser = Synthesiser(worker, synthesis.message, send)
     synthesiser.run(places, effort)
-    say(ran=synthesiser.ran)
+    send(ran=synthesiser.ran)

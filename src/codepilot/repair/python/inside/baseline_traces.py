@@ -20,7 +20,7 @@ from .coverage import Lines, relative
 from .worker_state import imported
 
 if TYPE_CHECKING:
-    from .children import Say
+    from .children import Send
     from .worker_state import WorkerState
 
 TRACE_SEC = 10.0
@@ -36,19 +36,19 @@ BLOCK = 60
 
 
 class Block(Turn):
-    """Tests for one child, those that it has told of, and those that are left."""
+    """Tests for one child: how many it has reported, and which are left."""
 
     def __init__(self, tracing: Tracing, tests: list[str]) -> None:
-        super().__init__(functools.partial(tracing.trace_all, tests), self._hear)
+        super().__init__(functools.partial(tracing.trace_all, tests), self._receive)
         self.tracing, self.tests = tracing, tests
-        self.told = 0
+        self.received = 0
 
-    def _hear(self, message: dict[str, Any]) -> None:
-        self.told += 1
+    def _receive(self, message: dict[str, Any]) -> None:
+        self.received += 1
         self.tracing.take(message)
 
     def left(self) -> list[str]:
-        return self.tests[self.told :]
+        return self.tests[self.received :]
 
 
 class Tracing:
@@ -98,7 +98,7 @@ class Tracing:
         if message["test"] in self.alone and message["outcome"] in ENDED and not new <= self.imported:
             self.imported |= new
             state.importing.append(message["test"])
-        # What ran until something broke says nothing about what the mended test needs.
+        # The time until such an error does not bound the time of a passing run.
         if message["exception"] in ("MemoryError", "RecursionError", "Stop"):
             message.update(cpu=0.0, wall=0.0)
         state.costs[message["test"]] = (message["cpu"], message["wall"])
@@ -107,21 +107,21 @@ class Tracing:
         self.endless += message["exception"] == "Stop"
         state.channel.send(**message)
 
-    def trace_all(self, tests: list[str], say: Say, folder: str) -> None:
+    def trace_all(self, tests: list[str], send: Send, folder: str) -> None:
         state = self.state
         state.suite.private(folder)
         state.guard.arm(strict=False)
         state.learn_imports()
         for name in tests:
             if name not in self.alone and time.monotonic() > self.until:
-                say(renew=True)
+                send(renew=True)
                 return
-            if self._trace(name, say) == "timeout":
-                say(renew=True)
+            if self._trace(name, send) == "timeout":
+                send(renew=True)
                 return
 
-    def _trace(self, name: str, say: Say) -> str:
-        say(begin=3 * TRACE_SEC)
+    def _trace(self, name: str, send: Send) -> str:
+        send(begin=3 * TRACE_SEC)
         self.state.guard.shared = False
         begun = time.process_time()
         loaded = set(sys.modules)
@@ -131,17 +131,17 @@ class Tracing:
         new = imported(loaded)
         second, cpu, wall, stateful, odd = first, 0.0, 0.0, False, False
         if first != "timeout":
-            say(begin=3 * TRACE_SEC)
+            send(begin=3 * TRACE_SEC)
             cpu, wall = time.process_time(), time.monotonic()
             second, _ = self.state.run(name, limit=TRACE_SEC, thorough=False)
             cpu, wall = time.process_time() - cpu, time.monotonic() - wall
             if second not in (first, "timeout"):
-                say(begin=3 * TRACE_SEC)
+                send(begin=3 * TRACE_SEC)
                 second, odd = self.state.run(name, limit=TRACE_SEC)[0], True
             if name in self.alone and cpu < SLOW_SEC:
-                stateful = self._goes_another_way(name, lines.found, failure(error), new, say)
+                stateful = self._goes_another_way(name, lines.found, failure(error), new, send)
             cpu, wall = max(cpu, traced / TRACE_COST), max(wall, traced / TRACE_COST)
-        say(
+        send(
             test=name,
             outcome=first if first == second else "unstable",
             cpu=cpu,
@@ -174,13 +174,13 @@ class Tracing:
         return ENDLESS_SEC if self.endless >= MANY else UNKNOWN_SEC
 
     def _goes_another_way(
-        self, name: str, before: dict[str, set[Any]], fell: dict[str, Any], new: dict[str, Any], say: Say
+        self, name: str, before: dict[str, set[Any]], fell: dict[str, Any], new: dict[str, Any], send: Send
     ) -> bool:
         """Whether the test runs other lines when it is run again: then something remembers that cannot be put back.
 
         The `new` modules that it imported run what stands outside of functions once, which is no sign by itself.
         """
-        say(begin=3 * TRACE_SEC)
+        send(begin=3 * TRACE_SEC)
         self.state.memory.restored()
         with Lines() as lines:
             error = self.state.run(name, limit=TRACE_SEC)[1]

@@ -57,8 +57,8 @@ class Calls:
         self.busy = True
         try:
             values = tuple(copied(frame.f_locals[name]) for name in parameters(code))
-            key = told(values)
-        except Exception:  # noqa: BLE001 - what cannot be told apart is no input
+            key = described(values)
+        except Exception:  # noqa: BLE001 - values without a description are no input
             return
         finally:
             self.busy = False
@@ -93,19 +93,19 @@ def called(function: Any, values: tuple[Any, ...]) -> Any:
     return list(itertools.islice(value, MOST_ITEMS)) if hasattr(value, "__next__") else value
 
 
-def told(value: Any, depth: int = 0) -> str:
-    """A value by its worth: objects that only have an address are told by what they hold."""
+def described(value: Any, depth: int = 0) -> str:
+    """A value as text; an object whose repr is only an address is described by its attributes."""
     kind: Any = type(value)
     name: str = kind.__name__
     if depth < DEEPEST and kind in (list, tuple, set, frozenset):
-        inner = [told(one, depth + 1) for one in itertools.islice(value, MOST_ITEMS)]
+        inner = [described(one, depth + 1) for one in itertools.islice(value, MOST_ITEMS)]
         return name + "(" + ",".join(inner if kind in (list, tuple) else sorted(inner)) + ")"
     if depth < DEEPEST and kind is dict:
         pairs = itertools.islice(value.items(), MOST_ITEMS)
-        return "{" + ",".join(told(key, depth + 1) + ":" + told(one, depth + 1) for key, one in pairs) + "}"
+        return "{" + ",".join(described(key, depth + 1) + ":" + described(one, depth + 1) for key, one in pairs) + "}"
     text = repr(value)[:MAX_TEXT]
     if depth < DEEPEST and kind.__repr__ is object.__repr__ and hasattr(value, "__dict__"):
-        return name + told(dict(vars(value)), depth + 1)
+        return name + described(dict(vars(value)), depth + 1)
     return ADDRESS.sub("", text)
 
 
@@ -187,15 +187,15 @@ def _edited(items: list[Any], more: Callable[[], Any], source: random.Random) ->
 
 
 def agreeing(
-    examples: list[list[str]], names: dict[str, Any], afresh: Callable[[], None] = lambda: None
+    examples: list[list[str]], names: dict[str, Any], reset: Callable[[], None] = lambda: None
 ) -> dict[str, int]:
     """How many of the documentation's examples can be tried here, and how many of those hold.
 
-    `afresh` is called before each, so that none is told by what another used up.
+    `reset` is called before each, so that no call uses up the budget of the next.
     """
     held = tried = 0
     for call, want in examples:
-        ended, value = timed(lambda call=call: eval(call, dict(names)), afresh)  # type: ignore[misc]
+        ended, value = timed(lambda call=call: eval(call, dict(names)), reset)  # type: ignore[misc]
         held += ended == "returned" and _equal(value, want)
         tried += not (ended == "raised" and value in ("NameError", "ImportError", "ModuleNotFoundError"))
     return {"examples_held": held, "examples": tried}
@@ -209,11 +209,11 @@ def _equal(value: Any, want: str) -> bool:
 
 
 def outcomes(
-    function: Callable[..., Any], inputs: list[tuple[Any, ...]], afresh: Callable[[], None] = lambda: None
+    function: Callable[..., Any], inputs: list[tuple[Any, ...]], reset: Callable[[], None] = lambda: None
 ) -> list[str]:
     """What the function makes of each input: how it ends, with what, and what is left of its arguments.
 
-    Where that takes long, it is known of the first inputs alone.
+    Where that takes long, it is known for the first inputs only.
     """
     found: list[str] = []
     until = time.process_time() + OUTCOMES_SEC
@@ -221,13 +221,13 @@ def outcomes(
         if found and time.process_time() > until:
             return found
         given = tuple(copied(value) for value in values)
-        ended, value = timed(lambda given=given: called(function, given), afresh)  # type: ignore[misc]
+        ended, value = timed(lambda given=given: called(function, given), reset)  # type: ignore[misc]
         try:
-            text = told(value)
+            text = described(value)
         except Exception as error:  # noqa: BLE001 - a result that cannot be shown is known by its error
             text = type(error).__name__
         try:
-            left = told(given) if ended == "returned" else ""
+            left = described(given) if ended == "returned" else ""
         except Exception as error:  # noqa: BLE001 - as above
             left = type(error).__name__
         kind = f"{kind_of(type(value))}:" if ended == "returned" else ""
@@ -241,7 +241,7 @@ def digest(outcomes: list[str]) -> str:
 
 
 def changes(before: list[str], after: list[str]) -> dict[str, float]:
-    """The share of inputs that were answered and still are alike, and of those whose result became a slip."""
+    """The share of inputs that were answered and still are alike, and of those whose result became a crash."""
     both = [(old, new) for old, new in zip(before, after) if not old.startswith(CRASHED)]  # noqa: B905 - Python 3.8
     results = [new for old, new in both if old.startswith("returned:")]
     return {
@@ -267,12 +267,12 @@ def new_types(outcomes: list[str], known: set[str]) -> float:
 
 
 def crash_rate(outcomes: list[str]) -> float:
-    """The share of inputs that end by the error that a slip makes, or not at all."""
+    """The share of inputs that end in a typical programming error, or not at all."""
     return round(sum(one.startswith(CRASHED) for one in outcomes) / len(outcomes), 3) if outcomes else 0.0
 
 
-def timed(action: Callable[[], Any], afresh: Callable[[], None]) -> tuple[str, Any]:
-    afresh()
+def timed(action: Callable[[], Any], reset: Callable[[], None]) -> tuple[str, Any]:
+    reset()
     signal.setitimer(signal.ITIMER_PROF, CALL_SEC, CALL_SEC)
     try:
         return "returned", action()

@@ -1,4 +1,4 @@
-"""The channel to the host; single functions and tests, compiled, called, and told how they ended.
+"""The channel to the host; compiles and calls single functions and tests, and reports how they ended.
 
 Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 """

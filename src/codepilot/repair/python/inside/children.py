@@ -1,4 +1,4 @@
-"""Forked children: each runs some jobs and says what came of them; none outlives its turn.
+"""Forked children: each runs some jobs and sends the results; none outlives its turn.
 
 Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 """
@@ -21,22 +21,22 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    Say = Callable[..., None]
+    Send = Callable[..., None]
 
 MEMORY = 240 << 20
 """What one child may take beside what it began with: two of them, the workers and the host stay below 1 GiB."""
 FIRST_SEC = 10.0
 PAGE = 4 << 20
 HEAD = struct.Struct("=Qdd")
-"""Where the next word goes, and until when more must be said: by the clock, and in processor seconds of the child."""
+"""The offset of the next message, and the deadline for it: by the clock, and in processor seconds of the child."""
 POLL_SEC = 0.02
 RENEW = b'{"renew": true}\n'
 
 
 class Board:
-    """What a child has said and by when it must say more: memory shared with its parent, so that saying costs nothing.
+    """A child's messages and the deadline of the next one, in memory shared with its parent, so that sending is cheap.
 
-    It holds what was said before a sudden end.
+    Messages sent before a crash are kept.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Board:
         self.read = HEAD.size
         HEAD.pack_into(self.memory, 0, HEAD.size, time.monotonic() + FIRST_SEC, math.inf)
 
-    def say(self, **message: Any) -> None:
+    def send(self, **message: Any) -> None:
         end, deadline, used = HEAD.unpack_from(self.memory)
         if "begin" in message:
             used = time.process_time() + message["cpu"] if "cpu" in message else math.inf
@@ -55,7 +55,7 @@ class Board:
             return
         data = json.dumps(message).encode() + b"\n"
         if end + len(data) > PAGE - len(RENEW):
-            # Full: a new child says the rest. What is too long for an empty one cannot be said at all.
+            # Full: a new child sends the rest. A message that does not fit an empty board ends the child.
             if end == HEAD.size:
                 os._exit(1)
             self.memory[end : end + len(RENEW)] = RENEW
@@ -64,23 +64,23 @@ class Board:
         self.memory[end : end + len(data)] = data
         HEAD.pack_into(self.memory, 0, end + len(data), deadline, used)
 
-    def heard(self) -> Iterator[dict[str, Any]]:
-        """Messages that are new since the last time."""
+    def sent(self) -> Iterator[dict[str, Any]]:
+        """Messages since the last call."""
         end = min(PAGE, HEAD.unpack_from(self.memory)[0])
         data, self.read = self.memory[self.read : end], max(self.read, end)
         for line in data.split(b"\n")[:-1]:
             yield json.loads(line)
 
     def late(self, pid: int) -> bool:
-        """Whether the child should have said more: one that computes without end is known sooner than one asleep."""
+        """Whether the next message is overdue: an endless computation is noticed sooner than a sleeping child."""
         _, deadline, used = HEAD.unpack_from(self.memory)
         return bool(time.monotonic() > deadline or (used < math.inf and _used(pid) > used))
 
 
 class Turn:
-    """What one child is to do, and how it ended."""
+    """The work of one child, and how it ended."""
 
-    def __init__(self, body: Callable[[Say, str], None], take: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, body: Callable[[Send, str], None], take: Callable[[dict[str, Any]], None]) -> None:
         self.body = body
         self.take = take
         self.renewed = False
@@ -116,13 +116,13 @@ class Child:
             random.seed(0)
             _limit_memory()
 
-            self.turn.body(self.board.say, self.folder)
+            self.turn.body(self.board.send, self.folder)
             status = 0
         finally:
             os._exit(status)
 
     def listen(self) -> None:
-        for message in self.board.heard():
+        for message in self.board.sent():
             if "renew" in message:
                 self.turn.renewed = True
             else:
@@ -145,8 +145,8 @@ class Children:
     def places(self) -> int:
         return len(self.boards)
 
-    def run(self, body: Callable[[Say, str], None], take: Callable[[dict[str, Any]], None]) -> Turn:
-        """Call `body(say, folder)` in a child with a folder of its own, and hand what it says to `take`."""
+    def run(self, body: Callable[[Send, str], None], take: Callable[[dict[str, Any]], None]) -> Turn:
+        """Call `body(send, folder)` in a child with its own temporary folder, and pass its messages to `take`."""
         turn = Turn(body, take)
         waiting = [turn]
         for _ in self.each(lambda: waiting.pop() if waiting else None, 1):
@@ -154,9 +154,9 @@ class Children:
         return turn
 
     def each(self, following: Callable[[], Any], places: int) -> Iterator[Any]:
-        """Give each of the `following` turns a child, some at a time; those that ended, as they end.
+        """Run each turn that `following` returns in a child, `places` at a time, and yield the turns as they end.
 
-        Where there is none to follow, it is asked again when one has ended, for that may bring more.
+        When `following` returns None it is asked again after the next turn has ended.
         """
         running: list[Child] = []
         try:
@@ -169,7 +169,7 @@ class Children:
                 for child in list(running):
                     child.listen()
                     over = child.reader in ended
-                    # Its own timer stops a test that overruns; a child that is deaf is ended.
+                    # Its own timer stops a test that overruns; a child that does not react is killed.
                     if over or child.board.late(child.pid):
                         child.turn.killed = not over
                         running.remove(child)
@@ -200,7 +200,7 @@ def _used(pid: int) -> float:
 
 
 def _limit_memory() -> None:
-    """A candidate that grows without end meets MemoryError before the whole sandbox meets its limit."""
+    """Let a candidate that allocates without end get a MemoryError before the sandbox reaches its limit."""
     kind, used = resource.RLIMIT_AS, 0
     try:
         with open("/proc/self/statm") as file:  # noqa: PTH123 - runs in every child
@@ -214,7 +214,7 @@ def _limit_memory() -> None:
 
 
 def _bury(pid: int) -> None:
-    """The child and its group are ended and reaped."""
+    """Kill and reap the child and its process group."""
     for end in (os.killpg, os.kill):
         try:
             end(pid, signal.SIGKILL)
@@ -227,7 +227,7 @@ def _bury(pid: int) -> None:
 
 
 def _reap() -> None:
-    """Whatever children left behind and this process inherited."""
+    """Reap orphans that this process inherited from its children."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             continue

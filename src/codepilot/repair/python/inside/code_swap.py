@@ -30,23 +30,23 @@ def unchanged(unit: dict[str, Any], key: str) -> dict[str, Any]:
 def swap(
     state: WorkerState, job: dict[str, Any], units: dict[str, Any], thorough: bool = False
 ) -> str | list[tuple[Any, Any, Any, Any]]:
-    """Put the candidate's code into the living functions; what was there before, or why it cannot be."""
+    """Put the candidate's code into the function objects. Returns the old code, or the reason why it cannot be done."""
     if "content" in job:
         return "reload"
     unit = units[job["unit"]]
     name = unit["qualname"].rpartition(".")[2]
-    living = state.living(unit)
+    functions = state.functions_of(unit)
     imported = (unit["line"], name) in state.import_time.get(unit["path"], ())
     called_otherwise = job["start"] < unit["body"]
-    if not living or (thorough and (imported or called_otherwise)) or (imported and not _reached(state, unit, job)):
+    if not functions or (thorough and (imported or called_otherwise)) or (imported and not _reached(state, unit, job)):
         return "reload"
     try:
         text = counted(unit["segment"], unit["loops"], job["start"], job["end"], job["text"])
-        code = compile_text(text, unit, living[0].__code__.co_filename)
-        new = [(function, code) for function in living] + _inner(state, unit["path"], living[0].__code__, code)
+        code = compile_text(text, unit, functions[0].__code__.co_filename)
+        new = [(function, code) for function in functions] + _inner(state, unit["path"], functions[0].__code__, code)
         if any(code.co_freevars != function.__code__.co_freevars for function, code in new):
             return "reload"
-        defaults = _defaults(text, unit, living[0]) if called_otherwise else None
+        defaults = _defaults(text, unit, functions[0]) if called_otherwise else None
     except Restructured:
         return "reload"
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -55,7 +55,7 @@ def swap(
     for function, code in new:
         function.__code__ = code
     if defaults is not None:
-        for function in living:
+        for function in functions:
             function.__defaults__, function.__kwdefaults__ = defaults
     return old
 
@@ -70,14 +70,14 @@ def _inner(state: WorkerState, path: str, old: Any, new: Any) -> list[tuple[Any,
     Those keep what they were given when they were made.
     """
     before, after = ([one for one in code.co_consts if isinstance(one, types.CodeType)] for code in (old, new))
-    living = [state.functions.get((path, code.co_firstlineno, code.co_name), []) for code in before]
+    functions = [state.functions.get((path, code.co_firstlineno, code.co_name), []) for code in before]
     alike = [code.co_name for code in before] == [code.co_name for code in after]
     found = []
     for at, code in enumerate(before):
         deeper = _inner(state, path, code, after[at] if alike else code)
-        if (living[at] or deeper) and not alike:
+        if (functions[at] or deeper) and not alike:
             raise Restructured
-        found += [(function, after[at]) for function in living[at]] + deeper
+        found += [(function, after[at]) for function in functions[at]] + deeper
     return found
 
 
@@ -85,11 +85,11 @@ def _parts(function: Any) -> tuple[Any, Any, Any]:
     return function.__code__, function.__defaults__, function.__kwdefaults__
 
 
-def _defaults(text: str, unit: dict[str, Any], living: Any) -> tuple[Any, Any]:
+def _defaults(text: str, unit: dict[str, Any], functions: Any) -> tuple[Any, Any]:
     """What the text's function would take for arguments that are not given."""
-    names = dict(living.__globals__)
+    names = dict(functions.__globals__)
     try:
-        exec(compile(text, living.__code__.co_filename, "exec", dont_inherit=True), names)
+        exec(compile(text, functions.__code__.co_filename, "exec", dont_inherit=True), names)
         function: Any = names[unit["qualname"].partition(".")[0]]
         for part in unit["qualname"].split(".")[1:]:
             function = getattr(function, part)

@@ -26,9 +26,9 @@ from .ambient import Here, World, move
 from .behaviour import varied
 from .calling import Channel, compile_text
 from .coverage import Guard, relative
-from .recorded_calls import Names, Outcome, Subject, bindings, differs, equal, mixed, raised_by, rebuilt, told
+from .recorded_calls import Names, Outcome, Subject, as_source, bindings, differs, equal, mixed, raised_by, rebuilt
 from .suites import PytestSuite, UnittestSuite
-from .typed_inputs import drawn
+from .typed_inputs import random_inputs
 
 MAX_SUBJECTS = 6
 MAX_ROWS = 40
@@ -53,7 +53,7 @@ class Finder:
         self.functions: dict[tuple[str, int, str], list[Any]] = {}
         self.by_code: dict[Any, Any] = {}
         self.edited: set[Any] = set()
-        self.mended: list[Any] = []
+        self.repaired: list[Any] = []
         self.methods = False
         self.subjects: dict[Any, Subject | None] = {}
         self.test_files: set[str | None] = set()
@@ -105,7 +105,7 @@ class Finder:
         }
 
     def _beside(self, subject: Subject) -> str:
-        """The test to stand beside: one that calls the function from a file that has it; a failing one if possible."""
+        """The test to put the new one beside: it calls the function from a file that names it; a failing one first."""
         having = [
             name for name in self.tests if bindings(self._module(name), subject.function.__name__, subject.public)
         ]
@@ -123,8 +123,8 @@ class Finder:
                     self.functions.setdefault((path, code.co_firstlineno, code.co_name), []).append(thing)
                     self.by_code.setdefault(code, thing)
         for unit in self.spec["versions"][0]:
-            living = self.functions.get((unit["path"], unit["line"], unit["qualname"].rpartition(".")[2]), [])
-            self.mended += living
+            functions = self.functions.get((unit["path"], unit["line"], unit["qualname"].rpartition(".")[2]), [])
+            self.repaired += functions
             self.methods = self.methods or "." in unit["qualname"]
 
     # --- recording --------------------------------------------------------------------------------------------
@@ -132,32 +132,32 @@ class Finder:
     def find(self) -> dict[str, Any]:
         self._record_all()
         known = [subject for subject in self.subjects.values() if subject is not None and subject.seeds]
-        subjects = [subject for subject in known if subject.reaches or subject.function in self.mended]
-        subjects.sort(key=lambda subject: subject.function not in self.mended)
+        subjects = [subject for subject in known if subject.reaches or subject.function in self.repaired]
+        subjects.sort(key=lambda subject: subject.function not in self.repaired)
         for subject in subjects[:MAX_SUBJECTS]:
             beside = self._beside(subject)
             self.names = Names(self._module(beside), list(self.by_code.values()))
             place, rows = self._place(beside), self._rows(subject)
             if rows and place is not None:
                 return {"place": place, "subject": self.names.described(subject), "path": sys.path, **rows}
-        return {"reason": self._why_not(subjects)}
+        return {"reason": self._reason(subjects)}
 
-    def _why_not(self, subjects: list[Subject]) -> str:
+    def _reason(self, subjects: list[Subject]) -> str:
         if self.stops >= MAX_STOPS:
-            return "too many calls of the mended function do not end in time"
-        if any(function.__code__.co_flags & SPECIAL for function in self.mended):
-            return "it mends a generator or a coroutine, and no call with plain values shows the difference"
+            return "too many calls of the repaired function do not end in time"
+        if any(function.__code__.co_flags & SPECIAL for function in self.repaired):
+            return "the repair is in a generator or a coroutine, and no call with plain values shows the difference"
         if self.methods:
-            return "it mends a method, and no call with plain values shows the difference"
+            return "the repair is in a method, and no call with plain values shows the difference"
         if subjects:
             return "no further input is known on which a call with plain values shows the difference"
-        return "the mended function is not called with values that can be written down"
+        return "the repaired function is not called with values that can be written down"
 
     def _record_all(self) -> None:
         """Every call that the tests make once they pass: with the repair in place they come to their ends."""
         old, ends = self._swap(self.spec["versions"][0]), time.monotonic() + RECORD_SEC
-        self.edited = {function.__code__ for function in self.mended}
-        self.by_code.update((function.__code__, function) for function in self.mended)
+        self.edited = {function.__code__ for function in self.repaired}
+        self.by_code.update((function.__code__, function) for function in self.repaired)
         for number, name in enumerate(self.tests):
             if number < self.spec["targets"] or time.monotonic() < ends:
                 self._record(name)
@@ -190,7 +190,7 @@ class Finder:
                 subject.callers.add(self.running)
 
     def _climb(self, frame: Any) -> None:
-        """Whoever waits for the mended function shows what it does."""
+        """Mark the callers of the repaired function: their results show what it does."""
         for _ in range(MAX_DEPTH):
             frame = frame.f_back
             if frame is None:
@@ -218,11 +218,11 @@ class Finder:
     def _rows(self, subject: Subject) -> dict[str, Any]:
         """Inputs on which the repair differs, as source; inputs by type where none like the recorded ones does."""
         seeds = subject.seeds
-        return self._told_apart(subject, [*varied(seeds), *mixed(seeds), *rebuilt(seeds)]) or self._told_apart(
-            subject, drawn(subject.function, seeds)
+        return self._distinguishing(subject, [*varied(seeds), *mixed(seeds), *rebuilt(seeds)]) or self._distinguishing(
+            subject, random_inputs(subject.function, seeds)
         )
 
-    def _told_apart(self, subject: Subject, inputs: list[tuple[Any, ...]]) -> dict[str, Any]:
+    def _distinguishing(self, subject: Subject, inputs: list[tuple[Any, ...]]) -> dict[str, Any]:
         """Those of the inputs, and of others near them, on which the repair differs; without those of the tests."""
         found = self._compared(subject, inputs)
         found += self._compared(subject, varied([values for _, values in found][:6]))
@@ -252,19 +252,21 @@ class Finder:
         try:
             if before.ended == "stopped" or not differs(before, after):
                 return None
-            return self._told(subject, values, after, others)
+            return self._described(subject, values, after, others)
         except Exception:  # noqa: BLE001 - values that cannot be compared or shown tell nothing
             return None
 
-    def _told(self, subject: Subject, values: tuple[Any, ...], after: Outcome, others: list[Outcome]) -> dict[str, Any]:
-        arguments = subject.arguments(values, told)
+    def _described(
+        self, subject: Subject, values: tuple[Any, ...], after: Outcome, others: list[Outcome]
+    ) -> dict[str, Any]:
+        arguments = subject.arguments(values, as_source)
         row: dict[str, Any] = {
             "args": arguments,
             "against": sum(not after.same(other) for other in others),
             "others": len(others),
         }
         if after.ended == "returned":
-            row["result"] = told(after.value)
+            row["result"] = as_source(after.value)
         else:
             row["raises"] = type(after.value).__name__
         row["size"] = len(arguments) + len(row.get("result", ""))
@@ -279,17 +281,17 @@ class Finder:
                 function.__code__ = code
 
     def _swap(self, version: list[dict[str, Any]]) -> list[tuple[Any, Any]]:
-        """Put other code into the living functions; what was there before, or nothing where that cannot be."""
+        """Put other code into the function objects. Returns the old code; nothing where it cannot be done."""
         swaps = []
         for unit in version:
-            living = self.functions.get((unit["path"], unit["line"], unit["qualname"].rpartition(".")[2]), [])
+            functions = self.functions.get((unit["path"], unit["line"], unit["qualname"].rpartition(".")[2]), [])
             try:
-                code = compile_text(unit["segment"], unit, living[0].__code__.co_filename)
+                code = compile_text(unit["segment"], unit, functions[0].__code__.co_filename)
             except (SyntaxError, ValueError, RecursionError, MemoryError, IndexError, StopIteration):
                 return []
-            if any(code.co_freevars != function.__code__.co_freevars for function in living):
+            if any(code.co_freevars != function.__code__.co_freevars for function in functions):
                 return []
-            swaps += [(function, code) for function in living]
+            swaps += [(function, code) for function in functions]
         old = [(function, function.__code__) for function, _ in swaps]
         for function, code in swaps:
             function.__code__ = code
@@ -313,7 +315,7 @@ class Finder:
         except MemoryError:
             return Outcome("stopped", None)
         except Exception as error:  # noqa: BLE001 - how it ends is what is asked
-            return Outcome("raised", error, raised_by(error, {function.__code__ for function in self.mended}))
+            return Outcome("raised", error, raised_by(error, {function.__code__ for function in self.repaired}))
         except BaseException:  # noqa: BLE001 - out of time, or an end of the whole process
             self.stops += subject is not None
             return Outcome("stopped", None)
@@ -359,13 +361,13 @@ class Finder:
         if outcome.ended == "stopped":
             return None
         if "raises" in case:
-            wanted = eval(case["raises"], dict(names))
-            return outcome.ended == "raised" and type(outcome.value) is wanted
+            expected = eval(case["raises"], dict(names))
+            return outcome.ended == "raised" and type(outcome.value) is expected
         if outcome.ended == "raised":
             return False
         try:
-            wanted = eval(case["result"], dict(names))
-            return type(outcome.value) is type(wanted) and equal(outcome.value, wanted)
+            expected = eval(case["result"], dict(names))
+            return type(outcome.value) is type(expected) and equal(outcome.value, expected)
         except Exception:  # noqa: BLE001 - what cannot be compared does not hold
             return None
 

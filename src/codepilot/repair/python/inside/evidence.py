@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from .behaviour import Calls, agreeing, changes, crash_rate, digest, kinds, new_types, outcomes, varied
 from .code_swap import prepare, swap, unchanged
-from .typed_inputs import drawn, promised
+from .typed_inputs import annotated_kinds, random_inputs
 
 if TYPE_CHECKING:
-    from .children import Say
+    from .children import Send
     from .worker_state import WorkerState
 
 EXAMINE_SEC = 4.0
@@ -24,51 +24,51 @@ PATIENCE = 12.0
 
 def examine(state: WorkerState, message: dict[str, Any]) -> None:
     """Check the documented examples, and the candidate's behaviour on the tests' inputs and others."""
-    state.children.run(functools.partial(_examine, state, message), lambda said: state.channel.send(**said))
+    state.children.run(functools.partial(_examine, state, message), lambda message: state.channel.send(**message))
 
 
-def _examine(state: WorkerState, message: dict[str, Any], say: Say, folder: str) -> None:
+def _examine(state: WorkerState, message: dict[str, Any], send: Send, folder: str) -> None:
     state.guard.arm(strict=True)
     state.suite.private(folder)
-    say(begin=EXAMINE_SEC)
+    send(begin=EXAMINE_SEC)
     unit = message["units"][message["job"]["unit"]]
     prepare(unit)
-    living = state.living(unit)
-    calm, red = (_calls(state, message[tests], living) for tests in ("others", "targets"))
-    afresh = functools.partial(state.steps.allow, "", "", PATIENCE)
-    say(begin=EXAMINE_SEC)
-    quiet, wrong = varied(calm), varied(red)
-    # With the base in place: what the candidate does must not choose what it is asked.
-    further = drawn(living[0], [*calm, *red], afresh) if living else []
-    say(begin=EXAMINE_SEC)
-    # The base counts its rounds as the candidate does, so that both end at the same one.
-    if not living or isinstance(swap(state, unchanged(unit, message["job"]["unit"]), message["units"]), str):
-        say(unchanged=1.0)
+    functions = state.functions_of(unit)
+    passing, failing = (_calls(state, message[tests], functions) for tests in ("others", "targets"))
+    reset = functools.partial(state.steps.allow, "", "", PATIENCE)
+    send(begin=EXAMINE_SEC)
+    passing_inputs, failing_inputs = varied(passing), varied(failing)
+    # Made with the base in place: the candidate must not influence its own inputs.
+    further = random_inputs(functions[0], [*passing, *failing], reset) if functions else []
+    send(begin=EXAMINE_SEC)
+    # The base counts its loop iterations as the candidate does, so that both stop at the same one.
+    if not functions or isinstance(swap(state, unchanged(unit, message["job"]["unit"]), message["units"]), str):
+        send(unchanged=1.0)
         return
     state.memory.restored()
-    before = outcomes(living[0], quiet, afresh)
+    before = outcomes(functions[0], passing_inputs, reset)
     state.memory.restored()
     if isinstance(swap(state, message["job"], message["units"]), str):
-        say(unchanged=1.0)
+        send(unchanged=1.0)
         return
-    documented = agreeing(message["examples"], living[0].__globals__, afresh)
-    say(begin=EXAMINE_SEC)
-    after = outcomes(living[0], quiet[: len(before)], afresh)
-    mended = outcomes(living[0], wrong, afresh)
-    say(begin=EXAMINE_SEC)
-    told = [*after, *mended, *outcomes(living[0], further, afresh)]
-    say(
-        behaviour=digest(told) if told else "",
-        crash_rate=crash_rate(mended),
-        new_types=new_types(told, {*kinds(before), *promised(living[0])}),
+    documented = agreeing(message["examples"], functions[0].__globals__, reset)
+    send(begin=EXAMINE_SEC)
+    after = outcomes(functions[0], passing_inputs[: len(before)], reset)
+    fixed = outcomes(functions[0], failing_inputs, reset)
+    send(begin=EXAMINE_SEC)
+    results = [*after, *fixed, *outcomes(functions[0], further, reset)]
+    send(
+        behaviour=digest(results) if results else "",
+        crash_rate=crash_rate(fixed),
+        new_types=new_types(results, {*kinds(before), *annotated_kinds(functions[0])}),
         **documented,
         **changes(before, after),
     )
 
 
-def _calls(state: WorkerState, tests: list[str], living: list[Any]) -> list[tuple[Any, ...]]:
-    """What the tests call the function with, on the base."""
-    with Calls({function.__code__ for function in living}) as calls:
+def _calls(state: WorkerState, tests: list[str], functions: list[Any]) -> list[tuple[Any, ...]]:
+    """The arguments that the tests give to the function, on the base."""
+    with Calls({function.__code__ for function in functions}) as calls:
         for name in tests:
             state.run(name, limit=UNKNOWN_SEC, thorough=False)
     return calls.found

@@ -1,4 +1,4 @@
-"""Functions of the project as they are called: by whom, with what, to what end, and all of it as source.
+"""Recorded calls of the project's functions: their callers, arguments and outcomes, and values as source.
 
 Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 """
@@ -43,10 +43,10 @@ class Subject:
         self.calls = 0
         self.callers: set[str] = set()
         self.reaches = False
-        """Whether the mended function runs while this one does."""
+        """Whether the repaired function runs while this one does."""
 
     def note(self, frame: Any) -> None:
-        """One call as it begins; what cannot be copied or told apart is no input."""
+        """One call as it begins; values that cannot be copied or shown are no input."""
         self.calls += 1
         if len(self.known) >= MAX_KNOWN or self.calls > MAX_CALLS:
             return
@@ -68,17 +68,17 @@ class Subject:
         named = {name: values[at] for at, name in enumerate(self.names) if at >= self.places}
         return self.public(*values[: self.places], **named)
 
-    def arguments(self, values: tuple[Any, ...], told: Any) -> str:
-        """The call's arguments as source: optional ones by name, and without what the defaults say anyway."""
+    def arguments(self, values: tuple[Any, ...], as_source: Any) -> str:
+        """The call's arguments as source: optional ones by name, and without those that equal their defaults."""
         function = self.function
         defaults = function.__defaults__ or ()
         first = max(self.places - len(defaults), getattr(function.__code__, "co_posonlyargcount", 0))
         optional = dict(function.__kwdefaults__ or {})
         optional.update((self.names[self.places - len(defaults) + at], value) for at, value in enumerate(defaults))
-        given = [told(value) for value in values[:first]]
+        given = [as_source(value) for value in values[:first]]
         for name, value in list(zip(self.names, values))[first:]:  # noqa: B905 - Python 3.8 knows no other
-            text = told(value)
-            if name not in optional or text != _shown(optional[name], told):
+            text = as_source(value)
+            if name not in optional or text != _shown(optional[name], as_source):
                 given.append(name + "=" + text)
         return ", ".join(given)
 
@@ -126,14 +126,14 @@ def _records(value: Any) -> list[Any]:
     return found
 
 
-def _shown(value: Any, told: Any) -> str | None:
+def _shown(value: Any, as_source: Any) -> str | None:
     try:
-        return str(told(value))
+        return str(as_source(value))
     except ValueError:
         return None
 
 
-def told(value: Any) -> str:
+def as_source(value: Any) -> str:
     """The value as source, or ValueError."""
     kind = type(value)
     if value is None or kind in (bool, int, str, bytes):
@@ -143,13 +143,13 @@ def told(value: Any) -> str:
         if len(text) > MAX_FLOAT or text.strip("-") in ("inf", "nan"):
             raise ValueError(text)
     elif kind is list:
-        text = "[" + ", ".join(map(told, value)) + "]"
+        text = "[" + ", ".join(map(as_source, value)) + "]"
     elif kind is tuple:
-        text = "(" + ", ".join(map(told, value)) + ("," if len(value) == 1 else "") + ")"
+        text = "(" + ", ".join(map(as_source, value)) + ("," if len(value) == 1 else "") + ")"
     elif kind is dict:
-        text = "{" + ", ".join(told(key) + ": " + told(item) for key, item in value.items()) + "}"
+        text = "{" + ", ".join(as_source(key) + ": " + as_source(item) for key, item in value.items()) + "}"
     elif kind in (set, frozenset):
-        inner = "{" + ", ".join(sorted(map(told, value))) + "}"
+        inner = "{" + ", ".join(sorted(map(as_source, value))) + "}"
         inner = inner if value else ""
         text = (inner or "set()") if kind is set else "frozenset(" + inner + ")"
     elif isinstance(value, enum.Enum):

@@ -46,7 +46,7 @@ CALM: dict[str, Any] = {
 HARMLESS = ("_pytest.", "pytest_timeout", "_hypothesis_pytestplugin", "xdist.", "pytest_cov.", "pytest_metadata")
 """Plugins whose hooks around a test only report, measure or limit it."""
 UNPLAIN = ("xfail", "filterwarnings")
-"""Marks that change how a test's end is told."""
+"""Marks that change how a test's outcome is reported."""
 AROUND = ("pytest_runtest_protocol", "pytest_runtest_makereport", "pytest_runtest_logreport")
 
 
@@ -65,7 +65,7 @@ class Overlay:
                 stamp = _stamp(filename)
                 self.codes[filename] = stamp, compile(pathlib.Path(filename).read_bytes(), filename, "exec", 0, True)
             except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-                continue  # whoever imports it is told why
+                continue  # importing it raises the error
 
     def put(self, path: str, data: bytes) -> None:
         loader: Any = importlib.machinery.SourceFileLoader
@@ -164,7 +164,7 @@ class PytestSuite:
         return plain
 
     def quick(self, name: str) -> Callable[[], object] | None:
-        """The test as a plain call, if nothing but its function has a say in it; else None."""
+        """The test as a plain call, if nothing but its function decides its outcome; else None."""
         item = self.items[name]
         info, spec = getattr(item, "_fixtureinfo", None), getattr(item, "callspec", None)
         if type(item).__name__ != "Function" or info is None or inspect.iscoroutinefunction(item.obj):
@@ -240,7 +240,7 @@ class PytestSuite:
 
     @contextlib.contextmanager
     def _filtered(self) -> Iterator[None]:
-        """Warnings are told, ignored or raised as the runner would have it."""
+        """Show, ignore or raise warnings as the runner does."""
         with warnings.catch_warnings(record=True):
             if not sys.warnoptions:
                 warnings.filterwarnings("always", category=DeprecationWarning)

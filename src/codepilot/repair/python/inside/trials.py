@@ -16,7 +16,7 @@ from .children import Turn
 from .code_swap import prepare, put_back, swap, unchanged
 
 if TYPE_CHECKING:
-    from .children import Say
+    from .children import Send
     from .worker_state import WorkerState
 
 MAX_STOPS = 8
@@ -31,13 +31,13 @@ class Group(Turn):
     """Candidates for one child, and what became of them."""
 
     def __init__(self, trying: Trying, jobs: list[dict[str, Any]]) -> None:
-        super().__init__(functools.partial(trying.try_all, jobs), self._hear)
+        super().__init__(functools.partial(trying.try_all, jobs), self._receive)
         self.jobs = jobs
         self.leaks = trying.state.leaks
         self.results: list[dict[str, Any]] = []
         self.leaked = False
 
-    def _hear(self, message: dict[str, Any]) -> None:
+    def _receive(self, message: dict[str, Any]) -> None:
         if "leaked" in message:
             self.leaked = True
         else:
@@ -104,7 +104,8 @@ class Trying:
         found: dict[str, str] = {}
         if names:
             self.state.children.run(
-                functools.partial(self._run_all, names), lambda said: found.update({said["test"]: said["ended"]})
+                functools.partial(self._run_all, names),
+                lambda message: found.update({message["test"]: message["ended"]}),
             )
         return found
 
@@ -116,9 +117,9 @@ class Trying:
         }
         self.counted.update(_name(self.units[key]) for key in new)
         if new:
-            self.state.children.run(functools.partial(self._count_all, new), self._hear_count)
+            self.state.children.run(functools.partial(self._count_all, new), self._receive_count)
 
-    def _hear_count(self, message: dict[str, Any]) -> None:
+    def _receive_count(self, message: dict[str, Any]) -> None:
         self.state.steps.before[message["unit"], message["test"]] = message["rounds"]
 
     def _following(self, single: bool) -> Group | None:
@@ -153,33 +154,33 @@ class Trying:
 
     # --- in a child -------------------------------------------------------------------------------------------
 
-    def try_all(self, jobs: list[dict[str, Any]], say: Say, folder: str) -> None:
+    def try_all(self, jobs: list[dict[str, Any]], send: Send, folder: str) -> None:
         self.state.guard.arm(strict=True)
         if self.state.cold:
-            self._try_cold(jobs[0], say, folder)
+            self._try_reload(jobs[0], send, folder)
             return
         self.state.suite.private(folder)
         if len(jobs) > 1 and self.state.importing:
             self.state.learn_imports()
-            self.state.rehearse(say)
+            self.state.import_targets(send)
         stops = 0
         for job in jobs:
             old = swap(self.state, job, self.units, self.suites[job["suite"]]["slow"])
             if isinstance(old, str):
-                say(n=job["n"], outcome=old, test=None)
+                send(n=job["n"], outcome=old, test=None)
                 continue
-            outcome, test, spent, how = self._judge(job, say)
+            outcome, test, spent, how = self._judge(job, send)
             put_back(old)
-            say(n=job["n"], outcome=outcome, test=test, **how)
+            send(n=job["n"], outcome=outcome, test=test, **how)
             stops += outcome == "timeout"
             spent = spent or (len(jobs) > 1 and not self.state.memory.restored())
             if spent or stops > MAX_STOPS or (self.state.leaks and how.get("passed") != 0):
-                say(renew=True)
+                send(renew=True)
                 return
         if len(jobs) > 1:
-            self._check_base(jobs[-1], say)
+            self._check_base(jobs[-1], send)
 
-    def _count_all(self, units: dict[str, str], say: Say, folder: str) -> None:
+    def _count_all(self, units: dict[str, str], send: Send, folder: str) -> None:
         state = self.state
         state.guard.arm(strict=True)
         state.suite.private(folder)
@@ -188,29 +189,29 @@ class Trying:
             if isinstance(old, str):
                 continue
             for name in [*self.suites[suite]["targets"], *self.suites[suite]["others"]][:COUNTED]:
-                state.ready(name, say)
+                state.ready(name, send)
                 if name in state.suite.items and state.run(name, thorough=False)[0] != "timeout":
-                    say(unit=_name(self.units[key]), test=name, rounds=state.steps.made)
+                    send(unit=_name(self.units[key]), test=name, rounds=state.steps.made)
             put_back(old)
 
-    def _run_all(self, names: list[str], say: Say, folder: str) -> None:
+    def _run_all(self, names: list[str], send: Send, folder: str) -> None:
         self.state.guard.arm(strict=True)
         self.state.suite.private(folder)
         for name in names:
-            self.state.ready(name, say)
-            say(test=name, ended=self.state.run(name, thorough=False)[0])
+            self.state.ready(name, send)
+            send(test=name, ended=self.state.run(name, thorough=False)[0])
 
-    def _check_base(self, job: dict[str, Any], say: Say) -> None:
+    def _check_base(self, job: dict[str, Any], send: Send) -> None:
         """After many candidates in one process the base must still behave as it did, or state has leaked."""
         state, suite = self.state, self.suites[job["suite"]]
         others = [] if state.leaks else suite["others"][:1]
-        for name, wanted in [(suite["targets"][0], state.header["green"]), *((name, True) for name in others)]:
-            state.await_turn(name, say)
-            say(begin=state.limit(name)[1] + CHECK_SEC)
-            if (state.run(name, thorough=False, limit=CHECK_SEC)[0] == "passed") is not wanted:
-                say(leaked=True)
+        for name, expected in [(suite["targets"][0], state.header["green"]), *((name, True) for name in others)]:
+            state.await_turn(name, send)
+            send(begin=state.limit(name)[1] + CHECK_SEC)
+            if (state.run(name, thorough=False, limit=CHECK_SEC)[0] == "passed") is not expected:
+                send(leaked=True)
 
-    def _judge(self, job: dict[str, Any], say: Say) -> tuple[str, str | None, bool, dict[str, Any]]:
+    def _judge(self, job: dict[str, Any], send: Send) -> tuple[str, str | None, bool, dict[str, Any]]:
         """The targets first, then the tests that killed most, then the rest; the first red one decides.
 
         Where all are asked thoroughly, the others that fell are named: they may fall without any change as well.
@@ -227,7 +228,7 @@ class Trying:
         failed: list[str] = []
         how: dict[str, Any] = {}
         for index, name in enumerate(tests):
-            state.ready(name, say)
+            state.ready(name, send)
             following = tests[index + 1] if alone <= index < len(tests) - 1 else None
             outcome, error = state.run(name, following, thorough=slow, unit=unit)
             if outcome == "timeout":
@@ -241,21 +242,21 @@ class Trying:
             return "failed", failed[0], True, {**how, "failed": failed}
         return "passed", None, len(tests) > alone, {}
 
-    def _try_cold(self, job: dict[str, Any], say: Say, folder: str) -> None:
+    def _try_reload(self, job: dict[str, Any], send: Send, folder: str) -> None:
         """The project loaded anew with one file replaced; only what its tests need is collected."""
         state = self.state
-        say(begin=state.header["load_sec"])
+        send(begin=state.header["load_sec"])
         state.overlay.put(job["path"], base64.b64decode(job["content"]))
 
         def ready() -> None:
             state.suite.private(folder)
-            outcome, test, _, how = self._judge(job, say)
-            say(n=job["n"], outcome=outcome, test=test, **how)
+            outcome, test, _, how = self._judge(job, send)
+            send(n=job["n"], outcome=outcome, test=test, **how)
             os._exit(0)
 
         suite = self.suites[job["suite"]]
         state.suite.open([*suite["targets"], *suite["others"]], ready)
-        say(n=job["n"], outcome="died", test=None)
+        send(n=job["n"], outcome="died", test=None)
 
 
 def _name(unit: dict[str, Any]) -> str:

@@ -1,8 +1,8 @@
 """Random inputs by type: new values for every parameter, by its annotation and within the ranges of recorded calls.
 
-What the tests gave says how large numbers are, which letters texts have and how long lists get; annotations say what
-else is allowed. Objects that were seen stay as they are: what holds between their parts is not known. The same inputs
-come for the same function and calls, however quick the machine.
+Recorded arguments decide how large numbers are, which letters texts have and how long lists get; annotations allow
+other types. Recorded objects are used unchanged, because the relations between their parts are unknown. The same
+function and calls give the same inputs on every machine.
 
 Runs inside the sandbox; standard library alone, Python 3.8 or newer.
 """
@@ -26,10 +26,10 @@ DEEPEST = 3
 LONGEST = 12
 """How long a list gets; one within a list, half as long."""
 MOST = 64
-"""How many of the values that were seen say what others may be."""
+"""How many recorded values decide the ranges of new ones."""
 MOST_LETTERS = 2000
 SELDOM = 0.15
-"""How often a value is of a type that is allowed and was not seen."""
+"""How often a value has a type that is allowed but was not recorded."""
 NUMBERS = (-3, 12)
 LETTERS = "abcAB 01"
 LISTS = (list, tuple, set, frozenset)
@@ -39,15 +39,15 @@ ANY_LIST = (
 )
 ANY_DICT = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 CLOSED = (bool, int, float, complex, str, bytes, dict, type(None), *LISTS)
-"""Types whose values are hardly ever of another class that stands for them."""
+"""Types that subclasses or stand-ins hardly ever replace."""
 
 
 class Unknown(Exception):
-    """Nothing tells what a value would have to be."""
+    """No annotation or recorded value tells the type."""
 
 
-def drawn(
-    function: Any, inputs: list[tuple[Any, ...]], afresh: Callable[[], None] = lambda: None
+def random_inputs(
+    function: Any, inputs: list[tuple[Any, ...]], reset: Callable[[], None] = lambda: None
 ) -> list[tuple[Any, ...]]:
     """Recorded inputs with new values for all parameters whose type is known; none where nothing was recorded."""
     source = random.Random(0)
@@ -61,20 +61,20 @@ def drawn(
         values = []
         for name, pool, instead in zip(names, pools, pattern):  # noqa: B905 - Python 3.8 knows no other
             # Classes of the project may do anything when their objects are made.
-            ended, value = timed(functools.partial(_value, hints.get(name), pool, source, 0), afresh)
+            ended, value = timed(functools.partial(_value, hints.get(name), pool, source, 0), reset)
             values.append(value if ended == "returned" else copied(instead))
         found.append((*values, *pattern[len(names) :]))
     return found
 
 
-def promised(function: Any) -> set[str]:
+def annotated_kinds(function: Any) -> set[str]:
     """The kinds of results that the annotation allows; empty where it names none, or leaves it open."""
     allowed = [_origin(part) for part in _alternatives(_hints(function).get("return"))]
     return set(map(kind_of, allowed)) if all(part in CLOSED for part in allowed) else set()
 
 
 def _hints(thing: Any) -> dict[str, Any]:
-    """What the annotations mean; without those that only a type checker could read."""
+    """The evaluated annotations, without those that fail at run time."""
     try:
         return typing.get_type_hints(thing)
     except Exception:  # noqa: BLE001 - one name that is not there fails all of them
@@ -92,7 +92,7 @@ def _meant(hint: Any, scope: dict[str, Any]) -> Any:
 
 
 def _value(hint: Any, pool: list[Any], source: random.Random, depth: int) -> Any:
-    """One value: like those that were seen, and at times of a type that only the annotation names."""
+    """One value: like the recorded ones, or sometimes of a type that only the annotation names."""
     parts = _alternatives(hint)
     seen = {kind_of(type(one)) for one in pool}
     unseen = [part for part in parts if _origin(part) in CLOSED and kind_of(_origin(part)) not in seen]
@@ -119,7 +119,7 @@ def _like(pattern: Any, parts: list[Any], pool: list[Any], source: random.Random
 
 
 def _alternatives(hint: Any) -> list[Any]:
-    """What a union names, one by one."""
+    """The members of a union."""
     if hint is None or hint is Any:
         return []
     union = typing.get_origin(hint) is typing.Union or type(hint).__name__ == "UnionType"
@@ -158,7 +158,7 @@ def _of(kind: Any, part: Any, pool: list[Any], source: random.Random, depth: int
 
 
 def _whole_span(pool: list[int]) -> tuple[int, int]:
-    """As far as numbers went and half as far again, never to the other side of zero."""
+    """The recorded range and half as much again, without crossing zero."""
     if not pool:
         return NUMBERS
     low, high = min(pool), max(pool)
@@ -179,7 +179,7 @@ def _span(pool: list[float]) -> tuple[float, float]:
 
 
 def _length(pool: list[Any], source: random.Random, depth: int) -> int:
-    """Empty only where something empty was seen, or nothing at all."""
+    """A length; 0 only where an empty value was recorded, or none at all."""
     sizes = [len(one) for one in pool] or [0, 2]
     return source.randint(min(1, *sizes), max(1, min(LONGEST >> depth, max(sizes) + 2)))
 
@@ -191,7 +191,7 @@ def _items(kind: Any, part: Any, pool: list[Any], source: random.Random, depth: 
     if size is not None:
         hints = hints if len(hints) == size else [None] * size
         return tuple(_value(hints[at], [one[at] for one in pool], source, depth + 1) for at in range(size))
-    # Objects may stand in an order, and in relations, that nothing tells.
+    # The order of objects, and relations between them, are unknown.
     if pool and ((not inner and not hints) or any(type(one) not in CLOSED for one in inner)):
         return copied(source.choice(pool))
     hint = hints[0] if hints else None
@@ -219,7 +219,7 @@ def _pairs(part: Any, pool: list[Any], source: random.Random, depth: int) -> Any
 
 
 def _record(kind: Any, source: random.Random, depth: int) -> Any:
-    """One of a class that was not seen, as its own constructor makes it."""
+    """An instance of a dataclass that was not recorded, made by its constructor."""
     hints = _hints(kind)
     names = [field.name for field in dataclasses.fields(kind) if field.init]
     return kind(**{name: _value(hints.get(name), [], source, depth + 1) for name in names})
@@ -230,5 +230,5 @@ def _some(values: Any) -> list[Any]:
 
 
 def _ordered(values: Any) -> Any:
-    """What is in a set, in an order that does not depend on how it is stored."""
+    """The items of a set in an order that does not depend on hashing."""
     return sorted(values, key=repr) if isinstance(values, (set, frozenset)) else values

@@ -67,7 +67,7 @@ class WorkerState:
         self._recall(header["learned"])
 
     def learned(self) -> dict[str, Any]:
-        """What watching the tests has told, for workers that come later."""
+        """What tracing the tests has shown, for later workers."""
         guard = self.guard
         return {
             "written": sorted(guard.written),
@@ -89,7 +89,7 @@ class WorkerState:
 
     @property
     def places(self) -> int:
-        """How many children may run at once: one, if it cannot be told which tests share more than this process."""
+        """How many children may run at once: one, if tests may share more than this process."""
         return 1 if self.guard.shared else self.children.places
 
     def learn_imports(self) -> None:
@@ -104,15 +104,15 @@ class WorkerState:
 
         loader.exec_module = exec_module
 
-    def rehearse(self, say: Callable[..., None]) -> None:
-        """Have what the targets import loaded by themselves, in the world that they make for it."""
+    def import_targets(self, send: Callable[..., None]) -> None:
+        """Run the targets that import modules while they run, so that these are loaded as the targets load them."""
         for name in self.importing:
-            self.ready(name, say)
+            self.ready(name, send)
             self.run(name, thorough=False)
             self.memory.restored()
 
     def index(self) -> None:
-        """Every living function of the project, by file, first line and name; and the tests that are plain calls."""
+        """Index the project's function objects by file, first line and name, and the tests that are plain calls."""
         caches = []
         for thing in gc.get_objects():
             if type(thing) is types.FunctionType:
@@ -127,25 +127,25 @@ class WorkerState:
         calls = {name: self.suite.quick(name) for name in self.suite.items}
         self.quick = {name: call for name, call in calls.items() if call is not None}
 
-    def living(self, unit: dict[str, Any]) -> list[Any]:
-        """The functions that this text made."""
+    def functions_of(self, unit: dict[str, Any]) -> list[Any]:
+        """The function objects made from this text."""
         return self.functions.get((unit["path"], unit["line"], unit["qualname"].rpartition(".")[2]), [])
 
     def limit(self, name: str) -> tuple[float, float]:
-        """Processor seconds a test may use, and seconds after which it is taken for asleep."""
+        """Processor seconds that a test may use, and wall seconds after which it counts as asleep."""
         cpu, wall = self.costs.get(name, (0.0, 0.0))
         floor, factor = FLOOR_SEC * self.patience, FACTOR if self.patience > 1.0 else HASTE
         return floor + factor * cpu, GRACE_SEC + 5 * (floor + factor * max(cpu, wall))
 
-    def ready(self, name: str, say: Callable[..., None]) -> None:
-        """Wait for the test's turn, and say how long the worker waits for it if its own timer does not stop it."""
-        self.await_turn(name, say)
+    def ready(self, name: str, send: Callable[..., None]) -> None:
+        """Wait for the test's turn, and send how long the worker waits if the test's own timer does not stop it."""
+        self.await_turn(name, send)
         cpu, wall = self.limit(name)
-        say(begin=wall, cpu=DEAF * cpu + DEAF_SEC)
+        send(begin=wall, cpu=DEAF * cpu + DEAF_SEC)
 
-    def await_turn(self, name: str, say: Callable[..., None]) -> None:
+    def await_turn(self, name: str, send: Callable[..., None]) -> None:
         if name in self.sharing:
-            say(begin=TURN_SEC)
+            send(begin=TURN_SEC)
             self.guard.turns.take()
 
     def run(

@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.]*\w)")
 _QUOTED = re.compile(r"'([^'\n]{0,20})'|\"([^\"\n]{0,20})\"")
 
 
-def said(context: Context, examined: bool = True) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def documented_values(context: Context, examined: bool = True) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Numbers and quoted words of the docstrings, prose before examples (or, if not `examined`, without those)."""
     prose: list[str] = []
     examples: list[str] = []
@@ -34,7 +34,7 @@ def constant(node: ast.Constant, context: Context) -> Proposals:
     """A constant that the docstring names."""
     if isinstance(node.value, bool) or isinstance(context.parent(node), ast.Expr | ast.JoinedStr):
         return
-    numbers, words = said(context)
+    numbers, words = documented_values(context)
     if isinstance(node.value, int | float):
         yield from numbers
     elif isinstance(node.value, str):
@@ -43,7 +43,7 @@ def constant(node: ast.Constant, context: Context) -> Proposals:
 
 def condition(node: ast.If | ast.While | ast.IfExp, context: Context) -> Proposals:
     """A condition on a number that the docstring names: a multiple, a bound, an equal."""
-    numbers, words = said(context)
+    numbers, words = documented_values(context)
     names = [name for name in context.names_at(node.test) if context.may_be(name, NUMBER)][:8]
     for number in numbers:
         for name in names:
