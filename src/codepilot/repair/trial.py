@@ -18,7 +18,8 @@ from codepilot.repair.messages import UNKNOWN, Evidence, Job, Mode, TrialResult
 from codepilot.repair.worker import Worker, WorkerLost
 
 _MAX_LOSSES = 60
-_EXAMINE_SEC = 8.0
+_EXAMINE_SEC = 24.0
+_SYNTHESIS_GRACE_SEC = 8.0
 _AFTER_SEC = 1.0
 """How long after the deadline a request from before it may take."""
 RELOAD_JOBS = 32
@@ -221,7 +222,7 @@ class Trial:
             worker = self._worker("warm")
             self.synthesised -= worker.synthesised
             try:
-                for answer in worker.synthesise(unit, request, self._until(seconds + _EXAMINE_SEC)):
+                for answer in worker.synthesise(unit, request, self._until(seconds + _SYNTHESIS_GRACE_SEC)):
                     found.append(answer)
             finally:
                 self.synthesised += worker.synthesised

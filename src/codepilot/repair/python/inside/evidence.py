@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from .children import Send
     from .worker_state import WorkerState
 
-EXAMINE_SEC = 4.0
+EXAMINE_SEC, EXAMINE_WALL_SEC = 4.0, 10.0
+"""The processor and wall seconds of each part of an examination: a busy machine loses no evidence."""
 UNKNOWN_SEC = 1.0
 PATIENCE = 12.0
 """How long the loops of one call may go round, as a multiple of what a test has at first."""
@@ -30,17 +31,18 @@ def examine(state: WorkerState, message: dict[str, Any]) -> None:
 def _examine(state: WorkerState, message: dict[str, Any], send: Send, folder: str) -> None:
     state.guard.arm(strict=True)
     state.suite.private(folder)
-    send(begin=EXAMINE_SEC)
+    renew = functools.partial(send, begin=EXAMINE_WALL_SEC, cpu=EXAMINE_SEC)
+    renew()
     unit = message["units"][message["job"]["unit"]]
     prepare(unit)
     functions = state.functions_of(unit)
     passing, failing = (_calls(state, message[tests], functions) for tests in ("others", "targets"))
     reset = functools.partial(state.steps.allow, "", "", PATIENCE)
-    send(begin=EXAMINE_SEC)
+    renew()
     passing_inputs, failing_inputs = varied(passing), varied(failing)
     # Made with the base in place: the candidate must not influence its own inputs.
     further = random_inputs(functions[0], [*passing, *failing], reset) if functions else []
-    send(begin=EXAMINE_SEC)
+    renew()
     # The base counts its loop iterations as the candidate does, so that both stop at the same one.
     if not functions or isinstance(swap(state, unchanged(unit, message["job"]["unit"]), message["units"]), str):
         send(unchanged=1.0)
@@ -52,10 +54,10 @@ def _examine(state: WorkerState, message: dict[str, Any], send: Send, folder: st
         send(unchanged=1.0)
         return
     documented = agreeing(message["examples"], functions[0].__globals__, reset)
-    send(begin=EXAMINE_SEC)
+    renew()
     after = outcomes(functions[0], passing_inputs[: len(before)], reset)
     fixed = outcomes(functions[0], failing_inputs, reset)
-    send(begin=EXAMINE_SEC)
+    renew()
     results = [*after, *fixed, *outcomes(functions[0], further, reset)]
     send(
         behaviour=digest(results) if results else "",
