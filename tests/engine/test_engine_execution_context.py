@@ -14,10 +14,9 @@ from codepilot.core.events import BasePinned
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import TaskKind
 from codepilot.engine import Request, Runtime, cancel, make_task, submit
-from codepilot.engine.execution_context import ExecutionContext, _within
-from codepilot.engine.garbage import sweep
+from codepilot.engine.close import sweep
+from codepilot.engine.execution_context import ExecutionContext, WorkspaceLease, _within, remove_leased_workspaces
 from codepilot.engine.settings import Settings, make_budget
-from codepilot.engine.workspace_lease import WorkspaceLease, remove_leased_workspaces
 from codepilot.store import Home
 from configured import configured
 

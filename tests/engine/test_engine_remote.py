@@ -19,7 +19,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import Policy
 from codepilot.core.task import TaskSpec
 from codepilot.engine import Runtime, Worker, open_executor, pause, resume
-from codepilot.engine.executor_factory import least_elsewhere
+from codepilot.engine.execution_context import least_elsewhere
 from codepilot.models import ScriptedModel
 from codepilot.sandbox import Least, Wanted
 from configured import configured, reconfigured

@@ -16,7 +16,7 @@ from slots_kit import at_work, ended, submitted
 from codepilot.core.decide import Outcome, Succeeded
 from codepilot.core.events import BundleWritten, EventType, State
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.engine import Runtime, Worker, WorkerPool, cancel, garbage, monitor, steps, worker_pool
+from codepilot.engine import Runtime, Worker, WorkerPool, cancel, close, monitor, steps, worker_pool
 from codepilot.engine.monitor import StepMonitor
 from codepilot.engine.work import Work
 from codepilot.store import meta, session_locks
@@ -133,9 +133,9 @@ def test_a_workspace_that_cannot_be_removed_ends_no_worker(
     def refuse(*_: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(garbage, "remove_workspaces", refuse)
+    monkeypatch.setattr(close, "remove_workspaces", refuse)
     with caplog.at_level(logging.WARNING):
-        garbage.sweep(runtime)
+        close.sweep(runtime)
     assert f"what is left of {run_id} cannot be removed" in caplog.text
 
 

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from codepilot.engine.apply import patch_of as patch_of
     from codepilot.engine.bundle_check import Checking as Checking
     from codepilot.engine.bundle_check import verify_bundle as verify_bundle
+    from codepilot.engine.close import collect as collect
     from codepilot.engine.close import fetch_bundle as fetch_bundle
     from codepilot.engine.control import cancel as cancel
     from codepilot.engine.control import go_on as go_on
     from codepilot.engine.control import pause as pause
     from codepilot.engine.control import resume as resume
-    from codepilot.engine.executor_factory import open_executor as open_executor
+    from codepilot.engine.execution_context import open_executor as open_executor
     from codepilot.engine.facade import CodePilot as CodePilot
     from codepilot.engine.facade import Removed as Removed
     from codepilot.engine.fork import fork_run as fork_run
-    from codepilot.engine.garbage import collect as collect
     from codepilot.engine.report import report_run as report_run
     from codepilot.engine.runtime import Runtime as Runtime
     from codepilot.engine.settings import Settings as Settings
@@ -38,12 +38,11 @@ if TYPE_CHECKING:
 _MODULES = {
     "apply": "apply_run commit_run patch_of",
     "bundle_check": "Checking verify_bundle",
-    "close": "fetch_bundle",
+    "close": "collect fetch_bundle",
     "control": "cancel go_on pause resume",
-    "executor_factory": "open_executor",
+    "execution_context": "open_executor",
     "facade": "CodePilot Removed",
     "fork": "fork_run",
-    "garbage": "collect",
     "report": "report_run",
     "runtime": "Runtime",
     "settings": "Settings",

@@ -10,8 +10,7 @@ from pathlib import Path
 from codepilot.core.events import BasePinned, BundleWritten, ProofRecorded
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.engine.base import local_checkout, open_objects, pin
-from codepilot.engine.execution_context import ExecutionContext, find_project
-from codepilot.engine.executor_factory import open_executor, seen_at
+from codepilot.engine.execution_context import ExecutionContext, find_project, open_executor, seen_at
 from codepilot.engine.finalize import strength_of
 from codepilot.engine.runtime import Runtime
 from codepilot.engine.task import absolute

@@ -1,4 +1,7 @@
-"""The files of a run: its log while it works, its record and bundle when it has ended."""
+"""The files of runs: the log while a run works, its record when it ends, and the removal of what nobody needs.
+
+Garbage collection removes workspaces of runs that rested long enough, crashed ones included, and old artifacts.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +10,35 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from codepilot.core.events import BundleWritten, Event
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import Run
-from codepilot.engine.executor_factory import remover
+from codepilot.engine.execution_context import lock_files, remove_leased_workspaces, remover, run_of
 from codepilot.engine.report import report_run, worth_keeping
 from codepilot.engine.runtime import Runtime
-from codepilot.engine.workspace_lease import remove_leased_workspaces
-from codepilot.telemetry import RunLog
+from codepilot.engine.settings import ARTIFACTS_VARIABLE, STORE_VARIABLE
+from codepilot.store import Pruned, Unreadable
+from codepilot.store import prune as prune_artifacts
+from codepilot.store.home import NAMES
+from codepilot.telemetry import RunLog, now_us
 from codepilot.verify import write_directory, write_record
 from codepilot.workspace import remove_workspace
 
 PATIENCE_SEC = 10.0
+"""How long to wait for another process that writes the record."""
+HALF_MADE_SEC = 3600.0
+"""Temporary files older than this were left by a process that died: writing one takes seconds."""
 
 _log = logging.getLogger(__name__)
 
 
 def open_log(runtime: Runtime, run_id: str) -> RunLog:
-    """The run's log file, brought up to date. Events that others record later are added in their place."""
+    """The run's log file, brought up to date. Events that another process records later are added in order."""
 
     def missing(after: int, before: int) -> Sequence[Event]:
         return runtime.store.events(run_id, after, limit=before - after - 1)
@@ -98,7 +109,7 @@ def _write_record(run_id: str, runtime: Runtime) -> None:
 
 @contextmanager
 def _alone(log: Path) -> Iterator[None]:
-    """While no other process of this home leaves the run's record; one that was frozen then is not waited for long."""
+    """Hold the lock under which a process of this home writes the run's record; after `PATIENCE_SEC` go on without."""
     with log.open("ab") as file:
         deadline = time.monotonic() + PATIENCE_SEC
         while time.monotonic() < deadline:
@@ -120,8 +131,9 @@ def remove_workspaces(run: Run, runtime: Runtime) -> None:
 
 
 def fetch_bundle(run: Run, events: list[Event], runtime: Runtime) -> None:
-    """Lay the bundle of a run that was finished on another machine down here, in place of what an earlier end left; the
-    record of one that ended without is made from its log.
+    """Bring the bundle of a run that ended on another machine here. It replaces what an earlier end left.
+
+    For a run that ended without a bundle, the record is written from its events.
     """
     directory = runtime.home.bundles / run.run_id
     written = next((event.data for event in reversed(events) if isinstance(event.data, BundleWritten)), None)
@@ -155,6 +167,127 @@ def recording(runtime: Runtime, name: str) -> Path:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
             f"Run {run_id} has not ended: there is no transcript of it yet.",
-            next_action="Let it end; `codepilot logs --follow` shows how it goes.",
+            next_action="Wait for its end: `codepilot logs --follow` shows the progress.",
         )
     return path
+
+
+# Garbage collection ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Collected:
+    removed: list[str]
+    """Names of the removed workspaces."""
+    left: dict[str, str]
+    """Runs that were not touched because their state is unknown, and why."""
+
+
+def collect(runtime: Runtime, days: float, *, rehearse: bool = False) -> Collected:
+    """Remove workspaces unused for `days`, except those of runs that this version cannot read."""
+    horizon = now_us() - int(days * 86_400 * 1e6)
+    strange = runtime.store.not_understood()
+    removed: list[str] = []
+    left: dict[str, str] = {}
+
+    def remove(workspace: str) -> None:
+        path = runtime.home.workspaces / workspace
+        if path.exists():
+            remove_workspace(path)
+            removed.append(workspace)
+
+    for run_id in sorted(_here(runtime)):
+        places = list(runtime.home.workspaces.glob(f"{run_id}*"))
+        if not all(path.stat().st_mtime_ns // 1000 <= horizon for path in places):
+            continue
+        try:
+            unneeded = run_id not in strange and _unneeded(runtime, run_id, horizon, strange)
+        except Unreadable as error:
+            strange[run_id] = str(error)
+            unneeded = False
+        if unneeded and rehearse:
+            removed += sorted(path.name for path in places if path.is_dir())
+        elif unneeded:
+            remove_leased_workspaces(runtime.home, run_id, remove)
+        elif run_id in strange:
+            left[run_id] = strange[run_id]
+    return Collected(removed, left)
+
+
+def prune(runtime: Runtime, older_than: timedelta, *, rehearse: bool) -> Pruned:
+    """Remove artifacts that only old, ended runs refer to. Refused where other stores keep artifacts too."""
+    _refuse_others(runtime)
+    return prune_artifacts(runtime.store, runtime.artifacts, older_than, rehearse=rehearse)
+
+
+def _refuse_others(runtime: Runtime) -> None:
+    """Raise unless the artifacts certainly belong to this store alone."""
+    names = runtime.artifacts.names()
+    others = sorted(f"{place} ({name})" for name, place in names.items() if name != runtime.store.store_id)
+    if others:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"{runtime.artifacts.place} holds other stores' artifacts too, which would go: {', '.join(others)}.",
+            next_action=f"Set {STORE_VARIABLE} to the store whose artifacts they are. If there is no such store any"
+            f" more, remove its name from {NAMES}/ there.",
+        )
+    store, named = runtime.settings.store, runtime.settings.artifacts is not None
+    owned = store if named else store in (None, "", str(runtime.home.database))
+    if not owned and (not names or named):
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"Unknown owner of the artifacts in {runtime.artifacts.place}: what the runs of {runtime.store.place}"
+            " do not name would be removed, a whole team's artifacts perhaps.",
+            next_action=f"Set both {STORE_VARIABLE} and {ARTIFACTS_VARIABLE}: the store, and where its artifacts are.",
+        )
+
+
+def sweep(runtime: Runtime) -> None:
+    """Remove workspaces of runs that ended elsewhere or while another process used one, and leftovers of killed
+    processes."""
+    for run_id in _here(runtime):
+        with suppress(CodePilotError), _logged(run_id):
+            run = runtime.store.load(run_id)
+            if run.terminal and not worth_keeping(run):
+                remove_workspaces(run, runtime)
+    for pattern in ("*.git/tmp_index_*", "*.tmp"):
+        for path in runtime.home.repos.glob(pattern):
+            with _logged(path.name):
+                if time.time() - path.lstat().st_mtime > HALF_MADE_SEC:
+                    remove_workspace(path)
+
+
+@contextmanager
+def _logged(name: str) -> Iterator[None]:
+    """Log what cannot be removed and go on: no run depends on it."""
+    try:
+        yield
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        _log.warning("what is left of %s cannot be removed: %s", name, error)
+
+
+def _here(runtime: Runtime) -> set[str]:
+    """The runs that have or had a workspace in this home."""
+    return {run_of(path.name) for path in runtime.home.workspaces.iterdir()} | set(
+        map(run_of, lock_files(runtime.home))
+    )
+
+
+def _unneeded(runtime: Runtime, run_id: str, horizon: int, strange: dict[str, str]) -> bool:
+    """Whether the run needs its workspaces no more. An unknown run needs none if no other store uses this home."""
+    try:
+        run = runtime.store.load(run_id)
+    except CodePilotError as error:
+        if error.kind is not FailureKind.INVALID_SPEC:
+            raise
+        names = runtime.home.names()
+        if names.keys() == {runtime.store.store_id}:
+            return True
+        others = [place for name, place in names.items() if name != runtime.store.store_id]
+        where = f"perhaps in {' or '.join(sorted(others))}" if others else "nor is it known which stores have runs here"
+        strange[run_id] = f"Run {run_id} is not in {runtime.store.place}, {where}."
+        return False
+    runtime.store.reclaim(run_id)
+    return run.updated_at <= horizon and not runtime.store.queue.at_work(run_id)

@@ -1,36 +1,261 @@
-"""A run's context: its pinned base, its project, its workspace in the sandbox. Found again after a crash."""
+"""Where a run is worked on: its executor, its workspace and its pinned base. Found again after a crash.
+
+A workspace is leased: a worker that was frozen for longer than its step's lease may have left processes that still
+write into it, so the next worker on this machine takes another one, and nothing removes one that is in use. A lock
+file names each workspace; the kernel frees the lock when its process dies, and the sandbox dies with that process.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import logging
+import os
+import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-
-from pydantic import TypeAdapter
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from codepilot.context import Files, Survey
-from codepilot.core.artifacts import ArtifactRef, ArtifactType
-from codepilot.core.contract import canonical_json
 from codepilot.core.events import BasePinned, NetworkRefused
 from codepilot.core.failures import CodePilotError, FailureKind
+from codepilot.core.policy import Policy
 from codepilot.core.run import Run
-from codepilot.core.task import TaskSpec
+from codepilot.core.task import Capability, TaskSpec
 from codepilot.engine.base import fetch_base, open_objects
-from codepilot.engine.executor_factory import check_place, open_task_executor
-from codepilot.engine.runtime import Runtime
 from codepilot.engine.settings import Settings
-from codepilot.engine.workspace_lease import WorkspaceLease
-from codepilot.executor import CreateWorkspace, Executor, MountSpec
-from codepilot.project import Project, check_level, detect, suite_from_json, suite_to_json
-from codepilot.store import Artifacts
-from codepilot.verify import Baseline
+from codepilot.executor import CreateWorkspace, Executor, LocalExecutor, MountSpec, NetworkSeen
+from codepilot.project import Project, check_level, detect
+from codepilot.sandbox import Least, Level, Wanted, choose, weaker
+from codepilot.skills import answer_calls, count_calls
+from codepilot.store import Home
 from codepilot.workspace import DatedLine, ObjectStore, find_repository, line_ages
 
-_PROJECT = TypeAdapter(Project)
+if TYPE_CHECKING:
+    from codepilot.engine.runtime import Runtime
+
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+MOST_REFUSED = 100
+"""Refused hosts that are recorded for one worker's part of a run: code inside could invent them without end."""
+MOST_WORKSPACES = 9
+_LEASE_SUFFIX = ".workspace-lease"
+
+_log = logging.getLogger(__name__)
+
+
+# Executors -------------------------------------------------------------------------------------------
+
+
+def open_task_executor(task: TaskSpec, settings: Settings, seen: NetworkSeen | None = None) -> Executor:
+    """The executor for a task, no weaker than the task and its policy demand."""
+    capability, network = task.risk_profile.capability, bool(task.hosts)
+    return open_executor(settings, task.sandbox_level, task.policy, capability, network, seen)
+
+
+def level_of(task: TaskSpec, settings: Settings) -> Level:
+    """The sandbox level at which the task's code will run. Raises if the task demands more than there is."""
+    with closing(open_task_executor(task, settings)) as executor:
+        return executor.level
+
+
+def open_executor(
+    settings: Settings,
+    wanted: Wanted,
+    policy: Policy,
+    capability: Capability = Capability.WRITE_AND_RUN_TESTS,
+    network: bool = False,
+    seen: NetworkSeen | None = None,
+) -> Executor:
+    """`capability` and `network` limit the skills that run on the host for code inside."""
+    if settings.executor.url is not None:
+        if settings.network.credentials:
+            raise CodePilotError(
+                FailureKind.INVALID_SPEC,
+                "[[network.credentials]] are added where the code runs, and the executor is elsewhere.",
+                next_action="Configure them where the executor runs, and take them out here.",
+            )
+        return _remote(settings, settings.executor.url, wanted, policy)
+    return LocalExecutor(
+        settings.home.workspaces,
+        choose(wanted, policy.least_level),
+        answer=answer_calls(capability, network),
+        count=count_calls,
+        credentials=settings.credentials(),
+        seen=seen,
+    )
+
+
+def _remote(settings: Settings, url: str, wanted: Wanted, policy: Policy) -> Executor:
+    from codepilot.executor import RemoteExecutor
+
+    _check_secrecy(url, allowed=settings.executor.plain_http)
+    executor = RemoteExecutor(url, settings.executor_token, count_calls)
+    least = least_elsewhere(wanted, policy)
+    if least is not None and weaker(executor.level, least):
+        executor.close()
+        raise CodePilotError(
+            FailureKind.SANDBOX_UNAVAILABLE,
+            f"The executor at {url} confines code by {executor.level}; at least {least} is demanded.",
+            next_action=f"Name an executor whose level is {least}, or lower the demand.",
+        )
+    return executor
+
+
+def least_elsewhere(wanted: Wanted, policy: Policy) -> Least | None:
+    """The weakest level that a remote executor may have; for "best", any level that confines."""
+    if wanted == "none":
+        return policy.least_level
+    demanded: Least = "landlock" if wanted == "best" else wanted
+    return policy.least_level if policy.least_level and weaker(demanded, policy.least_level) else demanded
+
+
+def _check_secrecy(url: str, *, allowed: bool) -> None:
+    """Code and the token leave the machine in clear text only if the settings allow it."""
+    split = urlsplit(url)
+    nearby = split.hostname in ("localhost", "127.0.0.1", "::1")
+    if split.scheme == "http" and not nearby and not allowed:
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"The executor at {split.hostname} would get your code and its token unencrypted.",
+            next_action="Put TLS in front of it and name it by https, or set [executor] plain_http = true.",
+        )
+
+
+def check_place(run: Run, settings: Settings) -> None:
+    """Raise unless the configured executor has the run's workspace."""
+    if run.base_snapshot is None:
+        return
+    here = settings.executor.url
+    if run.executor == here:
+        return
+    if run.executor is None:
+        message, advice = "this machine", "take [executor] out of the configuration"
+    else:
+        message, advice = f"the executor at {run.executor}", f"set CODEPILOT_EXECUTOR_URL={run.executor}"
+    raise CodePilotError(
+        FailureKind.EXECUTOR_LOST,
+        f"Run {run.run_id} has its workspace on {message}; the configuration names {here or 'none'} now.",
+        next_action=f"To go on, {advice}, then `codepilot resume {run.run_id}`.",
+    )
+
+
+def seen_at(executor: Executor, objects: ObjectStore, workspace: str) -> str:
+    """The path of a workspace as code inside sees it, for executors that cannot choose that path."""
+    request = CreateWorkspace(workspace=workspace, objects=str(objects.path), tree=objects.write_tree({}))
+    executor.delete(workspace)
+    inside = executor.create(request).inside
+    executor.delete(workspace)
+    return inside
+
+
+def remover(task: TaskSpec, settings: Settings) -> Callable[[str], None]:
+    """A function that removes workspaces of a remote executor. An executor that does not answer is a warning."""
+
+    def remove(workspace: str) -> None:
+        try:
+            with closing(open_task_executor(task, settings)) as executor:
+                executor.delete(workspace)
+        except CodePilotError as error:
+            _log.warning("the workspace %s is left at the executor: %s", workspace, error)
+
+    return remove
+
+
+# Workspace leases ------------------------------------------------------------------------------------
+
+
+class WorkspaceLease:
+    """A workspace's name, taken until `close`."""
+
+    def __init__(self, name: str, path: Path, lock: int) -> None:
+        self.name = name
+        self._path = path
+        self._lock = lock
+
+    @classmethod
+    def take(cls, home: Home, run_id: str) -> WorkspaceLease:
+        """The first workspace of the run that is free."""
+        for number in range(1, MOST_WORKSPACES + 1):
+            name = run_id if number == 1 else f"{run_id}.{number}"
+            if (taken := cls._try(home, name)) is not None:
+                return taken
+        raise CodePilotError(
+            FailureKind.EXECUTOR_LOST,
+            f"{MOST_WORKSPACES} processes that lost {run_id} still have its workspaces.",
+            next_action="Look for stopped codepilot processes (`ps`), continue or end them.",
+        )
+
+    @classmethod
+    def _try(cls, home: Home, name: str) -> WorkspaceLease | None:
+        path = home.locks / f"{name}{_LEASE_SUFFIX}"
+        while True:
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(lock).st_ino == path.stat().st_ino:
+                    return cls(name, path, lock)
+            except BlockingIOError:
+                os.close(lock)
+                return None
+            except FileNotFoundError:
+                pass
+            os.close(lock)  # removed between open and lock: create it again
+
+    def close(self) -> None:
+        """Release the lock; the files stay."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def remove(self) -> None:
+        """Release the lock and remove its file: the workspace is gone."""
+        self._path.unlink(missing_ok=True)
+        self.close()
+
+
+def leased_workspaces(home: Home, run_id: str) -> list[str]:
+    """The run's workspaces in this home, in use or not."""
+    names = {path.name.removesuffix(_LEASE_SUFFIX) for path in home.locks.iterdir() if path.name.startswith(run_id)}
+    if any((home.workspaces / workspace).exists() for workspace in _parts(run_id)):
+        names.add(run_id)
+    return sorted(name for name in names if run_of(name) == run_id)
+
+
+def remove_leased_workspaces(
+    home: Home, run_id: str, remove: Callable[[str], None], *, elsewhere: bool = False
+) -> None:
+    """Remove the run's workspaces, except those in use: the process that uses one removes it, or the next sweep does.
+
+    With `elsewhere`, a remote executor may have a workspace that this home has no lock file of.
+    """
+    for name in sorted({*leased_workspaces(home, run_id), *([run_id] if elsewhere else [])}):
+        lease = WorkspaceLease._try(home, name)
+        if lease is not None:
+            for workspace in _parts(name):
+                remove(workspace)
+            lease.remove()
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    """The directories of one workspace."""
+    return name, f"{name}-base", f"{name}-proof", f"{name}-copy"
+
+
+def run_of(workspace: str) -> str:
+    """The id of the run that owns the workspace."""
+    return re.sub(r"(\.\d+)?(-base|-proof|-copy)?$", "", workspace, count=1)
+
+
+def lock_files(home: Home) -> list[str]:
+    """The names of all workspaces that were leased here and not removed since."""
+    return [path.name.removesuffix(_LEASE_SUFFIX) for path in home.locks.glob(f"*{_LEASE_SUFFIX}")]
+
+
+# The context of a run --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -86,12 +311,12 @@ class ExecutionContext:
 
     @cached_property
     def survey(self) -> Survey:
-        """The base, mapped: for all steps of the run, and what was parsed of the repository is not parsed again."""
+        """The map of the base tree, shared by the run's steps. Parsed files are cached per repository."""
         known = self.objects.path.with_suffix(".symbols.db")
         return Survey.of(Files.of_tree(self.objects, self.base.tree), known)
 
     def ages(self, paths: tuple[str, ...]) -> dict[str, tuple[DatedLine, ...]]:
-        """How long ago lines of these files were changed before the base; nothing where the checkout is not here."""
+        """When each line of these files last changed before the base; empty if the checkout is not on this machine."""
         if self.base.checkout is None or not Path(self.base.checkout).is_dir():
             return {}
         return line_ages(Path(self.base.checkout), self.base.commit, paths)
@@ -102,7 +327,7 @@ class ExecutionContext:
 
 
 def _proxied(hosts: tuple[str, ...]) -> dict[str, str]:
-    """Clients go to loopback names by themselves, unless one of them is a host that was opened."""
+    """Exclude loopback names from the proxy, except those that the task opened."""
     opened = {host.partition(":")[0] for host in hosts}
     if not opened.intersection(LOOPBACK):
         return {}
@@ -111,7 +336,7 @@ def _proxied(hosts: tuple[str, ...]) -> dict[str, str]:
 
 
 def _within(root: Path, path: str, git_dir: Path | None = None) -> Path:
-    """The file that `[project] carry` names: in the repository, not by way of a link, and not git's own."""
+    """The file that `[project] carry` names: inside the repository, not reached through a link, not in `.git`."""
     place = root / path
     if place.parent.resolve() != root.resolve() / Path(path).parent or {"..", "/"} & {*Path(path).parts}:
         raise CodePilotError(
@@ -137,7 +362,7 @@ def find_project(
     settings: Settings,
     test_hosts: tuple[str, ...],
 ) -> Project:
-    """Detect the project on a checkout of the base, as the executor at hand will show it."""
+    """Detect the project in a checkout of the base, with the paths that the executor will show."""
     chosen = settings.for_repository(root).project
     seen_at = base.checkout if base.checkout and executor.remaps else inside()
     named_by_user = chosen.python == settings.for_repository(None).project.python
@@ -151,33 +376,6 @@ def find_project(
     )
     check_level(project, executor.remaps, seen_at)
     return replace(project, hosts=test_hosts, env={**_proxied(test_hosts), **project.env})
-
-
-def keep_baseline(artifacts: Artifacts, project: Project, baseline: Baseline) -> ArtifactRef:
-    """Store the project and its baseline: later steps, and other processes, read them from here."""
-    document = {"project": _PROJECT.dump_python(project, mode="json"), "suite": suite_to_json(baseline.suite)}
-    return artifacts.put(canonical_json(document).encode(), ArtifactType.REPORT)
-
-
-def recall_baseline(artifacts: Artifacts, run: Run) -> tuple[Project, Baseline]:
-    """What `keep_baseline` stored for this run."""
-    import json
-
-    if run.baseline is None or run.baseline.report is None:
-        raise CodePilotError(FailureKind.INTERNAL, f"Run {run.run_id} has no baseline to work against.")
-    document = json.loads(artifacts.get(run.baseline.report))
-    baseline = Baseline(
-        targets=run.baseline.targets,
-        signature=run.baseline.signature,
-        suite=suite_from_json(document["suite"]),
-        summary=run.baseline.before,
-        suite_kind=run.baseline.suite,
-    )
-    return _PROJECT.validate_python(document["project"]), baseline
-
-
-MOST_REFUSED = 100
-"""Hosts that a worker's part of a run tells of; code inside could make them up without end."""
 
 
 class RunResources:
@@ -194,13 +392,13 @@ class RunResources:
         self._lease: WorkspaceLease | None = None
 
     def workspace(self, run_id: str) -> str:
-        """The run's workspace here, which is ours until `close`."""
+        """The name of the run's workspace here, leased until `close`."""
         if self._lease is None:
             self._lease = WorkspaceLease.take(self._home, run_id)
         return self._lease.name
 
     def settle(self, run: Run) -> None:
-        """Open the executor that has the run's workspace; raises if that is not possible here."""
+        """Open the executor that has the run's workspace. Raises if this machine cannot."""
         if self._executor is None:
             if not self._runtime.shared:
                 check_place(run, self._runtime.settings)
@@ -208,18 +406,18 @@ class RunResources:
 
     def executor(self, task: TaskSpec) -> Executor:
         if self._executor is None:
-            self._executor = open_task_executor(task, self._runtime.settings, self._saw)
+            self._executor = open_task_executor(task, self._runtime.settings, self._note_connection)
         return self._executor
 
     def take_refused(self) -> list[NetworkRefused]:
-        """Hosts that code inside was refused since the last call; each host once in a run."""
+        """Hosts that the sandbox refused since the last call; each host once a run."""
         with self._guard:
             new = {host: why for host, why in self._refused.items() if host not in self._reported}
             self._reported.update(new)
             self._refused.clear()
         return [NetworkRefused(host=host, why=why) for host, why in new.items()]
 
-    def _saw(self, workspace: str, host: str, port: int, method: str, allowed: bool, why: str) -> None:
+    def _note_connection(self, workspace: str, host: str, port: int, method: str, allowed: bool, why: str) -> None:
         with self._guard:
             if not allowed and len(self._reported) + len(self._refused) < MOST_REFUSED:
                 self._refused.setdefault(f"{host}:{port}", why)

@@ -20,7 +20,7 @@ from codepilot.core.task import TaskSpec
 from codepilot.engine.settings import Settings
 
 if TYPE_CHECKING:
-    from codepilot.engine.garbage import Collected
+    from codepilot.engine.close import Collected
     from codepilot.engine.runtime import Runtime
     from codepilot.engine.task import Begun, Request
     from codepilot.engine.worker_pool import WorkerPool
@@ -115,7 +115,7 @@ class CodePilot:
 
     def level(self, task: TaskSpec | None = None) -> str:
         """The sandbox level at which the task's code will run, or that of any task by the settings."""
-        from codepilot.engine.executor_factory import level_of, open_executor
+        from codepilot.engine.execution_context import level_of, open_executor
 
         if task is not None:
             return level_of(task, self.settings)
@@ -369,7 +369,7 @@ class CodePilot:
         """Remove workspaces that nothing has used for `days`, and with `artifact_days` the artifacts that no run of the
         last so many days names.
         """
-        from codepilot.engine.garbage import collect, prune
+        from codepilot.engine.close import collect, prune
 
         pruned = None
         if artifact_days is not None:

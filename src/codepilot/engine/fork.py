@@ -10,9 +10,9 @@ from codepilot.core.events import Event, EventDraft, EventType, PatchProposed, S
 from codepilot.core.fork import fork, taken_over
 from codepilot.core.run import Run, replay
 from codepilot.engine.base import fetch_base, open_objects
+from codepilot.engine.execution_context import leased_workspaces
 from codepilot.engine.runtime import Runtime
 from codepilot.engine.snapshot_transfer import read_snapshot
-from codepilot.engine.workspace_lease import leased_workspaces
 from codepilot.store import new_id
 
 

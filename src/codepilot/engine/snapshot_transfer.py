@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from codepilot.core.artifacts import ArtifactType
 from codepilot.core.events import DependencyDegraded, EventDraft, EventType, PatchProposed, SnapshotKept
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.engine.execution_context import ExecutionContext
-from codepilot.engine.workspace_lease import leased_workspaces
+from codepilot.engine.execution_context import ExecutionContext, leased_workspaces
 from codepilot.store import ArtifactDamaged, ArtifactMissing
 from codepilot.workspace import ObjectStore, Workspace
 

@@ -35,12 +35,11 @@ from codepilot.core.pipeline import gates_of, pipeline_of
 from codepilot.core.plan import Plan
 from codepilot.core.task import TaskSpec
 from codepilot.engine.base import can_be_had, carry_base, fetch_base, local_checkout, open_objects, pin
-from codepilot.engine.execution_context import ExecutionContext, find_project, keep_baseline
-from codepilot.engine.executor_factory import seen_at
+from codepilot.engine.execution_context import ExecutionContext, find_project, seen_at
 from codepilot.engine.finalize import finalize
 from codepilot.engine.proposal import check_change, propose, readers, restore
 from codepilot.engine.snapshot_transfer import keep_snapshot
-from codepilot.engine.work import Work
+from codepilot.engine.work import Work, keep_baseline
 from codepilot.project import Project
 from codepilot.verify import Baseline, GateJudge, LintBench, run_baseline
 

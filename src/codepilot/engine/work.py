@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TypeVar
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
 from codepilot.agents import Agent, StepContext
 from codepilot.core.artifacts import ArtifactRef, ArtifactType
-from codepilot.core.contract import Contract
+from codepilot.core.contract import Contract, canonical_json
 from codepilot.core.events import (
     BasePinned,
     Event,
@@ -27,17 +28,18 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.memory import MemoryKind
 from codepilot.core.run import Run, evolve
 from codepilot.core.task import FollowUp
-from codepilot.engine.execution_context import ExecutionContext, RunResources, recall_baseline
+from codepilot.engine.execution_context import ExecutionContext, RunResources
 from codepilot.engine.metrics import SNAPSHOT_SECONDS
 from codepilot.engine.monitor import OpenStep
 from codepilot.engine.runtime import Runtime
 from codepilot.engine.snapshot_transfer import keep_snapshot
 from codepilot.executor import Executor, SnapshotInfo, Violation
-from codepilot.project import Project
+from codepilot.project import Project, suite_from_json, suite_to_json
 from codepilot.store import Artifacts, Claim, Home, MemoryRow, Store
 from codepilot.verify import Baseline
 
 Recorded = TypeVar("Recorded", bound=Contract)
+_PROJECT = TypeAdapter(Project)
 
 
 @dataclass
@@ -215,3 +217,24 @@ def _with_tree(turn: TurnFinished, tree: str, blocked: Sequence[GuardrailBlocked
 def _listed(paths: Sequence[str]) -> str:
     more = f" and {len(paths) - 20} more" if len(paths) > 20 else ""
     return ", ".join(paths[:20]) + more
+
+
+def keep_baseline(artifacts: Artifacts, project: Project, baseline: Baseline) -> ArtifactRef:
+    """Store the project and its baseline for later steps and other processes."""
+    document = {"project": _PROJECT.dump_python(project, mode="json"), "suite": suite_to_json(baseline.suite)}
+    return artifacts.put(canonical_json(document).encode(), ArtifactType.REPORT)
+
+
+def recall_baseline(artifacts: Artifacts, run: Run) -> tuple[Project, Baseline]:
+    """The project and baseline that `keep_baseline` stored for this run."""
+    if run.baseline is None or run.baseline.report is None:
+        raise CodePilotError(FailureKind.INTERNAL, f"Run {run.run_id} has no baseline to work against.")
+    document = json.loads(artifacts.get(run.baseline.report))
+    baseline = Baseline(
+        targets=run.baseline.targets,
+        signature=run.baseline.signature,
+        suite=suite_from_json(document["suite"]),
+        summary=run.baseline.before,
+        suite_kind=run.baseline.suite,
+    )
+    return _PROJECT.validate_python(document["project"]), baseline

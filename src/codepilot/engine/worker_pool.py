@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.engine.garbage import sweep
+from codepilot.engine.close import sweep
 from codepilot.engine.runtime import Runtime
 from codepilot.engine.webhook import WebhookSender
 from codepilot.engine.worker import Worker
