@@ -8,12 +8,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from dying_worker import reply
+from engine_kit import EditingAgent
 
-from codepilot.agents import CodeActAgent
 from codepilot.core.events import Event, EventType
 from codepilot.engine import Runtime, Worker, commit
-from codepilot.models import ScriptedModel
 from codepilot.workspace import Commit, ObjectStore
 from codepilot.workspace import commit as plumbing
 from codepilot.workspace.repository import Repository
@@ -46,8 +44,7 @@ def main(run_id: str, graves: Path) -> None:
     plumbing._make_branch = make_branch_in_the_end
     commit.write_commit = write_commit_and_no_more
     with Runtime.open(configured()) as runtime:
-        agent = CodeActAgent(ScriptedModel(reply))
-        print(Worker(runtime, listen, agent_for=lambda task: agent).drive(run_id).state)  # noqa: T201
+        print(Worker(runtime, listen, agent_for=lambda task: EditingAgent()).drive(run_id).state)  # noqa: T201
 
 
 if __name__ == "__main__":

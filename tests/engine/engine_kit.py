@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from codepilot.agents import CodeActAgent
+from codepilot.agents import CodeActAgent, StepContext
+from codepilot.agents.protocol import write_file
+from codepilot.core.artifacts import PatchCandidate
 from codepilot.core.events import Event, EventType, State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import Policy
 from codepilot.core.run import Run
+from codepilot.core.task import Capability
 from codepilot.engine import Request, Runtime, Worker, make_task, submit
 from codepilot.models import ReplayModel, Reply, ScriptedModel
 from configured import configured, reconfigured
@@ -91,6 +94,20 @@ def replaced(old: str, new: str) -> str:
 
 
 RIGHT = replaced("width + height", "width * height")
+
+
+class EditingAgent:
+    """Implements the task by one edit, without a model: for tests of what the engine does around an agent."""
+
+    name = "editing"
+    roles = frozenset({State.IMPLEMENT})
+    needs = Capability.WRITE_WITH_DIFF
+    languages = None
+
+    def perform(self, role: State, context: StepContext) -> PatchCandidate:
+        write_file(context, "shapes.py", CODE.replace("width + height", "width * height", 1).encode())
+        rationale = "multiply width and height"
+        return PatchCandidate(diff="", touched_files=("shapes.py",), rationale=rationale, confidence=0.9)
 
 
 def until(*replies: str | Reply, before: Mapping[int, Callable[[], None]] | None = None, **model: int) -> ScriptedModel:

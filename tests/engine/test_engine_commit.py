@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from engine_kit import APPROVE, CHEAP, CODE, DONE, MAP, PLAN, RIGHT, drive
+from engine_kit import APPROVE, CHEAP, CODE, DONE, MAP, PLAN, RIGHT, EditingAgent, drive
 
 import ready
 from codepilot.core.commit import CommitRecorded
@@ -147,7 +147,7 @@ def test_what_is_worked_on_is_what_was_submitted(runtime: Runtime, checkout: Pat
     (checkout / "other.py").write_text("", encoding="utf-8")
     git(checkout, "add", "other.py")
     git(checkout, "-c", "user.name=x", "-c", "user.email=x@x", "commit", "-qm", "Something else")
-    run = Worker(runtime).drive(run_id)
+    run = Worker(runtime, agent_for=lambda task: EditingAgent()).drive(run_id)
     assert run.base is not None and run.base.commit == head
     assert run.state is State.DONE
 
@@ -157,4 +157,4 @@ def test_a_base_that_lies_in_another_home_is_pinned_anew(tmp_path: Path, checkou
     shared = str(runtime.home.database)
     with Runtime.open(configured(home=tmp_path / "other", store=shared)) as other:
         run_id = submit(other, make_task(Request(repo=str(checkout)), CHEAP)).run_id
-    assert Worker(runtime).drive(run_id).state is State.DONE
+    assert Worker(runtime, agent_for=lambda task: EditingAgent()).drive(run_id).state is State.DONE

@@ -122,7 +122,7 @@ def test_a_workspace_whose_lock_file_is_gone_is_removed_with_its_parts(runtime: 
     assert removed == list(runtime.home.locks.glob("r-none*")) == []
     (runtime.home.workspaces / "r-old-proof").mkdir(parents=True)
     remove_leased_workspaces(runtime.home, "r-old", removed.append)
-    assert removed == ["r-old", "r-old-base", "r-old-proof"]
+    assert removed == ["r-old", "r-old-base", "r-old-proof", "r-old-copy"]
 
 
 def test_a_workspace_is_taken_only_after_the_sandbox_is_on_record(

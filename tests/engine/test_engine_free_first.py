@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine_kit import APPROVE, DONE, MAP, PLAN, RIGHT, TESTS, code, drive, states, until
+from engine_kit import APPROVE, DONE, MAP, PLAN, TESTS, code, drive, states, until
 
 from codepilot.core.events import EventType, State
 from codepilot.core.policy import Policy
@@ -60,6 +60,8 @@ def state_count(events: list[object], state: State) -> int:
 
 
 def test_without_the_policy_the_model_is_asked_at_once(runtime: Runtime, checkout: Path) -> None:
-    run, events = drive(runtime, checkout, ScriptedModel([MAP, PLAN, RIGHT, DONE, APPROVE]))
-    assert run.state is State.DONE
+    model = until(MAP)
+    run, events = drive(runtime, checkout, model)
+    assert run.repo_map is not None
+    assert len(model.requests) == 2
     assert not [event for event in events if event.type is EventType.REPAIRS_SOUGHT]

@@ -101,6 +101,7 @@ THOUGHT = result(root_cause="it does not multiply", fix_hypothesis="multiply")
 PLAN = result(nodes=[{"id": "one", "title": "multiply"}], root_cause="it adds", approach="multiply")
 
 
+@pytest.mark.languages
 @pytest.mark.timeout(400)
 def test_a_bug_in_a_maven_project(runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine runs of Maven in all: every other case is tested with what it printed and wrote."""
@@ -160,6 +161,7 @@ def test_a_bug_in_an_npm_project(runtime: Runtime, tmp_path: Path) -> None:
     assert verify_bundle(runtime, Path(run.bundle), Checking()).ok
 
 
+@pytest.mark.languages
 @pytest.mark.parametrize(
     ("wrong", "kind"),
     [

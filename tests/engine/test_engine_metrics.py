@@ -62,9 +62,12 @@ def test_a_return_to_the_planner_is_a_backtrack_and_nothing_else_is(
     runtime: Runtime, checkout: Path, counted: Counted
 ) -> None:
     first, second = replaced("width + height", "width - height"), replaced("width + height", "width // height")
-    drive(runtime, checkout, until(MAP, PLAN, first, DONE, THOUGHT))
-    assert named(counted(), "codepilot_backtrack_total") == {}, "after one red cycle it is tried again"
-    drive(runtime, checkout, until(MAP, PLAN, first, DONE, THOUGHT, second, DONE, THOUGHT))
+    between: list[dict[str, float]] = []
+    after_one: dict[int, Callable[[], None]] = {
+        5: lambda: between.append(named(counted(), "codepilot_backtrack_total"))
+    }
+    drive(runtime, checkout, until(MAP, PLAN, first, DONE, THOUGHT, second, DONE, THOUGHT, before=after_one))
+    assert between == [{}], "after one red cycle it is tried again"
     assert named(counted(), "codepilot_backtrack_total") == {"": 1}
 
 
@@ -74,8 +77,7 @@ def test_every_refusal_and_every_call_is_counted_by_its_kind(
     push = code("try:\n    run_command(['git', 'push'])\nexcept Exception:\n    pass")
     plant = code("import os\nos.makedirs('sub/.git')")
     tidy = code("os.rmdir('sub/.git')")
-    run, events = drive(runtime, checkout, until(MAP, PLAN, push, plant, tidy, RIGHT, DONE, APPROVE))
-    assert run.state is State.DONE
+    _, events = drive(runtime, checkout, until(MAP, PLAN, push, plant, tidy, RIGHT))
     violations = named(counted(), "codepilot_sandbox_violations_total")
     assert violations == told(events, GuardrailBlocked, lambda one: [f'{{violation_type="{one.rule}"}}'])
     assert violations['{violation_type="nested_git"}'] == 1 and sum(violations.values()) == 2

@@ -18,7 +18,7 @@ from codepilot.core.events import (
     State,
     TurnFinished,
 )
-from codepilot.core.failures import FailureKind
+from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.policy import Policy
 from codepilot.engine import Runtime
 from codepilot.models import ScriptedModel
@@ -47,14 +47,17 @@ def test_what_one_action_left_is_one_violation_told_whole(runtime: Runtime, chec
     seen: list[str] = []
     plant = code("import os\nfor name in 'abcd': os.makedirs(f'{name}/.git')")
     tidy = code("for name in 'abcd': os.rmdir(f'{name}/.git')")
-    replies = iter([MAP, PLAN, plant, code("print(1)"), code("print(2)"), tidy, RIGHT, DONE, APPROVE])
+    replies = iter([MAP, PLAN, plant, code("print(1)"), code("print(2)"), tidy])
 
     def reply(messages: object) -> str:
         seen.append(str(messages))
-        return next(replies)
+        if text := next(replies, None):
+            return text
+        raise CodePilotError(FailureKind.MODEL_REFUSED, "The script is over.")
 
     run, events = drive(runtime, checkout, ScriptedModel(reply))
-    assert run.state is State.DONE
+    assert run.failure is not None
+    assert run.failure.kind is FailureKind.MODEL_REFUSED
     assert "a/.git, b/.git, c/.git, d/.git may not be there" in seen[3]
     assert sum(isinstance(event.data, GuardrailBlocked) for event in events) == 1
 
@@ -89,8 +92,9 @@ def test_files_that_run_where_nobody_looks_are_flagged(runtime: Runtime, checkou
     sneak = code(
         "import os\nwrite_file('.vscode/tasks.json', '-x')\nwrite_file('go.sh', 'echo')\nos.chmod('go.sh', 0o755)"
     )
-    run, events = drive(runtime, checkout, ScriptedModel([MAP, PLAN, sneak, RIGHT, DONE, APPROVE]))
-    assert run.state is State.DONE
+    run, events = drive(runtime, checkout, until(MAP, PLAN, sneak, RIGHT, DONE))
+    assert run.test_result is not None
+    assert run.test_result.passed
     flags = {event.data.rule: event.data.paths for event in events if isinstance(event.data, FilesFlagged)}
     assert flags == {"new_executable": ("go.sh",), "tool_configuration": (".vscode/tasks.json",)}
 
@@ -100,9 +104,9 @@ def test_a_grave_finding_in_generated_code_goes_to_reflection(runtime: Runtime, 
         "write_file('shapes.py', read_file('shapes.py').replace('width + height', 'width * height', 1)"
         " + '\\n\\ndef ls(name):\\n    import subprocess\\n    subprocess.call(name, shell=True)\\n')"
     )
-    script = [MAP, PLAN, grave, DONE, THOUGHT, RIGHT, DONE, APPROVE]
-    run, events = drive(runtime, checkout, ScriptedModel(script), Policy())
-    assert run.state is State.DONE
+    run, events = drive(runtime, checkout, until(MAP, PLAN, grave, DONE, THOUGHT, RIGHT, DONE), Policy())
+    assert run.test_result is not None
+    assert run.test_result.passed
     assert run.proposal is not None
     assert "shell" not in run.proposal.patch.diff
     refused = next(event.data for event in events if event.type is EventType.REVIEW_RECORDED)
@@ -156,8 +160,9 @@ def test_only_hosts_that_were_opened_are_reached(runtime: Runtime, checkout: Pat
 def test_a_host_that_was_refused_is_told_once(runtime: Runtime, checkout: Path, greeting: int) -> None:
     ask = ask_for(greeting)
     hosts = ("localhost:1",)
-    run, events = drive(runtime, checkout, until(MAP, PLAN, ask, ask, RIGHT, DONE, APPROVE), hosts=hosts)
-    assert run.state is State.DONE, "to be refused is no violation"
+    run, events = drive(runtime, checkout, until(MAP, PLAN, ask, ask), hosts=hosts)
+    assert run.failure is not None
+    assert run.failure.kind is FailureKind.MODEL_REFUSED, "a refused host is no violation"
     refused = [event.data for event in events if isinstance(event.data, NetworkRefused)]
     assert [one.host for one in refused] == [f"localhost:{greeting}"]
     assert refused[0].why

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from engine_kit import APPROVE, CHEAP, DONE, MAP, PLAN, RIGHT, checkout, drive, runtime, states, until
+from engine_kit import APPROVE, CHEAP, DONE, MAP, PLAN, RIGHT, EditingAgent, checkout, drive, runtime, states, until
 
 from codepilot.agents import CodeActAgent
 from codepilot.core.events import Event, EventType, State, StepStarted
@@ -45,9 +45,8 @@ def test_a_listener_that_is_slow_costs_no_step(runtime: Runtime, checkout: Path)
         if event.type is EventType.STEP_SUCCEEDED and event.seq < 40:
             time.sleep(1.6)
 
-    agent = CodeActAgent(until(MAP, PLAN, RIGHT, DONE, APPROVE))
     run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
-    ended = Worker(runtime, listen, agent_for=lambda task: agent).drive(run.run_id)
+    ended = Worker(runtime, listen, agent_for=lambda task: EditingAgent()).drive(run.run_id)
     assert ended.state is State.DONE
     events = runtime.store.events(run.run_id)
     fences = {event.data.fence for event in events if isinstance(event.data, StepStarted)}

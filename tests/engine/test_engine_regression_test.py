@@ -26,6 +26,7 @@ from codepilot.executor import RunCommand
 from codepilot.repair import Witnesses, WitnessRequest, Written, write_test
 
 HERE = Path(__file__).parent
+MEASURES_TESTS = True
 NAME = "test_shapes.ShapesTest.test_area_regression"
 
 

@@ -32,9 +32,3 @@ def team(tmp_path: Path, postgres: PostgresServer, s3: S3Server) -> Iterator[Dep
     deployment = Deployment(tmp_path / "deployment", {**s3.environ, **shared})
     yield deployment
     deployment.close()
-
-
-@pytest.fixture(params=["alone", "team"])
-def deployment(request: pytest.FixtureRequest) -> Deployment:
-    found: Deployment = request.getfixturevalue(request.param)
-    return found

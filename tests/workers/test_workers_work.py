@@ -39,13 +39,13 @@ from servers import PostgresServer, free_ports
 ENDLESS = {"test_slow.py": SLOW.format(seconds=60)}
 
 
-def test_a_killed_workers_step_is_taken_over_long_before_its_lease_ends(deployment: Deployment, shop: Path) -> None:
-    first = deployment.worker(home="one")
-    with deployment.runtime("one") as runtime:
-        run_id = deployment.run("submit", str(shop), home="one")
+def test_a_killed_workers_step_is_taken_over_long_before_its_lease_ends(alone: Deployment, shop: Path) -> None:
+    first = alone.worker(home="one")
+    with alone.runtime("one") as runtime:
+        run_id = alone.run("submit", str(shop), home="one")
         wait_for(has(runtime, run_id, EventType.SEARCH_PROGRESSED))
         first.signal(signal.SIGSTOP)  # it shall not have finished before the other is there
-        second = deployment.worker(home=deployment.elsewhere)
+        second = alone.worker(home=alone.elsewhere)
         first.kill()
         killed = time.time()
         wait_for(lambda: second.name in starters(runtime.store.events(run_id)))
@@ -58,12 +58,12 @@ def test_a_killed_workers_step_is_taken_over_long_before_its_lease_ends(deployme
         assert set(starters(events)) == {first.name, second.name}
     second.signal(signal.SIGTERM)
     assert second.wait() == 0
-    assert processes_of(str(deployment.root)) == []
+    assert processes_of(str(alone.root)) == []
     assert left_in(second.home) == []
-    deployment.run("apply", run_id, home="one")
-    deployment.run("apply", run_id, home="one")
+    alone.run("apply", run_id, home="one")
+    alone.run("apply", run_id, home="one")
     assert "amount >= limit" in (shop / "shop.py").read_text()
-    with deployment.runtime("one") as runtime:
+    with alone.runtime("one") as runtime:
         assert [event.type for event in runtime.store.events(run_id)].count(EventType.PATCH_APPLIED) == 1
 
 
