@@ -312,7 +312,7 @@ def test_a_stop_is_noticed_within_a_fifth_of_a_second() -> None:
 
 def test_a_model_that_says_nothing_for_too_long_is_given_up() -> None:
     with ModelServer([Said("x" * 70, pause_sec=30.0)]) as server:
-        with pytest.raises(CodePilotError, match=r"said nothing for 0\.3 s") as caught:
+        with pytest.raises(CodePilotError, match=r"sent nothing for 0\.3 s") as caught:
             ask(model_of(server, BOTH[0], timeout_sec=0.3))
         assert len(server.requests) == 1
     assert caught.value.kind is FailureKind.MODEL_TIMEOUT

@@ -78,7 +78,7 @@ def test_durations_and_addresses_do_not_make_a_request_another_one() -> None:
 
 def test_a_replay_goes_on_where_a_run_already_is() -> None:
     model = ReplayModel(RECORDED)
-    model.go_on_after(1)
+    model.continue_after(1)
     assert ask(model, SECOND).text == "b"
 
 

@@ -65,7 +65,7 @@ class CodeActAgent:
             return found
         for model in self._models:
             if isinstance(model, ReplayModel):
-                model.go_on_after(len(exchanges(context.earlier)))
+                model.continue_after(len(exchanges(context.earlier)))
         step = StepConversation(context)
 
         def talk(player: Role, node: str = "", part: Sections | None = None) -> Contract:

@@ -1,4 +1,4 @@
-"""Chat models behind one protocol. The SDKs of providers are imported no sooner than a model of theirs is asked."""
+"""Chat models behind one protocol. A provider's SDK is imported when one of its models is first called."""
 
 from codepilot.models.choose import KEYS, configured_models, make_model, settled, usual_model
 from codepilot.models.connection import Retry

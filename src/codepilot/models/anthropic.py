@@ -1,4 +1,4 @@
-"""Anthropic's models, by the Messages API. What stays the same from turn to turn is cached there."""
+"""Anthropic's models by the Messages API, with prompt caching."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from codepilot.models.protocol import Message, OnText, Reply, StopReason, Tool, 
 from codepilot.models.sdk import Asked, SdkModel
 
 WITH_TEMPERATURE = "2023-06-01"
-"""The API's last version that takes one; the SDK has no argument for it any more, and newer models refuse it."""
+"""The last API version that accepts a temperature. The SDK has no argument for it, and newer models refuse it."""
 CACHED = {"type": "ephemeral"}
 CACHED_MESSAGES = 2
-"""How many of the last messages end a cached part: the last for the next turn, the one before for this."""
+"""How many of the last user messages end a cached part: the last for the next turn, the one before for this."""
 _STOPS: dict[str, StopReason] = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
@@ -51,41 +51,41 @@ class AnthropicModel(SdkModel):
         return request
 
     async def _read(self, stream: Any, asked: Asked, on_text: OnText) -> Reply:
-        said = _Said()
+        incoming = _Incoming()
         async for event in stream:
-            said.take(event.to_dict(), on_text)
-        if not said.whole:
+            incoming.take(event.to_dict(), on_text)
+        if not incoming.whole:
             raise self.bad_reply("its reply was cut off")
-        return self._reply(said)
+        return self._reply(incoming)
 
-    def _reply(self, said: _Said) -> Reply:
-        calls = [block for block in said.blocks.values() if block.get("type") == "tool_use"]
-        stop: StopReason = _STOPS.get(said.stop, "tool_use" if calls else "end")
+    def _reply(self, incoming: _Incoming) -> Reply:
+        calls = [block for block in incoming.blocks.values() if block.get("type") == "tool_use"]
+        stop: StopReason = _STOPS.get(incoming.stop, "tool_use" if calls else "end")
         if stop != "tool_use":
-            calls = []  # the last of them may be cut off
-        taken_in = sum(said.counted.get(name, 0) for name in _COUNTED if name != "output_tokens")
-        output = said.counted.get("output_tokens", 0)
+            calls = []  # the last one may be cut off
+        input_tokens = sum(incoming.counted.get(name, 0) for name in _COUNTED if name != "output_tokens")
+        output = incoming.counted.get("output_tokens", 0)
         usage = Usage(
             turns=1,
-            tokens=taken_in + output,
-            input_tokens=taken_in,
+            tokens=input_tokens + output,
+            input_tokens=input_tokens,
             output_tokens=output,
-            cached_tokens=said.counted.get("cache_read_input_tokens", 0),
+            cached_tokens=incoming.counted.get("cache_read_input_tokens", 0),
         )
         return Reply(
-            text="".join(block["text"] for block in said.blocks.values() if block.get("type") == "text"),
+            text="".join(block["text"] for block in incoming.blocks.values() if block.get("type") == "text"),
             tool_calls=tuple(
                 ToolCall(id=call["id"], name=call["name"], arguments=self.arguments(call["name"], call["json"]))
                 for call in calls
             ),
-            usage=self.prices.priced(usage, said.counted.get("cache_creation_input_tokens", 0)),
+            usage=self.prices.priced(usage, incoming.counted.get("cache_creation_input_tokens", 0)),
             stop_reason=stop,
         )
 
 
 @dataclass
-class _Said:
-    """A reply while it comes in."""
+class _Incoming:
+    """A reply that is being streamed."""
 
     blocks: dict[int, dict[str, Any]] = field(default_factory=dict)
     counted: dict[str, int] = field(default_factory=dict)
@@ -117,12 +117,12 @@ class _Said:
             block["json"] += delta["partial_json"]
 
     def _count(self, usage: Mapping[str, Any] | None) -> None:
-        """Counts are cumulative: the last one told holds."""
+        """Counts are cumulative: the last one holds."""
         self.counted.update({name: value for name in _COUNTED if isinstance(value := (usage or {}).get(name), int)})
 
 
 def _messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Neighbours of one role are one message there; answers to calls are parts of the user's."""
+    """The API wants one message for neighbours of one role; answers to calls are parts of the user's message."""
     made: list[dict[str, Any]] = []
     for message in messages:
         if message.role == "system":

@@ -27,6 +27,8 @@ from codepilot.telemetry.redact import Redactor, redact
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from codepilot.models.sdk import SdkModel
+
 GROUP = "codepilot.models"
 KEYS = {
     "anthropic": "ANTHROPIC_API_KEY",
@@ -35,23 +37,23 @@ KEYS = {
 }
 URLS = {"anthropic": "ANTHROPIC_BASE_URL", "openai": "OPENAI_BASE_URL"}
 USUAL = {"anthropic": "claude-sonnet-4-6", "openai": "gpt-5.1"}
-"""What is asked when a provider's key is there and no model was chosen, the first such provider first."""
+"""The model of each provider that is used if no model is chosen. The first provider with a key wins."""
 EXAMPLES = "anthropic:claude-sonnet-4-6, openai:gpt-5.1 or openai-compatible:http://127.0.0.1:11434/v1#qwen3"
-_NEARBY = ("localhost", "127.0.0.1", "::1")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A model's name taken apart, and what it is made from."""
+class ModelSpec:
+    """A model's parsed name and the settings it is made with."""
 
-    spec: str
+    text: str
     kind: str
     name: str
     environ: Mapping[str, str]
     settings: ModelSettings
     retry: Retry
     here: bool
-    """Whether it is asked from this machine, which must have the key and the package then."""
+    """True if this machine calls the model, and so needs its key and package."""
 
 
 def make_model(
@@ -63,13 +65,13 @@ def make_model(
     retry: Retry | None = None,
     here: bool = True,
 ) -> Model:
-    """The model that `spec` names, with `fallback` behind it. What cannot work is refused here, before it is asked."""
+    """The model that `spec` names, with `fallback` behind it. Raises if it cannot be called."""
     make = partial(_make, environ=environ, settings=settings or ModelSettings(), retry=retry or Retry(), here=here)
     return FallbackModel(make(spec), make(fallback)) if fallback else make(spec)
 
 
 def usual_model(environ: Mapping[str, str], settings: ModelSettings) -> str:
-    """The model for somebody who did not choose one."""
+    """The model to use if the user chose none."""
     if settings.default:
         return settings.default
     for provider, name in USUAL.items():
@@ -84,7 +86,7 @@ def usual_model(environ: Mapping[str, str], settings: ModelSettings) -> str:
 
 @dataclass(frozen=True)
 class Provider:
-    """Whether a provider's models could be asked from here; a key is never told."""
+    """A provider's configuration on this machine, without the key."""
 
     name: str
     variable: str
@@ -96,7 +98,7 @@ class Provider:
 
 
 def configured_models(environ: Mapping[str, str], settings: ModelSettings) -> tuple[Provider, ...]:
-    """What the environment and the configuration give, looked at without importing an SDK."""
+    """The providers as configured, found without importing an SDK."""
     urls = {"anthropic": settings.anthropic_url, "openai": settings.openai_url}
     return tuple(
         Provider(
@@ -113,35 +115,35 @@ def configured_models(environ: Mapping[str, str], settings: ModelSettings) -> tu
 
 
 def settled(spec: str) -> str:
-    """`spec` as it means the same wherever it is read: files by their whole path."""
+    """`spec` with absolute file paths, so that it means the same in any directory."""
     kind, _, name = spec.partition(":")
     return f"{kind}:{Path(name).expanduser().absolute()}" if kind in ("replay", "scripted") and name else spec
 
 
-def _make(spec: str, *, environ: Mapping[str, str], settings: ModelSettings, retry: Retry, here: bool) -> Model:
-    kind, colon, name = spec.partition(":")
-    known: dict[str, Callable[[Wanted], Model]] = {
-        "anthropic": _anthropic,
-        "openai": _openai,
+def _make(name: str, *, environ: Mapping[str, str], settings: ModelSettings, retry: Retry, here: bool) -> Model:
+    kind, colon, rest = name.partition(":")
+    known: dict[str, Callable[[ModelSpec], Model]] = {
+        "anthropic": _official,
+        "openai": _official,
         "openai-compatible": _compatible,
-        "replay": lambda wanted: replayed(Path(wanted.name)),
-        "scripted": lambda wanted: scripted(Path(wanted.name)),
+        "replay": lambda spec: replayed(Path(spec.name)),
+        "scripted": lambda spec: scripted(Path(spec.name)),
     }
-    wanted = Wanted(spec, kind, name.strip(), environ, settings, retry, here)
-    if redact(spec) != spec:
+    parsed = ModelSpec(name, kind, rest.strip(), environ, settings, retry, here)
+    if redact(name) != name:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
-            f"The model's name {redact(spec)!r} holds what looks like a key or a password.",
+            f"The model's name {redact(name)!r} seems to contain a key or a password.",
             next_action=f"Leave it out, and give keys in the environment: {', '.join(KEYS.values())}.",
         )
-    if kind in known and wanted.name:
-        return known[kind](wanted)
+    if kind in known and parsed.name:
+        return known[kind](parsed)
     from importlib.metadata import entry_points
 
     others = {entry.name: entry for entry in entry_points(group=GROUP)}
     if kind in others and colon:
-        return _others(others[kind], wanted)
-    raise _unknown(spec, kind, [*known, *others])
+        return _from_package(others[kind], parsed)
+    raise _unknown(name, kind, [*known, *others])
 
 
 def _unknown(spec: str, kind: str, kinds: list[str]) -> CodePilotError:
@@ -152,7 +154,7 @@ def _unknown(spec: str, kind: str, kinds: list[str]) -> CodePilotError:
             next_action=f"Name it after a colon, for example {EXAMPLES}.",
         )
     close = difflib.get_close_matches(kind.lower(), kinds, 1)
-    meant = f"; did you mean {close[0]}:…?" if close else _provider_of(spec)
+    meant = f"; did you mean {close[0]}:…?" if close else _suggestion(spec)
     return CodePilotError(
         FailureKind.INVALID_SPEC,
         f"There is no model {spec!r}{meant}",
@@ -160,81 +162,71 @@ def _unknown(spec: str, kind: str, kinds: list[str]) -> CodePilotError:
     )
 
 
-def _provider_of(spec: str) -> str:
-    """A bare name that gives its maker away."""
+def _suggestion(spec: str) -> str:
+    """A suggestion for a bare name whose provider is known by its prefix."""
     for provider, begins in (("anthropic", ("claude",)), ("openai", ("gpt", "o1", "o3", "o4", "codex", "chatgpt"))):
         if ":" not in spec and spec.lower().startswith(begins):
             return f"; did you mean {provider}:{spec}?"
     return "."
 
 
-def _anthropic(wanted: Wanted) -> Model:
-    from codepilot.models.anthropic import AnthropicModel
+def _official(spec: ModelSpec) -> Model:
+    _require_package(spec, spec.kind)
+    model: type[SdkModel]
+    if spec.kind == "anthropic":
+        from codepilot.models.anthropic import AnthropicModel
 
-    _require_package(wanted, AnthropicModel.package)
-    url = _url(wanted, wanted.settings.anthropic_url)
-    return AnthropicModel(wanted.spec, _prices(wanted), _connection(wanted, url, _key(wanted)))
+        model, configured = AnthropicModel, spec.settings.anthropic_url
+    else:
+        from codepilot.models.openai import OpenAIModel
+
+        model, configured = OpenAIModel, spec.settings.openai_url
+    url = spec.environ.get(URLS[spec.kind], "").strip() or configured
+    if url:
+        _check_url(url, spec.settings)
+    prices = Prices(spec.name, provider=spec.kind, known=spec.settings.known.get(spec.name, KnownModel()))
+    return model(spec.text, prices, _connection(spec, url, _key(spec)))
 
 
-def _openai(wanted: Wanted) -> Model:
+def _compatible(spec: ModelSpec) -> Model:
     from codepilot.models.openai import OpenAIModel
 
-    _require_package(wanted, OpenAIModel.package)
-    url = _url(wanted, wanted.settings.openai_url)
-    return OpenAIModel(wanted.spec, _prices(wanted), _connection(wanted, url, _key(wanted)))
-
-
-def _compatible(wanted: Wanted) -> Model:
-    from codepilot.models.openai import OpenAIModel
-
-    _require_package(wanted, OpenAIModel.package)
-    url, _, name = wanted.name.rpartition("#")
+    _require_package(spec, OpenAIModel.package)
+    url, _, name = spec.name.rpartition("#")
     if not url or not name:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
-            f"{wanted.spec!r} is not openai-compatible:URL#NAME.",
+            f"{spec.text!r} is not openai-compatible:URL#NAME.",
             next_action="For example openai-compatible:http://127.0.0.1:11434/v1#qwen3.",
         )
-    _check_url(url, wanted.settings)
-    known = wanted.settings.known.get(name, KnownModel())
-    connection = _connection(wanted, url, _key(wanted, needed=False))
-    return OpenAIModel(wanted.spec, Prices(name, url=url, known=known), connection, compatible=True)
+    _check_url(url, spec.settings)
+    known = spec.settings.known.get(name, KnownModel())
+    connection = _connection(spec, url, _key(spec, needed=False))
+    return OpenAIModel(spec.text, Prices(name, url=url, known=known), connection, compatible=True)
 
 
-def _others(entry: EntryPoint, wanted: Wanted) -> Model:
-    """A model of an installed package: its entry point is a function of the name, the environment and the settings."""
+def _from_package(entry: EntryPoint, spec: ModelSpec) -> Model:
+    """A model of an installed package. Its entry point is called with the name, the environment and the settings."""
     try:
-        made: Model = entry.load()(wanted.name, wanted.environ, wanted.settings)
+        made: Model = entry.load()(spec.name, spec.environ, spec.settings)
     except CodePilotError:
         raise
     except Exception as error:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
-            f"The model {wanted.spec!r} of an installed package cannot be made: {type(error).__name__}.",
-            next_action="Ask the makers of that package, or choose another model.",
+            f"The model {spec.text!r} of an installed package cannot be made: {type(error).__name__}.",
+            next_action="Report it to that package, or choose another model.",
         ) from error
     return made
 
 
-def _prices(wanted: Wanted) -> Prices:
-    known = wanted.settings.known.get(wanted.name, KnownModel())
-    return Prices(wanted.name, provider=wanted.kind, known=known)
-
-
-def _connection(wanted: Wanted, url: str | None, key: str | None) -> Connection:
-    clean = Redactor({**wanted.environ, "MODEL_KEY": key or ""})
-    return Connection(key=key, url=url, timeout_sec=wanted.settings.timeout_sec, retry=wanted.retry, clean=clean)
-
-
-def _url(wanted: Wanted, configured: str | None) -> str | None:
-    url = wanted.environ.get(URLS[wanted.kind], "").strip() or configured
-    if url:
-        _check_url(url, wanted.settings)
-    return url
+def _connection(spec: ModelSpec, url: str | None, key: str | None) -> Connection:
+    clean = Redactor({**spec.environ, "MODEL_KEY": key or ""})
+    return Connection(key=key, url=url, timeout_sec=spec.settings.timeout_sec, retry=spec.retry, clean=clean)
 
 
 def _check_url(url: str, settings: ModelSettings) -> None:
-    """Code and keys do not leave the machine in clear text unless that was said to be fine."""
+    """Refuse an address that is malformed, holds a password, or would send code and key unencrypted."""
     try:
         split = urlsplit(url)
         host = split.hostname
@@ -249,10 +241,10 @@ def _check_url(url: str, settings: ModelSettings) -> None:
     if split.username or split.password:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
-            f"The address of the model at {host} holds a name or a password, which would be kept with the run.",
+            f"The address of the model at {host} contains a user name or a password, which the run would record.",
             next_action=f"Leave it out, and give a key as {KEYS['openai-compatible']}.",
         )
-    if split.scheme == "http" and host not in _NEARBY and not settings.plain_http:
+    if split.scheme == "http" and host not in _LOOPBACK and not settings.plain_http:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
             f"The model at {host} would get your code and its key unencrypted.",
@@ -260,24 +252,24 @@ def _check_url(url: str, settings: ModelSettings) -> None:
         )
 
 
-def _require_package(wanted: Wanted, package: str) -> None:
-    if wanted.here and find_spec(package) is None:
+def _require_package(spec: ModelSpec, package: str) -> None:
+    if spec.here and find_spec(package) is None:
         raise sdk_missing(package)
 
 
-def _key(wanted: Wanted, *, needed: bool = True) -> str | None:
-    variable = KEYS[wanted.kind]
-    key = wanted.environ.get(variable, "").strip()
-    if not key and needed and wanted.here:
+def _key(spec: ModelSpec, *, needed: bool = True) -> str | None:
+    variable = KEYS[spec.kind]
+    key = spec.environ.get(variable, "").strip()
+    if not key and needed and spec.here:
         raise CodePilotError(
             FailureKind.MODEL_AUTH,
-            f"{wanted.spec} needs a key, and {variable} is not set.",
+            f"{spec.text} needs a key, and {variable} is not set.",
             next_action=f"Set {variable} in the environment, or choose another model.",
         )
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise CodePilotError(
             FailureKind.MODEL_AUTH,
-            f"{variable} has characters that no key has.",
+            f"{variable} contains characters that no key has.",
             next_action="Copy the key again, without quotes, spaces or line breaks.",
         )
     return key or None

@@ -1,4 +1,4 @@
-"""One policy for all models: what may go better next time is asked again, a little later, three times in all."""
+"""The connection to a model, and the retry policy: a call that may succeed later is made up to three times."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from codepilot.models.protocol import Reply, Stopped, cancelled
 from codepilot.telemetry.redact import redact
 
 LOOK_SEC = 0.1
-"""How often somebody who waits is asked whether to stop."""
+"""How often a waiting call looks whether it must stop."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Retry:
-    """Exponential backoff with jitter, never sooner than the provider asks; a wait that is too long is none at all."""
+    """Exponential backoff with jitter, never shorter than the provider asks. A wait above the maximum is not made."""
 
     tries: int = 3
     first_wait_sec: float = 1.0
@@ -28,7 +28,7 @@ class Retry:
     now: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep
     chance: Callable[[], float] = random.random
-    """Between 0 and 1: how much of the spread to add, so that many workers do not come back at once."""
+    """Between 0 and 1: the jitter, so that many workers do not return at once."""
 
     def ask(self, model: str, once: Callable[[], Reply], stopped: Stopped) -> Reply:
         """The reply, or the failure of the last try."""
@@ -43,7 +43,7 @@ class Retry:
                 wait = self._wait(attempt, failure.wait)
                 if not failure.again or attempt >= self.tries or wait > self.longest_wait_sec:
                     raise
-                _log.info("%s; it is asked again in %.1f s", failure.failure.message, wait)
+                _log.info("%s; it is called again in %.1f s", failure.failure.message, wait)
             self._pause(model, wait, stopped)
             attempt += 1
 
@@ -64,7 +64,7 @@ _USUAL = Retry()
 
 @dataclass(frozen=True)
 class Connection:
-    """How a model is reached. `url` is the SDK's own unless named; `clean` takes secrets out of what is said."""
+    """How a model is reached. Without `url` the SDK's default is used; `clean` redacts messages."""
 
     key: str | None = None
     url: str | None = None

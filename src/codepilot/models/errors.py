@@ -1,4 +1,4 @@
-"""What a provider's refusal means: which failure it is, whether to ask again, and when."""
+"""Maps a provider's error to a typed failure, and says whether and when to retry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 
 SHOWN = 500
 LONGEST_PARK_SEC = 366 * 86400.0
-"""A reset that is further away is no moment that anybody meant."""
+"""A reset time beyond this is ignored as a mistake."""
 _TOO_LONG = re.compile(
     r"(?i)prompt is too long|context.{0,3}length|context.{0,3}window|maximum context|exceeds?.{0,40}context"
     r"|too many (?:input )?tokens|input is too long"
@@ -24,7 +24,7 @@ _BUCKETS = ("requests", "tokens", "input-tokens", "output-tokens")
 
 
 class ModelFailure(CodePilotError):
-    """A model's failure. `again` says whether the same question may be answered next time, `wait` when."""
+    """A model's failure. `again` says whether the same call may succeed later, `wait` after how many seconds."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ModelFailure(CodePilotError):
 
 @dataclass(frozen=True)
 class Refusal:
-    """An error as a provider answered it. A `status` of 200 means that it came within a stream."""
+    """A provider's error response. A `status` of 200 means that it came within a stream."""
 
     status: int
     headers: Mapping[str, str]
@@ -56,21 +56,21 @@ class Refusal:
         return inner if isinstance(inner, Mapping) else {"message": inner}
 
     @property
-    def said(self) -> str:
-        said = self.error.get("message") or self.error.get("detail")
-        return str(said) if said else str(self.body)[:SHOWN] if isinstance(self.body, str) else ""
+    def text(self) -> str:
+        text = self.error.get("message") or self.error.get("detail")
+        return str(text) if text else str(self.body)[:SHOWN] if isinstance(self.body, str) else ""
 
     @property
     def names(self) -> str:
-        """What the provider calls it."""
+        """The provider's names for the error."""
         return " ".join(str(self.error.get(key) or "") for key in ("type", "code", "param"))
 
 
 def refused(model: str, refusal: Refusal, now: float, clean: Callable[[str], str]) -> ModelFailure:
-    """The failure that a refusal is. `now` is in seconds; `clean` takes secrets out of what the provider said."""
+    """The failure that a refusal means. `now` is in seconds; `clean` redacts the provider's text."""
     kind, again = _kind(refusal)
-    said = clean(refusal.said)[:SHOWN] or f"status {refusal.status}"
-    details: dict[str, object] = {"status": refusal.status, "said": said, "param": str(refusal.error.get("param"))}
+    text = clean(refusal.text)[:SHOWN] or f"status {refusal.status}"
+    details: dict[str, object] = {"status": refusal.status, "text": text, "param": str(refusal.error.get("param"))}
     wait = None
     if kind is FailureKind.MODEL_QUOTA:
         reset = reset_at(refusal, now, rated=again)
@@ -78,8 +78,8 @@ def refused(model: str, refusal: Refusal, now: float, clean: Callable[[str], str
         details["reset_at"] = None if wait is None or wait > LONGEST_PARK_SEC else round((now + wait) * 1_000_000)
     elif again:
         wait = retry_after(refusal.headers, now)
-    message, advice = _TOLD.get(kind, ("{model} did not accept the request: {said}", "Choose another model."))
-    return ModelFailure(kind, message.format(model=model, said=said), advice, again=again, wait=wait, **details)
+    message, advice = _MESSAGES.get(kind, ("{model} did not accept the request: {text}", "Choose another model."))
+    return ModelFailure(kind, message.format(model=model, text=text), advice, again=again, wait=wait, **details)
 
 
 def sdk_missing(package: str) -> ModelFailure:
@@ -90,25 +90,25 @@ def sdk_missing(package: str) -> ModelFailure:
     )
 
 
-_TOLD = {
-    FailureKind.MODEL_AUTH: ("{model} does not accept the key: {said}", ""),
-    FailureKind.MODEL_QUOTA: ("The quota of {model} is used up: {said}", ""),
-    FailureKind.MODEL_OVERLOADED: ("{model} is overloaded: {said}", ""),
-    FailureKind.MODEL_TIMEOUT: ("{model} took too long: {said}", ""),
-    FailureKind.CONTEXT_EXCEEDED: ("The conversation is too long for {model}: {said}", ""),
-    FailureKind.INVALID_SPEC: ("{model} cannot be found there: {said}", "Name a model that the provider has."),
+_MESSAGES = {
+    FailureKind.MODEL_AUTH: ("{model} does not accept the key: {text}", ""),
+    FailureKind.MODEL_QUOTA: ("The quota of {model} is used up: {text}", ""),
+    FailureKind.MODEL_OVERLOADED: ("{model} is overloaded: {text}", ""),
+    FailureKind.MODEL_TIMEOUT: ("{model} took too long: {text}", ""),
+    FailureKind.CONTEXT_EXCEEDED: ("The conversation is too long for {model}: {text}", ""),
+    FailureKind.INVALID_SPEC: ("{model} cannot be found there: {text}", "Name a model that the provider has."),
 }
 
 
 def _kind(refusal: Refusal) -> tuple[FailureKind, bool]:
-    status, names, said = refusal.status, refusal.names, refusal.said
+    status, names, text = refusal.status, refusal.names, refusal.text
     if status in (401, 403) or re.search("authentication_error|permission_error|invalid_api_key", names):
         return FailureKind.MODEL_AUTH, False
-    if status == 402 or _SPENT.search(names) or (status in (400, 429) and _SPENT.search(said)):
+    if status == 402 or _SPENT.search(names) or (status in (400, 429) and _SPENT.search(text)):
         return FailureKind.MODEL_QUOTA, False
     if status == 429 or "rate_limit" in names:
         return FailureKind.MODEL_QUOTA, True
-    if status == 413 or "context_length" in names or (status in (200, 400, 422) and _TOO_LONG.search(said)):
+    if status == 413 or "context_length" in names or (status in (200, 400, 422) and _TOO_LONG.search(text)):
         return FailureKind.CONTEXT_EXCEEDED, False
     if status == 404 or "not_found" in names:
         return FailureKind.INVALID_SPEC, False
@@ -133,9 +133,9 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def reset_at(refusal: Refusal, now: float, *, rated: bool = True) -> float | None:
-    """When there is quota again, in seconds since 1970, if the provider tells.
+    """When there is quota again, in seconds since 1970, if the provider says so.
 
-    What is not `rated` but bought or granted does not come back with the limits of a minute.
+    Quota that is bought or granted, not `rated`, does not return with the limits of a minute.
     """
     body = refusal.error
     for key, start in (("resets_at", 0.0), ("resets_in_seconds", now)):
@@ -150,7 +150,7 @@ def reset_at(refusal: Refusal, now: float, *, rated: bool = True) -> float | Non
 
 
 def _exhausted(headers: Mapping[str, str], rated: bool) -> list[str]:
-    """The reset times of the limits of which nothing remains; of all, if none says so and it must be one of them."""
+    """The reset times of the exhausted limits. If none is marked so, a `rated` refusal takes all."""
     unified = _header(headers, "anthropic-ratelimit-unified-reset")
     found: list[tuple[str | None, str]] = [("0", unified)] if unified else []
     for bucket in _BUCKETS:

@@ -1,4 +1,4 @@
-"""A model with another one behind it."""
+"""A model with a fallback."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from codepilot.models.errors import ModelFailure
 from codepilot.models.protocol import Message, Model, OnText, Reply, Stopped, Tool, ignore_text, never
 
 AWAY = frozenset({FailureKind.MODEL_OVERLOADED, FailureKind.MODEL_TIMEOUT, FailureKind.MODEL_QUOTA})
-"""Failures that another model may not have at the same moment."""
+"""Failures that another model may not have at the same time."""
 REST_SEC = 60.0
 
 
 class FallbackModel:
-    """Asks a second model whenever the first cannot be had; such a reply tells of it.
+    """Calls a second model whenever the first is unavailable, and marks its reply as degraded.
 
-    A first one that was asked again and again in vain is left alone for a while: not every turn has to wait for it.
+    After failed retries the first model is not called for a minute, so that not every turn waits for it.
     """
 
     def __init__(self, first: Model, second: Model, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,7 +48,7 @@ class FallbackModel:
                 messages, temperature=temperature, max_tokens=max_tokens, tools=tools, on_text=on_text, stopped=stopped
             )
 
-        failure = self._why_it_rests()
+        failure = self._resting_failure()
         if failure is None:
             try:
                 return ask(self._first)
@@ -61,11 +61,11 @@ class FallbackModel:
         return self._in_place(ask, failure)
 
     def estimate(self, messages: Sequence[Message], max_tokens: int, tools: Sequence[Tool] = ()) -> Usage:
-        """The dearer of the two: either may come to reply."""
+        """The more expensive of the two: either may reply."""
         both = (model.estimate(messages, max_tokens, tools) for model in (self._first, self._second))
         return max(both, key=lambda usage: (usage.cost_usd, usage.tokens))
 
-    def _why_it_rests(self) -> Failure | None:
+    def _resting_failure(self) -> Failure | None:
         if self._resting is not None and self._clock() < self._resting[0]:
             return self._resting[1]
         return None
@@ -82,7 +82,7 @@ class FallbackModel:
 
 
 def _of_both(first: Failure, error: CodePilotError) -> Failure:
-    """The failure of the second, which tells of the first; but the quota to wait for, if that is all it takes."""
+    """The failure of the second, with the first in its details. If both only wait for quota, the earlier reset wins."""
     resets = [(at, each) for each in (first, error.failure) if (at := _reset_at(each)) is not None]
     if not resets or not _away(error):
         return _with(error.failure, in_place_of=first)
@@ -91,15 +91,15 @@ def _of_both(first: Failure, error: CodePilotError) -> Failure:
 
 
 def _with(failure: Failure, **other: Failure) -> Failure:
-    told = {name: f"{each.kind}: {each.message}" for name, each in other.items()}
-    return failure.model_copy(update={"details": {**failure.details, **told}})
+    notes = {name: f"{each.kind}: {each.message}" for name, each in other.items()}
+    return failure.model_copy(update={"details": {**failure.details, **notes}})
 
 
 def _reset_at(failure: Failure) -> int | None:
-    said = failure.details.get("reset_at") if failure.kind is FailureKind.MODEL_QUOTA else None
-    return said if isinstance(said, int) else None
+    reset = failure.details.get("reset_at") if failure.kind is FailureKind.MODEL_QUOTA else None
+    return reset if isinstance(reset, int) else None
 
 
 def _away(error: CodePilotError) -> bool:
-    """Whether the model cannot be had, or was asked again and again in vain."""
+    """True if the model is unavailable or its retries failed."""
     return error.kind in AWAY or (isinstance(error, ModelFailure) and error.again)

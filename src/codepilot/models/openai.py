@@ -1,4 +1,4 @@
-"""OpenAI's models and those that speak like them, by chat completions: the dialect that most servers understand."""
+"""OpenAI's models and compatible servers, by the chat completions API."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNKNOWN_FIELDS = ("stream_options", "max_completion_tokens", "max_tokens", "tem
 
 
 class OpenAIModel(SdkModel):
-    """`compatible` servers are somebody else's: no key of OpenAI's goes there, and less is expected of them."""
+    """With `compatible`, the server is not OpenAI's: it gets no OpenAI headers, and fewer features are expected."""
 
     package = "openai"
 
@@ -40,20 +40,20 @@ class OpenAIModel(SdkModel):
         return sdk.AsyncOpenAI(api_key=self.connection.key or "none", **self.client_options(sdk))
 
     def _headers(self) -> dict[str, Any]:
-        """What the SDK would add from the environment is not for others than OpenAI."""
+        """Omit the headers that the SDK takes from the environment for OpenAI only."""
         unsent = ["OpenAI-Organization", "OpenAI-Project"] if self._compatible else []
         unsent += [] if self.connection.key else ["Authorization"]
         return {name: self.sdk.Omit() for name in unsent}
 
     def _lacking(self, failure: ModelFailure, asked: Asked) -> str | None:
         details = failure.failure.details
-        said, status = str(details.get("said")), details.get("status")
-        if asked.tools and status in (400, 404, 422, 500, 501) and _NO_TOOLS.match(said):
+        text, status = str(details.get("text")), details.get("status")
+        if asked.tools and status in (400, 404, 422, 500, 501) and _NO_TOOLS.match(text):
             return "tools"
         if status not in (400, 422):
             return None
         named = [name for name in _UNKNOWN_FIELDS if name == details.get("param")]
-        named += [name for name in _UNKNOWN_FIELDS if re.search(rf"\b{name}\b", said)]
+        named += [name for name in _UNKNOWN_FIELDS if re.search(rf"\b{name}\b", text)]
         lacking = next((name for name in named if name not in self.lacks), None)
         if lacking in ("max_tokens", "max_completion_tokens"):
             self.lacks -= {"max_tokens", "max_completion_tokens"}
@@ -66,7 +66,7 @@ class OpenAIModel(SdkModel):
 
     def _request(self, asked: Asked) -> dict[str, Any]:
         tools = asked.tools if "tools" not in self.lacks else ()
-        messages = asked.messages if "tools" not in self.lacks else in_words(asked.messages, asked.tools)
+        messages = asked.messages if "tools" not in self.lacks else without_tools(asked.messages, asked.tools)
         limit = "max_tokens" if "max_completion_tokens" in self.lacks else "max_completion_tokens"
         request: dict[str, Any] = {
             "model": self.prices.model,
@@ -82,18 +82,20 @@ class OpenAIModel(SdkModel):
         return request
 
     async def _read(self, stream: Any, asked: Asked, on_text: OnText) -> Reply:
-        said = _Said()
+        incoming = _Incoming()
         async for chunk in stream:
-            said.take(chunk.to_dict(), on_text)
-        if not said.stop:
+            incoming.take(chunk.to_dict(), on_text)
+        if not incoming.stop:
             raise self.bad_reply("its reply was cut off")
-        return self._reply(said, asked)
+        return self._reply(incoming, asked)
 
-    def _reply(self, said: _Said, asked: Asked) -> Reply:
-        stop: StopReason = "refusal" if said.refusal else _STOPS.get(said.stop, "tool_use" if said.calls else "end")
-        calls = said.calls if stop == "tool_use" else {}
+    def _reply(self, incoming: _Incoming, asked: Asked) -> Reply:
+        stop: StopReason = (
+            "refusal" if incoming.refusal else _STOPS.get(incoming.stop, "tool_use" if incoming.calls else "end")
+        )
+        calls = incoming.calls if stop == "tool_use" else {}
         return Reply(
-            text="".join(said.refusal or said.text),
+            text="".join(incoming.refusal or incoming.text),
             tool_calls=tuple(
                 ToolCall(
                     id=call["id"] or f"call_{place}",
@@ -102,14 +104,14 @@ class OpenAIModel(SdkModel):
                 )
                 for place, call in sorted(calls.items())
             ),
-            usage=self.prices.priced(_usage(said, asked)),
+            usage=self.prices.priced(_usage(incoming, asked)),
             stop_reason=stop,
         )
 
 
 @dataclass
-class _Said:
-    """A reply while it comes in."""
+class _Incoming:
+    """A reply that is being streamed."""
 
     text: list[str] = field(default_factory=list)
     refusal: list[str] = field(default_factory=list)
@@ -142,16 +144,18 @@ class _Said:
         call["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
 
 
-def _usage(said: _Said, asked: Asked) -> Usage:
-    """What the server counted; for a server that does not count, or miscounts, the estimate."""
-    counted = said.usage or {}
-    taken_in, output = counted.get("prompt_tokens"), counted.get("completion_tokens")
-    if not isinstance(taken_in, int) or not isinstance(output, int) or taken_in <= 0 or output < 0:
-        spoken = "".join((*said.text, *(call["arguments"] for call in said.calls.values())))
-        taken_in = prompt_tokens(asked.messages, asked.tools)
-        output = prompt_tokens([Message(role="assistant", content=spoken)])
+def _usage(incoming: _Incoming, asked: Asked) -> Usage:
+    """The server's count, or the estimate if it does not count or miscounts."""
+    counted = incoming.usage or {}
+    input_tokens, output = counted.get("prompt_tokens"), counted.get("completion_tokens")
+    if not isinstance(input_tokens, int) or not isinstance(output, int) or input_tokens <= 0 or output < 0:
+        written = "".join((*incoming.text, *(call["arguments"] for call in incoming.calls.values())))
+        input_tokens = prompt_tokens(asked.messages, asked.tools)
+        output = prompt_tokens([Message(role="assistant", content=written)])
     cached = max(0, (counted.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
-    return Usage(turns=1, tokens=taken_in + output, input_tokens=taken_in, output_tokens=output, cached_tokens=cached)
+    return Usage(
+        turns=1, tokens=input_tokens + output, input_tokens=input_tokens, output_tokens=output, cached_tokens=cached
+    )
 
 
 def _message(message: Message) -> dict[str, Any]:
@@ -178,15 +182,15 @@ def _tool(tool: Tool) -> dict[str, Any]:
     }
 
 
-def in_words(messages: Sequence[Message], tools: Sequence[Tool]) -> tuple[Message, ...]:
-    """The same conversation without a tool in it."""
-    told = [_told(message) for message in messages]
-    if tools and told and told[0].role == "system":
-        told[0] = Message(role="system", content=f"{told[0].content}\n\n{_how(tools)}")
-    return tuple(told)
+def without_tools(messages: Sequence[Message], tools: Sequence[Tool]) -> tuple[Message, ...]:
+    """The same conversation in text, for a server without tools."""
+    texts = [_as_text(message) for message in messages]
+    if tools and texts and texts[0].role == "system":
+        texts[0] = Message(role="system", content=f"{texts[0].content}\n\n{_instructions(tools)}")
+    return tuple(texts)
 
 
-def _told(message: Message) -> Message:
+def _as_text(message: Message) -> Message:
     if message.role == "tool":
         return Message(role="user", content=message.content)
     if message.tool_calls:
@@ -202,6 +206,6 @@ def _block(call: ToolCall) -> str:
     return f"```{call.name}\n{json.dumps(call.arguments)}\n```"
 
 
-def _how(tools: Sequence[Tool]) -> str:
+def _instructions(tools: Sequence[Tool]) -> str:
     names = ", ".join(f"```{tool.name}" for tool in tools)
     return f"There are no tool calls here: write your code into one fenced block that begins with {names}."

@@ -1,4 +1,4 @@
-"""What tokens cost and how many a model takes in: as configured, else from genai-prices' own data, never from afar."""
+"""Token prices and context sizes: as configured, else from the data of genai-prices, without a network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNKNOWN = KnownModel()
 
 @dataclass(frozen=True)
 class Prices:
-    """The facts of one model. `url` helps to recognise the provider of a compatible one."""
+    """The prices of one model. `url` identifies the provider of a compatible one."""
 
     model: str
     provider: str | None = None
@@ -26,7 +26,7 @@ class Prices:
     known: KnownModel = _UNKNOWN
 
     def priced(self, usage: Usage, written: int = 0) -> Usage:
-        """`usage` with its cost; `written` tokens went into the provider's cache. An unknown price is told as such."""
+        """`usage` with its cost, or as unpriced tokens. `written` tokens went into the provider's cache."""
         cost = self._configured(usage) if self.known.input_usd is not None else self._listed(usage, written)
         if cost is None:
             return usage.model_copy(update={"unpriced_tokens": usage.tokens})
@@ -46,11 +46,11 @@ class Prices:
         return window
 
     def _configured(self, usage: Usage) -> float:
-        taken_in = self.known.input_usd or 0.0
-        cached = taken_in if self.known.cached_usd is None else self.known.cached_usd
+        input_usd = self.known.input_usd or 0.0
+        cached = input_usd if self.known.cached_usd is None else self.known.cached_usd
         fresh = usage.input_tokens - usage.cached_tokens
         output = self.known.output_usd or 0.0
-        return (fresh * taken_in + usage.cached_tokens * cached + usage.output_tokens * output) / PER
+        return (fresh * input_usd + usage.cached_tokens * cached + usage.output_tokens * output) / PER
 
     def _listed(self, usage: Usage, written: int) -> float | None:
         where: dict[str, Any] = {"provider_id": self.provider} if self.provider else {"provider_api_url": self.url}
@@ -69,14 +69,16 @@ class Prices:
 
 
 BYTES_PER_TOKEN = 3.5
-"""Code has fewer to a token than prose has: rather too many tokens are told than too few."""
+"""Code has fewer bytes per token than prose: the estimate is rather too high than too low."""
 TOKENS_PER_MESSAGE = 4
 
 
 def prompt_tokens(messages: Sequence[Message], tools: Sequence[Tool] = ()) -> int:
-    """About how many tokens a model takes in for these."""
+    """The approximate number of input tokens."""
     size = sum(_size(message.content) for message in messages)
-    size += sum(len(call.name) + _size(json.dumps(call.arguments)) for said in messages for call in said.tool_calls)
+    size += sum(
+        len(call.name) + _size(json.dumps(call.arguments)) for message in messages for call in message.tool_calls
+    )
     size += sum(_size(tool.model_dump_json()) for tool in tools)
     return math.ceil(size / BYTES_PER_TOKEN) + TOKENS_PER_MESSAGE * (len(messages) + len(tools))
 
@@ -87,7 +89,7 @@ def estimated(
     tools: Sequence[Tool] = (),
     priced: Callable[[Usage], Usage] = lambda usage: usage,
 ) -> Usage:
-    """One turn with nothing cached and a reply as long as it may be."""
+    """The usage of one turn with nothing cached and a reply of the maximum length."""
     asked = prompt_tokens(messages, tools)
     return priced(Usage(turns=1, tokens=asked + max_tokens, input_tokens=asked, output_tokens=max_tokens))
 

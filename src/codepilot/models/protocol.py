@@ -20,7 +20,7 @@ Stopped = Callable[[], bool]
 
 
 def sound(text: str) -> str:
-    """Half a surrogate pair cannot be stored or sent; a question mark can."""
+    """Replace half surrogate pairs, which cannot be stored or sent, by question marks."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -58,14 +58,14 @@ StopReason = Literal["end", "tool_use", "length", "refusal"]
 
 
 class Reply(Contract):
-    """What the model said, what it cost, and why it stopped."""
+    """The model's text and calls, its cost, and why it stopped."""
 
     text: Annotated[str, AfterValidator(sound)] = ""
     tool_calls: tuple[ToolCall, ...] = ()
     usage: Usage = Usage(turns=1)
     stop_reason: StopReason = "end"
     degraded: DependencyDegraded | None = None
-    """Why this is not the reply of the model that was asked."""
+    """Why another model replied, if one did."""
 
 
 def ignore_text(piece: str) -> None:
@@ -78,14 +78,14 @@ def never() -> bool:
 
 
 class Model(Protocol):
-    """A chat model. Raises a typed `model_*` failure when no usable reply can be had."""
+    """A chat model. Raises a typed `model_*` failure if there is no usable reply."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def context_tokens(self) -> int | None:
-        """How much it takes in at once, its reply included, if that is known."""
+        """The size of its context with the reply, if known."""
         ...
 
     def reply(
@@ -119,7 +119,7 @@ _VARYING = re.compile(r"\b\d+(?:\.\d+)? ?(?:ms|s|seconds?)\b|\b0x[0-9a-fA-F]+\b|
 
 
 def fingerprint(messages: Sequence[Message]) -> tuple[str, ...]:
-    """One short digest a message: enough to tell that a request is the recorded one, and where it is not.
+    """One short digest for each message, to compare a request with the recorded one.
 
     Durations, memory addresses and names of outputs that hold them differ between two equal runs and are left out.
     """

@@ -1,4 +1,4 @@
-"""A model that says what it was told to say: for tests, demonstrations and dry runs."""
+"""Models without a provider: scripted replies for tests and dry runs, and replays of recorded runs."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class ScriptedModel:
         stopped: Stopped = never,
     ) -> Reply:
         self.requests.append(tuple(messages))
-        said = self._answer(messages)
+        answer = self._answer(messages)
         if stopped():
             raise cancelled(self.name)
-        reply = said if isinstance(said, Reply) else Reply(text=said)
+        reply = answer if isinstance(answer, Reply) else Reply(text=answer)
         on_text(reply.text)
         return reply
 
@@ -100,7 +100,7 @@ def scripted(path: Path) -> ScriptedModel:
 
 
 def replayed(path: Path) -> ReplayModel:
-    """The model's side of a run's events, one JSON object a line; a bundle's are its transcript."""
+    """A replay of a run's events, one JSON object a line; of a bundle, its transcript."""
     path = path / TRANSCRIPT if path.is_dir() else path
     try:
         events = [Event.model_validate_json(line) for line in _text(path).splitlines() if line.strip()]
@@ -108,7 +108,7 @@ def replayed(path: Path) -> ReplayModel:
         raise _unusable(path, "a recording with one event a line", error) from error
     found = exchanges(events)
     if not found:
-        raise _unusable(path, "a recording of a model", ValueError("no model was asked in it"))
+        raise _unusable(path, "a recording of a model", ValueError("it has no call of a model"))
     spare = any(isinstance(event.data, TaskSpecRecorded) and event.data.task.fallback_model for event in events)
     return ReplayModel(found, name=f"replay:{path}", spare=spare)
 
@@ -129,13 +129,13 @@ def _unusable(path: Path, what: str, error: Exception) -> CodePilotError:
 
 
 NOT_THE_MODELS = frozenset({FailureKind.BUDGET_EXCEEDED, FailureKind.CANCELLED})
-"""Failures of a step whose model had not replied yet, and was not the reason."""
+"""Failures of a step that the called model did not cause."""
 
 
 class Exchange(Contract):
-    """One recorded turn: the fingerprint of what was asked, who was to answer at which price, and the answer.
+    """One recorded turn: the fingerprint of the request, the model with its estimate, and the reply.
 
-    A call that failed has no turn of its own, and with it no fingerprint.
+    A failed call has no turn and so no fingerprint.
     """
 
     request: tuple[str, ...]
@@ -143,14 +143,13 @@ class Exchange(Contract):
     asked: ModelAsked | None = None
     failure: Failure | None = None
     recalled: MemoryRecalled | None = None
-    """What the conversation was shown of other runs, if this exchange is the first of it."""
+    """The memories shown to the conversation, if this exchange is its first."""
 
 
 class ReplayModel:
-    """Answers each request as it was answered then, under the name of who did; a request that differs is refused.
+    """Gives each request its recorded reply, under the recorded model's name. A request that differs is refused.
 
-    It stands for every model of the recording, the ones that others fell back on included: `spare` tells that there
-    was one for conversations that did not get anywhere.
+    It plays every model of the recording, fallbacks included. `spare` is true if the run had a fallback model.
     """
 
     def __init__(self, exchanges: Iterable[Exchange], name: str = "replay", *, spare: bool = False) -> None:
@@ -167,18 +166,18 @@ class ReplayModel:
     def context_tokens(self) -> int | None:
         return self._asked.context_tokens if self._asked else None
 
-    def go_on_after(self, taken: int) -> None:
-        """A run that already has so many of the exchanges goes on with the next one."""
+    def continue_after(self, taken: int) -> None:
+        """Continue a run that already has `taken` of the exchanges."""
         self._turn = taken
 
     @property
     def recalled(self) -> MemoryRecalled | None:
-        """What the conversation that begins with the next exchange was shown of other runs."""
+        """The memories shown to the conversation that begins with the next exchange."""
         return self._exchanges[self._turn].recalled if self._turn < len(self._exchanges) else None
 
     @property
     def _asked(self) -> ModelAsked | None:
-        """Who answers next."""
+        """The call that is answered next."""
         return self._exchanges[self._turn].asked if self._turn < len(self._exchanges) else None
 
     def reply(
@@ -208,7 +207,7 @@ class ReplayModel:
         return recorded.reply
 
     def estimate(self, messages: Sequence[Message], max_tokens: int, tools: Sequence[Tool] = ()) -> Usage:
-        """As it was told then, if this is what was asked then."""
+        """The recorded estimate, if the request is the recorded one."""
         if self._asked is not None:
             recorded = self._exchanges[self._turn]
             if recorded.failure is not None or not _difference(recorded.request, messages):
@@ -217,7 +216,7 @@ class ReplayModel:
 
 
 def exchanges(events: Iterable[Event]) -> tuple[Exchange, ...]:
-    """The model's side of a recorded run, in order. Turns that no model took, and calls cut short, are left out."""
+    """The exchanges of a recorded run, in order, without turns of tools and calls that were cut short."""
     found = []
     asked: ModelAsked | None = None
     degraded: DependencyDegraded | None = None

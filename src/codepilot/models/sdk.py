@@ -1,4 +1,4 @@
-"""What models behind an official SDK share: lazy import, one client, retries, prices, and errors without secrets."""
+"""The base of models behind an official SDK: lazy import, one client, retries, prices, redacted errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONNECT_SEC = 10.0
 
 @dataclass(frozen=True)
 class Asked:
-    """One question, as the protocol puts it."""
+    """One request."""
 
     messages: Sequence[Message]
     temperature: float
@@ -39,18 +39,18 @@ class Asked:
 
 
 class SdkModel(ABC):
-    """A model of a provider. Subclasses know its wire format, and nothing else."""
+    """A provider's model. A subclass adds only the wire format."""
 
     package: str
     writes_cache: bool = False
-    """Whether the provider charges more for what it keeps for the next turn."""
+    """True if the provider charges for writing its cache."""
 
     def __init__(self, name: str, prices: Prices, connection: Connection) -> None:
         self.name = name
         self.prices = prices
         self.connection = connection
         self.lacks: set[str] = set()
-        """What the provider was found not to accept with this model."""
+        """The parameters that the provider does not accept with this model."""
 
     @cached_property
     def context_tokens(self) -> int | None:
@@ -73,30 +73,30 @@ class SdkModel(ABC):
         return estimated(messages, max_tokens, tools, self._at_most)
 
     def _at_most(self, usage: Usage) -> Usage:
-        """Nothing is cached yet; where that is dearer, all of it will be."""
+        """The most expensive case: nothing cached, or everything written to the cache."""
         return self.prices.priced(usage, usage.input_tokens if self.writes_cache else 0)
 
     @abstractmethod
     async def _stream(self, asked: Asked) -> Any:
-        """Send the question; returns the SDK's stream once the provider begins to answer."""
+        """Send the request. Returns the SDK's stream once the provider begins to reply."""
 
     @abstractmethod
     async def _read(self, stream: Any, asked: Asked, on_text: OnText) -> Reply:
-        """The whole reply, heard while it comes."""
+        """The whole reply. `on_text` receives the text as it streams."""
 
     @abstractmethod
     def _make_client(self, sdk: Any) -> Any: ...
 
     def _lacking(self, failure: ModelFailure, asked: Asked) -> str | None:
-        """What to leave out so that the provider may accept the question after all."""
-        about_temperature = "temperature" in f"{failure.failure.details.get('said')}"
+        """The parameter to leave out so that the provider may accept the request."""
+        about_temperature = "temperature" in f"{failure.failure.details.get('text')}"
         return "temperature" if failure.failure.details.get("status") == 400 and about_temperature else None
 
     def _once(self, asked: Asked, on_text: OnText, stopped: Stopped) -> Reply:
         left_out: set[str] = set()
         while True:
             try:
-                return call(self.name, lambda heard: self._ask(asked, heard), on_text=on_text, stopped=stopped)
+                return call(self.name, lambda put: self._ask(asked, put), on_text=on_text, stopped=stopped)
             except ModelFailure as failure:
                 lacking = self._lacking(failure, asked)
                 if lacking is None or lacking in self.lacks | left_out:
@@ -114,12 +114,12 @@ class SdkModel(ABC):
         except ModelFailure:
             raise
         except Exception as error:
-            told = self._told(error, begun)
-            if told is None:
+            failure = self._failure(error, begun)
+            if failure is None:
                 raise
-            raise told from None  # the SDK's own error knows the request, and with it the key
+            raise failure from None  # the SDK's error holds the request and its key
 
-    def _told(self, error: Exception, begun: bool) -> ModelFailure | None:
+    def _failure(self, error: Exception, begun: bool) -> ModelFailure | None:
         sdk = self.sdk
         if isinstance(error, sdk.APIStatusError):
             refusal = Refusal(error.status_code, dict(error.response.headers), error.body)
@@ -139,19 +139,19 @@ class SdkModel(ABC):
         if isinstance(error, sdk.APIError):
             return self._refused(Refusal(200, {}, error.body))
         if isinstance(error, (ValueError, KeyError, TypeError, AttributeError)) and begun:
-            return self.bad_reply("its reply is not what its API promises")
+            return self.bad_reply("its reply does not fit its API")
         return None
 
     def _refused(self, refusal: Refusal) -> ModelFailure:
         return refused(self.name, refusal, self.connection.retry.now(), self.connection.clean)
 
     def _timed_out(self, error: Exception) -> ModelFailure:
-        """Nobody there is worth another try; a model that thinks for so long would think again."""
+        """A failed connection is retried; a model that was silent for so long would be again."""
         connecting = type(error.__cause__ or error).__name__ == "ConnectTimeout"
         seconds = CONNECT_SEC if connecting else self.connection.timeout_sec
         return ModelFailure(
             FailureKind.MODEL_TIMEOUT,
-            f"{self.name} {'could not be connected to' if connecting else 'said nothing'} for {seconds:g} s.",
+            f"{self.name} {'could not be connected to' if connecting else 'sent nothing'} for {seconds:g} s.",
             again=connecting,
         )
 
@@ -176,7 +176,7 @@ class SdkModel(ABC):
 
     @cached_property
     def client(self) -> Any:
-        """One for all calls, so that connections are kept; it is closed when the model is gone."""
+        """One client for all calls, so that connections are reused. It is closed with the model."""
         made = self._make_client(self.sdk)
         weakref.finalize(self, _close_later, made).atexit = False
         return made
@@ -190,7 +190,7 @@ class SdkModel(ABC):
 
 
 def load_sdk(package: str) -> Any:
-    """The provider's SDK, which is imported no sooner than it is needed."""
+    """Import the provider's SDK on first use."""
     try:
         return importlib.import_module(package)
     except ImportError as error:
@@ -209,7 +209,7 @@ def _close_later(client: Any) -> None:
 T = TypeVar("T")
 _lock = threading.Lock()
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
-"""The one loop of this process, by its id: a fork has no thread to run its parent's."""
+"""The event loop by process id: a fork has no thread that runs its parent's."""
 
 
 def call(
@@ -219,18 +219,18 @@ def call(
     on_text: OnText = lambda piece: None,
     stopped: Stopped,
 ) -> T:
-    """What `asking` returns. The pieces it passes on are heard in the caller's thread."""
-    heard: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    """Run `asking` on the loop and return its result. `on_text` is called in the caller's thread."""
+    pieces: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     ended = threading.Event()
 
     async def ask() -> T:
         try:
-            return await asking(heard.put)
+            return await asking(pieces.put)
         finally:
             ended.set()
 
     future = asyncio.run_coroutine_threadsafe(ask(), loop())
-    future.add_done_callback(lambda _: heard.put(None))
+    future.add_done_callback(lambda _: pieces.put(None))
     look_at = 0.0
     try:
         while True:
@@ -239,7 +239,7 @@ def call(
                     raise cancelled(model)
                 look_at = time.monotonic() + LOOK_SEC
             try:
-                piece = heard.get(timeout=LOOK_SEC)
+                piece = pieces.get(timeout=LOOK_SEC)
             except queue.Empty:
                 continue
             if piece is None:
@@ -247,12 +247,12 @@ def call(
             on_text(piece)
     finally:
         future.cancel()
-        # What is still being closed must not be collected by this thread's garbage collector.
+        # This thread's garbage collector must not collect what is still being closed.
         ended.wait(LOOK_SEC)
 
 
 def loop() -> asyncio.AbstractEventLoop:
-    """The loop that calls run on; it is started with the first."""
+    """The loop that runs the calls. The first call starts it."""
     with _lock:
         if os.getpid() not in _loops:
             made = asyncio.new_event_loop()
