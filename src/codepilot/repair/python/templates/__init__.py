@@ -12,7 +12,6 @@ from codepilot.repair.python.templates import (
     sharing,
     statements,
     symmetry,
-    texts,
     values,
 )
 from codepilot.repair.python.templates.template import Template
@@ -30,7 +29,6 @@ TEMPLATES: tuple[Template, ...] = (
     *sharing.FAMILY,
     *symmetry.FAMILY,
     *documented.FAMILY,
-    *texts.FAMILY,
 )
 
 __all__ = ["TEMPLATES", "Template"]

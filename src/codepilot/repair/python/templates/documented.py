@@ -1,9 +1,10 @@
-"""What the documentation says: numbers and words of a function's docstring and comments that its code lacks."""
+"""Literals from outside the code: numbers and words of docstrings, and texts of the failing tests."""
 
 from __future__ import annotations
 
 import ast
 import re
+from difflib import SequenceMatcher
 
 from codepilot.repair.python.context import NUMBER, Context
 from codepilot.repair.python.precedence import COMPARE, NOT
@@ -11,6 +12,7 @@ from codepilot.repair.python.source import Function
 from codepilot.repair.python.templates.template import Proposals, Template
 
 _MOST = 12
+_LIKE = 0.6
 _EXAMPLE = re.compile(r"^\s*(>>>|\.\.\.|assert\b)|(==>|=>|->|➞|➔|[A-Za-z_]\w*\([^)]*\)\s*(==?|should|returns?))")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.]*\w)")
 _QUOTED = re.compile(r"'([^'\n]{0,20})'|\"([^\"\n]{0,20})\"")
@@ -57,7 +59,22 @@ def condition(node: ast.If | ast.While | ast.IfExp, context: Context) -> Proposa
             yield context.replace(node.test, f"{context.at(node.test, COMPARE)} or {text}", "documented.condition")
 
 
+def expected(node: ast.Constant, context: Context) -> Proposals:
+    """A text that a failing test spells out, where it is much like this one."""
+    parent = context.parent(node)
+    if not isinstance(node.value, str) or len(node.value) < 3 or isinstance(parent, ast.Expr | ast.JoinedStr):
+        return
+    rated = []
+    for text in context.failure.expected:
+        likeness = SequenceMatcher(None, node.value, text).ratio() if text != node.value else 0.0
+        if likeness >= _LIKE:
+            rated.append((-likeness, text))
+    for _, text in sorted(rated)[:4]:
+        yield repr(text)
+
+
 FAMILY = (
     Template("documented.constant", (ast.Constant,), constant),
     Template("documented.condition", (ast.If, ast.While, ast.IfExp), condition),
+    Template("text.expected", (ast.Constant,), expected),
 )
