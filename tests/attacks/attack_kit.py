@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from codepilot.sandbox import Completed, Level, Limits, Mount, Sandbox, SandboxSpec
+from codepilot.sandbox import CommandResult, Level, Limits, Mount, Sandbox, SandboxSpec
 from codepilot.sandbox.levels.syscalls import CALLS
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -378,7 +378,7 @@ def view(targets: Targets, network: bool = False) -> SandboxSpec:
     return SandboxSpec(mount, env={"MARK": targets.mark}, network=network)
 
 
-def launch(attack: Attack, sandbox: Sandbox, targets: Targets) -> Completed:
+def launch(attack: Attack, sandbox: Sandbox, targets: Targets) -> CommandResult:
     return sandbox.run(command(attack.program, targets), view(targets, attack.network), attack.limits)
 
 
@@ -407,7 +407,7 @@ def independent(attack: Attack) -> bool:
     return attack.category in BATCHED and plain and errors_only
 
 
-def launch_batch(attacks: Sequence[Attack], sandbox: Sandbox, targets: Targets) -> list[Completed]:
+def launch_batch(attacks: Sequence[Attack], sandbox: Sandbox, targets: Targets) -> list[CommandResult]:
     """Run attacks one after the other inside one sandbox, each in a directory of its own."""
     told = json.dumps([command(attack.program, targets) for attack in attacks]).encode()
     batch = ["/usr/bin/python3", "-I", "-c", _BATCH]
@@ -417,12 +417,12 @@ def launch_batch(attacks: Sequence[Attack], sandbox: Sandbox, targets: Targets) 
     for line in done.stdout.splitlines():
         code, stdout, stderr = json.loads(line)
         code = 128 - code if code < 0 else code
-        texts = stdout.encode("latin-1"), stderr.encode("latin-1")
-        found.append(Completed("ok" if code == 0 else "error", code, *texts, None, 0.0))
+        texts = {"stdout": stdout.encode("latin-1"), "stderr": stderr.encode("latin-1")}
+        found.append(CommandResult(status="ok" if code == 0 else "error", exit_code=code, **texts))
     return found
 
 
-def signs(done: Completed) -> set[str]:
+def signs(done: CommandResult) -> set[str]:
     """By what a command was seen to be stopped."""
     found = set(outcomes(done.stdout))
     if done.limit is not None:

@@ -33,16 +33,7 @@ class CommandRunner:
 
     def run_command(self, request: RunCommand) -> CommandResult:
         view = SandboxSpec(self._workspace, self._mounts, env=request.env)
-        done = self._box.run(request.argv, view, request.limits or Limits(), request.stdin)
-        return CommandResult(
-            status=done.status,
-            exit_code=done.exit_code,
-            stdout=done.stdout,
-            stderr=done.stderr,
-            limit=done.limit,
-            duration_ms=done.duration_ms,
-            truncated=done.truncated,
-        )
+        return self._box.run(request.argv, view, request.limits or Limits(), request.stdin)
 
 
 def write(root: Path, files: Mapping[str, str | bytes]) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from codepilot.sandbox import Completed, Limits, Mount, Sandbox, SandboxSpec
+from codepilot.sandbox import CommandResult, Limits, Mount, Sandbox, SandboxSpec
 from levels import level
 
 
@@ -52,10 +52,10 @@ class Runner:
     sandbox: Sandbox
     view: SandboxSpec
 
-    def __call__(self, *argv: str, limits: Limits | None = None, stdin: bytes = b"") -> Completed:
+    def __call__(self, *argv: str, limits: Limits | None = None, stdin: bytes = b"") -> CommandResult:
         return self.sandbox.run(argv, self.view, limits or Limits(wall_sec=60), stdin)
 
-    def python(self, code: str, limits: Limits | None = None) -> Completed:
+    def python(self, code: str, limits: Limits | None = None) -> CommandResult:
         return self("/usr/bin/python3", "-I", "-c", code, limits=limits)
 
 

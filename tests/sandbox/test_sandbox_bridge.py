@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.sandbox import Completed, Credential, Kernel, Limits, Proxy, Sandbox, SandboxSpec
+from codepilot.sandbox import CommandResult, Credential, Kernel, Limits, Proxy, Sandbox, SandboxSpec
 from codepilot.sandbox.limits.tree import readable
 from codepilot.sandbox.standalone import bridge
 
@@ -85,12 +85,12 @@ def proxy(tree: Path, web: Web, tls_web: Web) -> Iterator[Proxy]:
         yield proxy
 
 
-Inside = Callable[..., Completed]
+Inside = Callable[..., CommandResult]
 
 
 @pytest.fixture
 def inside(bubblewrap: Sandbox, view: SandboxSpec, proxy: Proxy) -> Inside:
-    def run(*argv: str, stdin: bytes = b"", **env: str) -> Completed:
+    def run(*argv: str, stdin: bytes = b"", **env: str) -> CommandResult:
         shown = replace(view, proxy=proxy.path, env={**THROUGH, **env})
         return bubblewrap.run(argv, shown, LIMITS, stdin)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from codepilot.sandbox import Completed, Limits, Mount, SandboxSpec
+from codepilot.sandbox import CommandResult, Limits, Mount, SandboxSpec
 from codepilot.sandbox.limits import cgroup_paths, cleanup, usage
 from codepilot.sandbox.limits.cgroup import SWITCH, Group
 from codepilot.sandbox.standalone import janitor
@@ -256,7 +256,7 @@ def test_a_subreaper_that_is_killed_takes_its_tree_with_it(landlock, view, marke
 
 
 def test_a_launcher_that_is_killed_is_told_as_such(sandbox, view):
-    said: list[Completed] = []
+    said: list[CommandResult] = []
     mark = f"600.{secrets.randbelow(10**9):09}"
     stay = ["/bin/sh", "-c", f"echo begun; exec sleep {mark}"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from codepilot.sandbox import Completed, Kernel, Limits, Mount, Sandbox, SandboxSpec, enforcement
+from codepilot.sandbox import CommandResult, Kernel, Limits, Mount, Sandbox, SandboxSpec, enforcement
 from codepilot.sandbox.limits.cgroup import SWITCH
 
 OFFSPRING = r"""
@@ -49,7 +49,9 @@ class Breaker:
     mark: str
     find: Callable[[str], list[int]]
 
-    def __call__(self, code: str, limits: Limits, python: tuple[str, ...] = ("/usr/bin/python3", "-I")) -> Completed:
+    def __call__(
+        self, code: str, limits: Limits, python: tuple[str, ...] = ("/usr/bin/python3", "-I")
+    ) -> CommandResult:
         done = self.sandbox.run([*python, "-c", code], self.view, limits)
         assert self.find(self.mark) == [], "something outlived the call"
         return done
@@ -61,7 +63,7 @@ def broken(sandbox: Sandbox, means: tuple[str, ...], view: SandboxSpec, marked: 
     return Breaker(sandbox, replace(view, env={"MARK": mark}), mark, marked)
 
 
-def ended(done: Completed, limit: str) -> bool:
+def ended(done: CommandResult, limit: str) -> bool:
     """By this limit, with what was said before it."""
     status = "timeout" if limit == "wall" else "limit"
     return (done.status, done.limit, done.exit_code) == (status, limit, None) and done.stdout.startswith(b"begun\n")
@@ -111,18 +113,18 @@ def test_as_many_processes_as_allowed(broken):
 
 
 def test_a_fork_bomb_is_ended_before_it_is_much_larger_than_allowed(broken, means, tree):
-    """Each process adds a byte and stays. The best of three runs, as the supervisor of a busy machine may be late."""
-    if "pids" not in means:
-        pytest.skip("without a group the machine decides how soon the supervisor can look")
+    """Each process adds a byte and stays. With a group the limit on tasks always holds, and the best of three runs
+    stays below twice the limit on processes. Without one the supervisor ends it, how soon depends on the machine."""
     code = f"{OFFSPRING}\nfd = os.open('count', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n"
     code += "for _ in range(9):\n    try: os.fork() or os.write(fd, b'x')\n    except OSError: pass\ntime.sleep(600)"
     peaks = []
-    for _ in range(3):
+    for _ in range(3 if "pids" in means else 1):
         (tree / "count").unlink(missing_ok=True)
         assert ended(broken(code, Limits()), "processes")
         peaks.append((tree / "count").stat().st_size)
-    assert max(peaks) <= Limits().tasks
-    assert min(peaks) <= 2 * Limits().processes
+    if "pids" in means:
+        assert max(peaks) <= Limits().tasks
+        assert min(peaks) <= 2 * Limits().processes
 
 
 def test_the_number_of_tasks_is_that_of_the_request(broken, means):

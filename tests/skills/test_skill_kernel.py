@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from codepilot.core.task import Capability
-from codepilot.sandbox import ActionResult, Kernel, Limits, Mount, SandboxSpec, choose
+from codepilot.sandbox import CodeResult, Kernel, Limits, Mount, SandboxSpec, choose
 from codepilot.skills import Registry, SkillPolicy, Target, basic_skills
 
-Run = Callable[[str], ActionResult]
+Run = Callable[[str], CodeResult]
 
 
 def registry() -> Registry:
@@ -49,7 +49,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
     kernel.stop()
 
 
-def told(result: ActionResult) -> list[tuple[str, str]]:
+def told(result: CodeResult) -> list[tuple[str, str]]:
     return [(call.skill, call.status) for call in result.calls]
 
 

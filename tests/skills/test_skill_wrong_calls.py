@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from codepilot.core.task import Capability
-from codepilot.sandbox import ActionResult, Kernel, Limits, Mount, SandboxSpec, choose
+from codepilot.sandbox import CodeResult, Kernel, Limits, Mount, SandboxSpec, choose
 from codepilot.skills import basic_skills
 
 SETUP = r"""
@@ -39,7 +39,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
     kernel.stop()
 
 
-def said(result: ActionResult) -> str:
+def said(result: CodeResult) -> str:
     assert result.error is not None, result
     return f"{result.error.type}: {result.error.message}"
 

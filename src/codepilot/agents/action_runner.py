@@ -48,7 +48,7 @@ class ActionRunner:
         if advice := advice_of(found):
             observation["advice"] = [*advice]
         calls = self.registry.known(result.calls)
-        return TurnFinished(turn=number, observation=observation, tree=result.tree, calls=calls), kept
+        return TurnFinished(turn=number, observation=observation, calls=calls), kept
 
     def _observed(self, result: CodeResult, number: int) -> tuple[JsonObject, tuple[ArtifactRef, ...]]:
         """The observation of a result. Output that is too long to show is kept as an artifact."""

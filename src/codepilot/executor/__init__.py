@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING
 from codepilot.executor.local import LocalExecutor
 from codepilot.executor.network import NetworkSeen
 from codepilot.executor.protocol import (
-    CodeError,
-    CodeResult,
-    CommandResult,
     CreateWorkspace,
     DiffResult,
     Executor,
@@ -22,6 +19,7 @@ from codepilot.executor.protocol import (
     Violation,
     WorkspaceInfo,
 )
+from codepilot.sandbox import CodeError, CodeResult, CommandResult
 
 if TYPE_CHECKING:
     from codepilot.executor.remote import RemoteExecutor

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from codepilot.core.contract import canonical_json
 from codepilot.core.failures import CodePilotError
-from codepilot.executor.protocol import CodeResult, CommandResult, Conflict, RunCode, RunCommand, Unfinished
+from codepilot.executor.protocol import Conflict, RunCode, RunCommand, Unfinished
+from codepilot.sandbox import CodeResult, CommandResult
 
 KEPT = 64
 KEPT_BYTES = 64 << 20
@@ -77,13 +78,13 @@ class IdempotencyCache:
         return answer
 
     def leave(self) -> None:
-        """Write nothing more: the directory is about to go."""
+        """Write nothing more: the directory is about to be removed."""
         with self._lock:
             self._close()
             self._removed = True
 
     def close(self) -> None:
-        """Let go of the file; it is opened again when it is needed."""
+        """Close the file; it is reopened when needed."""
         with self._lock:
             self._close()
 
@@ -122,7 +123,7 @@ class IdempotencyCache:
 
 
 def _before_it_began(error: BaseException) -> bool:
-    """Failures are typed, or the system's, when something cannot be started; any other may have come afterwards."""
+    """True for typed failures and OSError, which mean that the request did not start. Others may come later."""
     return isinstance(error, (CodePilotError, OSError)) or not isinstance(error, Exception)
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from codepilot.executor.host_calls import with_host_calls
+from pydantic import JsonValue
+
+from codepilot.core.contract import JsonObject
+from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor.network import Network, NetworkSeen, check_hosts
 from codepilot.executor.protocol import (
-    CodeError,
-    CodeResult,
-    CommandResult,
     Count,
     CreateWorkspace,
     DiffResult,
@@ -31,7 +31,17 @@ from codepilot.executor.protocol import (
     making_git,
 )
 from codepilot.executor.workspace_session import AnswerFor, WorkspaceSession
-from codepilot.sandbox import ActionResult, Answer, Credential, Level, Limits, Process, Sandbox, with_own_python
+from codepilot.sandbox import (
+    Answer,
+    CodeResult,
+    CommandResult,
+    Credential,
+    Level,
+    Limits,
+    Process,
+    Sandbox,
+    with_own_python,
+)
 from codepilot.workspace import ObjectStore, Workspace, shown
 from codepilot.workspace import Violation as Found
 
@@ -41,9 +51,9 @@ _REQUEST = "request.json"
 class LocalExecutor:
     """See the protocol. `home` holds the workspaces; after a restart `create` attaches to one that is there.
 
-    A `durable` executor finds its workspaces again by itself, with the answers it gave. `answer` calls the skills that
-    run on this side for code actions, told whose they are; `count` is told of the calls each action made.
-    `credentials` are added on this side to what code inside asks of their hosts; `seen` is told of every request.
+    A `durable` executor reopens its workspaces and their recorded answers after a restart. `answer` calls the skills
+    that run on the host; it gets the workspace's name. `count` is called with the skill calls of each action. The proxy
+    adds `credentials` to requests to their hosts, and calls `seen` for every request.
     """
 
     def __init__(
@@ -100,14 +110,14 @@ class LocalExecutor:
 
     def run_code(self, request: RunCode, answer: Answer | None = None) -> CodeResult:
         session = self._session(request.workspace)
-        own = with_host_calls(request.host_calls, answer, session.answer)
+        own = _with_host_calls(request.host_calls, answer, session.answer)
         return session.answers.give(request, CodeResult, lambda: self._run_code(session, request, own))
 
     def _run_code(self, session: WorkspaceSession, request: RunCode, answer: Answer | None) -> CodeResult:
         kernel = session.kernel()
         with session.running():
             try:
-                result = _code_result(kernel.run(request.code, request.timeout_sec, answer))
+                result = kernel.run(request.code, request.timeout_sec, answer)
             finally:
                 session.used(kernel)
         count_calls(self._count, result.calls)
@@ -122,17 +132,8 @@ class LocalExecutor:
         argv, spec = list(request.argv), session.spec(request.env, request.cwd)
         if request.packages:
             argv, spec = with_own_python(self._sandbox, spec, argv, request.packages)
-        with session.running() as cancel, session.network.beside(session.request.hosts, request.hosts) as proxy:
-            done = self._sandbox.run(argv, replace(spec, proxy=proxy), limits, request.stdin, cancel)
-        return CommandResult(
-            status=done.status,
-            exit_code=done.exit_code,
-            stdout=done.stdout,
-            stderr=done.stderr,
-            limit=done.limit,
-            duration_ms=done.duration_ms,
-            truncated=done.truncated,
-        )
+        with session.running() as cancel, session.network.for_command(session.request.hosts, request.hosts) as proxy:
+            return self._sandbox.run(argv, replace(spec, proxy=proxy), limits, request.stdin, cancel)
 
     def start_process(self, request: StartProcess) -> Process:
         """A process without a wall clock unless its limits set one; it is ended by a restore, or with the workspace."""
@@ -147,21 +148,19 @@ class LocalExecutor:
         return SnapshotInfo(snapshot=taken.id, tree=taken.tree, violations=_violations(taken.violations))
 
     def restore(self, workspace: str, snapshot: str, paths: tuple[str, ...] = ()) -> None:
-        """Put files back. All that runs is ended first, so that nothing writes on, or remembers what is gone."""
+        """Put files back. Everything that runs is ended first, so that nothing writes on or holds stale state."""
         session = self._session(workspace)
         check_object(snapshot)
         with session.quiesced():
             session.workspace.restore(snapshot, paths)
 
     def export_snapshot(self, workspace: str, snapshot: str, whole: bool = False) -> Iterator[bytes]:
-        """A snapshot as bytes for `import_snapshot`; unless whole it leaves out what the workspace's base holds."""
         session = self._session(workspace)
         check_object(snapshot)
         with session.lock:
             return session.workspace.export_snapshot(snapshot, whole)
 
     def import_snapshot(self, workspace: str, chunks: Iterable[bytes]) -> SnapshotInfo:
-        """Take in a snapshot of another workspace, so that it can be restored here."""
         session = self._session(workspace)
         with session.lock:
             taken = session.workspace.import_snapshot(chunks)
@@ -220,7 +219,7 @@ class LocalExecutor:
             Workspace(here, ObjectStore(here / "snapshots", ())).delete()
 
     def release(self, workspace: str) -> None:
-        """End everything in a workspace and let go of it; its files stay."""
+        """End everything in a workspace and close it; its files stay."""
         check_name(workspace)
         with self._lock:
             session = self._sessions.pop(workspace, None)
@@ -228,11 +227,9 @@ class LocalExecutor:
             session.close()
 
     def init_git(self, workspace: str) -> CommandResult:
-        """Give the agent a throwaway repository of one commit, made inside; the host never reads it."""
         return self.run_command(making_git(workspace))
 
     def close(self) -> None:
-        """End everything that runs; the workspaces stay."""
         with self._lock:
             sessions, self._sessions = list(self._sessions.values()), {}
         for session in sessions:
@@ -253,7 +250,7 @@ class LocalExecutor:
         )
 
     def _reopen(self, workspace: str) -> WorkspaceSession | None:
-        """A workspace that an earlier process made, as it was asked for then."""
+        """Open a workspace of an earlier process with its recorded request."""
         if not self._durable:
             return None
         try:
@@ -281,20 +278,16 @@ def _violations(found: tuple[Found, ...]) -> tuple[Violation, ...]:
     return tuple(Violation(rule=one.rule, path=shown(one.path), detail=shown(one.detail)) for one in found)
 
 
-def _code_result(result: ActionResult) -> CodeResult:
-    error = None
-    if result.error is not None:
-        seen = result.error
-        error = CodeError(type=seen.type, message=seen.message, traceback=seen.traceback, line=seen.line)
-    return CodeResult(
-        status=result.status,
-        stdout=result.stdout,
-        stderr=result.stderr,
-        value=result.value,
-        error=error,
-        limit=result.limit,
-        exit_code=result.exit_code,
-        duration_ms=result.duration_ms,
-        kernel_restarted=result.kernel_restarted,
-        calls=result.calls,
-    )
+def _with_host_calls(names: Collection[str], caller: Answer | None, installed: Answer | None) -> Answer | None:
+    """Send the calls that the caller named to the caller, and the rest to the installed skills."""
+    if caller is None or not names:
+        return installed
+
+    def answer(function: str, arguments: JsonObject) -> JsonValue:
+        if function in names:
+            return caller(function, arguments)
+        if installed is None:
+            raise CodePilotError(FailureKind.TOOL_FAILED, f"{function} cannot be called here.")
+        return installed(function, arguments)
+
+    return answer

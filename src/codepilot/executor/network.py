@@ -1,4 +1,4 @@
-"""The ways out of one workspace: a proxy for all that runs in it, and one more for a command that may reach more."""
+"""The proxies of one workspace: one for everything in it, and one for each command with extra hosts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from codepilot.sandbox import Allowlist, Credential, Level, Proxy, no_proxy
 
 
 class NetworkSeen(Protocol):
-    """Told of every request that code in a workspace makes. `why` is empty for one that was let through."""
+    """Called for every request that code in a workspace makes. `why` is empty for an allowed one."""
 
     def __call__(self, workspace: str, host: str, port: int, method: str, allowed: bool, why: str) -> None: ...
 
 
 def check_hosts(level: Level, hosts: Sequence[str]) -> None:
-    """Refuse hosts that are none, and any at a level where a proxy could be walked around."""
+    """Refuse invalid hosts, and all hosts at a level where code could bypass a proxy."""
     Allowlist(hosts)
     if hosts and level is not Level.BUBBLEWRAP:
         raise no_proxy(level)
@@ -45,8 +45,8 @@ class Network:
         self._swept = False
         self._closed = False
 
-    def way(self, hosts: tuple[str, ...]) -> Path | None:
-        """The socket of the workspace's own proxy; None if it may reach nothing."""
+    def socket_for(self, hosts: tuple[str, ...]) -> Path | None:
+        """The socket of the workspace's own proxy; None without hosts."""
         check_hosts(self._level, hosts)
         with self._lock:
             if self._proxy is not None and hosts != self._hosts:
@@ -57,10 +57,10 @@ class Network:
             return self._proxy.path if self._proxy is not None else None
 
     @contextmanager
-    def beside(self, hosts: tuple[str, ...], more: tuple[str, ...]) -> Iterator[Path | None]:
-        """The way out of one command: the workspace's, or one of its own for as long as it runs."""
+    def for_command(self, hosts: tuple[str, ...], more: tuple[str, ...]) -> Iterator[Path | None]:
+        """The proxy socket of one command: the workspace's, or a separate one while it runs."""
         if not more:
-            yield self.way(hosts)
+            yield self.socket_for(hosts)
             return
         both = tuple(dict.fromkeys((*hosts, *more)))
         check_hosts(self._level, both)
@@ -70,7 +70,7 @@ class Network:
             yield proxy.path
 
     def withdraw(self) -> None:
-        """End the workspace's own way out; what runs has none from now on."""
+        """Close the workspace's own proxy."""
         with self._lock:
             proxy, self._proxy = self._proxy, None
         if proxy is not None:

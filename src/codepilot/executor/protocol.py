@@ -5,33 +5,30 @@ calls back into the engine. Every method may be called again with the same argum
 """
 
 import logging
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Protocol, TypeVar, dataclass_transform
 
-from pydantic import AfterValidator, FailFast, Field, JsonValue, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, FailFast, Field, JsonValue, ValidationError
 from pydantic._internal._model_construction import ModelMetaclass
 
-from codepilot.core.contract import Contract, JsonObject
+from codepilot.core.contract import Contract
 from codepilot.core.events import SkillCall
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.git_names import check_copied_path, is_in_git_directory
 from codepilot.core.policy import Host
 from codepilot.core.task import LONGEST_COMMAND_SEC
-from codepilot.sandbox import Answer, Level, Limits, Process
+from codepilot.sandbox import Answer, CodeResult, CommandResult, Level, Limits, Process
 
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$"
 OBJECT_PATTERN = r"^[0-9a-f]{64}$"
 
 _NAME = re.compile(NAME_PATTERN[1:-1])
 _OBJECT = re.compile(OBJECT_PATTERN[1:-1])
-_LEAST_FILES = 16
-_LEAST_MEMORY, _MOST_BYTES, _MOST_OUTPUT = 1 << 20, 1 << 44, 64 << 20
 
 Item = TypeVar("Item")
 Many = Annotated[tuple[Item, ...], FailFast()]
-"""Items of which the first bad one is told: a body of millions must not become as many mistakes."""
+"""Items of which only the first bad one is reported: a body of millions must not become as many errors."""
 Some = Annotated[tuple[Item, ...], Field(min_length=1), FailFast()]
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=200)]
 """A workspace's name: never a path."""
@@ -57,51 +54,8 @@ def check_object(name: str) -> None:
         raise CodePilotError(FailureKind.TOOL_INVALID_ARGS, f"{name!r} is not the name of a tree or a snapshot")
 
 
-def _possible(limits: Limits) -> Limits:
-    sizes = (limits.file_bytes, limits.disk_bytes)
-    fits = (
-        limits.wall_sec > 0
-        and 0 < limits.cpus <= 1024
-        and _LEAST_MEMORY <= limits.memory_bytes <= _MOST_BYTES
-        and 1 <= limits.processes <= 1 << 20
-        and _LEAST_FILES <= limits.open_files <= 1 << 20
-        and all(0 <= size <= _MOST_BYTES for size in sizes)
-        and 1 <= limits.output_bytes <= _MOST_OUTPUT
-    )
-    if not fits or math.isnan(limits.wall_sec):
-        raise ValueError("a limit is outside of what can be enforced")
-    return limits
-
-
-def _number(kind: str, default: float, **bounds: float) -> dict[str, Any]:
-    return {"type": kind, "default": default, **bounds}
-
-
-_DEFAULT = Limits()
-_LIMITS_SCHEMA = {
-    "title": "Limits",
-    "description": "What one command may use. A breach kills the whole process tree and is named in the result.",
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "wall_sec": _number("number", _DEFAULT.wall_sec, exclusiveMinimum=0),
-        "cpus": _number("number", _DEFAULT.cpus, exclusiveMinimum=0, maximum=1024),
-        "memory_bytes": _number("integer", _DEFAULT.memory_bytes, minimum=_LEAST_MEMORY, maximum=_MOST_BYTES),
-        "processes": _number("integer", _DEFAULT.processes, minimum=1, maximum=1 << 20),
-        "open_files": _number("integer", _DEFAULT.open_files, minimum=_LEAST_FILES, maximum=1 << 20),
-        "file_bytes": _number("integer", _DEFAULT.file_bytes, minimum=0, maximum=_MOST_BYTES),
-        "disk_bytes": _number("integer", _DEFAULT.disk_bytes, minimum=0, maximum=_MOST_BYTES),
-        "output_bytes": _number("integer", _DEFAULT.output_bytes, minimum=1, maximum=_MOST_OUTPUT),
-    },
-}
-LimitsField = Annotated[Limits, AfterValidator(_possible), WithJsonSchema(_LIMITS_SCHEMA)]
-
-
-TOLD = 1000
-"""So many mistakes of a request are looked at one by one."""
-
-Status = Literal["ok", "error", "timeout", "limit", "violation", "interrupted"]
-CodeStatus = Literal[Status, "host_call"]
+MOST_ERRORS = 1000
+"""Validation errors of a request beyond this number are only counted."""
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(Field,))
@@ -114,12 +68,12 @@ class _RequestType(ModelMetaclass):
 
 
 class Request(Contract, metaclass=_RequestType):
-    """What an executor is asked. A value that no executor takes is refused as it is made, with the reason."""
+    """A request to an executor. An invalid value is refused when it is made, with the reason."""
 
 
 def refusal(what: str, error: ValidationError) -> CodePilotError:
     """A validation error as the failure that every executor raises for it."""
-    if error.error_count() > TOLD:
+    if error.error_count() > MOST_ERRORS:
         message = f"the request {what} is not valid: it has {error.error_count()} mistakes"
         return CodePilotError(FailureKind.TOOL_INVALID_ARGS, message, fields=[])
     seen = error.errors(include_url=False, include_context=False, include_input=False)
@@ -144,20 +98,29 @@ def _copied(spec: MountSpec) -> MountSpec:
     return spec
 
 
-class CreateWorkspace(Request):
+class WorkspaceFields(Request):
     """A private directory holding `tree` exactly. `at` is the path at which code inside sees it."""
 
     workspace: Name
-    objects: Text
     tree: ObjectId
     at: AbsolutePath | None = None
     mounts: Many[MountSpec] = ()
-    carried: Many[Annotated[MountSpec, AfterValidator(_copied)]] = ()
-    """Host files copied in when the workspace is made; they are no part of its tree. Targets are relative to it."""
     env: Environment = {}
     kernel_python: Text | None = None
     hosts: Many[Host] = ()
-    """What code inside may reach, through the executor's proxy; none by default."""
+    """The hosts that code inside may reach, through the executor's proxy."""
+
+    def shared(self) -> dict[str, Any]:
+        """The fields that local and remote requests have in common."""
+        return {name: getattr(self, name) for name in WorkspaceFields.model_fields}
+
+
+class CreateWorkspace(WorkspaceFields):
+    """Make a workspace from the object store at `objects`."""
+
+    objects: Text
+    carried: Many[Annotated[MountSpec, AfterValidator(_copied)]] = ()
+    """Host files copied in when the workspace is made; they are not part of its tree. Targets are relative to it."""
 
 
 class WorkspaceInfo(Contract):
@@ -179,14 +142,6 @@ class RunCode(Request):
     """Functions that the caller answers while the action waits."""
 
 
-class HostCall(Contract):
-    """A call that an action waits for: `number` counts the calls of one action."""
-
-    number: int = Field(ge=0)
-    function: str
-    arguments: JsonObject = {}
-
-
 class HostAnswer(Request):
     """The answer to a host call. It gives what the action comes to next: another call, or its result."""
 
@@ -196,29 +151,6 @@ class HostAnswer(Request):
     number: int = Field(ge=0)
     value: JsonValue = None
     error: Failure | None = None
-
-
-class CodeError(Contract):
-    type: str
-    message: str
-    traceback: str = ""
-    line: int | None = None
-
-
-class CodeResult(Contract):
-    status: CodeStatus
-    host_call: HostCall | None = None
-    """Over HTTP, with the status `host_call`: the action waits until `answer_call` brings the answer."""
-    stdout: str = ""
-    stderr: str = ""
-    value: str | None = None
-    error: CodeError | None = None
-    limit: str | None = None
-    exit_code: int | None = None
-    duration_ms: float = 0.0
-    tree: str | None = None
-    kernel_restarted: bool = False
-    calls: tuple[SkillCall, ...] = ()
 
 
 class RunCommand(Request):
@@ -234,7 +166,7 @@ class RunCommand(Request):
     """Hosts that this one command may reach through the proxy, beside the workspace's own."""
     packages: Many[str] = ()
     """Packages beside CodePilot's own. With any, `argv` is Python source with its arguments for its interpreter."""
-    limits: LimitsField | None = None
+    limits: Limits | None = None
     idempotency_key: Key = ""
 
 
@@ -245,21 +177,11 @@ def making_git(workspace: str) -> RunCommand:
     return RunCommand(workspace=workspace, argv=("/bin/sh", "-c", f"git init -q . && git add -A -f && {commit}"))
 
 
-class CommandResult(Contract):
-    status: Status
-    exit_code: int | None
-    stdout: bytes
-    stderr: bytes
-    limit: str | None = None
-    duration_ms: float = 0.0
-    truncated: bool = False
-
-
 class StartProcess(Request):
     workspace: Name
     argv: Some[Text]
     env: Environment = {}
-    limits: LimitsField | None = None
+    limits: Limits | None = None
 
 
 class Violation(Contract):
@@ -354,14 +276,14 @@ class UnknownWorkspace(CodePilotError):
 
 
 class Conflict(CodePilotError):
-    """What is asked contradicts what is there."""
+    """The request contradicts the current state."""
 
     def __init__(self, message: str, next_action: str = "", **details: object) -> None:
         super().__init__(FailureKind.TOOL_INVALID_ARGS, message, next_action, **details)
 
 
 class Unfinished(CodePilotError):
-    """The executor ended in the middle of a request; nobody knows how far it came."""
+    """The executor ended in the middle of a request. Its effects are unknown."""
 
     def __init__(self, key: str) -> None:
         super().__init__(
@@ -378,10 +300,10 @@ _log = logging.getLogger(__name__)
 
 
 def count_calls(count: Count | None, calls: Sequence[SkillCall]) -> None:
-    """The action has run: that its calls cannot be counted, as a package is broken, must not cost its result."""
+    """Count the calls of an action. A failing counter must not cost the action its result."""
     if count is None:
         return
     try:
         count(calls)
-    except Exception as error:  # noqa: BLE001  (it is anybody's code)
+    except Exception as error:  # noqa: BLE001  (the counter may be a plugin's)
         _log.warning("%d calls of skills were not counted: %s", len(calls), error, exc_info=True)

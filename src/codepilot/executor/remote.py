@@ -1,4 +1,4 @@
-"""The executor somewhere else: the same protocol over HTTP. Whatever it needs of this machine is sent as bytes."""
+"""The executor over HTTP. Bases and carried files are sent as bytes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from codepilot.core.contract import Contract
-from codepilot.core.failures import CodePilotError
+from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.executor import protocol
-from codepilot.executor.host_calls import answer_of
 from codepilot.executor.protocol import (
-    CodeResult,
-    CommandResult,
     Count,
     CreateWorkspace,
     DiffResult,
+    HostAnswer,
     RunCode,
     RunCommand,
     SnapshotInfo,
@@ -33,7 +31,7 @@ from codepilot.executor.protocol import (
     making_git,
 )
 from codepilot.executor.remote_http import BYTES, Ask, Http
-from codepilot.executor.remote_process import RemoteProcess, new_process_id
+from codepilot.executor.remote_process import RemoteProcess
 from codepilot.executor.wire import (
     FOREVER_SEC,
     About,
@@ -46,20 +44,20 @@ from codepilot.executor.wire import (
     Restore,
     StartRemote,
 )
-from codepilot.sandbox import Answer, Level, Limits
+from codepilot.sandbox import Answer, CodeResult, CommandResult, HostCall, Level, Limits
 from codepilot.workspace import ObjectStore, Workspace
 
 _FILES_SEC = 300.0
 _QUEUE_SEC = 60.0
-"""How long a request may wait for its turn there."""
+"""How long a request may wait in the service's queue."""
 
-Told = TypeVar("Told", bound=Contract)
+Reply = TypeVar("Reply", bound=Contract)
 
 
 class RemoteExecutor:
     """See the protocol. Several threads may use one; every request may be sent again without being done twice.
 
-    `count` is told of the skill calls each action made, as by the executor in this process.
+    `count` is called with the skill calls of each action, as in `LocalExecutor`.
     """
 
     def __init__(self, url: str, token: str | None = None, count: Count | None = None) -> None:
@@ -80,16 +78,7 @@ class RemoteExecutor:
 
     def create(self, request: CreateWorkspace) -> WorkspaceInfo:
         """Send what the service lacks: the base's tree, and the carried files."""
-        asked = CreateRemote(
-            workspace=request.workspace,
-            tree=request.tree,
-            at=request.at,
-            mounts=request.mounts,
-            carried=tuple(spec.target for spec in request.carried),
-            env=request.env,
-            kernel_python=request.kernel_python,
-            hosts=request.hosts,
-        )
+        asked = CreateRemote(**request.shared(), carried=tuple(spec.target for spec in request.carried))
         try:
             info = self._do("create", asked, WorkspaceInfo, _FILES_SEC)
         except CodePilotError as error:
@@ -110,7 +99,7 @@ class RemoteExecutor:
         keyed = request.model_copy(update={"idempotency_key": request.idempotency_key or _key()})
         result = self._do("run_code", keyed, CodeResult, request.timeout_sec + _QUEUE_SEC)
         while (call := result.host_call) is not None:
-            given = answer_of(answer, call, request.workspace, keyed.idempotency_key)
+            given = _answer(answer, call, request.workspace, keyed.idempotency_key)
             result = self._do("answer_call", given, CodeResult, request.timeout_sec + _QUEUE_SEC)
         count_calls(self._count, result.calls)
         return result
@@ -121,13 +110,8 @@ class RemoteExecutor:
         return self._do("run_command", keyed, CommandResult, request.timeout_sec + _QUEUE_SEC)
 
     def start_process(self, request: StartProcess) -> RemoteProcess:
-        asked = StartRemote(
-            workspace=request.workspace,
-            argv=request.argv,
-            env=request.env,
-            limits=_finite(request.limits),
-            process=new_process_id(),
-        )
+        fields = {**dict(request), "limits": _finite(request.limits)}
+        asked = StartRemote(**fields, process=secrets.token_hex(16))
         self._do("start_process", asked, ProcessState, _FILES_SEC)
         return RemoteProcess(self._http, asked.process)
 
@@ -138,13 +122,11 @@ class RemoteExecutor:
         self._do("restore", Restore(workspace=workspace, snapshot=snapshot, paths=paths), Done, _FILES_SEC)
 
     def export_snapshot(self, workspace: str, snapshot: str, whole: bool = False) -> Iterator[bytes]:
-        """A snapshot as bytes for `import_snapshot`; unless whole it leaves out what the workspace's base holds."""
         check_name(workspace)
         check_object(snapshot)
         return self._http.chunks(f"/snapshot/{workspace}/{snapshot}?whole={str(whole).lower()}")
 
     def import_snapshot(self, workspace: str, chunks: Iterable[bytes]) -> SnapshotInfo:
-        """Take in a snapshot of another workspace, so that it can be restored there."""
         check_name(workspace)
         with tempfile.TemporaryFile() as file:
             for chunk in chunks:
@@ -179,13 +161,14 @@ class RemoteExecutor:
             raise problems[0]
 
     def delete(self, workspace: str) -> None:
-        self._do("delete", Named(workspace=workspace), Done, _FILES_SEC)
-        with self._lock:
-            self._opened.discard(workspace)
+        self._end("delete", workspace)
 
     def release(self, workspace: str) -> None:
         """End everything in a workspace; its files stay."""
-        self._do("release", Named(workspace=workspace), Done, _FILES_SEC)
+        self._end("release", workspace)
+
+    def _end(self, operation: str, workspace: str) -> None:
+        self._do(operation, Named(workspace=workspace), Done, _FILES_SEC)
         with self._lock:
             self._opened.discard(workspace)
 
@@ -193,7 +176,7 @@ class RemoteExecutor:
         return self.run_command(making_git(workspace))
 
     def close(self) -> None:
-        """End everything that runs in the workspaces opened through here. A service that is gone is not waited for."""
+        """End everything that runs in the workspaces opened through here. A lost service is not waited for."""
         with self._lock:
             opened, self._opened = sorted(self._opened), set()
         for workspace in opened:
@@ -207,26 +190,26 @@ class RemoteExecutor:
             self._about = About.model_validate_json(self._http.ask(Ask("GET", "/about")))
         return self._about
 
-    def _do(self, operation: str, request: protocol.Request, gives: type[Told], timeout_sec: float) -> Told:
-        return gives.model_validate_json(self._send(operation, request, timeout_sec))
+    def _do(self, operation: str, request: protocol.Request, reply: type[Reply], timeout_sec: float) -> Reply:
+        return reply.model_validate_json(self._send(operation, request, timeout_sec))
 
     def _send(self, operation: str, request: protocol.Request, timeout_sec: float) -> bytes:
         body = request.model_dump_json().encode()
         return self._http.ask(Ask("POST", f"/workspace/{operation}", body, timeout_sec=timeout_sec))
 
     def _send_base(self, request: CreateWorkspace) -> None:
-        """Send a tree; only what is new if the service has another one of the same repository."""
+        """Send a tree; only its new objects if an earlier tree of the same repository was sent."""
         with self._lock:
             known = self._sent.get(request.objects)
         with ObjectStore.open(Path(request.objects)) as store:
             if known is not None and known != request.tree and store.has_tree(known):
-                with contextlib.suppress(CodePilotError):  # It may have been removed there; then all is sent.
+                with contextlib.suppress(CodePilotError):  # The service may have removed it; then everything is sent.
                     self._put(request.tree, lambda: store.export(request.tree, (known,)))
                     return
             self._put(request.tree, lambda: store.export(request.tree))
 
     def _send_carried(self, request: CreateWorkspace) -> str:
-        """Send the carried files, each under its number; the name of the snapshot that holds them."""
+        """Send the carried files, each named by its number, and return the snapshot that holds them."""
         numbered = {str(number): Path(spec.source) for number, spec in enumerate(request.carried)}
         with (
             tempfile.TemporaryDirectory(prefix="codepilot-carried-") as folder,
@@ -243,7 +226,7 @@ class RemoteExecutor:
 
 
 def _key() -> str:
-    """A key of its own, so that a request whose answer was lost can be sent again."""
+    """A key that makes it safe to send a request again after its answer was lost."""
     return f"auto-{secrets.token_hex(12)}"
 
 
@@ -251,3 +234,17 @@ def _finite(limits: Limits | None) -> Limits | None:
     if limits is None or not math.isinf(limits.wall_sec):
         return limits
     return replace(limits, wall_sec=FOREVER_SEC)
+
+
+def _answer(answer: Answer | None, call: HostCall, workspace: str, action: str) -> HostAnswer:
+    """Answer a call that came over HTTP. A failure becomes the call's error, which the action can handle."""
+    given = HostAnswer(workspace=workspace, action=action, number=call.number)
+    try:
+        if answer is None:
+            raise CodePilotError(FailureKind.TOOL_FAILED, f"{call.function} cannot be called here.")
+        return given.model_copy(update={"value": answer(call.function, call.arguments)})
+    except CodePilotError as error:
+        return given.model_copy(update={"error": error.failure})
+    except Exception as error:  # noqa: BLE001 - the function may raise anything
+        message = f"{call.function}: {type(error).__name__}: {error}"[:2000]
+        return given.model_copy(update={"error": Failure(kind=FailureKind.TOOL_FAILED, message=message)})

@@ -1,4 +1,4 @@
-"""Requests to a service: kept-alive connections, a few tries, and failures as the service meant them."""
+"""An HTTP client for the service: kept-alive connections, retries, and the service's own failures."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _CONNECT_SEC = 15.0
 _BUSY = 429
 _AGAIN = (_BUSY, 500, 502, 503, 504)
 _BUSY_SEC = 60.0
-"""How long a service that is busy is asked again."""
+"""How long a request to a busy service is retried."""
 _NOTICE_DEATH = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)] + [
     (socket.IPPROTO_TCP, getattr(socket, name), value)
     for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
     if hasattr(socket, name)
 ]
-"""The system finds out when the other machine is gone without a word."""
+"""Keep-alive probes notice when the other machine has vanished."""
 
 Result = TypeVar("Result")
 Body = bytes | Callable[[], Iterable[bytes]] | None
@@ -89,7 +89,7 @@ class Http:
         self._client = httpx2.Client(transport=self._transport, headers=headers, trust_env=False)
 
     def ask(self, ask: Ask) -> bytes:
-        """The body of the answer, after a few tries if need be."""
+        """The body of the answer, with retries."""
         request_id = secrets.token_hex(8)
 
         def once() -> bytes:
@@ -102,7 +102,7 @@ class Http:
         return self._tried(once, request_id, ask.tries)
 
     def stream(self, path: str) -> httpx2.Response:
-        """An answer that is read as it comes, however long the service is silent. The caller closes it."""
+        """A response to be read as it comes, with no limit on silence. The caller closes it."""
         request_id = secrets.token_hex(8)
         try:
             return self._begin(Ask("GET", path), request_id, silent_sec=None)
@@ -110,7 +110,7 @@ class Http:
             raise self._failure(refused.status, refused.data, request_id) from None
 
     def chunks(self, path: str, silent_sec: float = 60.0) -> Iterator[bytes]:
-        """A long answer, piece by piece. It is asked for again until it begins; one that breaks off is lost."""
+        """Yield a long response. It is retried until it begins; one that breaks off is lost."""
         request_id = secrets.token_hex(8)
         begin = Ask("GET", path)
         response = self._tried(lambda: self._begin(begin, request_id, silent_sec), request_id, TRIES)
@@ -142,7 +142,7 @@ class Http:
         return response
 
     def _tried(self, act: Callable[[], Result], request_id: str, tries: int) -> Result:
-        """What comes of an act within a few tries. That the service is busy is no failure: it is waited for."""
+        """Call `act` with retries. Busy is not counted as a failure; it is waited for."""
         failures, pauses, waited = 0, 0, 0.0
         while True:
             retry_after = 0.0
@@ -167,12 +167,12 @@ class Http:
 
     def _failure(self, status: int, data: bytes, request_id: str) -> CodePilotError:
         try:
-            told = Failure.model_validate_json(data)
+            failure = Failure.model_validate_json(data)
         except ValidationError:
             return self._lost(f"it answered with status {status}", request_id)
-        error = CodePilotError(told.kind, told.message)
-        own = "" if told.next_action == told.handling.next_action else told.next_action
-        error.failure = told.model_copy(update={"next_action": own})
+        error = CodePilotError(failure.kind, failure.message)
+        own = "" if failure.next_action == failure.handling.next_action else failure.next_action
+        error.failure = failure.model_copy(update={"next_action": own})
         return error
 
     def _lost(self, why: str, request_id: str, advice: str = "") -> CodePilotError:
@@ -186,7 +186,7 @@ class Http:
 
 
 def _pause(attempt: int, retry_after: float) -> float:
-    """Longer each time, never the same for two callers, and not before the service wants to be asked."""
+    """Exponential backoff with jitter, and at least the service's Retry-After."""
     backoff: float = _BACKOFF_SEC * 2 ** min(attempt, 4) * (0.5 + random.random())
     return min(_MOST_WAIT_SEC, max(backoff, retry_after * (1 + random.random() / 4)))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import secrets
 import socket
 import threading
 import time
@@ -26,12 +25,8 @@ _WAIT_SEC = 20.0
 _AGAIN_SEC = 0.2
 
 
-def new_process_id() -> str:
-    return secrets.token_hex(16)
-
-
 class _Output(io.RawIOBase):
-    """Its standard output. A lost connection is taken up again where it broke."""
+    """Its standard output. A lost connection resumes at its offset."""
 
     def __init__(self, http: Http, path: str) -> None:
         self._http = http
@@ -67,7 +62,7 @@ class _Output(io.RawIOBase):
         return 0
 
     def _connect(self) -> None:
-        """Have something to read from; nothing if the process is not there any more."""
+        """Open the stream; empty if the process no longer exists."""
         with self._lock:
             if self._stopped:
                 self._chunks = iter(())
@@ -88,12 +83,12 @@ class _Output(io.RawIOBase):
             response.close()
 
     def stop(self) -> None:
-        """Wake whoever reads; there is nothing more."""
+        """End the stream and wake its reader."""
         self._stopped = True
         with self._lock:
             response = self._response
         if response is not None:
-            with contextlib.suppress(OSError):  # the plain socket's: TLS would first forget that it is TLS
+            with contextlib.suppress(OSError):  # the plain socket's: TLS's own shutdown would drop TLS first
                 connection = response.extensions["network_stream"].get_extra_info("socket")
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
@@ -105,7 +100,7 @@ class _Output(io.RawIOBase):
 
 
 class _Input(io.RawIOBase):
-    """Its standard input. The service knows how much has come, so that nothing is told twice."""
+    """Its standard input. Each write names its offset, so that a repeated one is not delivered twice."""
 
     def __init__(self, http: Http, path: str) -> None:
         self._http = http
@@ -128,7 +123,7 @@ class _Input(io.RawIOBase):
         return len(data)
 
     def close(self) -> None:
-        """Let it read to the end. That a process which is gone is not told so is no failure."""
+        """End the input. Failing to reach a process that is gone is not an error."""
         if not self.closed and not self.ended:
             self.ended = True
             path = f"{self._path}/write?offset={self._offset}&end=true"
@@ -192,7 +187,7 @@ class RemoteProcess:
         return self._last or self._ask(Ask("GET", self._path))
 
     def _ask(self, ask: Ask) -> ProcessState:
-        """The process's state. One that the service does not know ended with an earlier service."""
+        """The process's state. A process that the service does not know ended with an earlier service."""
         try:
             state = ProcessState.model_validate_json(self._http.ask(ask))
         except CodePilotError as error:

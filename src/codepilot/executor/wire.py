@@ -7,17 +7,14 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from codepilot.core.contract import Contract
-from codepilot.core.policy import Host
 from codepilot.executor.protocol import (
-    AbsolutePath,
-    Environment,
     Many,
-    MountSpec,
     Name,
     ObjectId,
     Request,
     StartProcess,
     Text,
+    WorkspaceFields,
 )
 from codepilot.sandbox import Level
 
@@ -27,19 +24,12 @@ FOREVER_SEC = 1e9
 """Stands for a limit without end: JSON has no infinity."""
 
 
-class CreateRemote(Request):
-    """`CreateWorkspace` without paths of the caller's: the base and the carried files were sent before, as bytes."""
+class CreateRemote(WorkspaceFields):
+    """Make a workspace from a base and carried files that were uploaded before."""
 
-    workspace: Name
-    tree: ObjectId
-    at: AbsolutePath | None = None
-    mounts: Many[MountSpec] = ()
     carried: Many[Text] = ()
-    """Targets of carried files; the entry called `0` of the snapshot goes to the first, and so on."""
+    """Targets of carried files; the entry `0` of the snapshot goes to the first, and so on."""
     carried_snapshot: ObjectId | None = None
-    env: Environment = {}
-    kernel_python: Text | None = None
-    hosts: Many[Host] = ()
 
 
 class Named(Request):

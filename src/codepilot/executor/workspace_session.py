@@ -1,4 +1,4 @@
-"""One workspace as the executor holds it: its directory, what code inside sees, and everything that runs in it."""
+"""One open workspace: its directory, what code inside sees, and everything that runs in it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class WorkspaceSession:
 
     @property
     def inside(self) -> Path:
-        """Where code inside sees the tree; its real path at levels that cannot remap."""
+        """The path of the tree inside; its real path at levels that cannot remap."""
         if self.request.at is not None and self._sandbox.remaps:
             return Path(self.request.at)
         return self.workspace.tree_path
@@ -82,7 +82,7 @@ class WorkspaceSession:
                 self.request = request
 
     def materialised(self, created: bool) -> None:
-        """The workspace is there, just made or as an earlier process left it: from now on its growth is counted."""
+        """Count the growth of the workspace from now on."""
         if created or self._disk_account is None:
             with suppress(FileNotFoundError):  # half removed
                 self._disk_account = DiskAccount(self.workspace.made_at, known=created)
@@ -93,7 +93,7 @@ class WorkspaceSession:
             mounts=tuple(Mount(Path(mount.source), Path(mount.target)) for mount in self.request.mounts),
             cwd=self.inside / _relative(cwd),
             env={**self.request.env, **(env or {})},
-            proxy=self.network.way(self.request.hosts),
+            proxy=self.network.socket_for(self.request.hosts),
             disk_account=self._disk_account,
         )
 
@@ -105,12 +105,12 @@ class WorkspaceSession:
             return self._kernel
 
     def stop_kernel(self) -> None:
-        """End the kernel; the next code action is told that its variables are gone."""
+        """End the kernel; the next result says that its variables are gone."""
         for kernel in (*self._former, *([self._kernel] if self._kernel is not None else [])):
             kernel.stop(lost=True)
 
     def _retire_kernel(self) -> None:
-        """End the kernel for good. An action that holds it may start it once more, so it is in sight for as long."""
+        """End the kernel for good, but keep track of it: an action that holds it may start it once more."""
         if self._kernel is not None:
             self._reopened = self._reopened or self._kernel.running
             self._former.add(self._kernel)
@@ -118,7 +118,7 @@ class WorkspaceSession:
             self._kernel = None
 
     def used(self, kernel: Kernel) -> None:
-        """An action is done with a kernel. The last one of a kernel that was retired meanwhile ends it."""
+        """An action is done with a kernel. The last action of a retired kernel ends it."""
         if kernel is not self._kernel and not kernel.busy:
             kernel.stop()
 
@@ -159,7 +159,7 @@ class WorkspaceSession:
                     self._quiet.notify_all()
 
     def interrupt(self) -> None:
-        """Stop the code action and the commands that are running. Processes belong to whoever started them."""
+        """Stop the code action and the commands that are running. Processes are left running."""
         self._cancel()
         kernel = self._kernel
         if kernel is not None:
@@ -172,7 +172,7 @@ class WorkspaceSession:
                 process.kill()
             self._processes.clear()
             ended = False
-            while not ended:  # Actions wait for one another: each time the kernel is stopped, the next may start it.
+            while not ended:  # The next waiting action may start the kernel again.
                 self._cancel()
                 self.stop_kernel()
                 with self._quiet:
@@ -192,13 +192,13 @@ class WorkspaceSession:
         self._objects.close()
 
     def reopened(self) -> None:
-        """It was found again after the executor's end; whatever a kernel held is gone."""
+        """The executor has restarted; the kernel's variables are gone."""
         self._reopened = True
 
     def was_reopened(self) -> bool:
-        """Whether that is still to be told; true once."""
-        told, self._reopened = self._reopened, False
-        return told
+        """True once after the executor restarted."""
+        was, self._reopened = self._reopened, False
+        return was
 
 
 def _answering(answer: AnswerFor, workspace: str) -> Answer:

@@ -25,7 +25,7 @@ def base_python() -> Path:
 
 
 def base_prefixes() -> list[Path]:
-    """Where the base interpreter has its files, in every spelling; what lies in /usr is seen anyway."""
+    """The directories of the base interpreter in every spelling. Those in /usr are always visible."""
     prefix = Path(os.path.normpath(sys.base_prefix))
     spelled = dict.fromkeys((prefix, prefix.resolve(), base_python().resolve().parent.parent))
     return [one for one in spelled if not one.is_relative_to("/usr")]
@@ -39,9 +39,9 @@ _START = f"import os, sys; sys.path += os.environ.pop({_PATHS!r}).split(os.paths
 def with_own_python(
     sandbox: Sandbox, spec: SandboxSpec, source: Sequence[str], packages: Iterable[str]
 ) -> tuple[list[str], SandboxSpec]:
-    """The command that runs Python source with its arguments, and a view that shows what it needs, read-only.
+    """The command that runs Python source with its arguments, and a spec that shows its packages read-only.
 
-    Nothing of the workspace is on the path, no site directory is processed and no variable is heeded.
+    The workspace is not on the path, and site directories and `PYTHON*` variables are ignored.
     """
     shown = [
         Mount(folder, _INSIDE / str(number) if sandbox.remaps else folder)

@@ -1,4 +1,4 @@
-"""What a sandbox is asked for and what it answers: levels, specs, limits, results."""
+"""The types of a sandbox's requests and results: levels, specs, limits, processes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from threading import Event
-from typing import BinaryIO, Literal, Protocol
+from typing import Annotated, BinaryIO, Literal, Protocol
 
+from pydantic import ConfigDict, Field
+
+from codepilot.core.contract import Contract
 from codepilot.sandbox.limits.disk import DiskAccount
 
+_MOST_BYTES = 1 << 44
 _MOST_TASKS = 4_000_000
 """The kernel takes no larger limit."""
 
@@ -36,18 +40,21 @@ class Mount:
 class Limits:
     """What one command may use. A breach kills the whole process tree and is named in the result.
 
-    `disk_bytes` is what a workspace may hold beyond what it was made with, where its account says what it holds; each
-    file and directory counts 4 KiB. `file_bytes` and `open_files` hold for each process.
+    `disk_bytes` limits what a workspace holds beyond what it was made with; each file and directory counts 4 KiB.
+    `file_bytes` and `open_files` hold for each process.
     """
 
-    wall_sec: float = 300.0
-    cpus: float = 1.0
-    memory_bytes: int = 1 << 30
-    processes: int = 100
-    open_files: int = 1024
-    file_bytes: int = 512 << 20
-    disk_bytes: int = 1 << 30
-    output_bytes: int = 4 << 20
+    wall_sec: Annotated[float, Field(gt=0)] = 300.0
+    cpus: Annotated[float, Field(gt=0, le=1024)] = 1.0
+    memory_bytes: Annotated[int, Field(ge=1 << 20, le=_MOST_BYTES)] = 1 << 30
+    processes: Annotated[int, Field(ge=1, le=1 << 20)] = 100
+    open_files: Annotated[int, Field(ge=16, le=1 << 20)] = 1024
+    file_bytes: Annotated[int, Field(ge=0, le=_MOST_BYTES)] = 512 << 20
+    disk_bytes: Annotated[int, Field(ge=0, le=_MOST_BYTES)] = 1 << 30
+    output_bytes: Annotated[int, Field(ge=1, le=64 << 20)] = 4 << 20
+
+    __pydantic_config__ = ConfigDict(extra="forbid", revalidate_instances="always", ser_json_inf_nan="constants")
+    """Bounds are checked where limits are part of a request."""
 
     @property
     def tasks(self) -> int:
@@ -68,19 +75,21 @@ class SandboxSpec:
     proxy: Path | None = None
     """A Unix socket of a host-side proxy, the only way out while `network` is off."""
     disk_account: DiskAccount | None = field(default=None, compare=False)
-    """What the workspace holds already, so that the disk limit is one for all that runs in it."""
+    """The disk use of the workspace, shared by everything that runs in it."""
 
 
-@dataclass(frozen=True)
-class Completed:
+Status = Literal["ok", "error", "timeout", "limit", "violation", "interrupted"]
+
+
+class CommandResult(Contract):
     """How a command ended. Partial output is kept whatever happened."""
 
-    status: Literal["ok", "error", "timeout", "limit", "interrupted"]
+    status: Status
     exit_code: int | None
     stdout: bytes
     stderr: bytes
-    limit: str | None
-    duration_ms: float
+    limit: str | None = None
+    duration_ms: float = 0.0
     truncated: bool = False
 
 
@@ -95,7 +104,7 @@ class Process(Protocol):
 
     @property
     def limit(self) -> str | None:
-        """The limit that it broke, if any: it was ended for that, or is about to be."""
+        """The limit that ended it, or is about to, if any."""
 
     def stderr_tail(self) -> bytes: ...
 
@@ -108,7 +117,7 @@ class Process(Protocol):
 
 
 class Sandbox(Protocol):
-    """One level of confinement. Never weaker than its name says."""
+    """One level of confinement."""
 
     level: Level
     remaps: bool
@@ -120,6 +129,6 @@ class Sandbox(Protocol):
         limits: Limits,
         stdin: bytes = b"",
         cancel: Event | None = None,
-    ) -> Completed: ...
+    ) -> CommandResult: ...
 
     def start(self, argv: Sequence[str], spec: SandboxSpec, limits: Limits) -> Process: ...

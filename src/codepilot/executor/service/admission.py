@@ -1,4 +1,4 @@
-"""Who may work now: so many at once, so many waiting, the rest are told to come back. Used on the event loop alone."""
+"""Bounds how many requests run and wait; the rest are refused as busy. Used on the event loop only."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ RETRY_SEC = 1
 class Busy(CodePilotError):
     """There is no room; `retry_sec` says when to ask again."""
 
+    status = 429
+
     def __init__(self, message: str, retry_sec: int = RETRY_SEC, next_action: str = "") -> None:
         super().__init__(
             FailureKind.EXECUTOR_LOST, message, next_action or f"Ask again in {retry_sec} s.", retry_after=retry_sec
@@ -23,6 +25,8 @@ class Busy(CodePilotError):
 
 class Draining(Busy):
     """The service is about to end and takes no new work."""
+
+    status = 503
 
     def __init__(self) -> None:
         super().__init__("the executor is shutting down", 5, "Ask another executor, or this one when it is back.")
@@ -57,7 +61,7 @@ class AdmissionQueue:
 
     @asynccontextmanager
     async def _in_order(self, order: str) -> AsyncIterator[None]:
-        """The lock of an order is there as long as somebody holds or wants it."""
+        """Hold the lock of an order. The lock is dropped with its last user."""
         if not order:
             yield
             return
@@ -75,7 +79,7 @@ class AdmissionQueue:
                 del self._orders[order]
 
     async def _wait(self, wanted: asyncio.Lock | asyncio.Semaphore) -> None:
-        """Wait as one of those who wait, unless they are too many."""
+        """Acquire a lock; Busy if too many requests wait already."""
         if not wanted.locked():
             await wanted.acquire()
             return

@@ -1,4 +1,4 @@
-"""The synchronous heart of the service: one durable executor, the objects that callers sent, their processes."""
+"""The synchronous part of the service: one durable executor, uploaded objects, and processes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.git_names import check_copied_path
 from codepilot.executor.local import LocalExecutor
 from codepilot.executor.protocol import (
-    CodeResult,
-    CommandResult,
     Conflict,
     CreateWorkspace,
     MountSpec,
@@ -33,6 +31,7 @@ from codepilot.executor.service.processes import Processes, Served
 from codepilot.executor.service.settings import ServiceSettings
 from codepilot.executor.service.waiting_actions import WaitingActions
 from codepilot.executor.wire import BaseState, CreateRemote, Named, Restore, StartRemote
+from codepilot.sandbox import CodeResult, CommandResult
 from codepilot.workspace import ObjectStore, Workspace
 
 _CHUNK = 1 << 20
@@ -71,38 +70,21 @@ class WorkspaceManager:
         check_hosts(request.hosts, self.settings.allow_hosts)
         there = (self.settings.workspaces_home / request.workspace / "tree").is_dir()
         with self._room(request.workspace) if not there else contextlib.nullcontext():
-            return self._make(request, there)
-
-    def _make(self, request: CreateRemote, there: bool) -> WorkspaceInfo:
-        missing = [] if there else self._missing(request)
-        if missing:
-            raise Conflict(
-                f"the workspace {request.workspace} cannot be made before its {' and '.join(missing)} has been sent",
-                "Send it with PUT /base/{tree}, then ask again.",
-                missing=missing,
-            )
-        try:
-            return self._create(request, there)
-        except BaseException:
-            if not there:
-                self.executor.delete(request.workspace)
-            raise
-
-    def _create(self, request: CreateRemote, there: bool) -> WorkspaceInfo:
-        with self._carried(request, there) as carried:
-            return self.executor.create(
-                CreateWorkspace(
-                    workspace=request.workspace,
-                    objects=str(self.settings.objects_home),
-                    tree=request.tree,
-                    at=request.at,
-                    mounts=request.mounts,
-                    carried=carried,
-                    env=request.env,
-                    kernel_python=request.kernel_python,
-                    hosts=request.hosts,
+            missing = [] if there else self._missing(request)
+            if missing:
+                raise Conflict(
+                    f"the workspace {request.workspace} needs its {' and '.join(missing)} first",
+                    "Send it with PUT /base/{tree}, then ask again.",
+                    missing=missing,
                 )
-            )
+            try:
+                with self._carried(request, there) as carried:
+                    objects = str(self.settings.objects_home)
+                    return self.executor.create(CreateWorkspace(**request.shared(), objects=objects, carried=carried))
+            except BaseException:
+                if not there:
+                    self.executor.delete(request.workspace)
+                raise
 
     def run_code(self, request: RunCode) -> CodeResult:
         return self.actions.run(request) if request.host_calls else self.executor.run_code(request)
@@ -112,7 +94,7 @@ class WorkspaceManager:
         return self.executor.run_command(request)
 
     def start_process(self, request: StartRemote) -> Served:
-        plain = StartProcess(workspace=request.workspace, argv=request.argv, env=request.env, limits=request.limits)
+        plain = StartProcess(**{name: getattr(request, name) for name in StartProcess.model_fields})
         return self.processes.start(request, lambda: self.executor.start_process(plain))
 
     def restore(self, request: Restore) -> None:
@@ -146,7 +128,7 @@ class WorkspaceManager:
 
     @contextlib.contextmanager
     def spool(self) -> Iterator[Path]:
-        """A place for a body; it is gone afterwards."""
+        """A path for a body; the file is removed afterwards."""
         file = self.settings.staging / secrets.token_hex(16)
         try:
             yield file
@@ -155,7 +137,7 @@ class WorkspaceManager:
 
     @contextlib.contextmanager
     def _room(self, workspace: str) -> Iterator[None]:
-        """One place among the workspaces, also while it is being made."""
+        """Count a workspace against the limit while it is being made."""
         with self._counting:
             known = {path.name for path in self.settings.workspaces_home.iterdir()} | self._making
             if len(known | {workspace}) > self.settings.workspaces:
@@ -172,7 +154,7 @@ class WorkspaceManager:
 
     @contextlib.contextmanager
     def _space(self, file: Path) -> Iterator[None]:
-        """Objects take about as much as the stream they came in; a stream that is refused takes nothing."""
+        """Reserve the size of the stream for its objects; a refused stream reserves nothing."""
         size = file.stat().st_size
         with self._counting:
             if self._held + size > self.settings.objects_bytes:
@@ -201,7 +183,7 @@ class WorkspaceManager:
 
     @contextlib.contextmanager
     def _carried(self, request: CreateRemote, there: bool) -> Iterator[tuple[MountSpec, ...]]:
-        """The carried files laid down beside the workspace, as long as it takes to copy them."""
+        """The carried files, materialised beside the workspace while they are copied."""
         directory = self.settings.staging / f"carried-{request.workspace}"
         sources = [directory / "tree" / str(number) for number in range(len(request.carried))]
         copies = Workspace(directory, self.objects)
@@ -231,7 +213,7 @@ class WorkspaceManager:
 
 @contextlib.contextmanager
 def _mismatch_is_conflict() -> Iterator[None]:
-    """A stream that was refused is not what the path says it is."""
+    """Report a refused stream as a conflict with the path."""
     try:
         yield
     except CodePilotError as error:

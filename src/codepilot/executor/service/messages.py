@@ -1,4 +1,4 @@
-"""Bodies as they arrive, within bounds whatever the headers claim, and failures as responses."""
+"""Reads request bodies within bounds, whatever their headers claim, and writes failures as responses."""
 
 from __future__ import annotations
 
@@ -15,45 +15,42 @@ from pydantic import ValidationError
 
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.executor import protocol
-from codepilot.executor.protocol import Conflict, Unfinished, UnknownWorkspace
-from codepilot.executor.service.admission import Busy, Draining
+from codepilot.executor.protocol import UnknownWorkspace
+from codepilot.executor.service.admission import Busy
 
 _LEAST_RATE = 64 << 10
-"""Bytes a second that an upload must keep up, once its first pause is over."""
+"""Bytes per second that an upload must average after its first pause."""
 
 _READ = "codepilot.read"
 
 Asked = TypeVar("Asked", bound=protocol.Request)
 
 
-class TooLarge(CodePilotError):
-    def __init__(self, limit: int) -> None:
-        super().__init__(
-            FailureKind.TOOL_INVALID_ARGS, f"the body has more than {limit} bytes", "Send less at once.", limit=limit
-        )
+class Refused(CodePilotError):
+    """A request that the service does not take, with its HTTP status."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        next_action: str = "",
+        kind: FailureKind = FailureKind.TOOL_INVALID_ARGS,
+        **details: object,
+    ) -> None:
+        super().__init__(kind, message, next_action, **details)
+        self.status = status
 
 
-class TooSlow(CodePilotError):
-    def __init__(self) -> None:
-        super().__init__(FailureKind.TOOL_TIMEOUT, "the body did not arrive in time", "Send it again, faster.")
+def bad_parameter(message: str) -> Refused:
+    return Refused(400, message, "See /openapi.json.")
 
 
-class WrongType(CodePilotError):
-    def __init__(self, wanted: str) -> None:
-        super().__init__(FailureKind.TOOL_INVALID_ARGS, f"the body's Content-Type must be {wanted}")
+def _too_large(limit: int) -> Refused:
+    return Refused(413, f"the body has more than {limit} bytes", "Send less at once.", limit=limit)
 
 
-class BadParameter(CodePilotError):
-    def __init__(self, message: str) -> None:
-        super().__init__(FailureKind.TOOL_INVALID_ARGS, message, "See /openapi.json.")
-
-
-class Malformed(CodePilotError):
-    """The body is not the contract that the operation takes."""
-
-    def __init__(self, what: str, error: ValidationError) -> None:
-        failure = protocol.refusal(what, error).failure
-        super().__init__(failure.kind, failure.message, fields=failure.details.get("fields"))
+def _too_slow() -> Refused:
+    return Refused(408, "the body did not arrive in time", "Send it again, faster.", FailureKind.TOOL_TIMEOUT)
 
 
 async def contract(request: Request, kind: type[Asked], limit: int, seconds: float) -> Asked:
@@ -65,15 +62,16 @@ async def contract(request: Request, kind: type[Asked], limit: int, seconds: flo
     try:
         return _as_contract(bytes(data), kind)
     except ValidationError as error:
-        raise Malformed(kind.__name__, error) from error
+        failure = protocol.refusal(kind.__name__, error).failure
+        raise Refused(422, failure.message, kind=failure.kind, fields=failure.details.get("fields")) from error
 
 
 def _as_contract(data: bytes, kind: type[Asked]) -> Asked:
-    """JSON knows one sort of number: `3.0` is as good an integer as `3`."""
+    """Parse strictly, but take `3.0` as the integer 3: JSON has one kind of number."""
     try:
         return kind.model_validate_json(data, strict=True)
     except ValidationError as error:
-        if error.error_count() > protocol.TOLD or not any(
+        if error.error_count() > protocol.MOST_ERRORS or not any(
             one["type"] == "int_type" and isinstance(one["input"], float) for one in error.errors()
         ):
             raise
@@ -106,14 +104,14 @@ async def spooled(request: Request, file: Path, limit: int, seconds: float) -> N
 
 
 async def discarded(request: Request, limit: int, seconds: float) -> None:
-    """Let a caller finish, so that it hears why its body is not wanted now."""
+    """Read a body to its end and drop it, so that the caller reads the answer."""
     if is_unread(request):
         async for _ in arriving(request, limit, seconds, whole=False):
             pass
 
 
 def is_unread(request: Request) -> bool:
-    """Whether there is a body of which not all has come."""
+    """True if a part of the body has not been read."""
     has_one = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
     return has_one and _READ not in request.scope
 
@@ -121,50 +119,38 @@ def is_unread(request: Request) -> bool:
 def check_type(request: Request, wanted: str) -> None:
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != wanted:
-        raise WrongType(wanted)
+        raise Refused(415, f"the body's Content-Type must be {wanted}")
 
 
 async def arriving(request: Request, limit: int, seconds: float, whole: bool) -> AsyncIterator[bytes]:
-    """The chunks of a body. `seconds` bounds all of it, or each pause if it need not come as a whole."""
+    """Yield the chunks of a body. `seconds` bounds the whole body, or each pause if `whole` is false."""
     claimed = request.headers.get("content-length", "0")
     if claimed.isdecimal() and int(claimed) > limit:
-        raise TooLarge(limit)
+        raise _too_large(limit)
     begun, total, more = time.monotonic(), 0, True
     while more:
         spent = time.monotonic() - begun
         if not whole and total < (spent - seconds) * _LEAST_RATE:
-            raise TooSlow
+            raise _too_slow()
         try:
             async with asyncio.timeout(seconds - spent if whole else seconds):
                 message = await request.receive()
         except TimeoutError:
-            raise TooSlow from None
+            raise _too_slow() from None
         if message["type"] != "http.request":
-            raise TooSlow
+            raise _too_slow()
         chunk: bytes = message.get("body", b"")
         more = message.get("more_body", False)
         if not more:
             request.scope[_READ] = True
         total += len(chunk)
         if total > limit:
-            raise TooLarge(limit)
+            raise _too_large(limit)
         yield chunk
 
 
 _K = FailureKind
 
-_BY_TYPE: dict[type[CodePilotError], int] = {
-    UnknownWorkspace: 404,
-    Unfinished: 409,
-    Conflict: 409,
-    Draining: 503,
-    Busy: 429,
-    TooLarge: 413,
-    TooSlow: 408,
-    WrongType: 415,
-    BadParameter: 400,
-    Malformed: 422,
-}
 _BY_KIND: dict[FailureKind, int] = {
     _K.PATH_NOT_FOUND: 404,
     _K.TOOL_PERMISSION_DENIED: 403,
@@ -192,48 +178,23 @@ REASONS: dict[int, str] = {
 }
 
 
-class Unauthorised(CodePilotError):
-    def __init__(self) -> None:
-        super().__init__(
-            FailureKind.TOOL_PERMISSION_DENIED,
-            "the bearer token is missing or wrong",
-            "Set CODEPILOT_EXECUTOR_TOKEN to the token of the service.",
-        )
-
-
-class Misdirected(CodePilotError):
-    """Somebody else's name leads here: a web page may be speaking through a browser on this machine."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            FailureKind.TOOL_PERMISSION_DENIED,
-            "without a token the executor answers to loopback names alone",
-            "Ask for 127.0.0.1, ::1 or localhost, or start it with a token.",
-        )
-
-
-def status_of(error: CodePilotError) -> int:
-    if isinstance(error, Unauthorised):
-        return 401
-    if isinstance(error, Misdirected):
-        return 421
-    for kind, status in _BY_TYPE.items():
-        if isinstance(error, kind):
-            return status
-    return _BY_KIND.get(error.kind, 409)
-
-
-def failed(failure: Failure, status: int, headers: dict[str, str] | None = None) -> Response:
+def respond(failure: Failure, status: int, headers: dict[str, str] | None = None) -> Response:
     shown = failure.model_copy(update={"next_action": failure.advice})
     return Response(shown.model_dump_json(), status, headers, media_type="application/json")
 
 
-def told(error: CodePilotError) -> Response:
-    """A failure as its response."""
-    status = status_of(error)
+def respond_to(error: CodePilotError) -> Response:
+    """The response for an error. Busy names the time to wait, a missing token the way to send one."""
     headers: dict[str, str] = {}
-    if isinstance(error, Busy):
+    if isinstance(error, UnknownWorkspace):
+        status = 404
+    elif isinstance(error, Refused):
+        status = error.status
+    elif isinstance(error, Busy):
+        status = error.status
         headers["Retry-After"] = str(error.retry_sec)
+    else:
+        status = _BY_KIND.get(error.kind, 409)
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return failed(error.failure, status, headers)
+    return respond(error.failure, status, headers)

@@ -19,7 +19,7 @@ from codepilot.sandbox import Process
 
 _CHUNK = 1 << 16
 _AHEAD = 1 << 20
-"""How much output waits for its reader, and how much that was sent is kept for one who lost the connection."""
+"""How much output waits for its reader, and how much is kept for a reader that lost its connection."""
 _INPUT = 1 << 20
 _ENDED_KEPT = 256
 
@@ -50,7 +50,7 @@ class Listeners:
 
 
 class Output:
-    """What a process said, from `_start` on."""
+    """The output of a process from `_start` on."""
 
     def __init__(self) -> None:
         self._room = threading.Condition()
@@ -60,7 +60,7 @@ class Output:
         self._ended = False
 
     def put(self, chunk: bytes) -> None:
-        """Keep a chunk; waits while nobody takes what is there."""
+        """Append a chunk; waits while the buffer is full."""
         with self._room:
             self._room.wait_for(lambda: self._ended or self._start + len(self._data) - self._taken < _AHEAD)
             self._data += chunk
@@ -88,7 +88,7 @@ class Output:
 
 
 class Input:
-    """What a process is told; a thread of its own hands it over, so that a process that does not read delays nobody."""
+    """The input of a process. A thread writes it, so that a process that does not read delays no request."""
 
     def __init__(self) -> None:
         self._lock = threading.Condition()
@@ -98,7 +98,7 @@ class Input:
         self._broken = False
 
     def put(self, data: bytes, offset: int, end: bool) -> int | None:
-        """Take what is new; how much has come in all, or None while there is no room."""
+        """Append new input. Returns the total received, or None while the buffer is full."""
         with self._lock:
             if offset > self.received:
                 raise Conflict(f"input is missing before {offset}", received=self.received)
@@ -145,7 +145,7 @@ class Served:
     def _read(self) -> None:
         stdout = self.process.stdout
         assert isinstance(stdout, io.BufferedReader)
-        with contextlib.suppress(OSError, ValueError):  # Closed by whoever ended it.
+        with contextlib.suppress(OSError, ValueError):  # It may be closed while it is read.
             while chunk := stdout.read1(_CHUNK):
                 self.output.put(chunk)
                 self.news.wake()
@@ -206,7 +206,7 @@ class Served:
     async def write(self, data: bytes, offset: int, end: bool, patience_sec: float) -> int:
         received = await self._until(lambda: self.input.put(data, offset, end), patience_sec)
         if received is None:
-            raise Busy("the process does not read what it was told before")
+            raise Busy("the process does not read its earlier input")
         return received
 
     async def wait(self, timeout_sec: float) -> ProcessState:
@@ -214,7 +214,7 @@ class Served:
         return self.state()
 
     async def _until(self, ask: Callable[[], Found | None], timeout_sec: float) -> Found | None:
-        """What `ask` gives once it gives something; None after the time is over."""
+        """The first result of `ask` that is not None; None after the time."""
         event = self.news.add()
         try:
             async with asyncio.timeout(timeout_sec):
@@ -229,7 +229,7 @@ class Served:
 
 
 class Processes:
-    """All that were started, and the last states of those that ended."""
+    """All running processes, and the last states of ended ones."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -237,7 +237,7 @@ class Processes:
         self._known: OrderedDict[str, Future[Served]] = OrderedDict()
 
     def start(self, request: StartRemote, start: Callable[[], Process]) -> Served:
-        """Start a process once; asked again with the same name, the same process is given."""
+        """Start a process once. A repeated request with the same name gives the same process."""
         with self._lock:
             known = self._known.get(request.process)
             if known is None:
@@ -268,7 +268,7 @@ class Processes:
 
     @contextlib.contextmanager
     def ending(self, workspace: str) -> Iterator[None]:
-        """The block ends what runs in a workspace; nobody waits any longer for a reader of what it said."""
+        """Kill the processes of a workspace after the block, so that none waits for a reader."""
         with self._lock:
             known = [one.result() for one in self._known.values() if one.done() and one.exception() is None]
         here = [served for served in known if served.request.workspace == workspace]

@@ -1,4 +1,4 @@
-"""One service from its start to its end: listens, says where, drains when told to stop, leaves nothing running."""
+"""Runs one service: listens, announces its address, drains on a signal, leaves nothing running."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from codepilot.executor.service.settings import ServiceSettings, is_loopback
 from codepilot.executor.service.telemetry import JsonHandler, log
 
 _TICK = 0.05
-_LAST_WORDS_SEC = 5
+_GRACE_SEC = 5
 
 
 class _Server(uvicorn.Server):
@@ -35,7 +35,7 @@ class _Server(uvicorn.Server):
 def run_service(
     settings: ServiceSettings, open_executor: Callable[[Path], LocalExecutor], ready: Callable[[str], None]
 ) -> None:
-    """Serve until SIGTERM or SIGINT. `ready` is told the address."""
+    """Serve until SIGTERM or SIGINT. `ready` is called with the address."""
     listener = _listen(settings)
     try:
         manager = WorkspaceManager(settings, open_executor)
@@ -62,7 +62,7 @@ async def _serve(app: HttpApp, listener: socket.socket, ready: Callable[[str], N
             access_log=False,
             server_header=False,
             timeout_keep_alive=int(settings.idle_sec),
-            timeout_graceful_shutdown=_LAST_WORDS_SEC,
+            timeout_graceful_shutdown=_GRACE_SEC,
         )
     )
     stops: asyncio.Queue[int] = asyncio.Queue()

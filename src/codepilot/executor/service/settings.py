@@ -23,7 +23,7 @@ class ServiceSettings:
     concurrency: int = field(default_factory=_concurrency)
     """How many code actions and commands run at once; as many operations on files run beside them."""
     queue: int = 64
-    """How many requests of either sort wait for their turn; the next is told to come back."""
+    """How many requests of each kind wait; the next is refused as busy."""
     workspaces: int = 64
     processes: int = 64
     allow_mounts: tuple[Path, ...] = ()

@@ -12,8 +12,9 @@ from pydantic import JsonValue
 from codepilot.core.contract import JsonObject
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor.local import LocalExecutor
-from codepilot.executor.protocol import CodeResult, Conflict, HostAnswer, HostCall, RunCode, Unfinished
+from codepilot.executor.protocol import Conflict, HostAnswer, RunCode, Unfinished
 from codepilot.executor.service.admission import Busy
+from codepilot.sandbox import CodeResult, HostCall
 
 KEPT = 64
 """Ended actions whose replies can be asked for again."""
@@ -32,7 +33,7 @@ class _Action:
         reply: CodeResult | BaseException
         try:
             reply = run()
-        except BaseException as error:  # noqa: BLE001 - raised again for whoever waits
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiting request
             reply = error
         with self.changed:
             self.ended = True
@@ -70,7 +71,7 @@ class _Action:
 
 
 class WaitingActions:
-    """The actions of a service by workspace and key. Every request may be sent again."""
+    """The actions of a service by workspace and key. Every request may be repeated."""
 
     def __init__(self, executor: LocalExecutor) -> None:
         self._executor = executor

@@ -1,4 +1,4 @@
-"""The host's side of a kernel: starts it, asks, waits no longer than allowed, and starts another when it is lost."""
+"""The host's side of a kernel: starts it, sends requests, enforces deadlines and replaces a lost kernel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox.interpreter import base_prefixes, base_python
 from codepilot.sandbox.json_lines import JsonLinesClient, ProcessEnded, ProtocolError
 from codepilot.sandbox.kernel.host_calls import Answer, HostCalls
-from codepilot.sandbox.kernel.replies import ActionError, ActionResult, Lost, OutputFiles, longest_line, result_of
+from codepilot.sandbox.kernel.replies import CodeError, CodeResult, Lost, OutputFiles, longest_line, result_of
 from codepilot.sandbox.limits.supervisor import SupervisedProcess
 from codepilot.sandbox.spec import Limits, Mount, Process, Sandbox, SandboxSpec
 
@@ -34,7 +34,7 @@ class Kernel:
 
     `python` defaults to the interpreter that runs us, without its packages. `prelude` is defined in every fresh
     kernel. After a kernel was lost the next result says `kernel_restarted`: its variables are gone. `answer` calls the
-    skills that run on this side; the time it takes is the action's.
+    skills that run on the host; its time counts as the action's.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Kernel:
         """Whether an action runs."""
         return self._busy.locked()
 
-    def run(self, code: str, timeout_sec: float = 300.0, answer: Answer | None = None) -> ActionResult:
+    def run(self, code: str, timeout_sec: float = 300.0, answer: Answer | None = None) -> CodeResult:
         """Run one action; actions of one kernel wait for one another. `answer` takes its host calls instead."""
         with self._busy:
             started = time.monotonic()
@@ -80,20 +80,22 @@ class Kernel:
             result = self._run(code, timeout_sec, stops, HostCalls(answer or self._answer))
             restarted, self._was_lost = self._was_lost, False
             duration = (time.monotonic() - started) * 1000
-            return replace(result, duration_ms=duration, kernel_restarted=restarted or result.kernel_restarted)
+            return result.model_copy(
+                update={"duration_ms": duration, "kernel_restarted": restarted or result.kernel_restarted}
+            )
 
-    def _run(self, code: str, timeout_sec: float, stops: int, host_calls: HostCalls) -> ActionResult:
+    def _run(self, code: str, timeout_sec: float, stops: int, host_calls: HostCalls) -> CodeResult:
         try:
             process = self._ready()
         except CodePilotError:
             if self._stops == stops:
                 raise
-            return ActionResult("interrupted", kernel_restarted=True)
+            return CodeResult(status="interrupted", kernel_restarted=True)
         if self._stops != stops:
             self._end()
-            return ActionResult("interrupted", kernel_restarted=True)
+            return CodeResult(status="interrupted", kernel_restarted=True)
         if self._interrupted.is_set():
-            return ActionResult("interrupted")
+            return CodeResult(status="interrupted")
         output_files = self._output_files
         try:
             self._asking = True
@@ -102,7 +104,7 @@ class Kernel:
             result = result_of(reply, status, self._limits.output_bytes)
             if result.status == "error" and process.limit is not None:
                 raise Lost("it broke a limit")
-            return replace(result, calls=host_calls.calls(result.calls))
+            return result.model_copy(update={"calls": host_calls.calls(result.calls)})
         except Lost as lost:
             result = self._loss(process, output_files, "stopped" if self._stops != stops else str(lost))
         except Exception as error:  # noqa: BLE001  (the action has run, so whatever happens to its reply is its result)
@@ -110,7 +112,7 @@ class Kernel:
         finally:
             self._asking = False
             _expect(process, False)
-        return replace(result, calls=host_calls.calls(()))
+        return result.model_copy(update={"calls": host_calls.calls(())})
 
     def interrupt(self) -> None:
         """Stop the action that is running, or about to, if there is one; the variables stay."""
@@ -121,7 +123,7 @@ class Kernel:
                 process.interrupt()
 
     def stop(self, lost: bool = False) -> None:
-        """End the kernel, with the action that may be running. `lost` says that the next one should be told."""
+        """End the kernel, with the action that may be running. `lost` makes the next result say `kernel_restarted`."""
         self._stops += 1
         self._end(lost)
 
@@ -146,31 +148,33 @@ class Kernel:
         return process
 
     def _greet(self, process: Process) -> None:
-        """Wait for a fresh kernel's first word, and define the skills in it."""
+        """Wait for a fresh kernel's first message, and define the skills in it."""
         longest = longest_line(self._limits.output_bytes)
-        nobody = HostCalls(None)
+        no_calls = HostCalls(None)
         try:
             self._client = JsonLinesClient(process, longest, 2 * longest)
-            self._read_reply(self._client, 0, time.monotonic() + _START_SECONDS, nobody, interruptible=False)
+            self._read_reply(self._client, 0, time.monotonic() + _START_SECONDS, no_calls, interruptible=False)
             if self._prelude:
-                reply, _ = self._ask(process, "define", self._prelude, _START_SECONDS, nobody)
+                reply, _ = self._ask(process, "define", self._prelude, _START_SECONDS, no_calls)
                 if not reply.get("ok"):
                     raise Lost(f"the skills could not be defined: {reply.get('error')}")
         except (Lost, ProcessEnded, TimeoutError) as lost:
             process.kill()
             self._process = None
-            said = process.stderr_tail().decode(errors="replace").strip()[-2000:]
+            tail = process.stderr_tail().decode(errors="replace").strip()[-2000:]
             raise CodePilotError(
-                FailureKind.SANDBOX_UNAVAILABLE, f"the kernel cannot be started ({lost}): {said}", command=self._command
+                FailureKind.SANDBOX_UNAVAILABLE,
+                f"the kernel cannot be started ({lost}): {tail}",
+                command=self._command,
             ) from lost
 
     def _ask(
         self, process: Process, op: str, source: str, timeout_sec: float, host_calls: HostCalls
     ) -> tuple[dict[str, Any], Literal["timeout", "interrupted"] | None]:
-        """Send a request and wait; at the deadline interrupt, and if that does not help give the kernel up."""
+        """Send a request and wait. Interrupt at the deadline, and give the kernel up if that does not help."""
         assert self._client is not None
         client = self._client
-        number = secrets.randbits(_NUMBER_BITS)  # what an earlier action says ahead of us is no reply to it
+        number = secrets.randbits(_NUMBER_BITS)  # an earlier action cannot forge the reply
         request = {"id": number, "op": op, "source": source, "limit": self._limits.output_bytes}
         deadline = time.monotonic() + timeout_sec
         with _losing():
@@ -190,7 +194,7 @@ class Kernel:
     def _read_reply(
         self, client: JsonLinesClient, wanted: int, deadline: float, host_calls: HostCalls, interruptible: bool = True
     ) -> dict[str, Any]:
-        """The reply with this id. TimeoutError after the deadline, sooner if interrupted and not obeyed."""
+        """The reply with this id. TimeoutError at the deadline, or soon after an interrupt without effect."""
         obey_until = math.inf
 
         def check() -> None:
@@ -207,7 +211,7 @@ class Kernel:
                 raise Lost(str(error)) from error
             except ProcessEnded as error:
                 if self._process is not None:
-                    self._process.wait(_ENDING_SECONDS)  # it may have closed its pipe and live on
+                    self._process.wait(_ENDING_SECONDS)  # it may live on after closing its pipe
                 raise Lost("it ended") from error
             if "note" in message:
                 host_calls.note(message["note"])
@@ -219,33 +223,46 @@ class Kernel:
                 return message
 
     def _over(self, deadline: float, interruptible: bool) -> Callable[[], bool]:
-        """Whether it is no use to answer any more: the time is up, or the action is to be stopped."""
+        """A function that is true once an answer is useless: the time is up or the action stops."""
         stops = self._stops
         return lambda: (
             time.monotonic() >= deadline or (interruptible and self._interrupted.is_set()) or self._stops != stops
         )
 
-    def _loss(self, process: Process, output_files: OutputFiles | None, why: str) -> ActionResult:
-        """What to say about a kernel that is gone; the next action gets a fresh one."""
+    def _loss(self, process: Process, output_files: OutputFiles | None, why: str) -> CodeResult:
+        """The result of an action whose kernel is lost; the next action gets a fresh one."""
         self._end()
         process.kill()
         stdout, stderr = output_files.texts() if output_files is not None else ("", "")
         stderr += process.stderr_tail().decode(errors="replace")
-        lost = ActionResult("error", stdout, stderr, kernel_restarted=True)
+        status: Literal["error", "timeout", "limit", "interrupted"] = "error"
+        limit = code = None
         if why == "timeout":
-            error = ActionError("Timeout", "the action did not stop when interrupted; the kernel was ended")
-            return replace(lost, status="timeout", error=error, limit="wall")
-        if why == "stopped":
-            return replace(lost, status="interrupted", error=ActionError("Interrupted", "the kernel was stopped"))
-        if why == "interrupted":
-            error = ActionError("Interrupted", "the action did not stop when interrupted; the kernel was ended")
-            return replace(lost, status="interrupted", error=error)
-        if limit := process.limit:
-            error = ActionError("LimitExceeded", f"the action broke its {limit} limit; the kernel was ended")
-            return replace(lost, status="limit", error=error, limit=limit)
-        code = process.wait(0)
-        error = ActionError("KernelLost", f"the kernel was lost: {why}" + (f" with exit code {code}" if code else ""))
-        return replace(lost, error=error, exit_code=code)
+            status, limit = "timeout", "wall"
+            kind, message = "Timeout", "the action did not stop when interrupted; the kernel was ended"
+        elif why == "stopped":
+            status, kind, message = "interrupted", "Interrupted", "the kernel was stopped"
+        elif why == "interrupted":
+            status, kind = "interrupted", "Interrupted"
+            message = "the action did not stop when interrupted; the kernel was ended"
+        elif limit := process.limit:
+            status, kind, message = (
+                "limit",
+                "LimitExceeded",
+                f"the action broke its {limit} limit; the kernel was ended",
+            )
+        else:
+            code = process.wait(0)
+            kind, message = "KernelLost", f"the kernel was lost: {why}" + (f" with exit code {code}" if code else "")
+        return CodeResult(
+            status=status,
+            stdout=stdout,
+            stderr=stderr,
+            error=CodeError(type=kind, message=message),
+            limit=limit,
+            exit_code=code,
+            kernel_restarted=True,
+        )
 
 
 def _expect(process: Process, busy: bool) -> None:
@@ -255,11 +272,11 @@ def _expect(process: Process, busy: bool) -> None:
 
 @contextlib.contextmanager
 def _losing() -> Iterator[None]:
-    """A kernel that does not take what it is sent is lost."""
+    """A kernel that does not read its input is lost."""
     try:
         yield
     except (ProcessEnded, TimeoutError) as error:
-        raise Lost("it does not listen") from error
+        raise Lost("it does not read its input") from error
 
 
 def _command(sandbox: Sandbox, python: str | None) -> tuple[list[str], Sequence[Mount]]:

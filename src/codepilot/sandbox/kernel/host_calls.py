@@ -1,4 +1,4 @@
-"""What a kernel asks of the host while an action runs, and what it tells of its calls. All of it can be forged."""
+"""Answers the calls that a kernel makes to the host, and reads its record of calls. All of it can be forged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LONGEST_MS = 1e10
 
 
 class HostCalls:
-    """The questions of one action, answered one by one and never with an exception."""
+    """Answers the calls of one action one by one. It never raises."""
 
     def __init__(self, answer: Answer | None) -> None:
         self._answer = answer
@@ -37,44 +37,44 @@ class HostCalls:
         self._noted: list[object] = []
 
     def note(self, row: object) -> None:
-        """What was told at once, as the kernel may not live to tell it in its reply."""
+        """Keep a violation that was reported at once: the kernel may not live to reply."""
         if len(self._noted) < MAX_CALLS:
             self._noted.append(row)
 
-    def calls(self, told: tuple[SkillCall, ...]) -> tuple[SkillCall, ...]:
-        """The calls of a reply, with the violations that were told before and that it leaves out."""
-        noted = told_calls(self._noted, None)
-        kept = [call for call in told if call.status != _VIOLATION]
-        return told if len(told) - len(kept) >= len(noted) else (*noted, *kept)
+    def calls(self, reported: tuple[SkillCall, ...]) -> tuple[SkillCall, ...]:
+        """The calls of a reply, with the violations noted before that it leaves out."""
+        noted = read_calls(self._noted, None)
+        kept = [call for call in reported if call.status != _VIOLATION]
+        return reported if len(reported) - len(kept) >= len(noted) else (*noted, *kept)
 
     def reply(self, message: dict[str, Any], given_up: Callable[[], bool]) -> bytes:
         """The line that answers `message`, at the latest when `given_up` says so."""
         self._count += 1
         number, skill, arguments = message.get("call"), message.get("skill"), message.get("arguments")
-        told: dict[str, JsonValue]
+        result: dict[str, JsonValue]
         if not isinstance(skill, str) or not isinstance(arguments, dict):
-            told = _error(FailureKind.TOOL_INVALID_ARGS, "A call names a skill and its arguments.")
+            result = _error(FailureKind.TOOL_INVALID_ARGS, "A call names a skill and its arguments.")
         elif self._answer is None:
-            told = _error(FailureKind.TOOL_FAILED, "No skill of the host's can be called here.")
+            result = _error(FailureKind.TOOL_FAILED, "No skill of the host's can be called here.")
         elif self._count > MAX_ASKS:
-            told = _error(FailureKind.TOOL_FAILED, f"An action may call the host {MAX_ASKS} times.")
+            result = _error(FailureKind.TOOL_FAILED, f"An action may call the host {MAX_ASKS} times.")
         else:
-            told = _run(self._answer, skill, cast(JsonObject, arguments), given_up)
-        return _line(number if isinstance(number, int) else 0, told)
+            result = _run(self._answer, skill, cast(JsonObject, arguments), given_up)
+        return _line(number if isinstance(number, int) else 0, result)
 
 
 def _run(answer: Answer, skill: str, arguments: JsonObject, given_up: Callable[[], bool]) -> dict[str, JsonValue]:
-    """Call in a thread of its own, so that an action's deadline and an interrupt are kept whatever the skill does."""
+    """Call in a thread, so that the action's deadline and interrupts hold whatever the skill does."""
     done = threading.Event()
-    told: list[dict[str, JsonValue]] = []
+    result: list[dict[str, JsonValue]] = []
 
     def call() -> None:
         try:
-            told.append({"value": answer(skill, arguments)})
+            result.append({"value": answer(skill, arguments)})
         except CodePilotError as error:
-            told.append(_error(error.kind, error.failure.message))
-        except Exception as error:  # noqa: BLE001  (a skill may raise anything; the action is told)
-            told.append(_error(FailureKind.TOOL_FAILED, f"{skill}: {type(error).__name__}: {error}"))
+            result.append(_error(error.kind, error.failure.message))
+        except Exception as error:  # noqa: BLE001  (a skill may raise anything; it becomes the answer)
+            result.append(_error(FailureKind.TOOL_FAILED, f"{skill}: {type(error).__name__}: {error}"))
         finally:
             done.set()
 
@@ -82,12 +82,12 @@ def _run(answer: Answer, skill: str, arguments: JsonObject, given_up: Callable[[
     while not done.wait(_LOOK_SEC):
         if given_up():
             return _error(FailureKind.TOOL_TIMEOUT, f"{skill} had not answered when the action's time was over.")
-    return told[0] if told else _error(FailureKind.TOOL_FAILED, f"{skill} was ended.")
+    return result[0] if result else _error(FailureKind.TOOL_FAILED, f"{skill} was ended.")
 
 
-def _line(number: int, told: dict[str, JsonValue]) -> bytes:
+def _line(number: int, result: dict[str, JsonValue]) -> bytes:
     try:
-        line = json.dumps({"call": number, **told}).encode()
+        line = json.dumps({"call": number, **result}).encode()
     except (TypeError, ValueError, RecursionError) as error:
         return _line(number, _error(FailureKind.TOOL_FAILED, f"The answer is no plain data: {type(error).__name__}"))
     if len(line) > MAX_BYTES:
@@ -99,8 +99,8 @@ def _error(kind: FailureKind, message: str) -> dict[str, JsonValue]:
     return {"error": {"kind": kind.value, "message": message[:2000]}}
 
 
-def told_calls(value: object, stopped: Literal["timeout", "interrupted"] | None) -> tuple[SkillCall, ...]:
-    """The calls a reply tells of. Whatever is not of their shape is left out; `stopped` says how the action ended."""
+def read_calls(value: object, stopped: Literal["timeout", "interrupted"] | None) -> tuple[SkillCall, ...]:
+    """The calls in a reply. Malformed rows are dropped. `stopped` says how the action ended."""
     if not isinstance(value, list):
         return ()
     statuses = {"success", "error", "timeout", _VIOLATION}

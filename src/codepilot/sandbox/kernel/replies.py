@@ -1,6 +1,6 @@
-"""What a kernel says, as the host takes it: bounded, checked for its shape, in text that can be passed on.
+"""Reads a kernel's replies: bounded, checked, as text that every encoding takes.
 
-All of it can be forged, so reading it costs time and memory in proportion to its length, whatever it is.
+Replies can be forged, so reading one costs time and memory in proportion to its length, whatever it holds.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ import os
 import stat
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from pydantic import Field
+
+from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.events import SkillCall
-from codepilot.sandbox.kernel.host_calls import MAX_BYTES, told_calls
+from codepilot.sandbox.kernel.host_calls import MAX_BYTES, read_calls
 from codepilot.sandbox.limits.supervisor import SupervisedProcess
-from codepilot.sandbox.spec import Process
+from codepilot.sandbox.spec import Process, Status
 
 _OVERHEAD_BYTES = 1 << 20
 _TIMES = 6
@@ -28,26 +30,34 @@ _LARGEST = (1 << 31) - 1
 
 
 class Lost(Exception):
-    """The kernel ended, or said something that is not an answer."""
+    """The kernel ended, or sent something that is not a reply."""
 
 
-@dataclass(frozen=True)
-class ActionError:
+class CodeError(Contract):
     type: str
     message: str
     traceback: str = ""
     line: int | None = None
 
 
-@dataclass(frozen=True)
-class ActionResult:
-    """What a code action gave. Everything in it but `status` and `limit` is the kernel's word."""
+class HostCall(Contract):
+    """A call that an action waits for: `number` counts the calls of one action."""
 
-    status: Literal["ok", "error", "timeout", "limit", "interrupted"]
+    number: int = Field(ge=0)
+    function: str
+    arguments: JsonObject = {}
+
+
+class CodeResult(Contract):
+    """The result of a code action. The kernel reports all of it but `status`, `limit` and `host_call`."""
+
+    status: Literal[Status, "host_call"]
+    host_call: HostCall | None = None
+    """Over HTTP, with the status `host_call`: the action waits until `answer_call` brings the answer."""
     stdout: str = ""
     stderr: str = ""
     value: str | None = None
-    error: ActionError | None = None
+    error: CodeError | None = None
     limit: str | None = None
     exit_code: int | None = None
     duration_ms: float = 0.0
@@ -63,11 +73,11 @@ def longest_line(output_bytes: int) -> int:
 
 def result_of(
     reply: Mapping[str, Any], status: Literal["timeout", "interrupted"] | None, output_bytes: int
-) -> ActionResult:
+) -> CodeResult:
     """A reply as a result; fields of the wrong type count as absent."""
     error = reply.get("error")
     ok = reply.get("ok") is True and status is None
-    return ActionResult(
+    return CodeResult(
         status=status or ("ok" if ok else "error"),
         stdout=_text(reply.get("stdout"), output_bytes + _LEFT_OUT_CHARS) or "",
         stderr=_text(reply.get("stderr"), output_bytes + _LEFT_OUT_CHARS) or "",
@@ -76,16 +86,16 @@ def result_of(
         limit="wall" if status == "timeout" else None,
         exit_code=_number(reply.get("exit_code")),
         truncated=reply.get("truncated") is True,
-        calls=told_calls(reply.get("calls"), status),
+        calls=read_calls(reply.get("calls"), status),
     )
 
 
-def _error(error: Mapping[str, Any]) -> ActionError:
-    return ActionError(
-        _text(error.get("type"), _TYPE_CHARS) or "Exception",
-        _text(error.get("message")) or "",
-        _text(error.get("traceback")) or "",
-        _number(error.get("line")),
+def _error(error: Mapping[str, Any]) -> CodeError:
+    return CodeError(
+        type=_text(error.get("type"), _TYPE_CHARS) or "Exception",
+        message=_text(error.get("message")) or "",
+        traceback=_text(error.get("traceback")) or "",
+        line=_number(error.get("line")),
     )
 
 
@@ -109,12 +119,12 @@ class OutputFiles:
         self._files = [None if pid is None else _behind(pid, fd) for fd in (1, 2)]
 
     def texts(self) -> tuple[str, str]:
-        """Standard output and error: the head and the tail of what is there, whatever the kernel says of it."""
+        """The head and tail of standard output and error, read from the files and not from the kernel."""
         with self._lock:
             return self._last or self._read()
 
     def close(self) -> None:
-        """Let go of the files; what they held last is still told."""
+        """Close the files; `texts` still returns their last content."""
         with self._lock:
             self._last = self._last or self._read()
             files, self._files = self._files, [None, None]

@@ -1,4 +1,4 @@
-"""What every level does with a command once it knows how to launch it."""
+"""The part that all levels share: run and supervise a launch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from threading import Event
 from codepilot.sandbox.limits import supervisor
 from codepilot.sandbox.limits.supervisor import SupervisedProcess
 from codepilot.sandbox.limits.tree import Launch
-from codepilot.sandbox.spec import Completed, Limits, Process, SandboxSpec
+from codepilot.sandbox.spec import CommandResult, Limits, Process, SandboxSpec
 
 
 class LevelBase(ABC):
@@ -24,7 +24,7 @@ class LevelBase(ABC):
         limits: Limits,
         stdin: bytes = b"",
         cancel: Event | None = None,
-    ) -> Completed:
+    ) -> CommandResult:
         return supervisor.run(self._launch(argv, spec, limits), limits, stdin, cancel)
 
     def start(self, argv: Sequence[str], spec: SandboxSpec, limits: Limits) -> Process:

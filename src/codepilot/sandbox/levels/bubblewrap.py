@@ -1,4 +1,4 @@
-"""The strongest level: namespaces and a filtered spec of the host, made by bubblewrap."""
+"""The strongest level: namespaces and a filtered view of the host, made by bubblewrap."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def executable() -> tuple[str, frozenset[str]]:
     binary = which("bwrap", path=f"{os.environ.get('PATH', '')}:{host.PATH}")
     if binary is None:
         raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, "bubblewrap (`bwrap`) is not installed")
-    said = run([binary, "--help"], stdin=DEVNULL, capture_output=True, text=True, check=False, env={}).stdout
-    options = frozenset(word for line in said.splitlines() for word in line.split()[:1] if word.startswith("--"))
+    usage = run([binary, "--help"], stdin=DEVNULL, capture_output=True, text=True, check=False, env={}).stdout
+    options = frozenset(word for line in usage.splitlines() for word in line.split()[:1] if word.startswith("--"))
     if "--size" not in options:
         raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, "bubblewrap is older than 0.7 and cannot limit /tmp")
     return binary, options

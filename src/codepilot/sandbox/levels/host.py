@@ -49,10 +49,10 @@ KERNEL_TABLES = (
     *("kpageflags", "latency_stats", "modules", "pagetypeinfo", "sched_debug", "slabinfo", "sysrq-trigger"),
     *("timer_list", "timer_stats", "vmallocinfo", "zoneinfo"),
 )
-"""Files of /proc that tell of the machine and not of the program."""
+"""Files of /proc that describe the machine."""
 
 _ONE_BYTES = 1 << 17
-"""What a single argument may not reach, its end included."""
+"""The size that a single argument, with its NUL, must stay below."""
 _POINTER_BYTES, _LAUNCHER_BYTES = 9, 1 << 14
 
 USER, USER_ID = "codepilot", 1000

@@ -1,4 +1,4 @@
-"""Which levels this machine gives, found out by running a command at each, and the choice among them."""
+"""Finds the levels that work on this machine by running a command at each, and chooses one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MACOS = "no sandbox level exists for macOS yet"
 
 @dataclass(frozen=True)
 class LevelReport:
-    """Whether a level works here; if not, why, and what would make it work."""
+    """Whether a level works here; if not, the reason and the remedy."""
 
     level: Level
     available: bool
@@ -120,5 +120,5 @@ def _report(level: Level, make: Callable[[], Sandbox], advice: str) -> LevelRepo
         cleanup.remove_directory(outer)
     if done.exit_code == 42:
         return LevelReport(level, True)
-    said = done.stderr.decode(errors="replace").strip()
-    return LevelReport(level, False, said or f"a trivial command ended as {done.status}", advice)
+    stderr = done.stderr.decode(errors="replace").strip()
+    return LevelReport(level, False, stderr or f"a trivial command ended as {done.status}", advice)

@@ -32,7 +32,7 @@ _X32_BIT = 0x40000000
 _CLONE_NAMESPACES = 0x7E020000  # NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 _TIOCSTI, _TIOCLINUX, _TIOCSETD = 0x5412, 0x541C, 0x5423
 _LEASES = (1024, 1039, 1040)  # F_SETLEASE, F_GETDELEG, F_SETDELEG
-"""Whoever opens a file under another's lease waits, the host too."""
+"""Opening a file under a lease waits for the holder, on the host too."""
 _PERSONALITIES = (0x0, 0xFFFFFFFF, 0x0040000)  # the default, a query, and ADDR_NO_RANDOMIZE
 _SOCK_TYPE_MASK = 0xF
 _SET_ID = 0o6000
@@ -149,26 +149,24 @@ def _always(number: int) -> _Program:
 
 def _argument_in(index: int, allowed: Iterable[int], number: int, mask: int | None = None) -> _Program:
     """Allow the call if the low word of the argument is one of `allowed`, otherwise fail it with `number`."""
+    return _by_argument(index, tuple(allowed), _ALLOW, _ERRNO | number, mask)
+
+
+def _argument_not_in(index: int, refused: Iterable[int], number: int) -> _Program:
+    return _by_argument(index, tuple(refused), _ERRNO | number, _ALLOW)
+
+
+def _by_argument(
+    index: int, values: tuple[int, ...], matched: int, otherwise: int, mask: int | None = None
+) -> _Program:
     block = _Program()
     block.load_argument(index)
     if mask is not None:
         block.emit(_AND, mask)
-    values = tuple(allowed)
     for place, value in enumerate(values):
         block.emit(_JUMP_EQ, value, len(values) - place, 0)
-    block.refuse(number)
-    block.emit(_RETURN, _ALLOW)
-    return block
-
-
-def _argument_not_in(index: int, refused: Iterable[int], number: int) -> _Program:
-    block = _Program()
-    block.load_argument(index)
-    values = tuple(refused)
-    for place, value in enumerate(values):
-        block.emit(_JUMP_EQ, value, len(values) - place, 0)
-    block.emit(_RETURN, _ALLOW)
-    block.refuse(number)
+    block.emit(_RETURN, otherwise)
+    block.emit(_RETURN, matched)
     return block
 
 
@@ -199,7 +197,7 @@ def _own_only(first: int, user: int, group: int) -> _Program:
 
 
 def _own_priority(process: int) -> _Program:
-    """A priority of the calling process alone; `process` says that the second argument names one."""
+    """A priority of the calling process alone; `process` is the first argument that means a process."""
     block = _Program()
     block.load_argument(0)
     block.emit(_JUMP_EQ, process, 1, 0)
@@ -217,15 +215,6 @@ def _families(families: Iterable[int]) -> _Program:
     block.emit(_JUMP_EQ, _NETLINK_ROUTE, 1, 0)
     block.refuse(errno.EAFNOSUPPORT)
     block._code.extend(_argument_in(0, families, errno.EAFNOSUPPORT)._code)
-    return block
-
-
-def _no_namespaces() -> _Program:
-    block = _Program()
-    block.load_argument(0)
-    block.emit(_JUMP_SET, _CLONE_NAMESPACES, 1, 0)
-    block.emit(_RETURN, _ALLOW)
-    block.refuse(errno.EPERM)
     return block
 
 
@@ -274,7 +263,7 @@ def build(sockets: Sockets, machine: str | None = None, pinned: bool = False) ->
 
 
 def notify_filter(machine: str | None = None) -> bytes:
-    """A second filter: `NOTIFIED` calls are handed to whoever listens, all others are left to the first."""
+    """A second filter: it hands `NOTIFIED` calls to the notifier and leaves all others to the first."""
     program = _Program()
     program.emit(_LOAD, _NR)
     hand_over = _Program()
@@ -293,8 +282,8 @@ def notified_calls(machine: str | None = None) -> dict[int, str]:
 
 def _blocks(sockets: Sockets, pinned: bool) -> list[tuple[str, _Program]]:
     blocks = [
-        ("clone", _no_namespaces()),
-        ("fallocate", _always(errno.EOPNOTSUPP)),  # a disk is full before anybody could look
+        ("clone", _argument_has(0, _CLONE_NAMESPACES, errno.EPERM)),
+        ("fallocate", _always(errno.EOPNOTSUPP)),  # it would fill a disk before the supervisor looks
         ("fcntl", _argument_not_in(1, _LEASES, errno.EPERM)),
         ("ioctl", _argument_not_in(1, (_TIOCSTI, _TIOCLINUX, _TIOCSETD), errno.EPERM)),
         ("personality", _argument_in(0, _PERSONALITIES, errno.EPERM)),

@@ -1,8 +1,7 @@
-"""The control group of one sandbox: memory, tasks and processor time limited by the kernel itself.
+"""The control group of one sandbox: the kernel limits memory, tasks and processor time.
 
-Each controller is used where it can be had; what is lacking is left to the watchdog, and for processor time to
-pinning. A group is never asked to move a running process where the kernel knows a cheaper way: with version 1 the
-thread that starts the tree enters first, and the tree is born inside.
+Each available controller is used. The watchdog enforces the rest, and pinning bounds processor time. With version 1
+the thread that starts the tree enters the group first, so that no running process has to be moved.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def _paths() -> CgroupPaths:
 
 
 class Group:
-    """One sandbox's groups, one for each hierarchy. With none of them everything here does nothing."""
+    """The groups of one sandbox, one for each hierarchy. Without a hierarchy every method does nothing."""
 
     def __init__(self, limits: Limits) -> None:
         self._paths = _paths()
@@ -77,7 +76,7 @@ class Group:
             self._make(parent, f"{parent}/{name}")
 
     def _make(self, parent: str, directory: str) -> None:
-        """One group with what can be limited by it, or none: the hierarchy may be gone meanwhile."""
+        """Make one group and set its limits. The hierarchy may have vanished; then there is none."""
         cleanup.opened(cleanup.GROUP, directory)
         with contextlib.suppress(OSError):
             Path(directory).mkdir()
@@ -143,7 +142,7 @@ class Group:
 
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
-        """What the calling thread starts meanwhile is born in the groups of version 1."""
+        """Processes that the calling thread starts in this block are born in the groups of version 1."""
         parents = [parent for parent in self._made if self._version(parent) == 1]
         try:
             for parent in parents:
@@ -154,7 +153,7 @@ class Group:
                 write(f"{parent}/tasks", "0")
 
     def adopt(self, pid: int) -> None:
-        """Take a process that waits to begin into the groups of version 2."""
+        """Move a process that has not begun into the groups of version 2."""
         for parent, directory in self._made.items():
             if self._version(parent) == 2:
                 write(f"{directory}/cgroup.procs", str(pid))
@@ -169,7 +168,7 @@ class Group:
         return None
 
     def breach(self) -> str | None:
-        """The limit that the kernel has refused to exceed, if there was one."""
+        """The limit that the kernel enforced, if any."""
         if self._judged:
             return self._broken
         for parent, directory in list(self._made.items()):  # another thread may be about to end it
@@ -182,12 +181,12 @@ class Group:
         return None
 
     def _judge(self) -> None:
-        """Before anything inside is refused because it is to end."""
+        """Record a breach before ending the tree causes refusals of its own."""
         if not self._judged:
             self._judged, self._broken = True, self.breach()
 
     def end(self) -> None:
-        """Kill what is inside, at full speed: nothing of it needs a turn of its own to be told."""
+        """Kill every process inside. The processor limit is lifted first, so that they end at once."""
         self._judge()
         for directory in self._made.values() if "cpu" in self.controllers else ():
             _written(f"{directory}/cpu.max", "max") or _written(f"{directory}/cpu.cfs_quota_us", "-1")
@@ -195,7 +194,7 @@ class Group:
             janitor.end_group(directory)
 
     def close(self) -> None:
-        """End what is left inside and remove the groups. One that cannot be is left to the janitor."""
+        """End the processes left inside and remove the groups. The janitor removes those that stay."""
         self._judge()
         deadline = time.monotonic() + _PATIENCE
         for parent, directory in list(self._made.items()):

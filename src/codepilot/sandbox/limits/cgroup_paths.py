@@ -1,9 +1,9 @@
-"""Where control groups of ours may be made: found by making one and entering it, for each controller by itself.
+"""Finds where control groups can be made, by making one and entering it, for each controller.
 
-Version 1 has a tree for each controller, version 2 one for all. Groups are made below the group this process is in,
-so that whatever limits us limits them too. Version 2 allows no processes beside limited groups: where nobody else is
-in our group (a service to which it was delegated) we move to a group within; otherwise the nearest group above is taken
-that has its controllers on already and lies below every limit. Others' processes are never moved.
+Version 1 has one tree for each controller, version 2 one for all. Groups are made below the group of this process, so
+that its limits apply to them. Version 2 allows no processes beside limited groups. If the group holds only our
+processes (a service with a delegated group), they move to a group within. Otherwise the nearest group above that has
+its controllers enabled and lies below every limit is taken. Processes of others are never moved.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from codepilot.sandbox.standalone import janitor
 CONTROLLERS = ("pids", "memory", "cpu")
 PREFIX = "codepilot-box-"
 MAIN = "codepilot-main"
-"""Where our own processes go in a group that is ours, so that it may have limited groups beside them."""
+"""The group within a delegated group that our own processes move to."""
 
 
 @dataclass(frozen=True)
 class CgroupPaths:
-    """The parent directory of our groups for each controller that works, and why the others do not."""
+    """The parent directory of our groups for each usable controller, and why the others are not usable."""
 
     version: Mapping[str, int] = field(default_factory=dict)
     directory: Mapping[str, str] = field(default_factory=dict)
@@ -50,7 +50,7 @@ _finding = threading.Lock()
 
 
 def find() -> CgroupPaths:
-    """The place for this process, looked for once."""
+    """The paths for this process, looked up once."""
     with _finding:
         return _find()
 
@@ -102,7 +102,7 @@ def _plain(text: str) -> str:
 
 
 def _own() -> dict[str, str]:
-    """The group this process is in, by controller; the unified one has no name."""
+    """The group of this process by controller; the unified hierarchy has the empty name."""
     found = {}
     for line in Path("/proc/self/cgroup").read_text(errors="surrogateescape").splitlines():
         _, names, path = line.split(":", 2)
@@ -112,7 +112,7 @@ def _own() -> dict[str, str]:
 
 
 def _inside(mount: _Mount, path: str) -> str:
-    """Where a group lies in the file system; empty if this mount does not show it."""
+    """The path of a group in the file system; empty if this mount does not show it."""
     root = mount.root.rstrip("/")
     if not path.startswith("/") or ".." in path or not (path == root or path.startswith(f"{root}/")):
         return ""
@@ -138,7 +138,7 @@ def _made(directory: str) -> Iterator[None]:
 
 
 def _try_v1(parent: str, name: str) -> str:
-    """Let a thread enter a limited group and end there; the reason if that cannot be."""
+    """Let a thread enter a limited group and end there. Returns the reason if that fails."""
     limit = {"pids": "pids.max", "memory": "memory.limit_in_bytes", "cpu": "cpu.cfs_quota_us"}[name]
     failures: list[OSError] = []
 
@@ -160,7 +160,7 @@ def _try_v1(parent: str, name: str) -> str:
 
 
 def _try_v2(own: str, top: str, wanted: list[str]) -> tuple[str, list[str], str]:
-    """A parent for groups with as many of the wanted controllers as can be had, and why there are no more."""
+    """A parent for groups, the requested controllers that it offers, and why there are no more."""
     available = _words(f"{own}/cgroup.controllers") | _words(f"{own}/cgroup.subtree_control")
     offered = [name for name in wanted if name in available]
     if not offered:
@@ -176,7 +176,7 @@ def _try_v2(own: str, top: str, wanted: list[str]) -> tuple[str, list[str], str]
 
 
 def _candidates(own: str, top: str, wanted: list[str]) -> Iterator[str]:
-    """Our own group, made able to have limited groups if it is ours; then those above that no limit lies below."""
+    """Our own group if it can hold limited groups, then the groups above up to the first with a limit."""
     if Path(own).name == MAIN:
         own = os.fspath(Path(own).parent)
     if _share(own, wanted):
@@ -192,7 +192,7 @@ def _limited(group: str) -> bool:
 
 
 def _share(group: str, wanted: list[str]) -> bool:
-    """Turn the controllers on for groups below a group that is ours alone, moving aside first."""
+    """Move our processes to a group within, then enable the controllers. Only for a group that is ours alone."""
     try:
         inside = _pids(group)
         if inside - {os.getpid(), *usage.descendants(os.getpid())}:
@@ -211,7 +211,7 @@ def _share(group: str, wanted: list[str]) -> bool:
 
 
 def _enter_v2(parent: str) -> str:
-    """Move a process into a group below `parent`; the reason if that cannot be."""
+    """Move a process into a group below `parent`. Returns the reason if that fails."""
     try:
         with (
             _made(directory := _trial(parent)),
@@ -235,7 +235,7 @@ def _words(path: str) -> set[str]:
 
 
 def write(path: str, text: str) -> None:
-    """One write to a control file, as they want it."""
+    """Write a control file in one call."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, text.encode())

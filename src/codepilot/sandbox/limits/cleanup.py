@@ -1,4 +1,4 @@
-"""The parent's side of the janitor: started once, told of everything that would outlive a `kill -9` of us."""
+"""Starts the janitor and reports to it everything that would outlive a `kill -9` of this process."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["DIRECTORY", "GROUP", "closed", "make_directory", "mark", "opened", "
 
 _SOURCE = Path(janitor.__file__)
 _DEAF = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
-"""Blocked from its birth, so that neither Ctrl-C nor a polite end of our group takes it with us."""
+"""Blocked from its start, so that neither Ctrl-C nor SIGTERM to our process group ends the janitor."""
 
 
 class _Janitor:
-    """At most one janitor process at a time; another one takes over if it is lost."""
+    """Runs at most one janitor process, and starts another if it is lost."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,7 +37,7 @@ class _Janitor:
             if self._pipe is None:
                 self._start()
 
-    def tell(self, sign: bytes, record: bytes) -> None:
+    def report(self, sign: bytes, record: bytes) -> None:
         with self._lock:
             (self._open.add if sign == b"+" else self._open.discard)(record)
             if self._pipe is None:
@@ -64,9 +64,7 @@ class _Janitor:
             )
         except OSError as error:
             os.close(write)
-            raise CodePilotError(
-                FailureKind.SANDBOX_UNAVAILABLE, f"nothing can be started to clean up after us: {error}"
-            ) from error
+            raise CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, f"the janitor cannot be started: {error}") from error
         finally:
             os.close(read)
             os.close(null)
@@ -84,7 +82,7 @@ class _Janitor:
             return False
 
     def _stop(self) -> None:
-        """It is dead or does not listen; were it to hear the pipe's end now, it would take us for dead."""
+        """Kill a janitor that is dead or stuck before closing its pipe: it takes the end of the pipe for our death."""
         assert self._pid is not None and self._pipe is not None
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
@@ -102,7 +100,7 @@ _janitor = _Janitor()
 
 
 def _after_fork() -> None:
-    """What our parent opened is its own to close; a copy of its pipe would hide its death."""
+    """Forget what the parent process opened: a copy of its pipe would hide its death."""
     global _janitor
     _janitor.forget()
     _janitor = _Janitor()
@@ -112,23 +110,23 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def mark() -> str:
-    """The name to start launchers by; a janitor that ends all that carry it is there when this returns."""
+    """The name that launchers start under. A janitor that ends them runs when this returns."""
     janitor = _janitor
     janitor.ready()
     return janitor.mark
 
 
 def opened(kind: bytes, path: str) -> None:
-    """Tell before it is made, so that there is no moment in which nobody knows."""
-    _janitor.tell(b"+", kind + os.fsencode(path))
+    """Report a path before it is made, so that the janitor never misses one."""
+    _janitor.report(b"+", kind + os.fsencode(path))
 
 
 def closed(kind: bytes, path: str) -> None:
-    _janitor.tell(b"-", kind + os.fsencode(path))
+    _janitor.report(b"-", kind + os.fsencode(path))
 
 
 def make_directory(parent: Path, prefix: str) -> Path:
-    """A directory that is removed should we be killed; those of owners that were killed with their janitor go first."""
+    """Make a directory that the janitor removes if we are killed. Directories of dead owners are removed first."""
     _sweep(os.fspath(parent), prefix)
     path = parent / f"{prefix}{janitor.owner()}-{secrets.token_hex(4)}"
     opened(DIRECTORY, os.fspath(path))

@@ -1,4 +1,4 @@
-"""What a workspace holds on disk beyond what it was made with, and the watch over what a tree adds to it."""
+"""Counts what a workspace holds on disk beyond what it was made with, and watches what a tree adds to it."""
 
 # ruff: noqa: PTH116, PTH208  (read many times a second; plain calls cost a fraction of Path objects)
 from __future__ import annotations
@@ -22,10 +22,10 @@ _MOST_HELD = 64
 
 
 class DiskAccount:
-    """An estimate that only grows until somebody looks. Files changed after `since` are what counts.
+    """An estimate that grows until the directory is walked. Files changed after `since` count.
 
-    `known` says that there are none yet. Not every sign is this workspace's doing: free space goes for others' sake as
-    well. `written` counts its own processes alone, for places that cannot be looked into.
+    `known` means that there are none yet. The estimate also grows when others use free space. `written` counts this
+    workspace's processes only, for places that cannot be read.
     """
 
     def __init__(self, since: float, known: bool = True) -> None:
@@ -34,7 +34,7 @@ class DiskAccount:
         self._bytes = self._entries = 0.0 if known else math.inf
         self._written = 0
         self.total = 0
-        """All that was ever written, as far as it was noted."""
+        """All bytes that were noted as written, ever."""
 
     @property
     def written(self) -> int:
@@ -48,29 +48,28 @@ class DiskAccount:
             self.total += max(0, written)
 
     def over(self, size: int, entries: int) -> bool:
-        """Whether it may be more than this."""
+        """True if the workspace may hold more than this."""
         return self._bytes > size or self._entries > entries
 
     def looked(self, size: int, entries: int, hidden: bool) -> None:
-        """So much was found; if something was hidden, what was written is not forgotten."""
+        """Record what a walk found. If something was hidden, the bytes written still count."""
         with self._lock:
             self._written = max(size, self._written) if hidden else size
             self._bytes, self._entries = self._written, entries
 
     def forget(self) -> None:
-        """Whoever comes next must look: what grew too much is being ended, and may still grow."""
+        """Require the next watch to walk: the tree that grew too much may still grow while it is ended."""
         with self._lock:
             self._bytes = self._entries = math.inf
 
 
 class DiskWatch:
-    """Notices when this tree makes what some directories hold (on one file system) more than `limit`.
+    """Notices when a tree makes some directories (on one file system) hold more than `limit`.
 
-    Free space and what the tree has written are cheap signs; only then are the files changed since the start summed,
-    deleted ones that are still open included, so that others' writes are not blamed on this tree. What the tree has
-    hidden from that counts by what its processes have written, and a place made unreadable counts against it. `account`
-    is what there was before, of trees that ended and those that run beside; where that is too much already, this tree
-    may do anything but add to it.
+    Free space and bytes written are cheap signs. Only if they are exceeded are the changed files summed, with deleted
+    ones that are still open, so that writes of others do not count. Unreadable places count by what the tree's
+    processes have written. `account` holds the use of earlier and parallel trees. If that is over the limit already,
+    this tree may not add to it.
     """
 
     def __init__(self, directories: Sequence[Path], limit: int, account: DiskAccount | None = None) -> None:
@@ -80,47 +79,47 @@ class DiskWatch:
         self._account = account or DiskAccount(time.time() - 1)
         self._free, self._inodes = self._mark = self._now = self._space()
         self._looked_at = self._most_dirtied = self._noted = 0
-        self._told = (0, 0)
+        self._added = (0, 0)
         self._before = (0, 0)
         self._again = 0.0
         self._calm = 0
-        """What this tree had written when it was last found in order."""
+        """Bytes that this tree had written when it was last within the limit."""
         if self._over:
             written, made, hidden = self._written(None)
             self._account.looked(written, made, hidden)
             self._before = (written, made)
 
     def note(self, root: int) -> bool:
-        """Remember what a tree has written so far: it may have ended when it is looked at. Is all in order?"""
+        """Record what the tree has written so far. True if it is certainly within the limit."""
         self._now = free, inodes = self._space()
         self._free, self._inodes = max(self._free, free), max(self._inodes, inodes)  # others have made room
         self._mark = (max(self._mark[0], free), max(self._mark[1], inodes))
         self._most_dirtied = max(self._most_dirtied, _dirtied(root))
-        self._tell(*self._mark)
+        self._add(*self._mark)
         if not self._over:
-            self._tell(free, inodes)
+            self._add(free, inodes)
         if self._fell or self._over:
             return False
         self._calm = self._most_dirtied
         return True
 
     def forget(self) -> None:
-        """The tree is ended without a look at what it has written; whoever comes next must look."""
+        """The tree is ended without a walk; the next watch must walk."""
         self._account.forget()
 
     @property
     def idle(self) -> bool:
-        """Whether it was full before, and nothing has come since anybody looked."""
-        return self._before[0] > self._limit and self._most_dirtied == self._looked_at and self._told[0] < _LITTLE
+        """True if the workspace was full before and nothing was written since the last walk."""
+        return self._before[0] > self._limit and self._most_dirtied == self._looked_at and self._added[0] < _LITTLE
 
     @property
     def urgent(self) -> bool:
-        """Whether this tree writes where there may be no room; looking may take a sixth of the time at most."""
+        """True if this tree writes over the limit. Walks take at most a sixth of the time."""
         wrote = self._most_dirtied > self._looked_at
         return wrote and self._over and time.monotonic() >= self._again
 
     def exceeded(self, root: int, ended: bool = False) -> bool:
-        """Whether it is too much. Of a tree that has ended not all that it wrote may be told."""
+        """True if the limit is broken. `ended`: what an ended tree wrote may be incomplete."""
         calm = self._calm
         if self.note(root):
             return False
@@ -133,7 +132,7 @@ class DiskWatch:
             return True
         self._account.looked(written, made, hidden)
         self._looked_at = self._calm = self._most_dirtied
-        self._mark, self._told = self._now, (0, 0)
+        self._mark, self._added = self._now, (0, 0)
         if self._fell:  # others wrote; look again when as much has gone again
             self._free, self._inodes = self._now
         return False
@@ -144,12 +143,12 @@ class DiskWatch:
 
     @property
     def _fell(self) -> bool:
-        """Whether so much space has gone that this tree may have taken too much."""
+        """True if more free space is gone than the limit."""
         free, inodes = self._now
         return self._free - free > self._limit or self._inodes - inodes > self._most_inodes
 
     def _has_added(self, written: int, made: int, hidden: bool) -> bool:
-        """Whether it is too much, and more than there was before this tree."""
+        """True if the workspace is over the limit and holds more than before this tree."""
         most = max(self._limit, self._before[0])
         if written > most or made > max(self._most_inodes, self._before[1]):
             return True
@@ -157,19 +156,19 @@ class DiskWatch:
             hidden and self._account.written > most
         )
 
-    def _tell(self, free: int, inodes: int) -> None:
-        """Add what this tree may have added since anybody looked."""
-        size = max(self._told[0], self._mark[0] - free, self._most_dirtied - self._looked_at)
-        entries = max(self._told[1], self._mark[1] - inodes)
-        self._account.grow(size - self._told[0], entries - self._told[1], self._most_dirtied - self._noted)
-        self._told, self._noted = (size, entries), self._most_dirtied
+    def _add(self, free: int, inodes: int) -> None:
+        """Add to the account what this tree may have written since the last walk."""
+        size = max(self._added[0], self._mark[0] - free, self._most_dirtied - self._looked_at)
+        entries = max(self._added[1], self._mark[1] - inodes)
+        self._account.grow(size - self._added[0], entries - self._added[1], self._most_dirtied - self._noted)
+        self._added, self._noted = (size, entries), self._most_dirtied
 
     def _space(self) -> tuple[int, int]:
         found = os.statvfs(self._directories[0])
         return found.f_bfree * found.f_frsize, found.f_ffree
 
     def _written(self, root: int | None) -> tuple[int, int, bool]:
-        """Bytes and entries changed since the start, as far as two seconds of looking find them; was any hidden?"""
+        """Bytes and entries changed since the start, found within two seconds, and whether any were unreadable."""
         written, made, hidden = _deleted_but_open(root) if root is not None else 0, 0, False
         begun = time.monotonic()
         deadline = begun + _WALK_SECONDS
@@ -201,7 +200,7 @@ class DiskWatch:
 
 
 def _shortened(path: str, held: list[int]) -> str:
-    """The same directory by a path that is not too long for the system; it is held open for that."""
+    """A short path for a directory with a long one: the directory is opened and named by its descriptor."""
     if len(path) < _LONG_PATH or len(held) >= _MOST_HELD:
         return path
     held.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))

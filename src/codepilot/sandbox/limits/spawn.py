@@ -31,7 +31,7 @@ def spawn(
     executable: str | None = None,
     around: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> subprocess.Popen[bytes]:
-    """Start `argv` in a session of its own, with nothing inherited but its pipes and `pass_fds`.
+    """Start `argv` in a new session. It inherits only its pipes and `pass_fds`.
 
     `around` is entered by the thread that starts it.
     """
@@ -65,7 +65,7 @@ def spawn(
 
 
 def _spawner() -> SimpleQueue[_Job]:
-    """The queue of this process's spawning thread; a forked copy of us gets a thread of its own."""
+    """The queue of the spawning thread. A forked process starts its own."""
     global _queue, _owner
     with _lock:
         if _queue is None or _owner != os.getpid():
@@ -76,7 +76,7 @@ def _spawner() -> SimpleQueue[_Job]:
 
 
 def _serve(queue: SimpleQueue[_Job]) -> None:
-    """Whatever goes wrong is told to whoever waits for it, and the next is served: all would wait for ever."""
+    """Start processes one by one. Every error goes to its caller, so that the thread never ends."""
     protected = False
     while True:
         start, future = queue.get()
@@ -95,7 +95,7 @@ _READ_ONLY, _NO_SUID, _NO_EXEC, _REMOUNT, _BIND, _WITH_BELOW, _FOLLOWING = 1, 2,
 
 
 def protect_devices() -> None:
-    """Give the calling thread, and what it starts, a view in which devices lie on mounts that are read-only."""
+    """Give the calling thread and its children a mount namespace with read-only mounts over devices."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return
     libc = ctypes.CDLL(None, use_errno=True)
@@ -111,6 +111,6 @@ def protect_devices() -> None:
 
 
 def _mount(libc: ctypes.CDLL, source: str | None, target: str, flags: int) -> None:
-    told = os.fsencode(source) if source is not None else None
-    if libc.mount(told, os.fsencode(target), None, ctypes.c_ulong(flags), None) != 0:
+    origin = os.fsencode(source) if source is not None else None
+    if libc.mount(origin, os.fsencode(target), None, ctypes.c_ulong(flags), None) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), target)

@@ -15,16 +15,16 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.sandbox.limits import usage
 from codepilot.sandbox.limits.disk import DiskWatch
 from codepilot.sandbox.limits.tree import Launch, Tree, readable
-from codepilot.sandbox.spec import Completed, Limits
+from codepilot.sandbox.spec import CommandResult, Limits
 
 TICK = 0.025
 DISK_TICK = 0.5
 COUNT_TICK = 0.005
 _COUNT_SHARE = 40
-"""Processes are counted every 5 ms, as a bomb doubles them in less than a tick, for a 40th of the time at most."""
+"""Counting every 5 ms takes at most a 40th of the time. A fork bomb doubles in less than a tick."""
 _CHUNK = 1 << 16
 _FEW = 10
-"""Processes of a tree whose writing can be looked at every tick."""
+"""In a tree of at most so many processes, what they write is read every tick."""
 _FILE_TOO_LARGE = 128 + signal.SIGXFSZ
 FLOOD = 16
 """Output beyond the limit is left out of the result; this many times the limit ends the command."""
@@ -98,7 +98,7 @@ class Watchdog:
         return None
 
     def crowded(self) -> bool:
-        """Whether there are too many processes: a look that is cheap enough to be taken between the full ones."""
+        """True if there are too many processes. Cheap enough to run between full checks."""
         started = time.monotonic()
         if started < self.next_count:
             return False
@@ -111,22 +111,22 @@ class Watchdog:
         return found
 
     def note(self) -> None:
-        """Remember what a tree that is about to be ended has written. A bomb is not asked, as it grows meanwhile."""
+        """Record what a tree has written before it is ended. A fork bomb is not measured: it grows meanwhile."""
         if self._disk is not None and self._too_many:
             self._disk.forget()
         elif self._disk is not None:
             self._disk.note(self._tree.root)
 
     def at_end(self) -> str | None:
-        """The limit that a tree which has ended by itself broke since it was last looked at.
+        """The limit that a tree broke between the last check and its end.
 
-        To be asked before the launcher is buried: its remains, where they may be looked at, tell what was written.
+        Call this before the launcher is reaped: /proc still shows what it wrote.
         """
         return "disk" if self._disk is not None and self._disk.exceeded(self._tree.popen.pid, ended=True) else None
 
 
-def run(launch: Launch, limits: Limits, stdin: bytes = b"", cancel: Event | None = None) -> Completed:
-    """Start the tree, feed and drain it, and end it; whatever happened, nothing of it is left when this returns."""
+def run(launch: Launch, limits: Limits, stdin: bytes = b"", cancel: Event | None = None) -> CommandResult:
+    """Run a tree to its end. No process of it is left when this returns or raises."""
     started = time.monotonic()
     tree = Tree(launch)
     supervision = _Supervision(tree, limits, stdin, cancel)
@@ -165,7 +165,7 @@ class _Supervision:
             self._selector.register(self._exit_fd, selectors.EVENT_READ, "exit")
 
     def watch(self) -> str | None:
-        """Until the command ends (None), or the name of what must end it."""
+        """Wait until the command ends (None) or must be ended (the reason)."""
         next_check = time.monotonic() + TICK / 2
         while True:
             due = min(next_check, self._watchdog.next_count)
@@ -216,7 +216,7 @@ class _Supervision:
         return bool(chunk)
 
     def drain(self) -> None:
-        """What is still in the pipes; every writer is gone."""
+        """Read the rest of the pipes; every writer is gone."""
         for name in self._captures:
             before = -1
             while self._captures[name].total > before:
@@ -231,12 +231,12 @@ class _Supervision:
             with contextlib.suppress(OSError):
                 pipe.close()
 
-    def completed(self, reason: str | None, duration_ms: float) -> Completed:
+    def completed(self, reason: str | None, duration_ms: float) -> CommandResult:
         stdout, stderr = self._captures["stdout"], self._captures["stderr"]
         code = self._tree.exit_code(stderr.bytes()) if reason is None else None
         if code == _FILE_TOO_LARGE:
             reason, code = "file", None
-        return Completed(
+        return CommandResult(
             status=_status(reason, code),
             exit_code=code,
             stdout=stdout.bytes(),
@@ -260,7 +260,7 @@ _TAIL_BYTES = 1 << 16
 
 
 class SupervisedProcess:
-    """The `Process` of every level. The watching thread alone ends the tree, so nothing is reaped twice."""
+    """The `Process` of every level. Only the watching thread ends the tree, so nothing is reaped twice."""
 
     def __init__(self, launch: Launch, limits: Limits) -> None:
         self._tree = Tree(launch)
@@ -279,7 +279,7 @@ class SupervisedProcess:
         self._wake_lock = threading.Lock()
         try:
             threading.Thread(target=self._watch, name="codepilot-watch", daemon=True).start()
-        except RuntimeError as error:  # there is no room for another thread
+        except RuntimeError as error:  # no thread can be started
             self._wake()
             self._watch()
             self.kill()
@@ -291,7 +291,7 @@ class SupervisedProcess:
 
     @property
     def pid(self) -> int | None:
-        """The command itself, as the host counts processes."""
+        """The command's pid on the host."""
         return self._tree.main()
 
     @property
@@ -302,7 +302,7 @@ class SupervisedProcess:
         return self._stderr.bytes()
 
     def expect(self, busy: bool) -> None:
-        """Whether the process is to do something from now on. One that waits is looked at less often."""
+        """Say whether the process works from now on. An idle one is checked less often."""
         with self._wake_lock:
             self._busy = busy
             if busy and self._wake_write >= 0:
@@ -349,7 +349,7 @@ class SupervisedProcess:
             self._ended.set()
 
     def _attend(self) -> bool:
-        """Until the process has ended (False) or must be ended (True). Polls slower while nothing changes."""
+        """Wait until the process has ended (False) or must be ended (True). Polls slower while nothing changes."""
         exit_fd = os.pidfd_open(self._tree.popen.pid) if hasattr(os, "pidfd_open") else None
         watched = [fd for fd in (self._stderr_fd, self._wake_read, exit_fd) if fd is not None]
         tick = TICK

@@ -1,4 +1,4 @@
-"""A confined process tree seen from outside: started, released, signalled, killed to the last process."""
+"""A confined process tree, controlled from outside: start, release, signal, kill to the last process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _START_SECONDS = 30.0
 _STOP_SECONDS = 5.0
 _STATUS_BYTES = 65536
 ABOVE_GROUP = 12
-"""How much wider RLIMIT_NPROC is than the group's limit, so that the group is hit first and can tell it."""
+"""RLIMIT_NPROC exceeds the group's limit by this, so that the group is hit first and counts the breach."""
 
 
 @dataclass
@@ -124,7 +124,7 @@ class Tree:
         return self._launch.disk_account
 
     def held_by_files(self) -> int:
-        """Memory behind the names of files in memory, where no group counts it; what they hold is bounded by size."""
+        """Kernel memory for the inodes of files in memory, where no group counts it."""
         group = self._launch.group
         if group is not None and "memory" in group.controllers:
             return 0
@@ -135,12 +135,12 @@ class Tree:
         return self._launch.group.tasks() if self._launch.group is not None else None
 
     def breach(self) -> str | None:
-        """The limit that the kernel has held this tree to, if it had to; known after the tree's end as well."""
+        """The limit that the kernel enforced on this tree, if any; known after its end as well."""
         group = self._launch.group
         return None if group is None else group.breach()
 
     def _first_status(self) -> int:
-        """The pid of the tree's first process; a launcher that cannot say it has failed, and says why."""
+        """The pid of the tree's first process. Raises the launcher's error if it reports none."""
         deadline = time.monotonic() + _START_SECONDS
         while b"\n" not in self._status and len(self._status) < _STATUS_BYTES:
             ready = readable([self._launch.status], deadline - time.monotonic())
@@ -153,10 +153,10 @@ class Tree:
             if isinstance(pid, int):
                 return pid
         self.popen.kill()
-        raise self.refusal(self._last_words())
+        raise self.refusal(self._failed_stderr())
 
-    def _last_words(self) -> bytes:
-        """What a launcher that failed at once wrote; it is dead, so its pipes end."""
+    def _failed_stderr(self) -> bytes:
+        """The stderr of a launcher that was killed."""
         _, stderr = self.popen.communicate()
         self._finish()
         return stderr
@@ -190,14 +190,14 @@ class Tree:
 
     def refusal(self, stderr: bytes) -> CodePilotError:
         """The launcher could not set the sandbox up."""
-        said = [str(message["setup-error"]) for message in self._messages() if "setup-error" in message]
-        reason = (said or stderr.decode(errors="replace").strip().splitlines()[-1:] or ["it ended without a word"])[0]
+        errors = [str(message["setup-error"]) for message in self._messages() if "setup-error" in message]
+        reason = (errors or stderr.decode(errors="replace").strip().splitlines()[-1:] or ["it ended silently"])[0]
         if "Can't chdir to" in reason:
             return CodePilotError(FailureKind.PATH_NOT_FOUND, f"the working directory cannot be entered: {reason}")
         return CodePilotError(FailureKind.SANDBOX_UNAVAILABLE, f"the sandbox could not be set up: {reason}")
 
     def exit_code(self, stderr: bytes) -> int:
-        """How the command ended, after the launcher has. 127 and 126: it could not be executed."""
+        """The exit code of the command, after the launcher ended. 127 and 126: it could not be executed."""
         messages = self._messages()
         if any("setup-error" in message for message in messages):
             raise self.refusal(stderr)
@@ -205,7 +205,7 @@ class Tree:
             code = message.get("exit-code")
             if isinstance(code, int):
                 return code
-        if self.popen.returncode < 0:  # somebody else has killed the launcher, and the command with it
+        if self.popen.returncode < 0:  # something else killed the launcher, and the command with it
             return 128 - self.popen.returncode
         last = stderr.decode(errors="replace").strip().rpartition("\n")[2]
         if last.startswith("bwrap: execvp"):
@@ -230,7 +230,7 @@ class Tree:
                 os.kill(pid, number)
 
     def reap(self) -> None:
-        """End whatever is left of the tree and wait until it is gone. May be called again."""
+        """End the rest of the tree and wait until it is gone. May be called again."""
         if self._launch.group is not None:
             self._launch.group.end()
         if self._launch.guarded:
@@ -274,7 +274,7 @@ class Tree:
         self._launch.cleanup = lambda: None
 
     def _close_status(self) -> None:
-        """Keep what the launcher said last; the pipe has ended, or what comes later does not matter."""
+        """Read the launcher's last messages and close the pipe."""
         if self._launch.status < 0:
             return
         os.set_blocking(self._launch.status, False)
@@ -286,7 +286,7 @@ class Tree:
 
 
 def readable(descriptors: Iterable[int], seconds: float) -> list[int]:
-    """Those that can be read, or have ended, as soon as there is one; none after the time. `select` ends at 1023."""
+    """The descriptors that can be read or have ended; none after the time. (`select` stops at descriptor 1023.)"""
     waiting = select.poll()
     for descriptor in descriptors:
         waiting.register(descriptor, select.POLLIN)

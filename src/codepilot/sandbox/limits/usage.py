@@ -1,13 +1,15 @@
 """What a process tree uses right now, read from /proc, and how much it has written to disk."""
 
 # Read many times a second; plain calls cost a fraction of Path objects.
-# ruff: noqa: PTH112, PTH116, PTH123, PTH208
+# ruff: noqa: PTH116, PTH123, PTH208
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from codepilot.sandbox.standalone.subreaper import children_by_parent
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 _HAS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()
@@ -26,7 +28,7 @@ class Usage:
 def children(pid: int) -> list[int]:
     """The direct children of `pid`; none if it is gone."""
     if not _HAS_CHILDREN:
-        return _parents().get(pid, [])
+        return children_by_parent().get(pid, [])
     found: list[int] = []
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
@@ -39,7 +41,7 @@ def children(pid: int) -> list[int]:
 
 def descendants(root: int, most: int | None = None) -> list[int]:
     """Every process below `root`, parents first; after `most` there is no need to know the others."""
-    parents = None if _HAS_CHILDREN else _parents()
+    parents = None if _HAS_CHILDREN else children_by_parent()
     found: list[int] = []
     queue = [root]
     while queue and (most is None or len(found) <= most):
@@ -101,35 +103,20 @@ def _resident(pid: int) -> int:
 
 
 def _tables(pid: int) -> int:
-    try:
-        for line in read(f"/proc/{pid}/status").splitlines():
-            if line.startswith("VmPTE:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        return 0
-    return 0
+    return _kibibytes(f"/proc/{pid}/status", "VmPTE:") or 0
 
 
 def _proportional(pid: int) -> int:
+    found = _kibibytes(f"/proc/{pid}/smaps_rollup", "Pss:")
+    return _resident(pid) if found is None else found
+
+
+def _kibibytes(path: str, field: str) -> int | None:
+    """A field of a file in /proc, in bytes; None if the file cannot be read."""
     try:
-        for line in read(f"/proc/{pid}/smaps_rollup").splitlines():
-            if line.startswith("Pss:"):
+        for line in read(path).splitlines():
+            if line.startswith(field):
                 return int(line.split()[1]) * 1024
     except OSError:
-        return _resident(pid)
+        return None
     return 0
-
-
-def _parents() -> dict[int, list[int]]:
-    """Children by parent for the whole machine, for kernels that do not list a task's children."""
-    found: dict[int, list[int]] = {}
-    if not os.path.isdir("/proc"):
-        return found
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                stat = read(f"/proc/{name}/stat")
-            except OSError:
-                continue
-            found.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(name))
-    return found

@@ -19,7 +19,7 @@ _LINGER_BYTES = 1 << 20
 
 
 class Refused(Exception):
-    """Why a request is not let through, in words for whoever asked."""
+    """A request is refused. The text is shown to the client."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -107,7 +107,7 @@ class ProxyConnection:
             read += len(chunk)
 
     def end(self) -> None:
-        """Wake whoever waits at either end. Of the plain socket: TLS would first forget that it is TLS."""
+        """Shut the plain socket down, which wakes waiters at both ends. (TLS's own shutdown would drop TLS first.)"""
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
@@ -122,7 +122,7 @@ class Exchange:
         self._moved = time.monotonic()
 
     def tunnel(self) -> None:
-        """Carry bytes both ways, each in a thread of its own, until both ends have ended or neither says anything."""
+        """Carry bytes both ways, one thread each, until both ends have ended or nothing moves for too long."""
         self._client.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         outward = threading.Thread(
             target=self._pump, args=(self._client, self._server), name="codepilot-proxied", daemon=True

@@ -1,4 +1,4 @@
-"""What a client asks of a proxy, parsed strictly: whatever two parsers could read differently is refused."""
+"""Parses proxy requests strictly: anything that two parsers could read differently is refused."""
 
 from __future__ import annotations
 
@@ -152,19 +152,19 @@ def _named(headers: tuple[tuple[str, str], ...]) -> frozenset[str]:
 
 
 def _folded(name: str) -> str:
-    """Servers that hand headers to programs as variables take `_` for `-`."""
+    """Lower case with `_` as `-`: servers that pass headers as variables do not tell them apart."""
     return name.lower().replace("_", "-")
 
 
 def chunk_size(line: bytes) -> int:
-    """The size that a line before a chunk says, without extensions."""
+    """The size in the line before a chunk. Extensions are refused."""
     if not re.fullmatch(rb"[0-9A-Fa-f]{1,8}", line):
         raise Malformed("a chunk's size is malformed")
     return int(line, 16)
 
 
 def answer_head(head: bytes) -> tuple[int, bytes, int | None]:
-    """Of an answer's head: its status, the head to pass on, and the length of the body if it is said."""
+    """The status of a response, the head to pass on, and the length of the body if it is given."""
     first, *lines = head.decode("latin-1").split("\r\n")
     found = re.fullmatch(r"HTTP/1\.[01] ([0-9]{3})( [\t -~\x80-\xff]*)?", first)
     if found is None:
@@ -173,6 +173,6 @@ def answer_head(head: bytes) -> tuple[int, bytes, int | None]:
     dropped = (HOP_BY_HOP - {"transfer-encoding"}) | _named(headers)
     kept = "".join(f"{name}: {value}\r\n" for name, value in headers if _folded(name) not in dropped)
     lengths = set(_all(headers, "content-length"))
-    said = lengths.pop() if len(lengths) == 1 and not _all(headers, "transfer-encoding") else ""
-    length = int(said) if _DIGITS.fullmatch(said) else None
+    declared = lengths.pop() if len(lengths) == 1 and not _all(headers, "transfer-encoding") else ""
+    length = int(declared) if _DIGITS.fullmatch(declared) else None
     return int(found[1]), f"{first}\r\n{kept}Connection: close\r\n\r\n".encode("latin-1"), length

@@ -38,7 +38,7 @@ class Rule:
         return cls(name[2:] if wildcard else name, wildcard, int(port) if port else None)
 
     def matches(self, host: str, port: int) -> bool:
-        """Whether a host, in lower case and without a final dot, is meant. An address is only meant by itself."""
+        """True if the rule covers a host in lower case without a final dot. An address only matches itself."""
         if port != self.port and (self.port is not None or port not in DEFAULT_PORTS):
             return False
         if self.wildcard:
@@ -46,7 +46,7 @@ class Rule:
         return host == self.name
 
     def permits(self, address: Address) -> bool:
-        """Whether a name of this rule may stand for an address: a public one, unless the rule says otherwise itself."""
+        """True if a name of this rule may resolve to an address: only public ones, unless the rule names one."""
         if not self.wildcard:
             if (itself := literal(self.name)) is not None:
                 return address == itself
@@ -61,7 +61,7 @@ class Allowlist:
     def __init__(self, hosts: Sequence[str]) -> None:
         self._rules = tuple(Rule.parse(host) for host in dict.fromkeys(hosts))
         shown = [*dict.fromkeys(hosts)][:_SHOWN]
-        self.told = ", ".join(shown) + (", ..." if len(self._rules) > _SHOWN else "") if shown else "none"
+        self.summary = ", ".join(shown) + (", ..." if len(self._rules) > _SHOWN else "") if shown else "none"
 
     def rules(self, host: str, port: int) -> tuple[Rule, ...]:
         return tuple(rule for rule in self._rules if rule.matches(host, port))

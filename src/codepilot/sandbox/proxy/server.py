@@ -2,7 +2,7 @@
 
 It runs on the host, in threads. What comes from inside is hostile: one strict request per connection, everything
 bounded. A name is resolved once, and the address that was judged is the one that is connected to. For CONNECT the
-host named is what is judged; what TLS says inside the tunnel is between the client and the server at that address.
+host is judged by its name; TLS inside the tunnel is between the client and the server.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 _ACCEPT_SEC = 0.2
 _CLOSE_SEC = 2.0
 _ADDRESSES = 4
-_UNSAID = "?"
+_UNKNOWN = "?"
 
 
 class Seen(Protocol):
-    """Told of every request, from the thread that serves it. `why` is empty for one that was let through."""
+    """Called for every request, from the thread that serves it. `why` is empty for an allowed one."""
 
     def __call__(self, host: str, port: int, method: str, allowed: bool, why: str) -> None: ...
 
@@ -129,7 +129,7 @@ class Proxy:
                 self._forget(thread)
 
     def _serve(self, client: socket.socket) -> None:
-        """One connection from its first byte to its last, whoever ends it."""
+        """Serve one connection to its end."""
         try:
             with contextlib.suppress(OSError, Spent), contextlib.ExitStack() as opened:
                 self._hold(opened, client)
@@ -156,7 +156,7 @@ class Proxy:
             self._open.discard(connection)
 
     def _answer(self, client: ProxyConnection, opened: contextlib.ExitStack) -> None:
-        host, port, method = _UNSAID, 0, _UNSAID
+        host, port, method = _UNKNOWN, 0, _UNKNOWN
         try:
             head = client.until(b"\r\n\r\n", self.bounds.head_bytes, self.bounds.head_sec)
             if head is None:
@@ -205,7 +205,7 @@ class Proxy:
         rules = self._allowed.rules(host, port)
         if not rules:
             named = host if port in DEFAULT_PORTS else f"{host}:{port}"
-            raise Refused(403, f"{named} is not among the hosts this run may reach: {self._allowed.told}")
+            raise Refused(403, f"{named} is not among the hosts this run may reach: {self._allowed.summary}")
         try:
             found = self._resolve(host, port)
         except (OSError, UnicodeError) as error:
@@ -248,7 +248,7 @@ class Proxy:
 
 
 class _Records:
-    """Passes on what is seen, at a bounded rate; what was left out is said with the next record."""
+    """Reports requests at a bounded rate. The next record counts those left out."""
 
     def __init__(self, seen: Seen | None, bounds: Bounds) -> None:
         self._seen = seen

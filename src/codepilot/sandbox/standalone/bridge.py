@@ -119,7 +119,7 @@ def _listen(port: int) -> _socket.socket:
 
 
 def _leave_carrier(listener: int, path: str) -> None:
-    """A grandchild in a session of its own: the command must have no child that it did not make."""
+    """Start the carrier as a grandchild in a new session: the command must have no child that it did not make."""
     child = os.fork()
     if child:
         os.waitpid(child, 0)

@@ -1,8 +1,8 @@
-"""Ends and removes what a parent that was killed left open: processes, control groups, temporary directories.
+"""Ends and removes what a killed parent left: processes, control groups, temporary directories.
 
 One file, standard library only, executed as `python -I -S janitor.py MARK`. The parent writes to its standard input
 what it opens and closes; the end of that pipe is the parent's end. Records end in NUL: `+` or `-`, a letter for the
-kind, a path. What a janitor that was killed itself leaves is found by its name, which tells the owner.
+kind, a path. Names hold their owner, so a later start finds what a killed janitor left.
 """
 
 # ruff: noqa: PTH106, PTH110, PTH116, PTH118, PTH123, PTH208  (importing pathlib would take longer than the rest)
@@ -27,7 +27,7 @@ def owner() -> str:
 
 
 def orphaned(name: str, prefix: str) -> bool:
-    """Whether a name made of `prefix` and an owner tells of an owner that is gone. Others' machines are not ours."""
+    """True if a name made of `prefix` and an owner names one of this machine that is gone."""
     parts = name.removeprefix(prefix).split("-")
     if not name.startswith(prefix) or len(parts) < 4 or "-".join(parts[:2]) != _namespace():
         return False
@@ -57,7 +57,7 @@ def _read(path: str) -> str:
 
 
 def remove_group(directory: str) -> bool:
-    """Remove a control group; one with processes in it is only told to end, and False says to ask again."""
+    """Remove a control group. If it still has processes they are killed, and False means to try again."""
     try:
         os.rmdir(directory)
     except FileNotFoundError:

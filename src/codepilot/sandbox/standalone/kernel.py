@@ -3,10 +3,10 @@
 Speaks JSON lines over copies of its standard pipes, so that nothing an action prints can be taken for a reply.
 Requests: {"id", "op": "run"|"define", "source", "limit"}. Replies: {"id", "ok", "stdout", "stderr", "truncated",
 "value", "error", "exit_code", "calls", "duration_ms"}. While an action runs it may ask the host: {"call", "skill",
-"arguments"}, answered by {"call", "value"} or {"call", "error"}; and a call that was refused is told at once, {"note"},
-as the kernel may not live to reply. The host believes none of it; it only shows it.
+"arguments"}, answered by {"call", "value"} or {"call", "error"}; and a refused call is reported at once, {"note"}, as
+the kernel may not live to reply. The host trusts none of it; it only shows it.
 
-Skills find the kernel as the module `codepilot_kernel`: `note` tells of a call, `ask` asks the host.
+Skills find the kernel as the module `codepilot_kernel`: `note` records a call, `ask` calls the host.
 """
 
 # ruff: noqa: PTH108, PTH109  (see below: pathlib is not imported)
@@ -135,32 +135,32 @@ class _Kernel:
                 data = data[os.write(self._replies, data) :]
 
     def note(self, skill: str, status: str, seconds: float, message: str = "", *failed: str) -> None:
-        """A skill was called; `failed` has its arguments and its exit. What is beyond the bound is not told;
-        violations have a bound of their own."""
+        """A skill was called; `failed` has its arguments and its exit. Calls beyond the bound are dropped;
+        violations have a separate bound."""
         room = _CALLS if status != "policy_violation" else _CALLS + _VIOLATIONS
         if len(self._calls) >= room:
             return
-        told = [skill, status, round(seconds * 1000, 3), message[:500], *failed]
-        self._calls.append(told)
+        row = [skill, status, round(seconds * 1000, 3), message[:500], *failed]
+        self._calls.append(row)
         if status == "policy_violation" and os.getpid() == self._main_pid:
             with self._uninterrupted():
-                self._write(json.dumps({"note": told}).encode() + b"\n")
+                self._write(json.dumps({"note": row}).encode() + b"\n")
 
     def ask(self, skill: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """The host's answer to a call: {"value"} or {"error": {"kind", "message"}}."""
         if os.getpid() != self._main_pid:
             return _no("tool_failed", "this process was forked off; only the kernel itself can ask the host")
         try:
-            told = json.dumps(arguments)
+            encoded = json.dumps(arguments)
         except (TypeError, ValueError, RecursionError) as error:
             return _no("tool_invalid_args", f"arguments of {skill} must be plain data: {error}")
-        if len(told) > _ASKED_BYTES:
+        if len(encoded) > _ASKED_BYTES:
             return _no("tool_invalid_args", f"arguments of {skill} are larger than {_ASKED_BYTES >> 20} MiB")
         with self._channel:
             self._asked += 1
             number = self._asked
             with self._uninterrupted():
-                self._write(f'{{"call": {number}, "skill": {json.dumps(skill)}, "arguments": {told}}}\n'.encode())
+                self._write(f'{{"call": {number}, "skill": {json.dumps(skill)}, "arguments": {encoded}}}\n'.encode())
                 return self._reply(number)
 
     @contextlib.contextmanager
@@ -266,7 +266,7 @@ class _Lines:
 
 
 def _help(*request: object) -> None:
-    """What the interpreter's own `help` does; without `site` there is none."""
+    """The interpreter's `help`, which is missing without `site`."""
     import pydoc
 
     pydoc.help(*request)
@@ -305,9 +305,9 @@ def _describe(error: BaseException, name: str) -> dict[str, Any]:
         line = error.lineno
     try:
         message = str(error)
-        told = traceback.TracebackException(type(error), error, trace)
-        _hide(told)
-        text = "".join(told.format())
+        trimmed = traceback.TracebackException(type(error), error, trace)
+        _hide(trimmed)
+        text = "".join(trimmed.format())
     except Exception as broken:  # noqa: BLE001  (an exception may well fail to describe itself)
         message, text = f"(no message: {type(broken).__name__})", ""
     return {
@@ -318,10 +318,10 @@ def _describe(error: BaseException, name: str) -> dict[str, Any]:
     }
 
 
-def _hide(told: traceback.TracebackException) -> None:
+def _hide(root: traceback.TracebackException) -> None:
     """Leave the kernel's and the skills' own frames out, here and in what led to it."""
     seen: set[int] = set()
-    rest: list[traceback.TracebackException | None] = [told]
+    rest: list[traceback.TracebackException | None] = [root]
     while rest:
         one = rest.pop()
         if one is None or id(one) in seen:

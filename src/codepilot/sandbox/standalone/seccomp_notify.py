@@ -179,11 +179,11 @@ class _Request:
 
     def add_descriptor(self, fd: int, flags: int) -> int:
         """Give the thread a copy of a descriptor of ours; its number there."""
-        told = bytearray(struct.pack("=QIIII", self._token, 0, fd, 0, flags))
-        return int(fcntl.ioctl(self._listener, _ADD_DESCRIPTOR, told))
+        request = bytearray(struct.pack("=QIIII", self._token, 0, fd, 0, flags))
+        return int(fcntl.ioctl(self._listener, _ADD_DESCRIPTOR, request))
 
     def confirm(self) -> None:
-        """What was read is the caller's: it still waits, so its number names nobody else."""
+        """Check that the caller still waits, so that what was read under its pid is its own."""
         fcntl.ioctl(self._listener, _STILL_WAITING, bytearray(struct.pack("=Q", self._token)))
 
 

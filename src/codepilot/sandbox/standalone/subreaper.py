@@ -1,4 +1,4 @@
-"""Starts one command, confines it as told, and outlives everything it leaves behind.
+"""Starts and confines one command, and outlives every process that it leaves behind.
 
 One file, standard library only, executed as `python -I -S subreaper.py FD` where FD holds a JSON specification.
 
@@ -130,24 +130,24 @@ def _limit(limits: list[list[int]]) -> None:
 
 
 def _init(spec: dict[str, Any], subreaper: int, orders: int, news: int, lend: Any) -> NoReturn:
-    """Confine ourselves, start the command, tell how it ends, and at the end of `orders` kill everything."""
+    """Confine this process, start the command, report its end, and kill everything when `orders` ends."""
     try:
         os.setsid()
-        if LINUX and not spec["confinement"]:  # a confined init hears of a death by `orders`, and ends all with it
+        if LINUX and not spec["confinement"]:  # a confined init sees the end of `orders` and kills all
             _check(_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL), "death signal")
         if not spec["cgroups"]:
             _be_prompt()
         _enter_groups(spec["cgroups"], spec["cpus"])
         scoped = _confine(spec["confinement"], subreaper, lend)
     except (SetupError, OSError, ValueError) as error:
-        _tell(news, {"setup-error": str(error)})
+        _report(news, {"setup-error": str(error)})
         os._exit(1)
     wake = _wake_pipe()
     _die_of_signals()
     command = os.fork()
     if command == 0:
         _become(spec, news)
-    _tell(news, {"child-pid": command})
+    _report(news, {"child-pid": command})
     _leave_stdio()
     ended = False
     while orders not in select.select([orders, wake], [], [])[0]:
@@ -157,7 +157,7 @@ def _init(spec: dict[str, Any], subreaper: int, orders: int, news: int, lend: An
             if pid == command:
                 ended = True
                 code = os.waitstatus_to_exitcode(status)
-                _tell(news, {"exit-code": code if code >= 0 else 128 - code})
+                _report(news, {"exit-code": code if code >= 0 else 128 - code})
     if scoped and _out_of_reach(subreaper):
         os.kill(-1, signal.SIGKILL)
     os._exit(0)
@@ -235,7 +235,7 @@ def _become(spec: dict[str, Any], news: int) -> NoReturn:
         _enter(spec["cwd"])
         _limit(spec["limits"])
     except (SetupError, OSError, ValueError) as error:
-        _tell(news, {"setup-error": str(error)})
+        _report(news, {"setup-error": str(error)})
         os._exit(125)
     reason = _execute(spec["argv"], spec["env"])
     os.write(2, os.fsencode(f"{spec['argv'][0]}: {reason.strerror}\n"))
@@ -263,7 +263,7 @@ def _enter(directory: str) -> None:
         raise SetupError(f"Can't chdir to {directory}: {error.strerror}") from error
 
 
-def _tell(fd: int, message: dict[str, Any]) -> None:
+def _report(fd: int, message: dict[str, Any]) -> None:
     with contextlib.suppress(BrokenPipeError):
         os.write(fd, json.dumps(message).encode() + b"\n")
 
@@ -279,8 +279,8 @@ def _wake_pipe() -> int:
 
 
 def _is_ending(parent: int) -> bool:
-    """Whether our parent has ended or is about to: its files are closed before its death is told, and a command that
-    reads from it may end of that.
+    """True if our parent has ended or is ending: its files close before its death is reported, which may end a
+    command that reads from it.
     """
     with contextlib.suppress(OSError), open(f"/proc/{parent}/stat", "rb") as file:
         if int(file.read().rpartition(b")")[2].split()[6]) & _PF_EXITING:
@@ -289,7 +289,7 @@ def _is_ending(parent: int) -> bool:
 
 
 def _die_of_signals() -> None:
-    """As any process does, but the subreaper."""
+    """Restore the default action of SIGTERM and SIGHUP."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
@@ -300,14 +300,14 @@ def _drain(fd: int) -> None:
 
 
 def _bury() -> None:
-    """Collect orphans that have ended; the dead count as processes."""
+    """Reap orphans that have ended: zombies count as processes."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
 def _leave_stdio() -> None:
-    """Let go of the command's pipes, so that they end with the command."""
+    """Close the command's pipes here, so that they end with the command."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
@@ -370,22 +370,22 @@ class _Subreaper:
             )
 
     def _pass_on(self, news: int) -> None:
-        """Hand the init's words to the host until the command has ended, or must."""
-        said = b""
-        while not self._stopping and b"exit-code" not in said:
+        """Forward init's messages to the host until the command ends or must be ended."""
+        sent = b""
+        while not self._stopping and b"exit-code" not in sent:
             ready = select.select([news, self._wake], [], [])[0]
             _drain(self._wake)
             _bury()
             if news in ready:
                 chunk = os.read(news, 4096)
-                if not chunk and b"child-pid" in said and b"setup-error" not in said:
+                if not chunk and b"child-pid" in sent and b"setup-error" not in sent:
                     chunk = b'{"exit-code": 137}\n'  # the command has killed the init
                 elif not chunk:
                     return
-                if not said and self._spec["cpus"] is not None:
+                if not sent and self._spec["cpus"] is not None:
                     with contextlib.suppress(ProcessLookupError):
                         os.sched_setaffinity(self._init, os.sched_getaffinity(0))  # the command alone stays there
-                said += chunk
+                sent += chunk
                 with contextlib.suppress(BrokenPipeError):
                     os.write(self._spec["status"], chunk)
 
@@ -411,12 +411,18 @@ class _Subreaper:
                     os.kill(pid, number)
 
 
-def _descendants(root: int) -> list[int]:
+def children_by_parent() -> dict[int, list[int]]:
+    """The children of every process of the machine."""
     below: dict[int, list[int]] = {}
     with contextlib.suppress(FileNotFoundError):
         for name in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
                 below.setdefault(int(file.read().rpartition(b")")[2].split()[1]), []).append(int(name))
+    return below
+
+
+def _descendants(root: int) -> list[int]:
+    below = children_by_parent()
     found: list[int] = []
     queue = [root]
     while queue:
@@ -436,7 +442,7 @@ def main() -> None:
         if subreaper.orphaned or _is_ending(spec["parent"]):
             _beside("janitor").tidy([os.path.dirname(entry) for entry in spec["cgroups"]], spec["temp"])
     except SetupError as error:
-        _tell(spec["status"], {"setup-error": str(error)})
+        _report(spec["status"], {"setup-error": str(error)})
 
 
 if __name__ == "__main__":
