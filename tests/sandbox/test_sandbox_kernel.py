@@ -14,8 +14,21 @@ import pytest
 from codepilot.core.failures import CodePilotError
 from codepilot.sandbox import Kernel, Limits, Mount, Sandbox, SandboxSpec
 from codepilot.sandbox.kernel.replies import OutputFiles
+from levels import level
 
 SKILLS = "def double(x):\n    return 2 * x\n"
+
+
+@pytest.fixture(scope="module", params=["bubblewrap", "landlock"])
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
+    """One kernel for the tests that do not end it."""
+    tree = tmp_path_factory.mktemp("place").resolve() / "tree"
+    tree.mkdir()
+    view = SandboxSpec(Mount(tree, tree, writable=True))
+    limits = Limits(memory_bytes=300 << 20, output_bytes=20_000)
+    kernel = Kernel(level(request.param), view, limits, prelude=SKILLS)
+    yield kernel
+    kernel.stop()
 
 
 @pytest.fixture
@@ -25,59 +38,59 @@ def kernel(sandbox: Sandbox, view: SandboxSpec) -> Iterator[Kernel]:
     kernel.stop()
 
 
-def test_variables_stay_and_the_last_expression_is_the_value(kernel):
-    assert kernel.run("x = 20\nx + 1").value == "21"
-    result = kernel.run("x += 1\ndouble(x)")
+def test_variables_stay_and_the_last_expression_is_the_value(shared):
+    assert shared.run("x = 20\nx + 1").value == "21"
+    result = shared.run("x += 1\ndouble(x)")
     assert (result.status, result.value, result.kernel_restarted) == ("ok", "42", False)
-    assert kernel.run("x = 1").value is None
+    assert shared.run("x = 1").value is None
 
 
-def test_everything_written_is_caught_and_cannot_be_taken_for_a_reply(kernel):
+def test_everything_written_is_caught_and_cannot_be_taken_for_a_reply(shared):
     code = 'import os, subprocess, sys\nprint("python"); sys.stdout.flush(); os.write(1, b"{\\"id\\": 2}\\n")\n'
     code += 'subprocess.run(["sh", "-c", "echo child; echo oops >&2"]); None'
-    result = kernel.run(code)
+    result = shared.run(code)
     assert result.stdout == 'python\n{"id": 2}\nchild\n'
     assert result.stderr == "oops\n"
-    assert kernel.run("1").stdout == ""
+    assert shared.run("1").stdout == ""
 
 
-def test_output_is_capped(kernel):
-    result = kernel.run("print('first'); print('x' * 1_000_000); print('last')")
+def test_output_is_capped(shared):
+    result = shared.run("print('first'); print('x' * 1_000_000); print('last')")
     assert result.truncated
     assert result.stdout.startswith("first\n") and result.stdout.endswith("last\n")
     assert len(result.stdout) < 21_000
 
 
-def test_an_exception_tells_the_agents_own_line(kernel):
-    kernel.run("def risky():\n    return 1 / 0")
-    result = kernel.run("a = 1\n\nrisky()\n")
+def test_an_exception_tells_the_agents_own_line(shared):
+    shared.run("def risky():\n    return 1 / 0")
+    result = shared.run("a = 1\n\nrisky()\n")
     assert result.status == "error"
     assert (result.error.type, result.error.message, result.error.line) == ("ZeroDivisionError", "division by zero", 3)
     assert "return 1 / 0" in result.error.traceback
     assert "kernel.py" not in result.error.traceback
-    assert kernel.run("a").value == "1"
+    assert shared.run("a").value == "1"
 
 
-def test_sources_of_late_actions_are_kept_and_no_more(kernel):
+def test_sources_of_late_actions_are_kept_and_no_more(shared):
     kept = "import linecache; sum(name.startswith('<action') for name in linecache.cache)"
     for number in range(250):
-        kernel.run(f"def risky_{number}():\n    return {number} / 0")
-    assert kernel.run(kept).value == "200"
-    assert "return 100 / 0" in kernel.run("risky_100()").error.traceback
-    assert kernel.run("risky_0()").error.line == 1
+        shared.run(f"def risky_{number}():\n    return {number} / 0")
+    assert shared.run(kept).value == "200"
+    assert "return 100 / 0" in shared.run("risky_100()").error.traceback
+    assert shared.run("risky_0()").error.line == 1
 
 
-def test_a_syntax_error_tells_its_line(kernel):
-    result = kernel.run("a = 1\nb = = 2")
+def test_a_syntax_error_tells_its_line(shared):
+    result = shared.run("a = 1\nb = = 2")
     assert (result.error.type, result.error.line) == ("SyntaxError", 2)
 
 
 @pytest.mark.parametrize(("code", "status", "exit_code"), [("exit(3)", "error", 3), ("exit()", "ok", 0)])
-def test_exit_ends_the_action_and_not_the_kernel(kernel, code, status, exit_code):
-    kernel.run("x = 5")
-    result = kernel.run(code)
+def test_exit_ends_the_action_and_not_the_kernel(shared, code, status, exit_code):
+    shared.run("x = 5")
+    result = shared.run(code)
     assert (result.status, result.exit_code) == (status, exit_code)
-    assert kernel.run("x").value == "5"
+    assert shared.run("x").value == "5"
 
 
 @pytest.mark.parametrize(
@@ -93,18 +106,18 @@ def test_exit_ends_the_action_and_not_the_kernel(kernel, code, status, exit_code
         "x = [1]; x.append(x); x",
     ],
 )
-def test_odd_actions_do_not_disturb_the_next(kernel, code):
-    kernel.run("kept = 7")
-    kernel.run(code)
-    result = kernel.run("print('fine'); kept")
+def test_odd_actions_do_not_disturb_the_next(shared, code):
+    shared.run("kept = 7")
+    shared.run(code)
+    result = shared.run("print('fine'); kept")
     assert (result.status, result.stdout, result.value) == ("ok", "fine\n", "7")
 
 
-def test_a_timeout_interrupts_and_keeps_output_and_variables(kernel):
-    kernel.run("x = 9")
-    result = kernel.run("print('begun')\nwhile True: pass", timeout_sec=0.3)
+def test_a_timeout_interrupts_and_keeps_output_and_variables(shared):
+    shared.run("x = 9")
+    result = shared.run("print('begun')\nwhile True: pass", timeout_sec=0.3)
     assert (result.status, result.limit, result.stdout) == ("timeout", "wall", "begun\n")
-    after = kernel.run("x")
+    after = shared.run("x")
     assert (after.value, after.kernel_restarted) == ("9", False)
 
 
@@ -147,10 +160,10 @@ def test_an_interrupt_while_the_kernel_starts_keeps_the_action_from_running(kern
     assert kernel.run("1").value == "1"
 
 
-def test_an_interrupt_while_nothing_runs_does_nothing(kernel):
-    kernel.run("x = 1")
-    kernel.interrupt()
-    assert kernel.run("x").value == "1"
+def test_an_interrupt_while_nothing_runs_does_nothing(shared):
+    shared.run("x = 1")
+    shared.interrupt()
+    assert shared.run("x").value == "1"
 
 
 def test_a_crash_is_told_and_a_new_kernel_has_the_skills(kernel):
@@ -221,16 +234,16 @@ def test_replies_forged_ahead_are_nobodys(kernel):
     assert kernel.run("2 + 2", timeout_sec=20).value == "4"
 
 
-def test_what_no_encoding_holds_is_shown_and_can_be_passed_on(kernel):
-    result = kernel.run("raise ValueError('a\\ud800b')")
+def test_what_no_encoding_holds_is_shown_and_can_be_passed_on(shared):
+    result = shared.run("raise ValueError('a\\ud800b')")
     assert result.error is not None
     assert result.error.message == "a\\ud800b"
     result.error.traceback.encode()
 
 
 @pytest.mark.parametrize("code", ["10 ** 40", "-10 ** 40"])
-def test_an_exit_code_is_one_or_none(kernel, code):
-    result = kernel.run(f"raise SystemExit({code})")
+def test_an_exit_code_is_one_or_none(shared, code):
+    result = shared.run(f"raise SystemExit({code})")
     assert (result.status, result.exit_code) == ("error", None)
 
 

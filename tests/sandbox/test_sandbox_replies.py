@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from codepilot.sandbox import Kernel, Limits, ProtocolError, Sandbox, SandboxSpec
+from codepilot.sandbox import Kernel, Limits, Mount, ProtocolError, SandboxSpec
 from codepilot.sandbox.json_lines import parse_object
 from codepilot.sandbox.kernel.replies import longest_line
+from levels import level
 
 SAY = """
 import os
@@ -39,9 +40,12 @@ print(time.process_time() - started, used * 1024 / len(line))
 """
 
 
-@pytest.fixture
-def kernel(sandbox: Sandbox, view: SandboxSpec) -> Iterator[Kernel]:
-    kernel = Kernel(sandbox, view, Limits(memory_bytes=300 << 20))
+@pytest.fixture(scope="module", params=["bubblewrap", "landlock"])
+def kernel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
+    """One kernel for the module: an action after the end of a kernel starts the next one."""
+    tree = tmp_path_factory.mktemp("place").resolve() / "tree"
+    tree.mkdir()
+    kernel = Kernel(level(request.param), SandboxSpec(Mount(tree, tree, True)), Limits(memory_bytes=300 << 20))
     yield kernel
     kernel.stop()
 
@@ -49,14 +53,14 @@ def kernel(sandbox: Sandbox, view: SandboxSpec) -> Iterator[Kernel]:
 @pytest.mark.parametrize(
     "line",
     [
-        "b'\"' + b'\\\\\"' * 8_000_000",
-        "b'{\"stdout\": \"' + b'a' * 16_000_000 + b'\"}'",
-        "b'{\"stdout\": \"' + b'\\\\n' * 8_000_000 + b'\"}'",
-        "b'{\"stdout\": \"' + b'\\\\ud83d\\\\ude00' * 1_300_000 + b'\"}'",
-        "b'[' + b'\"\",' * 5_000_000 + b'0]'",
-        "b'[' * 16_000_000",
-        "b'\"' * 16_000_000",
-        "b'1' * 16_000_000",
+        "b'\"' + b'\\\\\"' * 2_000_000",
+        "b'{\"stdout\": \"' + b'a' * 4_000_000 + b'\"}'",
+        "b'{\"stdout\": \"' + b'\\\\n' * 2_000_000 + b'\"}'",
+        "b'{\"stdout\": \"' + b'\\\\ud83d\\\\ude00' * 400_000 + b'\"}'",
+        "b'[' + b'\"\",' * 1_500_000 + b'0]'",
+        "b'[' * 4_000_000",
+        "b'\"' * 4_000_000",
+        "b'1' * 4_000_000",
     ],
 )
 def test_a_line_costs_no_more_than_its_length(line):
@@ -85,7 +89,7 @@ def test_an_endless_line_costs_the_kernel_and_no_time(kernel):
     assert kernel.run("2 + 2").value == "4"
 
 
-@pytest.mark.parametrize("said", [b"\0", b"\xff", "é".encode(), "€".encode(), "😀".encode(), b"a", b'"\\'])
+@pytest.mark.parametrize("said", [b"\0", b"\xff", "😀".encode(), b"a", b'"\\'])
 def test_as_much_as_may_be_printed_arrives_of_any_character(sandbox, view, said):
     """The protocol spells some bytes with six; no printing may cost the kernel."""
     kernel = Kernel(sandbox, view, Limits(output_bytes=3_000_000))

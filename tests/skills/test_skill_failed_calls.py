@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from codepilot.sandbox.kernel.host_calls import told_calls
+from codepilot.sandbox.kernel.host_calls import read_calls
 from codepilot.skills.inside_call import MAX_ARGUMENTS, called
 
 
@@ -59,7 +59,7 @@ def test_a_failed_call_is_told_with_arguments_and_exit(
     ((_, told, _, _, arguments, exit_),) = noted
     assert (told, exit_) == (status, ended)
     assert arguments.startswith('{"cmd": ["make"], "give": ')
-    (call,) = told_calls(noted, None)
+    (call,) = read_calls(noted, None)
     assert (call.arguments, call.exit) == (arguments, ended)
 
 
@@ -90,5 +90,5 @@ def test_what_a_forger_says_of_a_call_is_bounded_or_left_out() -> None:
         ["b", "error", 1, "", "y", None],
         ["c", "error", 1, "", "z" * 9999, "e" * 999],
     ]
-    (call,) = told_calls(rows, None)
+    (call,) = read_calls(rows, None)
     assert (call.skill, len(call.arguments), len(call.exit)) == ("c", 300, 100)
