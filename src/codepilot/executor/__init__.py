@@ -46,7 +46,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """What speaks HTTP is imported when it is wanted."""
+    """Import the HTTP client on first use."""
     if name == "RemoteExecutor":
         from codepilot.executor.remote import RemoteExecutor
 

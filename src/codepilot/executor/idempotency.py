@@ -113,7 +113,7 @@ class IdempotencyCache:
         return None
 
     def _prune(self) -> None:
-        """Keep the newest answers, as far as they have no more than `kept_bytes`, and the marks of what runs."""
+        """Keep the newest answers within `kept` and `kept_bytes`, and the marks of running requests."""
         size = 0
         rows = self._execute("SELECT key, length(CAST(coalesce(answer, '') AS BLOB)) FROM answers ORDER BY id DESC")
         for number, (key, length) in enumerate(rows):

@@ -1,4 +1,4 @@
-"""What travels between `RemoteExecutor` and the service beyond the protocol's own contracts."""
+"""Messages between `RemoteExecutor` and the service, beyond the protocol's contracts."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class BaseState(Contract):
 
 
 class About(Contract):
-    """What a caller must know of the executor before it asks for anything."""
+    """The properties of an executor that callers need first."""
 
     level: Level
     remaps: bool

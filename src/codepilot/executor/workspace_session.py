@@ -25,7 +25,7 @@ AnswerFor = Callable[[str, JsonObject, str], JsonValue]
 
 
 class WorkspaceSession:
-    """Commands run side by side; code actions take turns; whatever replaces files takes the lock."""
+    """Commands run side by side, code actions take turns, and operations that replace files take the lock."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class WorkspaceSession:
 
     @contextmanager
     def quiesced(self) -> Iterator[None]:
-        """All that ran in the workspace is ended, and nothing starts in it until the block is left."""
+        """End everything in the workspace; nothing starts in it until the block ends."""
         with self.lock:
             with self._quiet:
                 self._quiesced = True

@@ -1,4 +1,4 @@
-"""Where anything an agent wrote is executed: isolation, limits, and the kernel that runs code actions."""
+"""Executes what agents write: isolation, limits, and the kernel that runs code actions."""
 
 from codepilot.sandbox.interpreter import base_prefixes, base_python, own_python, with_own_python
 from codepilot.sandbox.json_lines import JsonLinesClient, ProcessEnded, ProtocolError

@@ -164,7 +164,7 @@ def parse_object(line: bytes) -> dict[str, Any]:
 
 
 def _structure(line: bytes) -> int:
-    """How many bytes of a line lie outside of strings, which count as one each; counting stops beyond the bound."""
+    """Count the bytes outside strings; each string counts as one. Counting stops beyond the bound."""
     line = line.replace(rb"\\", b"").replace(rb"\"", b"")
     found = start = 0
     while found <= _STRUCTURE_BYTES:

@@ -76,7 +76,7 @@ class Output:
             self._room.notify_all()
 
     def take(self, offset: int) -> tuple[bytes, bool]:
-        """What there is after an offset, and whether that is the last."""
+        """The output after an offset, and whether it is the last."""
         with self._room:
             here = offset - self._start
             if here < 0 or here > len(self._data):

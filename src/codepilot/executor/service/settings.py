@@ -1,4 +1,4 @@
-"""How a service is set up."""
+"""The settings of a service."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ServiceSettings:
     json_bytes: int = 16 << 20
     upload_bytes: int = 2 << 30
     objects_bytes: int = 32 << 30
-    """How much all bases may take together; a service that starts without workspaces begins anew."""
+    """The space for all bases together. They are removed when a service starts without workspaces."""
     body_sec: float = 30.0
     """How long a body may take, and how long an upload may pause."""
     header_sec: float = 15.0

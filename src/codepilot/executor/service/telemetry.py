@@ -1,4 +1,4 @@
-"""What the service logs and counts. Bodies, tokens and environments are never logged."""
+"""The service's log and metrics. Bodies, tokens and environments are never logged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def log(event: str, *, error: BaseException | None = None, **fields: object) -> 
 
 
 class JsonHandler(logging.Handler):
-    """What libraries log, in the same form."""
+    """Writes the logs of libraries in the same form."""
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None

@@ -138,9 +138,9 @@ class OutputFiles:
 
 
 def _behind(pid: int, fd: int) -> int | None:
-    """A descriptor of ours for the file behind one of a process's.
+    """Open the file behind a descriptor of a process.
 
-    A file with a name is none that the kernel made: it could be one that code inside may name and not read.
+    A file with a name is not the kernel's. It could be one that code inside can name but not read.
     """
     with contextlib.suppress(OSError):
         file = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)

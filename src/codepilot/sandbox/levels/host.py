@@ -1,4 +1,4 @@
-"""The part of the host that every confined program may read, and the environment it starts with."""
+"""The part of the host that every confined program may read, and its environment."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ETC = (
     "timezone",
     "xml",
 )
-"""What toolchains read under /etc. Accounts, host names, keys and machine ids are not among it."""
+"""Entries of /etc that toolchains read. Accounts, host names, keys and machine ids are not shown."""
 
 ETC_ONLINE = ("resolv.conf", "hosts", "host.conf", "gai.conf")
 
@@ -58,7 +58,7 @@ _POINTER_BYTES, _LAUNCHER_BYTES = 9, 1 << 14
 USER, USER_ID = "codepilot", 1000
 PASSWD = f"root:x:0:0:root:/:/usr/sbin/nologin\n{USER}:x:{USER_ID}:{USER_ID}::/tmp/home:/bin/sh\n"
 HOSTS = "127.0.0.1 localhost codepilot\n::1 localhost\n"
-"""What names stand for in a network that has nothing but its own loopback."""
+"""The host names in a network that has only a loopback interface."""
 GROUP = f"root:x:0:\n{USER}:x:{USER_ID}:\n"
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -76,7 +76,7 @@ def etc_paths(network: bool) -> tuple[Path, ...]:
 
 
 def check(argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Refuse what no command line can hold; a NUL would otherwise split an argument of the launcher's."""
+    """Refuse arguments that no command line can hold. A NUL would split an argument of the launcher."""
     try:
         texts = [os.fsencode(text) for text in (*argv, *env, *env.values())]
     except UnicodeEncodeError as error:

@@ -308,7 +308,7 @@ def _blocks(sockets: Sockets, pinned: bool) -> list[tuple[str, _Program]]:
 
 
 def _for_shared_namespaces() -> list[tuple[str, _Program]]:
-    """What namespaces would hide: other processes of the user, and files outside."""
+    """Protect what namespaces would hide: other processes of the user, and files outside."""
     blocks = [(name, _argument_in(index, (0,), errno.EPERM)) for name, index in _OF_OTHERS.items()]
     blocks.append(("setpriority", _own_priority(_PRIO_PROCESS)))
     blocks.append(("ioprio_set", _own_priority(_IOPRIO_PROCESS)))

@@ -34,7 +34,7 @@ class SubreaperLevel(LevelBase):
 
     @abstractmethod
     def confinement(self, spec: SandboxSpec, temp: Path, pinned: bool) -> dict[str, Any] | None:
-        """What the subreaper is to apply to the command; None leaves it unconfined."""
+        """The confinement that the subreaper applies to the command; None leaves it unconfined."""
 
     def _launch(self, argv: Sequence[str], spec: SandboxSpec, limits: Limits) -> Launch:
         host.check(argv, spec.env)

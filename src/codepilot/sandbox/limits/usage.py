@@ -1,4 +1,4 @@
-"""What a process tree uses right now, read from /proc, and how much it has written to disk."""
+"""Measures what a process tree uses now, from /proc."""
 
 # Read many times a second; plain calls cost a fraction of Path objects.
 # ruff: noqa: PTH116, PTH123, PTH208
@@ -40,7 +40,7 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(root: int, most: int | None = None) -> list[int]:
-    """Every process below `root`, parents first; after `most` there is no need to know the others."""
+    """The processes below `root`, parents first. The search stops after `most`."""
     parents = None if _HAS_CHILDREN else children_by_parent()
     found: list[int] = []
     queue = [root]
@@ -53,7 +53,7 @@ def descendants(root: int, most: int | None = None) -> list[int]:
 
 
 def measure(root: int, memory_limit: int, most: int) -> Usage:
-    """Usage of everything below `root`; of more than `most` processes, which multiply while they are looked at, none.
+    """The usage of everything below `root`. Memory is not measured for more than `most` processes.
 
     Resident sizes count shared pages once for each process, so a sum over the limit is checked again by
     proportional sizes, which cost more to read.

@@ -13,7 +13,7 @@ from codepilot.sandbox.interpreter import base_prefixes, base_python
 from codepilot.sandbox.spec import Level, Mount, SandboxSpec
 
 PORT = 3128
-"""Where the proxy is found on the sandbox's own loopback."""
+"""The proxy's port on the sandbox's loopback."""
 
 _SOURCE = Path(__file__).parent.with_name("standalone") / "bridge.py"
 _INSIDE = Path("/run/codepilot/bridge.py")

@@ -1,4 +1,4 @@
-"""One connection of the proxy's, once it is known where it may lead: a request and its answer, or a tunnel."""
+"""One allowed connection of the proxy: a request and its answer, or a tunnel."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ProxyConnection:
         return chunk
 
     def until(self, mark: bytes, most: int, seconds: float) -> bytes | None:
-        """What comes before `mark`, which is taken too; None if nothing comes at all."""
+        """The bytes before `mark`, which is consumed; None if the stream ends before any byte."""
         deadline = time.monotonic() + seconds
         found, looked = bytearray(), 0
         try:

@@ -129,6 +129,6 @@ class Credential:
         return Rule.parse(self.host).matches(host, self.port(asked))
 
     def value(self) -> str | None:
-        """What to send; None if the environment holds nothing that can be sent."""
+        """The header's value; None if the environment has no valid one."""
         secret = self.environ.get(self.environment, "")
         return self.prefix + secret if _VALUE.fullmatch(secret) else None

@@ -40,7 +40,7 @@ class Seen(Protocol):
 
 @dataclass(frozen=True)
 class Bounds:
-    """What code inside may make the proxy do."""
+    """Bounds on what code inside can make the proxy do."""
 
     head_bytes: int = 32 << 10
     head_sec: float = 10.0

@@ -158,7 +158,7 @@ def _end_marked(mark: bytes) -> bool:
 
 
 def _listen() -> set[bytes]:
-    """What is open when the parent ends."""
+    """Read records until the parent ends; the paths still open then."""
     opened: set[bytes] = set()
     rest = b""
     while chunk := os.read(0, 1 << 16):

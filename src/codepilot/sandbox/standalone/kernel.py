@@ -41,7 +41,7 @@ _SOURCES = 200
 _VIOLATIONS = 100
 _ASKED_BYTES = 16 << 20
 _SKILLS = "<skills"
-"""How the file names of skills begin; their frames say nothing to the agent."""
+"""The prefix of the file names of skills, whose frames are left out of tracebacks."""
 
 
 class _Capture:
@@ -242,7 +242,7 @@ class _Kernel:
 
 
 class _Lines:
-    """Lines from a file descriptor; what was read stays until it is taken, whatever interrupts."""
+    """Lines from a file descriptor. Interrupts lose no bytes."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

@@ -164,7 +164,7 @@ def _init(spec: dict[str, Any], subreaper: int, orders: int, news: int, lend: An
 
 
 def _out_of_reach(subreaper: int) -> bool:
-    """What was found when we were confined still holds; one that was killed cannot be asked any more."""
+    """True if the subreaper still cannot be signalled, or is gone."""
     try:
         return _cannot_signal(subreaper)
     except ProcessLookupError:
