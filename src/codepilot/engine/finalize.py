@@ -1,4 +1,4 @@
-"""The last step: prove the change on a clean copy, say what it is worth, and hand it over as a bundle."""
+"""FINALIZE: prove the change on a clean copy, attach the regression test, and write the bundle."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ _TYPES = {
     "timeline.json": ArtifactType.TIMELINE,
 }
 STRENGTH_SEC = 30.0
-"""How long the strength of the tests around a change may be measured."""
+"""How long mutation testing of the changed code may take."""
 
 
 def finalize(work: Work) -> Outcome:
-    """Each part is done once, however often the step is started."""
+    """Prove, propose follow-ups, commit, write the bundle and learn. A restart skips the parts that are recorded."""
     proposal = work.run.proposal
     if proposal is None:
         raise CodePilotError(FailureKind.INTERNAL, f"Run {work.run.run_id} has nothing to finalize.")
@@ -70,7 +70,7 @@ def finalize(work: Work) -> Outcome:
         if not context.objects.has_tree(proposal.tree):  # another machine proved it
             context.objects.apply(work.base.tree, work.artifacts.get(proposal.diff))
         commit_wanted(work, context)
-        work.step.raise_if_stopped()  # whoever lost the run must not write over the bundle of the one that has it
+        work.step.raise_if_stopped()  # a worker that lost its lease must not overwrite the bundle
         _hand_over(work, context, baseline, proposal)
     learn(work, context, baseline)
     return Succeeded(f"{proof.verdict}: {proof.reason}")
@@ -102,7 +102,7 @@ def _prove(work: Work, context: ExecutionContext, baseline: Baseline, proposal: 
 def strength_of(
     context: ExecutionContext, workspace: str, tree: str, targets: Sequence[str], seconds: float = STRENGTH_SEC
 ) -> MutationScore | None:
-    """How much the tests would notice of a wrong change to the functions that were touched, where they are Python."""
+    """Mutate the changed Python functions and count the mutants that the tests notice; None for other languages."""
     if not context.project.is_python:
         return None
     changed = {path: before for path, before, after in context.objects.changes(context.base.tree, tree) if after}
@@ -114,7 +114,7 @@ def strength_of(
 
 
 def _follow_ups(run: Run) -> list[FollowUp]:
-    """What is worth doing next, as tasks that can be submitted."""
+    """Suggested next tasks, ready to be submitted."""
     origin = TaskOrigin(from_task=run.task.task_id)
     found = []
     after = run.proof.after if run.proof else None
@@ -131,7 +131,7 @@ def _follow_ups(run: Run) -> list[FollowUp]:
 
 
 def _proposed(events: Sequence[Event]) -> list[FollowUp]:
-    """What the run has proposed so far, in earlier attempts too."""
+    """The follow-ups that the run has proposed, in earlier attempts too."""
     return [event.data.follow_up for event in events if isinstance(event.data, FollowUpProposed)]
 
 
@@ -169,7 +169,7 @@ def _hand_over(work: Work, context: ExecutionContext, baseline: Baseline, propos
 
 
 def _kept_files(work: Work, directory: Path) -> dict[str, ArtifactRef]:
-    """The bundle's files, where doors on other machines find them."""
+    """The bundle's files as artifacts, for other machines."""
     return {
         path.name: work.artifacts.put(path.read_bytes(), _TYPES.get(path.name, ArtifactType.REPORT))
         for path in sorted(directory.iterdir())
@@ -177,7 +177,7 @@ def _kept_files(work: Work, directory: Path) -> dict[str, ArtifactRef]:
 
 
 def _base_diff(context: ExecutionContext) -> bytes:
-    """From the base commit to the pinned base: what was uncommitted when the run began."""
+    """The diff from the base commit to the pinned base: the uncommitted changes when the run began."""
     return context.objects.diff(context.base.commit_tree, context.base.tree).patch if context.base.dirty else b""
 
 

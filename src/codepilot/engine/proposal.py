@@ -1,4 +1,4 @@
-"""The change on offer: the exact difference of the workspace, the rules it breaks, and its deterministic review."""
+"""The proposed change: the exact diff of the workspace, the rules that it breaks, and its deterministic review."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Read = Callable[[str], bytes | None]
 
 
 def restore(work: Work, context: ExecutionContext, snapshot: str) -> None:
-    """Put the workspace into the state of a snapshot, wherever that was taken."""
+    """Restore the workspace to a snapshot, which may come from another machine."""
     if not restore_snapshot(work, context, snapshot):
         raise CodePilotError(
             FailureKind.WORKER_LOST,
-            f"What {work.run.run_id} had in its workspace is gone with the machine or the directory it was in.",
+            f"The snapshot {snapshot} of run {work.run.run_id} is lost: its machine or directory is gone.",
             next_action="Start the task again.",
         )
 
 
 def propose(work: Work, offered: PatchCandidate, diff: DiffResult, snapshot: str) -> PatchProposed:
-    """Record the exact difference as the change on offer, and which rules it breaks."""
+    """Record the exact diff as the proposed change, with the rules that it breaks."""
     stored = work.artifacts.put(diff.patch, ArtifactType.PATCH)
     events = proposal_events(work, offered, diff, snapshot, stored, broken_rules(work, diff))
     work.append(events)
@@ -39,7 +39,7 @@ def propose(work: Work, offered: PatchCandidate, diff: DiffResult, snapshot: str
 
 
 def broken_rules(work: Work, diff: DiffResult) -> tuple[Violation, ...]:
-    """What the tree holds that policy or plan do not permit."""
+    """The violations of policy or plan in the workspace."""
     task = work.run.task
     capability, interaction = task.risk_profile.capability, task.risk_profile.interaction.mode
     touched = outside(work.run.plan, [change.path for change in diff.changes])
@@ -60,7 +60,7 @@ def proposal_events(
     stored: ArtifactRef,
     broken: Sequence[Violation],
 ) -> list[EventDraft]:
-    """The events that put a change on offer; the last is the offer itself."""
+    """The events that propose a change; the last is `patch_proposed`."""
     patch = offered.model_copy(
         update={
             "diff": diff.patch.decode("utf-8", "backslashreplace"),
@@ -78,7 +78,7 @@ def proposal_events(
 
 
 def readers(work: Work, context: ExecutionContext) -> tuple[Read, Read]:
-    """The contents of paths before the change, in the base, and after it, in the workspace."""
+    """Two functions that read a path: in the base, and in the workspace."""
     base_entries = context.objects.read_tree(work.base.tree)
 
     def before(path: str) -> bytes | None:
@@ -97,7 +97,7 @@ def readers(work: Work, context: ExecutionContext) -> tuple[Read, Read]:
 
 
 def check_change(work: Work, context: ExecutionContext) -> Review:
-    """The deterministic review of what is in the workspace."""
+    """The deterministic review of the workspace."""
     diff = context.executor.diff(work.workspace, work.base.tree)
     before, after = readers(work, context)
     task = work.run.task

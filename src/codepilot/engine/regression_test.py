@@ -1,8 +1,8 @@
-"""The test that is attached to a confirmed repair, so that the mistake is noticed if it comes back.
+"""Attach a regression test to a confirmed repair of the model-free engine.
 
-It is written only for repairs of the model-free engine that are proved and confirmed: a test for a guess would make the
-guess a rule. It has a proof of its own, on clean copies of base and change. Where none can be written, or it does not
-hold, the repair stays as it was proved and one line says why.
+A plausible repair gets no test, because the test would fix a guess as a rule. The test is proved separately, on clean
+copies of the base and the change. If none can be written or its proof fails, the repair stays as it was proved and the
+reason is recorded.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ LEAST_SEC = 20.0
 """With less time than this left no test is written."""
 WITNESS_SEC = 20.0
 TRIES = 2
-"""How many different tests are tried at most."""
+"""The number of different tests that are tried at most."""
 
 _log = logging.getLogger(__name__)
 
 
 class _NoTest(Exception):
-    """There will be none; the message says why."""
+    """No test is attached; the message is the reason."""
 
 
 def attach_regression_test(
     work: Work, context: ExecutionContext, baseline: Baseline, proof: ProofRecorded
 ) -> tuple[ProofRecorded, list[EventDraft]]:
-    """The proof with what became of the test, and the events that make the test part of the change."""
+    """Return the proof with the test or the reason for none, and the events that add the test to the change."""
     proposal = work.run.proposal
     if proposal is None or not proof.ok or not proposal.patch.searched or not work.run.task.policy.regression_test:
         return proof, []
@@ -84,7 +84,7 @@ class _Attachment:
     # --- writing it -----------------------------------------------------------------------------------
 
     def _written(self) -> Iterator[tuple[RegressionTest, bytes]]:
-        """Tests that may hold, the simplest first."""
+        """Candidate tests, the simplest first."""
         found = self._witnesses()
         place, subject = found.place, found.subject
         if not found.examples or place is None or subject is None:
@@ -104,7 +104,7 @@ class _Attachment:
             raise _NoTest(unwritable)
 
     def _witnesses(self) -> Witnesses:
-        """Inputs on which base and repair differ, searched for on a clean copy of the base."""
+        """Search for inputs on which base and repair differ, on a clean copy of the base."""
         (path,) = self.proposal.patch.touched_files
         tests, targets = nearby_tests(self.baseline.targets, self.baseline.suite, path)
         place = f"{self.work.workspace}-proof"
@@ -131,7 +131,7 @@ class _Attachment:
             executor.delete(place)
 
     def _others(self, path: str) -> Iterator[bytes]:
-        """The file as other repairs that pass the tests would have it."""
+        """The contents of the file in the alternative repairs."""
         encoding = decoded(self._content(self.work.base.tree, path))[1]
         for diff in self.proposal.patch.alternatives:
             try:
@@ -148,7 +148,7 @@ class _Attachment:
     # --- proving it -----------------------------------------------------------------------------------
 
     def _check(self, test: RegressionTest, content: bytes) -> PolicyCheck:
-        """Whether it fails on the base and passes on the change, and does no harm to the tests beside it."""
+        """Check that the test fails on the base, passes on the change, and does not break its neighbours."""
         return RegressionCheck(
             self.context.executor,
             self.context.objects,
@@ -169,7 +169,7 @@ class _Attachment:
     def _attached(
         self, test: RegressionTest, content: bytes, check: PolicyCheck
     ) -> tuple[ProofRecorded, list[EventDraft]]:
-        """Write the test into the workspace and look at the whole change again, by the rules it was accepted by."""
+        """Write the test into the workspace and check the whole change again by policy, review and judged tree."""
         work, context, base = self.work, self.context, self.work.base.tree
         restore(work, context, self.proposal.snapshot)
         write_file(work.step_context(context, self.baseline), test.path, content)

@@ -1,7 +1,8 @@
-"""What each state does. A handler works, records what happened, and reports an outcome; it decides nothing.
+"""The steps: one handler for each state of a run.
 
-Every handler may run again from its beginning after a crash: it starts by putting the workspace into a known
-snapshot and finds earlier results among the run's events.
+A handler does the work of its state, records events and returns an outcome. It decides nothing: `core/decide.py` turns
+the outcome into the next step. A crash may restart any handler from its beginning, so each one first restores the
+workspace to a known snapshot and looks for earlier results among the run's events.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ from codepilot.engine.work import Work, keep_baseline
 from codepilot.project import Project
 from codepilot.verify import Baseline, GateJudge, LintBench, run_baseline
 
-Made = TypeVar("Made", RepoMap, Plan, Reflection, PatchCandidate, Review)
+Result = TypeVar("Result", RepoMap, Plan, Reflection, PatchCandidate, Review)
 
 
 def initialise(work: Work) -> Outcome:
-    """Pin the base, lay out the workspace, and record what fails before anything is changed."""
+    """INIT: pin the base, create the workspace, and record which tests fail before the change."""
     task = work.run.task
     if done := work.recorded(BaselineRecorded):
         return Succeeded(f"{len(done.targets)} failing test(s) to repair")
@@ -85,7 +86,7 @@ def initialise(work: Work) -> Outcome:
 
 
 def _network(task: TaskSpec) -> list[NetworkAllowed]:
-    """What code of this run may reach, and who said so."""
+    """The hosts that code of this run may reach, by policy or by a person's approval."""
     allowed = (
         NetworkAllowed(scope="run", hosts=task.policy.hosts, by="policy"),
         NetworkAllowed(scope="run", hosts=task.approved_hosts, by="person"),
@@ -96,6 +97,7 @@ def _network(task: TaskSpec) -> list[NetworkAllowed]:
 
 
 def _project(work: Work) -> Project:
+    """Detect the project in the base; raise if the agent does not support its language."""
     with closing(open_objects(work.home, work.base.repo_id)) as objects:
         fetch_base(work.runtime, work.base, objects)
         root = local_checkout(work.home, work.base, objects)
@@ -110,16 +112,17 @@ def _project(work: Work) -> Project:
         )
     languages = work.agent.languages
     if languages is not None and project.language not in languages:
-        known = ", ".join(sorted(languages))
+        supported = ", ".join(sorted(languages))
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
-            f"The agent {work.agent.name!r} works on {known} only, not on {project.language} projects.",
+            f"The agent {work.agent.name!r} works on {supported} only, not on {project.language} projects.",
             next_action="Choose an agent for this language, for example --agent codeact with a model.",
         )
     return project
 
 
 def map_repo(work: Work) -> Outcome:
+    """MAP_REPO: the agent describes how the project is built and tested."""
     return _by_agent(
         work,
         State.MAP_REPO,
@@ -130,22 +133,24 @@ def map_repo(work: Work) -> Outcome:
 
 
 def plan(work: Work) -> Outcome:
+    """PLAN: the agent plans the change as a graph of nodes."""
     return _by_agent(
-        work, State.PLAN, Plan, lambda made: (EventType.PLAN_CREATED, PlanCreated(plan=made)), ArtifactType.PLAN
+        work, State.PLAN, Plan, lambda found: (EventType.PLAN_CREATED, PlanCreated(plan=found)), ArtifactType.PLAN
     )
 
 
 def reflect(work: Work) -> Outcome:
+    """REFLECT: the agent explains the last failure and what to try next."""
     return _by_agent(
         work,
         State.REFLECT,
         Reflection,
-        lambda thought: (EventType.REFLECTION_RECORDED, ReflectionRecorded(reflection=thought)),
+        lambda found: (EventType.REFLECTION_RECORDED, ReflectionRecorded(reflection=found)),
     )
 
 
 def implement(work: Work) -> Outcome:
-    """Let the agent change the workspace, then take the exact difference as its proposal."""
+    """IMPLEMENT: let the agent change the workspace, then record the exact difference as its proposal."""
     if done := work.recorded(PatchProposed):
         return _outcome_of_patch(done)
     context, baseline = work.settled()
@@ -166,7 +171,7 @@ def _outcome_of_patch(proposed: PatchProposed) -> Outcome:
 
 
 def test(work: Work) -> Outcome:
-    """Run the gates on the proposal; the platform judges, never the agent."""
+    """TEST: run the gates on the proposal. The platform judges, never the agent."""
     if done := work.recorded(TestsJudged):
         return _outcome_of_tests(done.result)
     context, baseline = work.settled()
@@ -208,34 +213,34 @@ def _outcome_of_tests(result: TestResult) -> Outcome:
 
 
 def review_change(work: Work) -> Outcome:
-    """Deterministic checks first: no agent can overrule them. Then the agent's reviewer, if it has one."""
+    """REVIEW: run the deterministic checks, then the agent's reviewer, which cannot overrule them."""
     if done := work.recorded(ReviewRecorded):
         return _outcome_of_review(done.review)
     context, baseline = work.settled()
     _restore(work, context, _proposal(work).snapshot)
-    verdict = check_change(work, context)
+    review = check_change(work, context)
     if not _has_role(work, State.REVIEW):
-        verdict = verdict.model_copy(update={"notes": f"the agent {work.agent.name!r} has no reviewer"})
-    elif verdict.verdict == "APPROVE":
-        verdict = _reviewed(work, context, baseline, verdict)
-    work.conclude(EventType.REVIEW_RECORDED, ReviewRecorded(review=verdict))
-    return _outcome_of_review(verdict)
+        review = review.model_copy(update={"notes": f"the agent {work.agent.name!r} has no reviewer"})
+    elif review.verdict == "APPROVE":
+        review = _reviewed(work, context, baseline, review)
+    work.conclude(EventType.REVIEW_RECORDED, ReviewRecorded(review=review))
+    return _outcome_of_review(review)
 
 
 def _reviewed(work: Work, context: ExecutionContext, baseline: Baseline, checked: Review) -> Review:
-    """The reviewer's judgement; what the checks saw stays as they saw it."""
+    """The reviewer's verdict with the evidence of the deterministic checks."""
     try:
-        seen = _expect(work.agent.perform(State.REVIEW, work.step_context(context, baseline)), Review)
-    except Abstained as left_out:
-        return checked.model_copy(update={"notes": str(left_out)})
-    return seen.model_copy(update={"policy_checks": checked.policy_checks, "patch_loc": checked.patch_loc})
+        review = _expect(work.agent.perform(State.REVIEW, work.step_context(context, baseline)), Review)
+    except Abstained as abstained:
+        return checked.model_copy(update={"notes": str(abstained)})
+    return review.model_copy(update={"policy_checks": checked.policy_checks, "patch_loc": checked.patch_loc})
 
 
-def _outcome_of_review(verdict: Review) -> Outcome:
-    if verdict.verdict == "APPROVE":
-        return Succeeded(verdict.notes)
-    reasons = "; ".join(verdict.reasons) or "no reason was given"
-    if any(check.name == "generated_code" and not check.ok for check in verdict.policy_checks):
+def _outcome_of_review(review: Review) -> Outcome:
+    if review.verdict == "APPROVE":
+        return Succeeded(review.notes)
+    reasons = "; ".join(review.reasons) or "no reason was given"
+    if any(check.name == "generated_code" and not check.ok for check in review.policy_checks):
         return Failed(Failure(kind=FailureKind.POLICY_VIOLATION, message=f"The change may not be run: {reasons}"))
     return Refused(Failure(kind=FailureKind.REVIEW_REFUSED, message=f"The review asks for changes: {reasons}"))
 
@@ -243,11 +248,14 @@ def _outcome_of_review(verdict: Review) -> Outcome:
 def _by_agent(
     work: Work,
     role: State,
-    kind: type[Made],
-    to_event: Callable[[Made], tuple[EventType, Contract]],
-    kept_as: ArtifactType | None = None,
+    kind: type[Result],
+    to_event: Callable[[Result], tuple[EventType, Contract]],
+    artifact: ArtifactType | None = None,
 ) -> Outcome:
-    """A step that is wholly the agent's: skipped openly if it lacks the role."""
+    """Run a step that only the agent works on; skip it if the agent does not have the role.
+
+    The result is recorded as an event and, if `artifact` is given, stored as one.
+    """
     if not _has_role(work, role):
         return Skipped(f"the agent {work.agent.name!r} has no such role")
     if work.recorded(RepoMapped, PlanCreated, ReflectionRecorded):
@@ -256,22 +264,22 @@ def _by_agent(
     start = work.run.proposal.snapshot if work.run.proposal else work.run.base_snapshot
     _restore(work, context, _resume_point(work, start))
     try:
-        made = _expect(work.agent.perform(role, work.step_context(context, baseline)), kind)
-    except Abstained as left_out:
-        return Skipped(str(left_out))
-    event_type, data = to_event(made)
-    kept = () if kept_as is None else (work.artifacts.put(canonical_json(made).encode(), kept_as),)
-    work.record(event_type, data, kept)
+        result = _expect(work.agent.perform(role, work.step_context(context, baseline)), kind)
+    except Abstained as abstained:
+        return Skipped(str(abstained))
+    event_type, data = to_event(result)
+    stored = () if artifact is None else (work.artifacts.put(canonical_json(result).encode(), artifact),)
+    work.record(event_type, data, stored)
     return Succeeded()
 
 
 def _has_role(work: Work, role: State) -> bool:
-    """Whether an agent works in this state: the kind of task has it do so, and this agent can."""
+    """True if the kind of task has an agent work in this state and this agent has the role."""
     return role in pipeline_of(work.run.task.kind).roles & work.agent.roles
 
 
 def _resume_point(work: Work, start: str | None) -> str | None:
-    """The last turn's snapshot if this very step was interrupted, else where it starts."""
+    """The snapshot of the last turn if this step was interrupted, else `start`."""
     taken = [event.data for event in work.history() if isinstance(event.data, SnapshotTaken)]
     return taken[-1].snapshot if taken else start
 
@@ -289,12 +297,12 @@ def _proposal(work: Work) -> PatchProposed:
     return work.run.proposal
 
 
-def _expect(made: object, kind: type[Made]) -> Made:
-    if not isinstance(made, kind):
+def _expect(result: object, kind: type[Result]) -> Result:
+    if not isinstance(result, kind):
         raise CodePilotError(
-            FailureKind.MODEL_BAD_REPLY, f"The agent returned {type(made).__name__} instead of {kind.__name__}."
+            FailureKind.MODEL_BAD_REPLY, f"The agent returned {type(result).__name__} instead of {kind.__name__}."
         )
-    return made
+    return result
 
 
 STEPS: dict[State, Callable[[Work], Outcome]] = {

@@ -1,7 +1,7 @@
-"""The bundle: the finished change with its proof, in one directory in which every byte is accounted for.
+"""The bundle: the finished change with its proof in one directory; and the record of a run without a change.
 
-`provenance.json` holds the digest of every other file, `bundle.sha256` the digest of the provenance. Whoever
-also knows that last digest (the run's log does) can tell that nothing at all was exchanged.
+`provenance.json` holds the digest of every other file, and `bundle.sha256` the digest of the provenance. The run's log
+holds that last digest too, so that even a consistently rewritten bundle is detected.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class FileDigest(Contract):
 
 
 class Versions(Contract):
-    """What the proof was made with."""
+    """The versions of the tools that made the proof."""
 
     codepilot: str
     python: str
@@ -57,14 +57,14 @@ class Versions(Contract):
 
 
 class SandboxUsed(Contract):
-    """How code was confined. A proof made without a sandbox says so in so many words."""
+    """The sandbox level of the proof. `unsandboxed` states explicitly that there was none."""
 
     level: str
     unsandboxed: bool
 
 
 class Provenance(Contract):
-    """Where a change comes from and what holds it together; enough to prove it again from nothing."""
+    """The origin of a change and the digests of its files: all that is needed to prove it again."""
 
     schema_version: Literal[1] = 1
     run_id: str
@@ -84,13 +84,13 @@ class Provenance(Contract):
     created_at: str
     checkout: str | None = None
     regression_test: RegressionTest | None = None
-    """The test that came with the change, or why none did."""
+    """The test that was attached to the change, or the reason for none."""
     files: dict[str, FileDigest] = {}
 
     def redacted(self, clean: Clean) -> Provenance:
-        """Without secrets in what is said in words; what the change is proved again by stays as it is."""
+        """A copy without secrets in its prose. The fields that the proof needs are unchanged."""
         task, test = self.task, self.regression_test
-        spoken = {
+        prose = {
             "goal": task.goal.model_copy(update={"natural": clean(task.goal.natural)}),
             "constraints": tuple(map(clean, task.constraints)),
             "evaluation": task.evaluation.model_copy(
@@ -99,12 +99,12 @@ class Provenance(Contract):
             "repo": clean(task.repo) if is_url(task.repo) else task.repo,
         }
         reason = test and test.model_copy(update={"reason": clean(test.reason)})
-        return self.model_copy(update={"task": task.model_copy(update=spoken), "regression_test": reason})
+        return self.model_copy(update={"task": task.model_copy(update=prose), "regression_test": reason})
 
 
 @dataclass(frozen=True)
 class BundleContents:
-    """What goes into a bundle. `provenance` comes without the files' digests; writing adds them."""
+    """The contents of a bundle. `write_bundle` adds the digests of the files to `provenance`."""
 
     patch: bytes
     base_diff: bytes
@@ -128,7 +128,7 @@ def sandbox_used(level: str) -> SandboxUsed:
 
 
 def write_bundle(directory: Path, contents: BundleContents) -> BundleInfo:
-    """Put the bundle at `directory`, whole or not at all. The same contents always give the same bytes."""
+    """Write the bundle to `directory` atomically. Equal contents give equal bytes."""
     files = _files(contents)
     write_directory(directory, files)
     return BundleInfo(path=directory, sha256=_digest(files[PROVENANCE]).sha256)
@@ -159,7 +159,7 @@ def write_directory(directory: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _holds(directory: Path, files: Mapping[str, bytes]) -> bool:
-    """Whether exactly these files are there already: then it is left alone, somebody may be reading them."""
+    """True if the directory holds exactly these files. It is then left alone, because a reader may use it."""
     try:
         return {path.name: path.read_bytes() for path in directory.iterdir()} == dict(files)
     except OSError:
@@ -182,7 +182,7 @@ def _files(contents: BundleContents) -> dict[str, bytes]:
 
 
 def pretty(document: object) -> bytes:
-    """JSON for people and programs: indented, in the document's own order."""
+    """Indented JSON with the keys in the order of the document."""
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass")
 
 
@@ -218,9 +218,9 @@ def _discard(directory: Path) -> None:
 
 
 def check_bundle(directory: Path, expected: str | None = None) -> Provenance:
-    """Account for every byte, or name the first file that is missing, extra or altered.
+    """Check every byte; raise with the name of the first file that is missing, extra or altered.
 
-    `expected` is the digest that the run's own log holds; with it even a consistently rewritten bundle is told.
+    `expected` is the digest in the run's log. With it, a consistently rewritten bundle is detected too.
     """
     present = _listing(directory)
     _refuse_odd(directory, present)
@@ -240,7 +240,7 @@ def check_bundle(directory: Path, expected: str | None = None) -> Provenance:
 
 
 def read_payload(directory: Path, name: str, provenance: Provenance) -> bytes:
-    """One file's bytes, checked once more against the digest, so that they cannot be exchanged in between."""
+    """Read one file and check its digest again, in case it was replaced since `check_bundle`."""
     data = _read(directory, name)
     if provenance.files.get(name) != _digest(data):
         raise _altered(name, "is not the file that was proved")
@@ -309,7 +309,7 @@ def _altered(name: str, what: str) -> CodePilotError:
 def write_record(
     directory: Path, run: Run, events: Sequence[Event], document: Report | None = None, clean: Clean = redact
 ) -> None:
-    """Write report, transcript and timeline without secrets, whole or not at all. Writing twice gives the same."""
+    """Write report, transcript and timeline atomically and without secrets. Writing twice gives equal bytes."""
     files = {
         REPORT: pretty(report_json(document or report(run), clean)),
         TRANSCRIPT: transcript(events, clean),
@@ -319,7 +319,7 @@ def write_record(
 
 
 class Notice(Contract):
-    """Names and meaning are settled: programs read this. Times are RFC 3339."""
+    """The webhook's body: a stable format for programs. Times are RFC 3339."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     run_id: str
@@ -336,21 +336,21 @@ class Notice(Contract):
 
 
 def notice(run: Run, redact: Callable[[str], str]) -> Notice:
-    """Of the run as its end left it: the same, however late and by whom it is asked for."""
-    told = report(run)
-    failure = told.failure and told.failure.model_copy(
-        update={"message": redact(told.failure.message), "next_action": redact(told.failure.next_action)}
+    """The webhook's body for an ended run. It depends on the run alone."""
+    summary = report(run)
+    failure = summary.failure and summary.failure.model_copy(
+        update={"message": redact(summary.failure.message), "next_action": redact(summary.failure.next_action)}
     )
     return Notice(
         run_id=run.run_id,
         task_id=run.task.task_id,
-        status=told.status,
-        verdict=told.verdict,
-        confidence=told.confidence,
+        status=summary.status,
+        verdict=summary.verdict,
+        confidence=summary.confidence,
         failure=failure,
         goal=redact(run.task.goal.natural),
         repo=redact(run.task.repo),
-        iterations=told.iterations,
-        duration_sec=told.duration_sec,
+        iterations=summary.iterations,
+        duration_sec=summary.duration_sec,
         at=rfc3339(run.updated_at),
     )

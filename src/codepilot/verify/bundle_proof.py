@@ -1,4 +1,4 @@
-"""Prove a bundle again from nothing: its bytes, its base, the failure it mends, and the change."""
+"""Verify a bundle from nothing: its bytes, its base, the failure that it mends, and the change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from codepilot.verify.suite_runs import Baseline, run_baseline
 from codepilot.workspace import ObjectStore
 
 _DISPROVED = (FailureKind.TEST_ALREADY_PASSES, FailureKind.TEST_NOT_FOUND, FailureKind.FLAKY_TEST)
-"""What a baseline may say that makes the bundle's claim untrue, rather than this machine unable to check it."""
+"""Failures of the baseline that disprove the bundle; any other means that this machine cannot check it."""
 
 
 def verify_bundle(
@@ -30,12 +30,12 @@ def verify_bundle(
     expected: str | None = None,
     measure: Measure | None = None,
 ) -> ProofRecorded:
-    """Check every byte, build base and change anew, and run the tests before and after.
+    """Check every byte, rebuild base and change, and run the tests before and after.
 
     `commit_tree` is the tree of the recorded base commit, pinned into `objects` from a repository that has it.
-    `expected` is the bundle's digest from the run's own log, where that is at hand. Raises if bytes were altered or
-    nothing can be run here; a claim that does not hold is an answer. A regression test that does not tell base and
-    change apart any more is said to, and costs nothing else: the change is judged by the base's tests.
+    `expected` is the bundle's digest from the run's log, if that is available. Raises if bytes were altered or nothing
+    can be run here; a claim that does not hold is returned as a failed proof. A regression test that fails here is a
+    failed check and a part of the reason, and does not change the verdict: the base's tests judge the change.
     """
     provenance = check_bundle(directory, expected)
     patch = read_payload(directory, PATCH, provenance)
@@ -49,8 +49,8 @@ def verify_bundle(
             raise
         return _disproved((intact, rebuilt), error.failure.message)
     if baseline.signature != provenance.signature:
-        told = f"the tests fail in another way than recorded: {', '.join(baseline.targets)}"
-        return _disproved((intact, rebuilt), told)
+        reason = f"the tests fail in another way than recorded: {', '.join(baseline.targets)}"
+        return _disproved((intact, rebuilt), reason)
     fails = PolicyCheck(name="fails_before", ok=True, evidence=", ".join(baseline.targets))
     proof = prove(
         executor,
@@ -75,14 +75,14 @@ def verify_bundle(
     return _with_test(proof, check.judge(test, base_tree, provenance.patched_tree))
 
 
-def _with_test(proof: ProofRecorded, told: PolicyCheck) -> ProofRecorded:
-    """What is known of the test that came with the change: it may have held only where and when it was written."""
-    told_apart = "" if told.ok else f"; but the regression test that came with it does not hold here: {told.evidence}"
-    return proof.model_copy(update={"checks": (*proof.checks, told), "reason": proof.reason + told_apart})
+def _with_test(proof: ProofRecorded, check: PolicyCheck) -> ProofRecorded:
+    """The proof with the check of the regression test, which may have held only on the machine that wrote it."""
+    failed = "" if check.ok else f"; but the regression test that came with it does not hold here: {check.evidence}"
+    return proof.model_copy(update={"checks": (*proof.checks, check), "reason": proof.reason + failed})
 
 
 def rebuild_base(directory: Path, provenance: Provenance, objects: ObjectStore, commit_tree: str) -> str:
-    """The tree that the run started from: the commit's, with what was not yet committed put on top."""
+    """The tree that the run started from: the commit's tree with the uncommitted changes applied."""
     base_diff = read_payload(directory, BASE_DIFF, provenance)
     try:
         tree = objects.apply(commit_tree, base_diff) if base_diff else commit_tree

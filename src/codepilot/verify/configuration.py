@@ -30,7 +30,7 @@ CONFIG_PATTERNS = (
     *(".babelrc*", "init.gradle*"),
 )
 CONFIG_FOLDERS = (".mvn", "buildSrc", "gradle/wrapper", "META-INF/services/org.junit")
-"""Directories whose files configure a build or are loaded by a runner; a path that has one of them in it."""
+"""Directories whose files configure a build or are loaded by a runner, anywhere in a path."""
 SECTIONED_NAMES = frozenset({"pyproject.toml", "setup.cfg", "tox.ini"})
 RUNNER_MODULES = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "py", "xdist"})
 SOURCE_ROOTS = ("src", "lib")
@@ -38,7 +38,7 @@ MODULE_SUFFIXES = (".py", ".pyc", ".so")
 
 
 def configures_runner(path: str) -> bool:
-    """A file that the runner or the interpreter loads by its name alone, whatever it holds."""
+    """True for a file that the runner or the interpreter loads because of its name."""
     pure = PurePosixPath(path)
     if pure.name in CONFIG_NAMES or pure.suffix == ".pth":
         return True
@@ -48,7 +48,7 @@ def configures_runner(path: str) -> bool:
 
 
 def shadows_module(path: str) -> bool:
-    """A module that, found first on the path, stands in for the runner or the standard library."""
+    """True for a module that would replace the runner or a module of the standard library on the path."""
     pure = PurePosixPath(path)
     if pure.parts and pure.parts[0] in SOURCE_ROOTS:
         pure = pure.relative_to(pure.parts[0])
@@ -62,7 +62,7 @@ def shadows_module(path: str) -> bool:
 
 
 def runner_settings(path: str, content: bytes | None) -> object:
-    """What `content` tells the test runner, comparable by equality; the bytes themselves if they cannot be read."""
+    """The settings of the test runner in `content`, comparable by equality; the bytes if they cannot be parsed."""
     name = PurePosixPath(path).name
     if name in READ:
         return READ[name](content)
@@ -88,7 +88,7 @@ def _ini_settings(text: str) -> object:
 
 
 def bends_runner(path: str, before: bytes | None, after: bytes | None) -> bool:
-    """Whether going from `before` to `after` (None: no such file) changes how tests are found, loaded or run."""
+    """True if the change of a file (None: no such file) changes how tests are found, loaded or run."""
     if before == after:
         return False
     if configures_runner(path):
@@ -113,7 +113,7 @@ _JUDGES = re.compile(r"junit|testng|mockito|assertj|hamcrest|surefire|opentest|s
 
 
 def pom_settings(content: bytes | None) -> object:
-    """A POM without its description and its product's dependencies; the bytes themselves if it cannot be read."""
+    """A POM without its description and the product's dependencies; the bytes if it cannot be parsed."""
     if not content or len(content) > MAX_BYTES:
         return content
     try:
@@ -158,8 +158,8 @@ def _parsed(content: bytes) -> Element:
 
 
 def _judges(dependency: Element) -> bool:
-    told = {child.tag.rpartition("}")[2]: (child.text or "").strip() for child in dependency}
-    return told.get("scope") == "test" or bool(_JUDGES.search(f"{told.get('groupId')} {told.get('artifactId')}"))
+    fields = {child.tag.rpartition("}")[2]: (child.text or "").strip() for child in dependency}
+    return fields.get("scope") == "test" or bool(_JUDGES.search(f"{fields.get('groupId')} {fields.get('artifactId')}"))
 
 
 def _canonical(element: Element) -> str:
@@ -168,7 +168,7 @@ def _canonical(element: Element) -> str:
 
 
 def package_settings(content: bytes | None) -> object:
-    """A package's scripts and what configures its tools; the bytes themselves if it cannot be read."""
+    """A package's scripts and tool configuration; the bytes if it cannot be parsed."""
     if not content or len(content) > MAX_BYTES:
         return content
     try:
@@ -181,7 +181,7 @@ def package_settings(content: bytes | None) -> object:
 
 
 READ: dict[str, Callable[[bytes | None], object]] = {"pom.xml": pom_settings, "package.json": package_settings}
-"""How each build file that is more than configuration is read, by its name."""
+"""The parsers of build files that hold more than configuration, by file name."""
 
 
 # Flagged files --------------------------------------------------------------------------------------
@@ -205,20 +205,19 @@ TOOL_FOLDERS = (
 
 
 def flagged(changes: Sequence[FileChange]) -> tuple[FilesFlagged, ...]:
-    """What to show first of a change: new executables, and configuration that makes tools run or reach something."""
+    """The files of a change to show first: new executables, and configuration of tools."""
     present = [change for change in changes if change.change != "deleted"]
     executables = tuple(change.path for change in present if _became_executable(change))
     configurations = tuple(change.path for change in present if configures_tools(change.path))
-    found = []
-    if executables:
-        found.append(FilesFlagged(rule="new_executable", paths=executables))
-    if configurations:
-        found.append(FilesFlagged(rule="tool_configuration", paths=configurations))
-    return tuple(found)
+    found = (
+        FilesFlagged(rule="new_executable", paths=executables),
+        FilesFlagged(rule="tool_configuration", paths=configurations),
+    )
+    return tuple(one for one in found if one.paths)
 
 
 def configures_tools(path: str) -> bool:
-    """Whether tools read a file of this name by themselves, and run or reach what it says."""
+    """True if tools read a file of this name by themselves."""
     lowered = path.lower()
     name = PurePosixPath(lowered).name
     return any(fnmatchcase(name, pattern) for pattern in TOOL_FILES) or any(

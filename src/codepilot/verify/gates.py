@@ -1,4 +1,4 @@
-"""The gates of a task: each is judged with evidence from before the change and from after it."""
+"""The gates of a task, each judged with evidence from before and after the change; and the linters of a project."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.executor import CommandResult, Executor, FileChange, RunCommand
 from codepilot.project import Project
 from codepilot.verify import testcode
+from codepilot.verify.security_scan import take
 from codepilot.verify.suite_runs import Baseline, run_gate
 
 Read = Callable[[str], bytes | None]
 
 MAX_SHOWN = 5
-MAX_SAID = 500
+MAX_OUTPUT = 500
 _ERRORS = {"compiles": "SyntaxError", "lint": "LintError", "command": "CommandFailed"}
-"""The type of the error by which a red gate is told to the agent."""
+"""The error type under which the agent sees a red gate."""
 
 
 @dataclass(frozen=True)
 class GateJudge:
-    """What the gates are judged by: the tests' result, the change, and both trees in workspaces."""
+    """Judges the gates of one change, with the base tree and the changed tree in workspaces."""
 
     executor: Executor
     workspace: str
@@ -41,7 +42,7 @@ class GateJudge:
     command_sec: float
 
     def judge(self, wanted: Sequence[GateName], commands: Sequence[str] = (), narrowed: bool = False) -> TestResult:
-        """Run the tests, then judge every gate; one that is red makes the result red."""
+        """Run the tests, then judge every gate. One red gate makes the result red."""
         result = run_gate(
             self.executor,
             self.workspace,
@@ -56,7 +57,7 @@ class GateJudge:
     def of(self, wanted: Sequence[GateName], commands: Sequence[str], result: TestResult) -> TestResult:
         """The result of the tests with the record of every gate.
 
-        Linters and commands are left out when the tests are red: the change is not going to stay.
+        Linters and commands do not run when the tests are red.
         """
         gates = [self._of_tests(name, result) for name in wanted if name in ("fail_to_pass", "pass_to_pass")]
         if "compiles" in wanted:
@@ -77,17 +78,17 @@ class GateJudge:
             evidence = _listed(unmet or targets)
             return Gate(name=name, before=f"{len(targets)} fail", after=after, ok=not unmet, evidence=evidence)
         broken = bool(result.regressions) or (not result.passed and not unmet)
-        told = _listed(result.regressions) if result.regressions else f"suite: {result.suite}"
+        evidence = _listed(result.regressions) if result.regressions else f"suite: {result.suite}"
         return Gate(
             name=name,
             before=f"{before.passed} pass",
             after=f"{result.summary.passed} pass, {len(result.regressions)} broken",
             ok=False if broken else None if result.suite == "none" else True,
-            evidence=told,
+            evidence=evidence,
         )
 
     def _compiles(self, result: TestResult) -> Gate:
-        """Python is parsed; other languages are compiled by the run of their tests."""
+        """Parse the changed Python files; other languages are compiled by their test run."""
         if not self.project.is_python:
             broken = [error.message for error in result.errors if error.error_type == "CompilationError"]
             return Gate(name="compiles", ok=not broken, evidence=_listed(broken) or "the build compiled the change")
@@ -104,7 +105,7 @@ class GateJudge:
         )
 
     def _lint(self, base: str) -> Gate:
-        """What the project's linters find in the touched files and did not find before."""
+        """Compare the findings of the project's linters in the touched files before and after the change."""
         bench = LintBench(self.executor, self.project, self.after, self.command_sec)
         old, new = [], []
         for linter in bench.linters():
@@ -124,10 +125,10 @@ class GateJudge:
         )
 
     def _command(self, base: str, command: str) -> Gate:
-        """A command of the contract: it must succeed once the change is made."""
+        """Run an acceptance command before and after; it must succeed after the change."""
         before, _ = self._run(base, command)
-        after, said = self._run(self.workspace, command)
-        evidence = f"{command}: {said}" if after and said else command
+        after, output = self._run(self.workspace, command)
+        evidence = f"{command}: {output}" if after and output else command
         return Gate(name="command", before=_ended(before), after=_ended(after), ok=after == 0, evidence=evidence)
 
     def _run(self, workspace: str, command: str) -> tuple[int | None, str]:
@@ -140,23 +141,23 @@ class GateJudge:
                 hosts=self.project.hosts,
             )
         )
-        said = (done.stdout + done.stderr).decode("utf-8", "replace").replace("\0", "\\0").strip()[-MAX_SAID:]
-        return done.exit_code, said or (done.limit or "")
+        output = (done.stdout + done.stderr).decode("utf-8", "replace").replace("\0", "\\0").strip()
+        return done.exit_code, output[-MAX_OUTPUT:] or (done.limit or "")
 
 
 def with_gates(result: TestResult, gates: Sequence[Gate]) -> TestResult:
-    """The result with its gates; what is red beside the tests becomes an error that the agent is shown."""
+    """The result with its gates. A red gate that is no test gate becomes an error that the agent sees."""
     red = [gate for gate in gates if gate.ok is False and gate.name in _ERRORS]
     if not result.passed or not red:
         return result.model_copy(update={"gates": tuple(gates)})
-    said = "\n".join(f"{gate.name}: {gate.evidence}" for gate in red)
+    evidence = "\n".join(f"{gate.name}: {gate.evidence}" for gate in red)
     errors = [TestError(test=gate.name, error_type=_ERRORS[gate.name], message=gate.evidence) for gate in red]
     return result.model_copy(
         update={
             "passed": False,
             "gates": tuple(gates),
             "errors": (*result.errors, *errors),
-            "signature": hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:16],
+            "signature": hashlib.sha256(evidence.encode("utf-8", "surrogatepass")).hexdigest()[:16],
         }
     )
 
@@ -181,7 +182,7 @@ _ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
 
 
 class Finding(NamedTuple):
-    """One remark of a linter. `line` is where it stands, which is no part of what it is."""
+    """One finding of a linter. Findings that differ only in `line` count as equal."""
 
     path: str
     rule: str
@@ -191,12 +192,12 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class Linter:
-    """One tool: where its configuration is, for which files, and how it is run and read."""
+    """One linter: its configuration files, the files that it checks, and how to run it and parse its output."""
 
     name: str
     suffixes: tuple[str, ...]
     configuration: tuple[tuple[str, bytes], ...]
-    """Files of the project's root that configure it, with a text that must be in them."""
+    """Files in the project's root that configure it, each with a text that it must contain."""
     probe: Callable[[Project], tuple[str, ...]]
     argv: Callable[[Project, Sequence[str]], tuple[str, ...]]
     parse: Callable[[str], Iterator[Finding]]
@@ -236,9 +237,9 @@ def _checkstyle(project: Project, files: Sequence[str]) -> tuple[str, ...]:
 def _parse_checkstyle(text: str) -> Iterator[Finding]:
     for path, inside in _FILE.findall(text):
         for given in _ERROR.findall(inside):
-            said = {key: html.unescape(value) for key, value in _ATTRIBUTE.findall(given)}
-            line = int(said["line"]) if said.get("line", "").isdigit() else 0
-            yield Finding(html.unescape(path), said.get("source", ""), said.get("message", ""), line)
+            error = {key: html.unescape(value) for key, value in _ATTRIBUTE.findall(given)}
+            line = int(error["line"]) if error.get("line", "").isdigit() else 0
+            yield Finding(html.unescape(path), error.get("source", ""), error.get("message", ""), line)
 
 
 _ESLINT_FILES = tuple(f"eslint.config.{end}" for end in ("js", "mjs", "cjs", "ts", "mts", "cts"))
@@ -291,11 +292,11 @@ class LintBench:
         return tuple(one for one in LINTERS if one.configured(self.read))
 
     def require(self, workspace: str) -> None:
-        """Refuse a task that demands a clean lint of a project which has no linter, or where it cannot run."""
+        """Raise if the project configures no linter, or one that cannot run here."""
         if not (linters := self.linters()):
             raise CodePilotError(
                 FailureKind.INVALID_SPEC,
-                f"lint_clean is demanded, but the project configures none of {', '.join(one.name for one in LINTERS)}.",
+                f"lint_clean is set, but the project configures none of {', '.join(one.name for one in LINTERS)}.",
                 next_action="Configure a linter in the project, or leave lint_clean out.",
             )
         for one in linters:
@@ -304,7 +305,7 @@ class LintBench:
                 raise _unavailable(one, done)
 
     def findings(self, workspace: str, linter: Linter, files: Sequence[str]) -> list[Finding]:
-        """What a linter says of these files, by the names they have here."""
+        """The findings of a linter in these files, by their paths in the workspace."""
         if not files:
             return []
         done = self._run(workspace, linter.argv(self.project, files))
@@ -323,22 +324,15 @@ class LintBench:
 
 
 def new_findings(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]:
-    """The findings that were not there before; one that only moved within its file is no new one."""
+    """The findings of `after` that `before` lacks. A finding that only moved within its file is not new."""
     known = Counter((one.path, one.rule, one.message) for one in before)
-    fresh = []
-    for one in after:
-        key = (one.path, one.rule, one.message)
-        if known[key] > 0:
-            known[key] -= 1
-        else:
-            fresh.append(one)
-    return fresh
+    return [one for one in after if not take(known, (one.path, one.rule, one.message))]
 
 
 def _unavailable(linter: Linter, done: CommandResult) -> CodePilotError:
-    said = (done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"])[-1][:300]
+    last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it printed nothing"])[-1][:300]
     return CodePilotError(
         FailureKind.ENVIRONMENT_MISSING,
-        f"{linter.name} is configured, but it cannot be run here: {said}",
+        f"{linter.name} is configured, but it cannot be run here: {last}",
         next_action=linter.install,
     )

@@ -1,8 +1,8 @@
-"""The proof: base plus patch, built from nothing, judged by the base's own tests.
+"""The proof: apply the patch to a clean copy of the base and run the base's own tests.
 
-Promises: what is proved is the exact tree that was validated; existing tests, conftest and runner configuration
-come from the base, so that a change cannot vouch for itself; nothing is left behind. What the proof is worth
-depends on how much the tests around the change would notice.
+The proved tree is exactly the validated one. Existing tests, conftest and runner configuration come from the base, so
+that a change cannot vouch for itself. The workspaces are deleted afterwards. The verdict depends on how many mutants of
+the changed code the tests notice.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 
 REGRESSION_TEST = "regression_test_tells_them_apart"
 OTHER_SEED = "20011"
-"""A hash seed under which no other run of a regression test takes place."""
+"""A hash seed that no other run of a regression test uses."""
 VALIDATED = "tree_is_the_validated_one"
 STRONG_SCORE = 0.75
-"""The share of mutants of the changed code that the tests must notice."""
+"""The share of mutants of the changed code that the tests must notice for `confirmed`."""
 STRONG_MUTANTS = 5
-"""Fewer mutants than this say nothing about the tests."""
+"""The number of mutants below which the score means nothing."""
 CONFIDENCE_FLOOR = 0.7
-"""The agent's own confidence below which nothing is called confirmed."""
+"""The agent's confidence below which no change is confirmed."""
 
 ENVIRONMENTAL = frozenset(
     {"ModuleNotFoundError", "ImportError", "OSError", "PermissionError", "FileNotFoundError", "ConnectionError"}
     | {"ConnectionRefusedError", "ConnectionResetError", "ConnectTimeout", "TimeoutError", "gaierror", "URLError"}
     | {"HTTPError", "ProxyError", "SSLError"}
 )
-"""Errors by which a test fails for want of something outside the code, whatever the change does."""
+"""Errors of tests that lack something outside the code, which no change can mend."""
 
 
 Create = Callable[[str, str], CreateWorkspace]
-"""The request that makes a workspace of a name and a tree, with the project's environment around it."""
+"""Build the request for a workspace of this name and tree, with the project's environment."""
 Measure = Callable[[str], "MutationScore | None"]
-"""How strong the tests around the change are, measured in a workspace that holds the patched tree."""
+"""Measure the strength of the tests in a workspace that holds the patched tree."""
 
 
 class Worth(NamedTuple):
-    """What a proof that holds may be called, and why not more."""
+    """The verdict of a proof that holds, and the reason for it."""
 
     verdict: Verdict
     reason: str
@@ -67,7 +67,7 @@ def worth(
 ) -> Worth:
     """`confirmed` if the tests around the change are strong and the agent is sure; otherwise `plausible`.
 
-    `unmended` are other tests that failed before and still do: they may show that the cause is only half mended.
+    `unmended` are other tests that failed before and still do: the cause may be mended only in part.
     """
     if suite != "full":
         return Worth("plausible", "the suite could not be run to its end" if suite == "partial" else "no suite was run")
@@ -109,9 +109,9 @@ def prove(
     narrowed: bool = False,
     measure: Measure | None = None,
 ) -> ProofRecorded:
-    """Prove that `patch` on `base_tree` gives `tree` and that the tests then hold.
+    """Prove that `patch` on `base_tree` gives `tree` and that the tests then pass.
 
-    Works in `<workspace>-proof` and, for reruns, `<workspace>-base`; both are gone afterwards.
+    Works in `<workspace>-proof` and, for reruns, `<workspace>-base`, and deletes both.
     """
     try:
         built = objects.apply(base_tree, patch)
@@ -142,7 +142,7 @@ def prove(
 
 
 def tree_checks(objects: ObjectStore, base_tree: str, built: str, tree: str) -> list[PolicyCheck]:
-    """What is known of the change as a tree: it is the validated one, and whose tests judge it."""
+    """The checks of the change as a tree: it is the validated one, and the base's tests judge it."""
     checks = [
         PolicyCheck(name="applies_to_base", ok=True, evidence=base_tree),
         PolicyCheck(name=VALIDATED, ok=built == tree, evidence=built),
@@ -165,7 +165,7 @@ def _recorded(
     checks = [
         *checks,
         PolicyCheck(name="named_tests_pass", ok=not unmet, evidence=", ".join(unmet or baseline.targets)),
-        PolicyCheck(name="nothing_else_broke", ok=not result.regressions, evidence=_suite_told(result)),
+        PolicyCheck(name="nothing_else_broke", ok=not result.regressions, evidence=_suite_evidence(result)),
     ]
     if not result.passed or not all(check.ok for check in checks):
         return _refuted(checks, result)
@@ -185,21 +185,18 @@ def _recorded(
 
 
 def _unmended(baseline: Baseline, result: TestResult) -> tuple[str, ...]:
-    """Tests that fail before and after by what the code does, not by what the machine lacks."""
+    """Tests that fail before and after the change because of the code, not because of the machine."""
     before = baseline.suite.cases
     left = (test for test in result.failed_tests_after if test in before and test not in result.summary.flaky)
     return tuple(test for test in left if before[test].error_type.rpartition(".")[2] not in ENVIRONMENTAL)
 
 
-def _suite_told(result: TestResult) -> str:
+def _suite_evidence(result: TestResult) -> str:
     if result.regressions:
         return ", ".join(result.regressions[:10])
-    told = {
-        "full": "the whole suite was run",
-        "partial": "only a part of the suite was run",
-        "none": "no suite was run",
-    }
-    return told[result.suite]
+    return {"full": "the whole suite was run", "partial": "only a part of the suite was run"}.get(
+        result.suite, "no suite was run"
+    )
 
 
 def _refuted(checks: Sequence[PolicyCheck], result: TestResult | None = None) -> ProofRecorded:
@@ -223,10 +220,10 @@ def _refuted(checks: Sequence[PolicyCheck], result: TestResult | None = None) ->
 
 @dataclass(frozen=True)
 class RegressionCheck:
-    """Whether the test that came with a change fails on the base and passes on the change.
+    """Checks that the regression test of a change fails on the base and passes on the change.
 
-    Existing test files are taken from the base when a change is judged, so such a test has no voice there; it is proved
-    by itself, on clean copies of both trees. `place` is made anew for each and gone afterwards.
+    The proof of a change takes existing test files from the base, without this test. It is therefore checked
+    separately, on clean copies of both trees. Each copy is created in the workspace `place` and deleted.
     """
 
     executor: Executor
@@ -236,32 +233,32 @@ class RegressionCheck:
     place: str
     command_sec: float
     before: SuiteRun | None = None
-    """The suite on the base: what passed beside the test must still pass with it."""
+    """The suite on the base: its neighbours that passed must still pass with the test."""
 
     def judge(self, regression: RegressionTest, base: str, changed: str) -> PolicyCheck:
-        """Run the test on the base with nothing but its file added, then twice on the changed tree."""
+        """Run the test on the base with only its file added, then twice on the changed tree."""
         test = regression.test
         entries, added = self.objects.read_tree(base), self.objects.read_tree(changed).get(regression.path)
         if added is None:
-            return _told_apart(False, f"there is no {regression.path} in the change")
+            return _verdict_on_test(False, f"there is no {regression.path} in the change")
         entries[regression.path] = added
         neighbours = self._neighbours(regression)
         try:
             self._make(self.objects.write_tree(entries))
             if not _fails(self._run((test,)), test):
-                return _told_apart(False, f"{test} does not fail on the base")
+                return _verdict_on_test(False, f"{test} does not fail on the base")
             self._make(changed)
             runs = [self._run((test, *neighbours)), self._run((test,), OTHER_SEED)]
         finally:
             self.executor.delete(self.place)
         if not all(passes(run, test) for run in runs):
-            return _told_apart(False, f"{test} does not pass after the change")
+            return _verdict_on_test(False, f"{test} does not pass after the change")
         if broken := [other for other in neighbours if not passes(runs[0], other)]:
-            return _told_apart(False, f"{broken[0]} does not pass beside {test}")
-        return _told_apart(True, f"{test} fails before and passes after")
+            return _verdict_on_test(False, f"{broken[0]} does not pass beside {test}")
+        return _verdict_on_test(True, f"{test} fails before and passes after")
 
     def _neighbours(self, regression: RegressionTest) -> tuple[str, ...]:
-        """The other tests of its file that passed before, as far as their ids tell."""
+        """The other tests of its file that passed before, found by their ids."""
         if self.before is None:
             return ()
         path, module = f"/{regression.path}", PurePosixPath(regression.path).stem
@@ -282,11 +279,11 @@ class RegressionCheck:
 
 
 def _fails(run: SuiteRun, test: str) -> bool:
-    """Whether the test ran and was red; one that could not be found or loaded says nothing."""
+    """True if the test ran and failed; a test that was not found or loaded did not."""
     return run.status == "finished" and any(case.status in RED for case in named_cases(run, test))
 
 
-def _told_apart(ok: bool, evidence: str) -> PolicyCheck:
+def _verdict_on_test(ok: bool, evidence: str) -> PolicyCheck:
     return PolicyCheck(name=REGRESSION_TEST, ok=ok, evidence=_plain(evidence))
 
 
@@ -294,7 +291,7 @@ def _told_apart(ok: bool, evidence: str) -> PolicyCheck:
 
 
 def judged_tree(objects: ObjectStore, base_tree: str, patched_tree: str) -> tuple[str, tuple[str, ...]]:
-    """The patched tree with the base's existing tests and runner configuration put back; and which paths these are."""
+    """The patched tree with the tests and runner configuration of the base restored, and the restored paths."""
     restored = [
         (path, before)
         for path, before, after in objects.changes(base_tree, patched_tree)
@@ -324,7 +321,7 @@ def _content(objects: ObjectStore, entry: Entry | None) -> bytes | None:
 
 
 def _put(entries: dict[str, Entry], path: str, entry: Entry) -> None:
-    """Place a file, removing whatever the change put in its way: a file where a directory was, or the reverse."""
+    """Add a file, and remove what the change put in its place: a file for a directory, or the reverse."""
     parts = path.split("/")
     for depth in range(1, len(parts)):
         entries.pop("/".join(parts[:depth]), None)
@@ -334,5 +331,5 @@ def _put(entries: dict[str, Entry], path: str, entry: Entry) -> None:
 
 
 def _plain(text: str) -> str:
-    """File names may hold bytes that are no text; what is recorded is text."""
+    """Escape the bytes of file names that are not text."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,7 +1,7 @@
-"""The deterministic part of every review: facts about a change that no agent can talk away.
+"""The deterministic part of every review, which no agent can overrule.
 
-Each check takes the change as data and gives a `PolicyCheck` with what it saw. None runs any of the code, and
-none repeats a secret in its evidence.
+Each check takes the change as data and returns a `PolicyCheck` with its evidence. No check runs any of the code or
+repeats a secret in its evidence.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MARKERS = re.compile(
     | ^\s{0,80}(TODO|FIXME|XXX|HACK):\s""",
     re.VERBOSE,
 )
-"""Notes to self stand in comments; elsewhere the words may be the product's own."""
+"""Notes to self in comments; outside of comments the words may belong to the product."""
 SPEAKING_NAME = re.compile(
     r"(?:^|/)(?:bin|scripts|tools)/"
     r"|(?:(?:^|[/_.-])(?:log|logger|logging|cli|console|main|__main__|cmd)|Logger|Console|Main|Cli)\.\w{1,10}$"
@@ -45,19 +45,16 @@ _DEBUGGING = ("print", "breakpoint", "set_trace")
 DEBUG_MODULES = frozenset({"pdb", "ipdb", "pudb", "wdb", "remote_pdb"})
 
 
-def speaks(path: str, before: bytes | None, after: bytes | None) -> bool:
-    """Whether a file is there to be read from, so that what it prints is no leftover.
-
-    It is a program or a logger, has printed all along, or is a new Python file.
-    """
+def may_print(path: str, before: bytes | None, after: bytes | None) -> bool:
+    """True if output of a file is no leftover: it is a program, a logger or a new Python file, or printed before."""
     if SPEAKING_NAME.search(path) or (before is None and path.endswith(".py")):
         return True
-    told = ((after if before is None else before) or b"").decode("utf-8", "replace")
-    return bool(SPEAKING.search(told) or (before is not None and DEBUG_LINES.search(told)))
+    text = ((after if before is None else before) or b"").decode("utf-8", "replace")
+    return bool(SPEAKING.search(text) or (before is not None and DEBUG_LINES.search(text)))
 
 
 def _directed(call: ast.Call) -> bool:
-    """Whether a call says where its output goes, as debugging does not."""
+    """True if a call names the file of its output, which debug output does not."""
     return any(word.arg == "file" for word in call.keywords)
 
 
@@ -78,7 +75,7 @@ def debug_calls(tree: ast.Module) -> Counter[str]:
 
 
 Read = Callable[[str], bytes | None]
-"""The content of a path, None where there is no such file."""
+"""The content of a path; None if there is no such file."""
 
 MAX_EVIDENCE = 10
 MAX_IMPORTS = 20
@@ -97,7 +94,7 @@ TEST_SKIPS = re.compile(
     | \b(?:it|test|describe)\([^{}]{0,200}\{[^{}]{0,100}\b(?:skip|todo|only)\s*:\s*(?!false\b)""",
     re.VERBOSE,
 )
-"""What skips only where tests are: elsewhere these are everybody's words."""
+"""Words that skip tests in files of tests only; elsewhere they are common words."""
 TESTING = re.compile(rb"org\.junit|org\.testng|io\.kotest|node:test|@jest/|\bvitest\b|@playwright/|\bdescribe\s*\(")
 CODE = (*testcode.PYTHON, *testcode.JVM, *testcode.SCRIPT, ".vue", ".svelte")
 TESTED = (".py", *testcode.JVM, *testcode.SCRIPT)
@@ -132,7 +129,7 @@ class ChangedFile:
 
     @cached_property
     def added(self) -> list[tuple[int, str]]:
-        """Lines that stand only on the new side, with their numbers; a moved line is not an added one."""
+        """Lines of the new side that the old side lacks, with their numbers. A moved line is not added."""
         if self.after is None or self.change.binary:
             return []
         old = Counter(_lines(self.before))
@@ -145,7 +142,7 @@ class ChangedFile:
         return fresh
 
     def gained(self, pattern: re.Pattern[str]) -> list[tuple[int, str]]:
-        """Where added lines hold the pattern, if the file has more of it than before: an edited line may keep it."""
+        """The matches in added lines, if the file has more matches than before: an edited line may keep one."""
         found = [
             (number, match[match.lastindex or 0].strip())
             for number, line in self.added
@@ -158,7 +155,7 @@ class ChangedFile:
 
     @cached_property
     def removed(self) -> bool:
-        """Whether any line of the old side is gone. A comma behind it, or more names in an import, make it no other."""
+        """True if a line of the old side is gone. A comma at its end, or more names in an import, do not count."""
         old, new = (
             Counter(line.rstrip().removesuffix(",") for line in _lines(side)) for side in (self.before, self.after)
         )
@@ -170,7 +167,7 @@ class ChangedFile:
 
     @cached_property
     def tests(self) -> bool:
-        """Whether it holds tests, by its place or by what it uses."""
+        """True if the file holds tests, by its path or by its imports."""
         return is_test(self.path) or any(TESTING.search(side or b"") for side in (self.before, self.after))
 
 
@@ -214,7 +211,7 @@ def _disabled(file: ChangedFile) -> Iterable[str]:
 
 
 def tests_untouched_or_added(files: Sequence[ChangedFile]) -> PolicyCheck:
-    """Existing tests and their data stand as they were; new ones may be added."""
+    """Existing tests and their data are unchanged; new ones may be added."""
     return _check("tests_untouched_or_added", [what for file in files for what in _weakened(file)])
 
 
@@ -237,7 +234,7 @@ def _weakened(file: ChangedFile) -> Iterable[str]:
 
 
 def no_runner_config_change(files: Sequence[ChangedFile], kind: TaskKind = TaskKind.BUGFIX) -> PolicyCheck:
-    """Nothing that finds, loads or runs the tests changed. New projects may bring their own configuration."""
+    """Nothing that finds, loads or runs the tests changed. New projects may add their own configuration."""
     grows = kind in (TaskKind.BUILD, TaskKind.SCAFFOLD)
     bent = (
         f"{file.path} was {file.change.change}"
@@ -248,7 +245,7 @@ def no_runner_config_change(files: Sequence[ChangedFile], kind: TaskKind = TaskK
 
 
 def no_test_detection(files: Sequence[ChangedFile]) -> PolicyCheck:
-    """The product does not ask whether it is being tested, and does not end the runner."""
+    """The product does not detect that it is tested, and does not end the runner."""
     found = (
         f"{file.path}:{number} depends on being tested"
         for file in files
@@ -322,12 +319,12 @@ def no_debug_left(files: Sequence[ChangedFile]) -> PolicyCheck:
 
 
 def _debug(file: ChangedFile) -> Iterable[str]:
-    speaking = speaks(file.path, file.before, file.after)
+    may_speak = may_print(file.path, file.before, file.after)
     yield from (f"{file.path}:{number} adds a {marker}" for number, marker in file.gained(MARKERS))
     if not file.is_python:
         if file.path.endswith(CODE):
             yield from (f"{file.path}:{number} adds a breakpoint" for number, _ in file.gained(BREAKPOINTS))
-            printed = () if speaking else file.gained(DEBUG_LINES)
+            printed = () if may_speak else file.gained(DEBUG_LINES)
             yield from (f"{file.path}:{number} adds debug output" for number, _ in printed)
         return
     new = testcode.parsed(file.after)
@@ -335,7 +332,7 @@ def _debug(file: ChangedFile) -> Iterable[str]:
         return
     old = testcode.parsed(file.before)
     fresh = debug_calls(new) - (debug_calls(old) if old is not None else Counter())
-    if speaking:
+    if may_speak:
         del fresh["print"]
     yield from (f"{file.path} adds {name}" for name in sorted(fresh))
 
@@ -352,7 +349,7 @@ def no_new_syntax_errors(files: Sequence[ChangedFile]) -> PolicyCheck:
 
 
 def no_new_compilation_warnings(files: Sequence[ChangedFile], built: Sequence[str] = ()) -> PolicyCheck:
-    """Compiling warns of nothing that it did not warn of before; `built` is what the project's own compiler said."""
+    """The compiler gives no new warnings; `built` are those of the project's own compiler."""
     fresh = (
         f"{file.path}: {message}"
         for file in files
@@ -368,7 +365,7 @@ def patch_within_size_limit(lines: int, limit: int) -> PolicyCheck:
 
 
 def no_violations(violations: Sequence[Violation]) -> PolicyCheck:
-    """The tree holds nothing that may not be there."""
+    """The tree holds no forbidden files."""
     return _check("no_violations", (f"{item.path}: {item.rule} {item.detail}".rstrip() for item in violations))
 
 
@@ -386,10 +383,10 @@ def review(
     warnings: Sequence[str] = (),
     failing: Sequence[str] | None = None,
 ) -> Review:
-    """Every check on one change. One that does not hold asks for changes, whoever made the patch.
+    """Run every check on one change. A failed check requests changes.
 
-    `scan` is what a security scanner found in the change, None where policy has it off. `warnings` are new ones of the
-    project's compiler. `failing` are the tests that failed before; without a word on them none is asked for.
+    `scan` is the security scan of the change, None if the policy has it off. `warnings` are new compiler warnings.
+    `failing` are the tests that failed before; with None, no regression test is demanded.
     """
     files = [ChangedFile(c, before(c.path), None if c.change == "deleted" else after(c.path)) for c in diff.changes]
     checks = (

@@ -1,7 +1,7 @@
-"""What Bandit finds in the Python of a change, read inside the sandbox: the files are anybody's, and so is their shape.
+"""The security scan of a change: Bandit reads its Python files inside the sandbox.
 
-Only the contents travel in, under names of ours, so that no configuration of the repository and no `# nosec` has a
-say. Both sides of the change are read at once, and only what the change brought counts.
+Only the contents of the files are copied in, under generated names, so that neither the repository's configuration nor
+`# nosec` takes effect. Both sides of the change are scanned, and only new findings count.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from codepilot.core.artifacts import PolicyCheck
 from codepilot.core.policy import Severity
@@ -21,6 +21,7 @@ from codepilot.project import is_test
 from codepilot.sandbox import Limits
 
 Read = Callable[[str], bytes | None]
+Key = TypeVar("Key")
 _Where = tuple[Literal["before", "after"], str]
 """One side of one file."""
 
@@ -32,7 +33,7 @@ LADDER: tuple[Severity, ...] = ("low", "medium", "high")
 MAX_FILE_BYTES = 2 << 20
 MAX_EVIDENCE = 10
 QUIET_IN_TESTS = frozenset({"B101", "B105", "B106", "B107", "B108"})
-"""Asserts, made-up passwords and temporary paths: what tests are made of."""
+"""Asserts, invented passwords and temporary paths, which are normal in tests."""
 QUOTING = frozenset({"B105", "B106", "B107"})
 """Findings whose text repeats the secret."""
 
@@ -62,7 +63,7 @@ json.dump({
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that the change brought."""
+    """One finding that the change introduces."""
 
     path: str
     line: int
@@ -76,7 +77,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Scan:
-    """What was found, and what could not be looked at: `unread` newly so, `opaque` before the change as well."""
+    """The new findings, and the files that could not be scanned: `unread` ones now, `opaque` ones before as well."""
 
     findings: tuple[Finding, ...] = ()
     unread: tuple[str, ...] = ()
@@ -84,7 +85,7 @@ class Scan:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Raw:
     test: str
     severity: Severity
     message: str
@@ -93,7 +94,7 @@ class _Seen:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What stays the same when code around it moves."""
+        """The identity of the finding, which does not change when code around it moves."""
         return self.test, self.text
 
 
@@ -105,7 +106,7 @@ def scan_generated(
     after: Read,
     timeout_sec: float = 60.0,
 ) -> Scan:
-    """Read the Python files of a change on both sides. A change without any costs nothing."""
+    """Scan the Python files of a change on both sides. A change without any starts no process."""
     contents = dict(_python_files(changes, before, after))
     if not any(side == "after" for side, _ in contents):
         return Scan()
@@ -132,7 +133,7 @@ def scan_generated(
 
 
 def generated_code(scan: Scan, threshold: Severity) -> PolicyCheck:
-    """Generated code holds nothing that a security scanner finds grave. Lesser findings are evidence, no reason."""
+    """Refuse findings of at least the threshold's severity, and unread files. Lesser findings are only evidence."""
     least = LADDER.index(threshold)
     grave = [str(one) for one in scan.findings if LADDER.index(one.severity) >= least]
     lesser = [str(one) for one in scan.findings if LADDER.index(one.severity) < least]
@@ -161,30 +162,30 @@ def _is_python(path: str, content: bytes) -> bool:
 
 def _read_report(
     done: CommandResult, names: Mapping[str, _Where], contents: Mapping[_Where, bytes]
-) -> tuple[dict[_Where, list[_Seen]], dict[_Where, str]]:
-    """What was seen in each file, and which could not be read and why.
+) -> tuple[dict[_Where, list[_Raw]], dict[_Where, str]]:
+    """The findings in each file, and the files that could not be read with the reason.
 
-    The report is parsed as hostile input: one that does not fit means that nothing of the new side was read.
+    The report is hostile input. If it is malformed, no file of the new side counts as read.
     """
     lines = {where: _LINE_END.split(contents[where].decode("utf-8", "replace")) for where in names.values()}
-    seen: dict[_Where, list[_Seen]] = {where: [] for where in names.values()}
+    seen: dict[_Where, list[_Raw]] = {where: [] for where in names.values()}
     try:
         if done.status != "ok":
-            said = done.stderr.decode("utf-8", "replace").strip()[-300:]
-            raise ValueError(f"{done.limit or done.status} {said}".rstrip())
+            error = done.stderr.decode("utf-8", "replace").strip()[-300:]
+            raise ValueError(f"{done.limit or done.status} {error}".rstrip())
         report = json.loads(done.stdout)
         for name, test, title, severity, text, line in report["found"]:
             where, number = names[name], int(line)
             source = lines[where][number - 1].strip() if 0 < number <= len(lines[where]) else ""
             message = str(title if test in QUOTING else text)[:200]
-            seen[where].append(_Seen(str(test), _SEVERITIES[severity], message, number, source))
+            seen[where].append(_Raw(str(test), _SEVERITIES[severity], message, number, source))
         return seen, {names[name]: str(reason)[:200] for name, reason in report["unread"]}
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         return {}, {where: f"Bandit gave no report ({error})" for where in names.values() if where[0] == "after"}
 
 
-def _brought(seen: Mapping[_Where, Sequence[_Seen]], changes: Sequence[FileChange]) -> Iterator[Finding]:
-    """The findings that were not there before: neither in the same file nor in one that the change removed."""
+def _brought(seen: Mapping[_Where, Sequence[_Raw]], changes: Sequence[FileChange]) -> Iterator[Finding]:
+    """The findings that were neither in the same file before nor in one that the change deletes."""
     moved = Counter(
         one.key for change in changes if change.change == "deleted" for one in seen.get(("before", change.path), ())
     )
@@ -195,9 +196,11 @@ def _brought(seen: Mapping[_Where, Sequence[_Seen]], changes: Sequence[FileChang
         for one in found:
             if is_test(path) and one.test in QUIET_IN_TESTS:
                 continue
-            if known[one.key] > 0:
-                known[one.key] -= 1
-            elif moved[one.key] > 0:
-                moved[one.key] -= 1
-            else:
+            if not take(known, one.key) and not take(moved, one.key):
                 yield Finding(path, one.line, one.test, one.severity, one.message)
+
+
+def take(known: Counter[Key], key: Key) -> bool:
+    """Take one occurrence of a known finding; False if there is none left."""
+    known[key] -= 1
+    return known[key] >= 0

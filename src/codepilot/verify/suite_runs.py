@@ -1,8 +1,8 @@
-"""The gates: run the tests before and after a change, and judge what they say.
+"""Run the tests before and after a change.
 
-Promises: a baseline is returned only for tests that fail each time in one way; a change passes only if the named
-tests pass every time and nothing that passed before is broken, skipped or gone. What cannot be judged is refused
-with a sentence that says what is wrong and what to do.
+A baseline is returned only for tests that fail twice in the same way. A change passes only if the named tests
+pass every time and nothing that passed before is broken, skipped or gone. A suite that cannot be judged raises an error
+that says what is wrong and what to do.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from codepilot.verify.verdict import (
 )
 
 MAX_CANDIDATE_TARGETS = 5
-"""How many failures of a suite are tried, in order, before every one of them is called flaky."""
+"""How many failing tests of a suite are tried, in order, before all are called flaky."""
 CLOSE_MATCHES = 3
 RERUNS = 3
-"""How often a suspect is run again on either tree; when there are many, chance has no part in it and once will do."""
+"""How often a suspect is run again on each tree; many suspects are run again only once."""
 MANY_SUSPECTS = 20
 HUNG_SEC = 60.0
-"""How long the base is run again once a test of it hung: another whole limit would say no more."""
+"""The limit for further runs of the base after one of its tests hung."""
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """What failed before anything was changed, and how much of the suite was seen."""
+    """The failing tests before the change, and how much of the suite was run."""
 
     targets: tuple[str, ...]
     signature: str
@@ -55,7 +55,7 @@ class Baseline:
 
     @property
     def cut_short(self) -> str:
-        """How a limit stopped the suite before its end, if one did."""
+        """The limit that stopped the suite before its end; empty if it finished."""
         return self.suite.message if self.suite.status in LIMITED else ""
 
 
@@ -70,9 +70,9 @@ def run_baseline(
     command_sec: float,
     narrowed: bool = False,
 ) -> Baseline:
-    """Find out what fails, twice, and what the suite says around it. Without targets, take the first failure.
+    """Run the targets twice and the suite once. Without targets, take the first failure of the suite.
 
-    `narrowed` is for those who know the targets: no suite is run then.
+    `narrowed` leaves the suite out.
     """
     bench = _Bench(executor, workspace, project, command_sec)
     if not targets:
@@ -97,7 +97,7 @@ class _Bench:
 
     @property
     def starts_slowly(self) -> bool:
-        """Whether a build comes before any test, so that a run of the suite counts for its named tests as well."""
+        """True if every run needs a build first; the suite then also counts as a run of its named tests."""
         return bool(self.project.driver)
 
     def run(self, tests: Sequence[str]) -> SuiteRun:
@@ -107,17 +107,17 @@ class _Bench:
         return self.run(())
 
     def after(self, run: SuiteRun) -> _Bench:
-        """The bench for what is run on this tree after a run of it."""
+        """The bench for further runs on this tree, with a shorter limit if `run` timed out."""
         return replace(self, command_sec=min(self.command_sec, HUNG_SEC)) if run.status == "timeout" else self
 
 
 def _as_collected(target: str, project: Project) -> str:
-    """A target as the runner's own ids begin: relative to the project's root."""
+    """A target relative to the project's root, as the runner's ids are."""
     return target.removeprefix(project.root.rstrip("/") + "/").removeprefix("./")
 
 
 def _confirm_by_suite(bench: _Bench, named: Sequence[str]) -> Baseline:
-    """The named tests once by themselves and once in the suite; where these disagree, by themselves again."""
+    """Run the named tests alone and in the suite; if the results disagree, run them alone again."""
     first = bench.run(named)
     _require_start(first, bench, named)
     suite = bench.after(first).suite()
@@ -166,7 +166,7 @@ def _first_failure(bench: _Bench) -> Baseline:
 
 
 def _hanging(bench: _Bench, suite: SuiteRun) -> Baseline:
-    """A test that took most of a suite's time and does not end by itself either is the suite's first failure."""
+    """Take a test that used most of the suite's time and also hangs alone as the first failure."""
     running = next((test for test in suite.collected if test not in suite.cases), None)
     spent = suite.duration_sec - sum(case.duration_sec for case in suite.cases.values())
     if suite.status != "timeout" or running is None or spent < bench.command_sec / 2:
@@ -196,7 +196,7 @@ def _unreliable(suite: SuiteRun) -> CodePilotError:
 
 
 def _in_order(suite: SuiteRun) -> list[str]:
-    """Failing tests as they stand in their files; whole files that could not be loaded come last."""
+    """Failing tests in the order of their files; files that could not be loaded come last."""
     place = {test: number for number, test in enumerate(suite.collected)}
     return sorted(suite.red, key=lambda test: place.get(test, len(place)))
 
@@ -206,17 +206,17 @@ def _with_suite(failing: Failing, suite: SuiteRun) -> Baseline:
 
 
 def _before(failing: Failing, run: SuiteRun) -> TestSummary:
-    """What the tests gave. One that was stopped in mid-run has no result of its own, yet it failed."""
+    """The summary of a run, with tests that were stopped in mid-run as errors."""
     found = summary(run)
     stopped = tuple(test for test in failing.tests if test not in run.cases)
     return found.model_copy(update={"errors": (*found.errors, *stopped)})
 
 
-# What is refused ------------------------------------------------------------------------------------
+# Errors ---------------------------------------------------------------------------------------------
 
 
 def _require_start(run: SuiteRun, bench: _Bench, named: Sequence[str]) -> None:
-    """Refuse a run that says nothing about any test."""
+    """Raise if a run has no result for any test."""
     if run.status == "interrupted" and not run.cases:
         raise CodePilotError(FailureKind.SUITE_CANNOT_START, run.message or "The tests were stopped before any ended.")
     if run.status == "cannot_start":
@@ -232,16 +232,26 @@ def _require_start(run: SuiteRun, bench: _Bench, named: Sequence[str]) -> None:
 
 
 def _cannot_start(run: SuiteRun, project: Project) -> CodePilotError:
-    if not project.is_python:
-        return _build_cannot_start(run, project)
     python = project.interpreter.executable
     if run.missing_module is None:
-        last = run.message or (run.log_tail.strip().splitlines() or ["it said nothing"])[-1]
+        last = run.message or (run.log_tail.strip().splitlines() or ["it printed nothing"])[-1]
+        advice = (
+            f"Make `{python} -m {project.runner}` start by itself, then try again; --python chooses another Python."
+        )
+        if not project.is_python:
+            advice = f"Make the project's tests start by {project.runner} alone, then try again."
         return CodePilotError(
             FailureKind.SUITE_CANNOT_START,
             f"The suite cannot start: {last}",
-            f"Make `{python} -m {project.runner}` start by itself, then try again; --python chooses another Python.",
+            advice,
             log_tail=run.log_tail[-2000:],
+        )
+    if not project.is_python:
+        return CodePilotError(
+            FailureKind.ENVIRONMENT_MISSING,
+            f"The project needs {run.missing_module}, which is not there, and tests run without a network.",
+            project.remedy,
+            missing_module=run.missing_module,
         )
     package = run.missing_module.split(".")[0]
     return CodePilotError(
@@ -254,25 +264,8 @@ def _cannot_start(run: SuiteRun, project: Project) -> CodePilotError:
     )
 
 
-def _build_cannot_start(run: SuiteRun, project: Project) -> CodePilotError:
-    if run.missing_module is not None:
-        return CodePilotError(
-            FailureKind.ENVIRONMENT_MISSING,
-            f"The project needs {run.missing_module}, which is not there, and tests run without a network.",
-            project.remedy,
-            missing_module=run.missing_module,
-        )
-    last = run.message or (run.log_tail.strip().splitlines() or ["it said nothing"])[-1]
-    return CodePilotError(
-        FailureKind.SUITE_CANNOT_START,
-        f"The suite cannot start: {last}",
-        f"Make the project's tests start by {project.runner} alone, then try again.",
-        log_tail=run.log_tail[-2000:],
-    )
-
-
 def _not_found(bench: _Bench, missing: Sequence[str]) -> CodePilotError:
-    """Name the tests that come closest, looking in the named file first."""
+    """The error for a missing test, with the closest names, of the same file if it exists."""
     name = missing[0]
     known: tuple[str, ...] = ()
     place = name.split("::")[0].split("#")[0]
@@ -298,9 +291,9 @@ def run_gate(
 ) -> TestResult:
     """Run the named tests until they have passed often enough, then the suite, then every suspect on both trees.
 
-    `base_workspace` makes a workspace of the base tree when reruns need one. Without it, suspects are rerun on the
-    patched tree alone. `narrowed` spares a suite that is known to be too slow: it is replaced by those of its tests
-    that had ended in time at the baseline, or, where all had, by the named ones alone.
+    `base_workspace` creates a workspace of the base tree if reruns need one. Without it, suspects are rerun on the
+    patched tree alone. `narrowed` skips a suite that is too slow: only its tests that ended in time at the baseline
+    are run, or only the named ones if all did.
     """
     bench = _Bench(executor, workspace, project, command_sec)
     spared = narrowed and baseline.suite_kind == "full"
@@ -323,7 +316,7 @@ def run_gate(
 
 
 def _attempts(bench: _Bench, targets: Sequence[str], most: int) -> list[SuiteRun]:
-    """Runs of the named tests; the first that fails ends it."""
+    """Run the named tests up to `most` times, until a run fails."""
     attempts: list[SuiteRun] = []
     while len(attempts) < most:
         attempts.append(bench.run(targets))
@@ -333,7 +326,7 @@ def _attempts(bench: _Bench, targets: Sequence[str], most: int) -> list[SuiteRun
 
 
 def _comparable(baseline: Baseline) -> tuple[SuiteRun, tuple[str, ...]]:
-    """What can be run again in the same time: the whole suite, or the tests that had ended when it was cut short."""
+    """The run to compare with, and its tests: the whole suite, or those that ended before it was cut short."""
     suite = baseline.suite
     if baseline.suite_kind == "full":
         return suite, ()
@@ -359,7 +352,7 @@ def _settled(found: Comparison, patched: _Bench, base: _Bench | None, chosen: Se
 
 
 def _rerun(bench: _Bench, tests: Sequence[str]) -> SuiteRun:
-    """Run tests that may not all exist on this tree: a runner refuses the lot if one is missing."""
+    """Run those of the tests that exist on this tree: a runner refuses all if one is missing."""
     run = bench.run(tests)
     present = [test for test in tests if not any(selects(gone, test) for gone in run.not_found)]
     return bench.run(present) if run.status == "not_found" and present and len(present) < len(tests) else run

@@ -1,7 +1,7 @@
-"""The rules of the verdict, pure: what counts as failing, fixed, broken, skipped, lost or flaky.
+"""The rules of the verdict, pure: which tests are failing, fixed, broken, skipped, lost or flaky.
 
-Everything here takes runs of the suite as data and gives facts back. A run that was cut short is never taken
-for a run in which nothing broke, and a test that disappeared or is skipped is never taken for one that passes.
+The functions take runs of the suite as data. A run that was cut short never counts as one in which nothing broke, and a
+missing or skipped test never counts as one that passes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from codepilot.core.artifacts import TestError, TestResult, TestStatus, TestSumm
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.project import SuiteRun, TestCase, summarise
 
-FAILURES_REQUIRED = 2
 PASSES_REQUIRED = 3
 SLOWDOWN_BLAMED = 2.0
-"""A suite that finished on the base and now takes this many times as long without an end is broken, not slow."""
+"""A suite that finished on the base and now times out after this many times as long is broken, not slow."""
 
 RED = (TestStatus.FAILED, TestStatus.ERROR)
 LIMITED = ("timeout", "limit")
@@ -28,7 +27,7 @@ MAX_ERRORS = 20
 MAX_TRACEBACK = 4_000
 
 MARKS = ("::", "[", ".", "/", "#", "$", " > ")
-"""What follows the name of a directory, file, class, group or method in the ids of the tests within."""
+"""The separators after the name of a directory, file, class, group or method in test ids."""
 
 SuiteKind = Literal["full", "partial", "none"]
 
@@ -43,10 +42,10 @@ class Failing:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The suite on the patched tree held against the suite on the base.
+    """The suite on the patched tree, compared with the suite on the base.
 
-    `suspects` passed (or were not reached) before and are red now: they count as broken until reruns on both
-    trees show otherwise.
+    `suspects` passed (or were not reached) before and are red now. They count as broken until reruns on both trees
+    show otherwise.
     """
 
     fixed: tuple[str, ...] = ()
@@ -60,7 +59,7 @@ class Comparison:
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """Everything that the change may not do to a test, each id once."""
+        """The tests that the change broke, each id once."""
         return tuple(dict.fromkeys((*self.regressions, *self.suspects, *self.newly_skipped, *self.lost_ids)))
 
 
@@ -68,7 +67,7 @@ class Comparison:
 
 
 def selects(target: str, test: str) -> bool:
-    """Whether naming `target` to the runner runs `test`: itself, or its class, module, file or directory."""
+    """True if `target` names `test` itself, or its class, module, file or directory."""
     name = target.removeprefix("./").rstrip("/")
     if name in ("", "."):
         return True
@@ -76,7 +75,7 @@ def selects(target: str, test: str) -> bool:
 
 
 def named_cases(run: SuiteRun, target: str) -> list[TestCase]:
-    """How the tests that `target` names ended in this run; the runner's own word on what it names comes first."""
+    """The results of the tests that `target` names, by the runner's own resolution if it has one."""
     exact = run.cases.get(target)
     if exact is not None:
         return [exact]
@@ -85,13 +84,13 @@ def named_cases(run: SuiteRun, target: str) -> list[TestCase]:
 
 
 def signature(cases: Iterable[TestCase]) -> str:
-    """One short text for one way of failing: the failing ids and their error types, in no order. Empty if none."""
+    """A hash of the failing ids and their error types, independent of their order; empty if there are none."""
     facts = sorted(f"{case.test}|{case.status}|{case.error_type}" for case in cases)
     return hashlib.sha256("\n".join(facts).encode("utf-8", "surrogatepass")).hexdigest()[:16] if facts else ""
 
 
 def summary(run: SuiteRun, flaky: Iterable[str] = ()) -> TestSummary:
-    """Counts and names, with the tests that cannot be trusted set apart."""
+    """Counts and names, with the flaky tests."""
     return summarise(run).model_copy(update={"flaky": tuple(flaky)})
 
 
@@ -99,7 +98,7 @@ def summary(run: SuiteRun, flaky: Iterable[str] = ()) -> TestSummary:
 
 
 def baseline_verdict(first: SuiteRun, second: SuiteRun, targets: Sequence[str]) -> Failing | Failure:
-    """Whether every named test fails twice in one way; which tests these are; or why they cannot be worked on."""
+    """Return the tests that fail twice in the same way, or why the targets cannot be repaired."""
     failing: dict[str, TestCase] = {}
     for target in targets:
         once, twice = _reached(first, target), _reached(second, target)
@@ -111,7 +110,7 @@ def baseline_verdict(first: SuiteRun, second: SuiteRun, targets: Sequence[str]) 
 
 
 def _reached(run: SuiteRun, target: str) -> list[TestCase]:
-    """How the tests that `target` names ended. One that a limit stopped in mid-run counts as an error."""
+    """The results of the tests that `target` names. A test that a limit stopped in mid-run is an error."""
     ended = named_cases(run, target)
     if run.status not in LIMITED:
         return ended
@@ -133,7 +132,7 @@ def _refusal(target: str, once: list[TestCase], twice: list[TestCase]) -> Failur
         state = "is skipped" if skipped else "already passes"
         return Failure(kind=FailureKind.TEST_ALREADY_PASSES, message=f"{target} {state}: there is nothing to repair.")
     if signature(red_once) != signature(red_twice):
-        ways = f"{_told(red_once)}, then {_told(red_twice)}"
+        ways = f"{_outcome(red_once)}, then {_outcome(red_twice)}"
         return Failure(
             kind=FailureKind.FLAKY_TEST,
             message=f"{target} gave two different results on the same code: {ways}.",
@@ -141,7 +140,7 @@ def _refusal(target: str, once: list[TestCase], twice: list[TestCase]) -> Failur
     return None
 
 
-def _told(red: list[TestCase]) -> str:
+def _outcome(red: list[TestCase]) -> str:
     if not red:
         return "passed"
     kinds = sorted({case.error_type or str(case.status) for case in red})
@@ -152,7 +151,7 @@ def _told(red: list[TestCase]) -> str:
 
 
 def compare(before: SuiteRun, after: SuiteRun, targets: Sequence[str]) -> Comparison:
-    """What happened to each test between two runs of the suite."""
+    """Compare two runs of the suite, test by test."""
     was = {test: case.status for test, case in before.cases.items()}
     now = {test: case.status for test, case in after.cases.items()}
     red_now = [test for test, status in now.items() if status in RED]
@@ -185,7 +184,7 @@ def _named(test: str, targets: Sequence[str]) -> bool:
 
 
 def _lost(before: SuiteRun, after: SuiteRun) -> tuple[str, ...]:
-    """Ids collected before and not any more. A run cut short before it had collected says nothing about them."""
+    """Ids that are no longer collected; none if the run was cut short before it collected."""
     if after.status in CUT_SHORT and not after.collected:
         return ()
     still = set(after.collected) | set(after.cases)
@@ -193,7 +192,7 @@ def _lost(before: SuiteRun, after: SuiteRun) -> tuple[str, ...]:
 
 
 def _broke_off(before: SuiteRun, after: SuiteRun) -> tuple[str, ...]:
-    """The test at which the suite stopped, when the change is to blame: on the base it reached its end with ease."""
+    """The test at which the suite stopped, if the suite finished on the base in much less time."""
     if before.status != "finished" or after.status not in LIMITED:
         return ()
     if after.status == "timeout" and before.duration_sec * SLOWDOWN_BLAMED > after.duration_sec:
@@ -205,10 +204,10 @@ def _broke_off(before: SuiteRun, after: SuiteRun) -> tuple[str, ...]:
 def settle(
     comparison: Comparison, base: Sequence[SuiteRun], patched: Sequence[SuiteRun], again: SuiteRun | None = None
 ) -> Comparison:
-    """Part the suspects into regressions and flaky tests, by reruns of them alone on the base and the patched tree.
+    """Divide the suspects into regressions and flaky tests, by reruns of them alone on the base and the patched tree.
 
-    `again` is a second run of the whole suite on the patched tree: a test that passes alone and fails there each
-    time is broken by the change through another test.
+    `again` is a second run of the whole suite on the patched tree: the change broke a test that passes alone and fails
+    there each time through another test.
     """
     regressions, flaky = list(comparison.regressions), list(comparison.flaky)
     for test in comparison.suspects:
@@ -221,7 +220,7 @@ def settle(
 
 
 def settle_lost(comparison: Comparison, base: SuiteRun) -> Comparison:
-    """Forgive lost ids that a second run of the suite on the base does not have either: their names are unstable."""
+    """Call lost ids flaky if a second run of the suite on the base lacks them too: their names are unstable."""
     if base.status != "finished":
         return comparison
     still = set(base.collected) | set(base.cases)
@@ -231,7 +230,7 @@ def settle_lost(comparison: Comparison, base: SuiteRun) -> Comparison:
 
 
 def passes(run: SuiteRun, target: str) -> bool:
-    """Whether `target` passed: the test of that id, or, if it names several, at least one and no red one."""
+    """True if the test of this id passed, or, if `target` names several, at least one and no red one."""
     if target in run.cases:
         return run.cases[target].status is TestStatus.PASSED
     statuses = {case.status for case in named_cases(run, target)}
@@ -242,7 +241,7 @@ def passes(run: SuiteRun, target: str) -> bool:
 
 
 def suite_kind(before: SuiteRun | None, after: SuiteRun | None) -> SuiteKind:
-    """How much of the suite the claim rests on."""
+    """How much of the suite was run on both trees."""
     if before is None or after is None or not after.cases:
         return "none"
     return "full" if before.status == after.status == "finished" else "partial"
@@ -255,10 +254,10 @@ def judge(
     attempts: Sequence[SuiteRun],
     comparison: Comparison,
 ) -> TestResult:
-    """The platform's word on a change.
+    """Judge a change.
 
-    `attempts` are runs of the named tests alone on the patched tree, `after` the suite on it (none when only the
-    named tests could be run), `comparison` what was found between `before` and `after` once suspects were settled.
+    `attempts` are runs of the named tests alone on the patched tree, `after` is the suite on it (None if only the named
+    tests were run), and `comparison` compares `before` and `after` with the suspects settled.
     """
     enough = len(attempts) >= PASSES_REQUIRED
     unmet = [t for t in targets if not enough or not all(passes(run, t) for run in attempts)]
@@ -282,7 +281,7 @@ def judge(
         failed_tests_after=tuple(dict.fromkeys((*failing, *last.red))),
         regressions=comparison.broken,
         duration_sec=sum(run.duration_sec for run in runs),
-        log_tail=_telling_log(runs, failing),
+        log_tail=_relevant_log(runs, failing),
         errors=() if passed else tuple(_error(case) for case in cases[:MAX_ERRORS]),
         summary=summary(last, dict.fromkeys((*comparison.flaky, *wavering))),
         suite=suite_kind(before, after),
@@ -292,12 +291,12 @@ def judge(
 
 
 def _new_warnings(before: SuiteRun, after: SuiteRun | None) -> tuple[str, ...]:
-    """What the compiler warns of more often than it did before the change."""
+    """Compiler warnings that are more frequent than before the change."""
     return tuple((Counter(after.warnings) - Counter(before.warnings)).elements()) if after is not None else ()
 
 
 def _culprit(test: str, runs: Sequence[SuiteRun]) -> TestCase:
-    """The latest red end of `test`; else that it was skipped, or is gone."""
+    """The latest red result of `test`; else a case that says that it is skipped, unfinished or gone."""
     ends = [case for run in reversed(runs) for case in named_cases(run, test)]
     red = [case for case in ends if case.status in RED]
     if red:
@@ -313,7 +312,7 @@ def _culprit(test: str, runs: Sequence[SuiteRun]) -> TestCase:
 
 
 def _unloadable(test: str, run: SuiteRun) -> TestCase:
-    """A test that did not run because code could not be compiled or loaded: what the compiler said is why."""
+    """The case of a test that did not run because code could not be compiled or loaded, with the compiler's message."""
     cause = next((case for case in run.cases.values() if case.status is TestStatus.ERROR), None)
     if cause is None:
         return TestCase(test, TestStatus.ERROR, "CannotStart", run.message)
@@ -329,8 +328,8 @@ def _error(case: TestCase) -> TestError:
     )
 
 
-def _telling_log(runs: Sequence[SuiteRun], failing: Sequence[str]) -> str:
-    """The log of the first run that shows a named test failing, else of the last one."""
+def _relevant_log(runs: Sequence[SuiteRun], failing: Sequence[str]) -> str:
+    """The log of the first run in which a named test fails, else of the last run."""
     for run in runs:
         if any(not passes(run, test) for test in failing):
             return run.log_tail
