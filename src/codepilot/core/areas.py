@@ -1,4 +1,4 @@
-"""Which paths a plan lets a change touch. Pure: it sees names alone."""
+"""The paths that a plan allows a change to touch. Pure: it reads names only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 
 def outside(plan: Plan | None, paths: Iterable[str]) -> dict[str, str]:
-    """The paths that the plan does not let be changed, each with the rule it breaks."""
+    """The paths that the plan forbids, each with the rule that it breaks."""
     if plan is None:
         return {}
     broken = {}
@@ -28,17 +28,17 @@ def outside(plan: Plan | None, paths: Iterable[str]) -> dict[str, str]:
 
 
 def misnamed(area: str) -> bool:
-    """Whether an area can never hold a path of the repository, and so would mean something else than it says."""
+    """True if an area can never cover a path of the repository: it is absolute or leaves it."""
     return area.strip().startswith(("/", "~")) or ".." in area.split("/")
 
 
 def covers(area: str, path: str) -> bool:
-    """Whether an area holds a path: the file itself, all below a directory, or what a pattern matches.
+    """True if an area covers a path: it is the file, a directory above it, or a pattern that matches it.
 
-    `*` stays within one name, `**` goes through directories, `{a,b}` is either; a pattern without a slash is for names
-    at any depth. Takes time in proportion to both lengths, whatever they hold.
+    `*` stays within one name, `**` spans directories, `{a,b}` is either; a pattern without a slash matches names at any
+    depth. The time grows linearly with both lengths.
     """
-    return any(_leads_to(names, path.split("/")) for names in _meant(area))
+    return any(_leads_to(names, path.split("/")) for names in _parsed(area))
 
 
 def _leads_to(area: Sequence[re.Pattern[str] | None], path: Sequence[str]) -> bool:
@@ -52,7 +52,7 @@ def _leads_to(area: Sequence[re.Pattern[str] | None], path: Sequence[str]) -> bo
 
 
 def _through(area: Sequence[re.Pattern[str] | None], places: set[int]) -> set[int]:
-    """The places in an area, and those behind directories that need not be there."""
+    """The places in an area, and those after a `**` that matches nothing."""
     for place, pattern in enumerate(area):
         if pattern is None and place in places:
             places.add(place + 1)
@@ -60,8 +60,8 @@ def _through(area: Sequence[re.Pattern[str] | None], places: set[int]) -> set[in
 
 
 @cache
-def _meant(area: str) -> tuple[tuple[re.Pattern[str] | None, ...], ...]:
-    """What an area is, by alternatives: a pattern for each name, None for any directories."""
+def _parsed(area: str) -> tuple[tuple[re.Pattern[str] | None, ...], ...]:
+    """The alternatives of an area, each a pattern for every name, with None for `**`."""
     return tuple(_patterns(one) for one in _alternatives(area.strip()))
 
 
@@ -73,7 +73,7 @@ def _patterns(area: str) -> tuple[re.Pattern[str] | None, ...]:
 
 
 def _pattern(name: str) -> re.Pattern[str]:
-    """One name. Each piece is taken where it is first found, which is enough and needs no second try."""
+    """The pattern of one name. Pieces match at their first place, without backtracking."""
     first, *rest = (re.escape(part).replace(r"\?", ".") for part in re.split(r"\*+", name))
     last = rest.pop() if rest else None
     middle = "".join(f"(?>.*?{part})" for part in rest)
@@ -86,7 +86,7 @@ def _alternatives(area: str) -> list[str]:
         choice = next((match for one in found if (match := _CHOICE.search(one))), None)
         if choice is None or len(found) > MAX_CHOICES:
             break
-        told = choice.string
-        found.remove(told)
-        found += [told[: choice.start()] + each + told[choice.end() :] for each in choice[1].split(",")]
+        text = choice.string
+        found.remove(text)
+        found += [text[: choice.start()] + each + text[choice.end() :] for each in choice[1].split(",")]
     return found

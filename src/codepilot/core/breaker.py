@@ -1,6 +1,6 @@
-"""The circuit breaker: a call that fails again and again in the same way, in whichever steps it did, leads nowhere.
+"""The circuit breaker: stop a call that keeps failing in the same way, across all steps of a run.
 
-It halts the part of the plan that makes it, and that only; where there is no other part it ends the run.
+It halts only the plan node that makes the call; if the plan has no other node, it ends the run.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from codepilot.core.plan import Plan
 SAME_CALL_LIMIT = 5
 REMEMBERED = 100
 UNUSABLE = frozenset({"126", "127"})
-"""Exits of programs that could not be run at all."""
+"""Exit codes of programs that could not be started."""
 
 
 class FailedCall(Contract):
-    """A call that failed, and in how many turns. `within` bounds what is taken for a repetition; empty is the run."""
+    """A failed call and the number of turns in which it failed. `within` limits repetitions to a step and tree."""
 
     skill: str
     arguments: str
@@ -27,7 +27,7 @@ class FailedCall(Contract):
 
 
 def count_failed(past: Sequence[FailedCall], turn: TurnFinished, step_id: str | None) -> tuple[FailedCall, ...]:
-    """The failed calls after a turn, the latest last. However often an action makes a call, it counts once."""
+    """The failed calls after a turn, the latest last. A call counts once a turn."""
     known = {_key(call): call for call in past}
     for failed in _failed_in(turn, step_id):
         before = known.pop(_key(failed), None)
@@ -38,36 +38,36 @@ def count_failed(past: Sequence[FailedCall], turn: TurnFinished, step_id: str | 
 def tripped(
     calls: Sequence[FailedCall], turn: TurnFinished | None = None, step_id: str | None = None
 ) -> Failure | None:
-    """The failure that says what was repeated too often: at any time, or in this turn."""
+    """The failure for a call that was repeated too often; with `turn`, only for calls of that turn."""
     named = None if turn is None else {_key(call) for call in _failed_in(turn, step_id)}
     for call in reversed(calls):
         if call.times >= SAME_CALL_LIMIT and (named is None or _key(call) in named):
             return Failure(
                 kind=FailureKind.REPEATED_FAILURE,
                 message=f"The same call failed {call.times} times in the same way: {call.skill}({call.arguments}) "
-                f"gave {_told(call.exit)} each time.",
+                f"gave {_exit_text(call.exit)} each time.",
                 details={"skill": call.skill, "arguments": call.arguments, "exit": call.exit, "times": call.times},
             )
     return None
 
 
 def halts_a_part(plan: Plan | None, failure: Failure) -> bool:
-    """Whether what failed at a node leaves the others to be walked: only those that wait for it are given up."""
+    """True if the failure stops only its plan node and the nodes that depend on it."""
     return failure.kind is FailureKind.REPEATED_FAILURE and plan is not None and len(plan.nodes) > 1
 
 
 def halted(plan: Plan, failed: Sequence[NodeChanged]) -> Failure | None:
-    """The one error that tells of every part of a plan that was halted, once all others are walked."""
+    """One failure for all halted nodes of a plan, once the others are done; None if none was halted."""
     causes = [(changed.node, changed.failure) for changed in failed if changed.failure is not None]
     if not causes:
         return None
     titles = {node.id: f"{node.id} ({node.title})" if node.title else node.id for node in plan.nodes}
     blocked = list(dict.fromkeys(node for changed in failed for node in changed.blocked))
-    told = " ".join(f"{titles[node]}: {failure.message}" for node, failure in causes)
+    reasons = " ".join(f"{titles[node]}: {failure.message}" for node, failure in causes)
     waiting = f" Not begun without that: {', '.join(titles[node] for node in blocked)}." if blocked else ""
     return Failure(
         kind=FailureKind.REPEATED_FAILURE,
-        message=f"A part of the plan was halted at {told}{waiting}",
+        message=f"A part of the plan was halted at {reasons}{waiting}",
         details={**causes[0][1].details, "halted": [node for node, _ in causes], "blocked": [*blocked]},
     )
 
@@ -78,7 +78,7 @@ def _failed_in(turn: TurnFinished, step_id: str | None) -> list[FailedCall]:
 
 
 def _failed(call: SkillCall, here: str) -> FailedCall | None:
-    """A program that ran and said no has answered: only to ask again within one step, of the same files, is a loop."""
+    """The failed call. A program that ran and failed is repeated only in the same step with unchanged files."""
     if not call.exit or call.status == "policy_violation":
         return None
     answered = call.status == "success" and call.exit not in UNUSABLE
@@ -89,5 +89,5 @@ def _key(call: FailedCall) -> tuple[str, ...]:
     return call.skill, call.arguments, call.exit, call.within
 
 
-def _told(exit_: str) -> str:
+def _exit_text(exit_: str) -> str:
     return f"exit code {exit_}" if exit_.lstrip("-").isdigit() else f"a {exit_}"

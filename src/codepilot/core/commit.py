@@ -1,4 +1,4 @@
-"""A change as a commit: what its branch may be called, and what its message says. Pure."""
+"""A change as a commit: the name of its branch, and its message. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -7,16 +7,16 @@ from codepilot.core.contract import Contract
 from codepilot.core.failures import CodePilotError, FailureKind
 
 COMMIT = "commit"
-"""What a run that could not commit its change goes without, in the event that says so."""
+"""The `dependency` of the event for a change that could not be committed."""
 RUN = "{run}"
-"""Stands for the run's id in the name of a branch."""
+"""The placeholder for the run's id in the name of a branch."""
 MOST_BYTES, MOST_NAMES, SUBJECT = 180, 20, 72
 
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\\ud800-\udfff]")
 
 
 class CommitRecorded(Contract):
-    """The change is a commit on a branch of its own in the user's repository."""
+    """The change was committed to a new branch of the user's repository."""
 
     checkout: str
     branch: str
@@ -29,7 +29,7 @@ def branch_name(wanted: str, run_id: str) -> str:
 
 
 def branch_problem(wanted: str) -> str:
-    """Why git would not have a branch of this name, or a person would regret it; nothing if it is fine."""
+    """Why a branch cannot have this name; empty if it can."""
     name = branch_name(wanted, "r-1")
     parts = name.split("/")
     if _FORBIDDEN.search(name):
@@ -48,7 +48,7 @@ def branch_problem(wanted: str) -> str:
 
 
 def checked_branch(wanted: str, run_id: str) -> str:
-    """The branch that a run's change goes to, by the name that somebody wishes for."""
+    """The branch for a run's change; raise if `wanted` is no valid name."""
     if problem := branch_problem(wanted):
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
@@ -61,18 +61,18 @@ def checked_branch(wanted: str, run_id: str) -> str:
 def commit_message(
     goal: str, rationale: str, run_id: str, worth: str, tests: Sequence[str], uncommitted: Sequence[str] = ()
 ) -> str:
-    """What was asked, what was done, and where that can be looked up.
+    """The commit message: the goal, the rationale, and the run with its verdict.
 
-    `uncommitted` is what lay beside the change when it was proved and is in no commit: what it may need to work.
+    `uncommitted` are files that were part of the proof and are in no commit: the change may depend on them.
     """
     asked = _line(goal)
     short = asked if len(asked) <= SUBJECT else f"{asked[: SUBJECT - 1].rstrip()}…"
-    told = [asked] if short != asked else []
-    told += [done] if (done := _line(rationale)) else []
+    body = [asked] if short != asked else []
+    body += [done] if (done := _line(rationale)) else []
     facts = "\n".join([f"Run: {run_id}", f"Verdict: {_line(worth)}", *_some("Test", tests)])
     if uncommitted:
         facts += "\n\nProved together with files that were not committed:\n" + "\n".join(_some("File", uncommitted))
-    return "\n\n".join([short, *told, facts]) + "\n"
+    return "\n\n".join([short, *body, facts]) + "\n"
 
 
 def _some(what: str, names: Sequence[str]) -> list[str]:
@@ -81,5 +81,5 @@ def _some(what: str, names: Sequence[str]) -> list[str]:
 
 
 def _line(text: str) -> str:
-    """On one line, without what a terminal would obey."""
+    """The text on one line, without control characters."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())

@@ -1,4 +1,4 @@
-"""The closed set of failures. Each says who can mend it, whether trying again helps, and what to do next."""
+"""The closed set of failures: who can fix each one, whether a retry helps, and what to do next."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -58,7 +58,7 @@ class FailureKind(StrEnum):
 
 
 class Origin(StrEnum):
-    """Whose side a failure lies on; the command line's exit code follows from it."""
+    """The cause of a failure. The exit code of the command line follows from it."""
 
     INPUT = "input"
     WORK = "work"
@@ -68,7 +68,7 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True)
 class Handling:
-    """What may be done about a kind of failure."""
+    """How a kind of failure is handled."""
 
     origin: Origin
     next_action: str
@@ -132,7 +132,7 @@ HANDLING: dict[FailureKind, Handling] = {
 
 
 class Failure(Contract):
-    """One failure with its facts. `next_action` overrides the kind's own when the facts allow a better one."""
+    """One failure with its facts. `next_action` overrides the default of its kind."""
 
     kind: FailureKind
     message: str
@@ -149,7 +149,7 @@ class Failure(Contract):
 
 
 class CodePilotError(Exception):
-    """A failure on its way up. Raised anywhere, recorded once by the engine, shown once by a door."""
+    """A failure as an exception. It is raised anywhere, recorded once by the engine and shown once by a door."""
 
     def __init__(self, kind: FailureKind, message: str, next_action: str = "", **details: object) -> None:
         super().__init__(message)
@@ -159,7 +159,7 @@ class CodePilotError(Exception):
 
     @staticmethod
     def of(failure: Failure) -> "CodePilotError":
-        """A failure that is known already, as an error."""
+        """Wrap an existing failure in an error."""
         error = CodePilotError(failure.kind, failure.message)
         error.failure = failure
         return error

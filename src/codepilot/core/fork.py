@@ -1,4 +1,4 @@
-"""A new run that begins as another one did, up to a point."""
+"""Fork: a new run that copies the events of another one up to a point."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.run import NOTIFIED, Run, replay
 
 _HALFWAY = frozenset({EventType.STEP_SUCCEEDED, EventType.STEP_SKIPPED, EventType.STEP_FAILED, EventType.BUDGET_WARNED})
-"""What is recorded together with what follows from it."""
+"""Events that are recorded together with their consequences."""
 _REQUESTS = frozenset({EventType.PAUSE_REQUESTED, EventType.CANCEL_REQUESTED}) | NOTIFIED
-"""What was asked of the old run is not asked of the new one, and what was said of it not said of the new one."""
+"""Requests to the old run and notifications about it, which do not apply to the new one."""
 _HANDED_OVER = frozenset({EventType.COMMIT_RECORDED, EventType.BUNDLE_WRITTEN})
 
 
 def taken_over(events: Sequence[Event], at: int) -> list[Event]:
-    """The events that a fork at `at` begins with: whole decisions, and what was handed over stays the old run's own."""
+    """The events that a fork at `at` copies: whole decisions, without requests, commits and bundles."""
     if not 1 <= at <= len(events):
         raise _refusal(f"There is no event {at} to begin from: the run has {len(events)}.")
     if replay(events[:at]).terminal:
@@ -39,7 +39,7 @@ def taken_over(events: Sequence[Event], at: int) -> list[Event]:
 
 
 def fork(taken: Sequence[Event], run_id: str) -> list[EventDraft]:
-    """The first events of run `run_id`: those taken over from another run, and where they are from."""
+    """The first events of run `run_id`: the copied ones, then `run_forked` with their origin."""
     past = replay(taken)
     old, new = (f"s-{one.removeprefix('r-')}-" for one in (past.run_id, run_id))
     drafts = [
@@ -52,14 +52,14 @@ def fork(taken: Sequence[Event], run_id: str) -> list[EventDraft]:
         )
         for event in taken
     ]
-    said = RunForked(run_id=past.run_id, seq=taken[-1].seq)
-    follows = [EventDraft(type=EventType.RUN_FORKED, data=said), *_woken(past)]
+    forked = RunForked(run_id=past.run_id, seq=taken[-1].seq)
+    follows = [EventDraft(type=EventType.RUN_FORKED, data=forked), *_woken(past)]
     step_id = (past.step_id or "").replace(old, new, 1)
     return [*drafts, *(one.model_copy(update={"step_id": step_id, "attempt": past.attempt}) for one in follows)]
 
 
 def _waits_for_step(taken: Sequence[Event], following: Event) -> bool:
-    """Whether a step was to be queued next: at the very beginning, and where a run that had ended was reopened."""
+    """True if a step is queued next: at the beginning, or when an ended run is reopened."""
     begun = any(event.type is EventType.STEP_QUEUED for event in taken)
     reopened = taken[-1].type is EventType.RUN_RESUMED and following.type is EventType.STEP_QUEUED
     return not begun or reopened
@@ -70,7 +70,7 @@ def _woken(past: Run) -> list[EventDraft]:
 
 
 def _renamed(data: Contract, old: str, new: str) -> Contract:
-    """A workspace is its run's own."""
+    """Name the workspace after the new run."""
     if isinstance(data, WorkspaceCreated):
         return WorkspaceCreated(workspace=data.workspace.replace(old, new), path=data.path.replace(old, new))
     return data

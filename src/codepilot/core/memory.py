@@ -1,4 +1,4 @@
-"""What a run leaves for those after it: a failure and what mended it, a task and what was done for it. All bounded."""
+"""Memories for later runs: a failure and its fix, a task and its solution. All texts are bounded."""
 
 from typing import Annotated, Literal, Self, TypeAlias
 
@@ -17,22 +17,22 @@ MemoryKind: TypeAlias = Literal["failure", "pattern"]
 
 
 class FailureMemory(Contract):
-    """How a test failed, and the change that mended it."""
+    """A failed test, and the change that fixed it."""
 
     kind: Literal["failure"] = "failure"
     error_type: Word
     message: Text
     signature: Line
-    """The error without what differs from one case of it to the next: names, numbers, paths."""
+    """The error without names, numbers and paths, which differ between cases."""
     where: Line = ""
-    """The test, and the last lines of the trace."""
+    """The test, and the last lines of the traceback."""
     solution: Text
     changed: Line = ""
-    """The files that the change touched, with how many lines it added and removed."""
+    """The changed files, with the number of lines added and removed."""
 
 
 class PatternMemory(Contract):
-    """What was asked, and what was done for it."""
+    """A task, and how it was solved."""
 
     kind: Literal["pattern"] = "pattern"
     task: Text
@@ -46,14 +46,14 @@ Memory: TypeAlias = Annotated[FailureMemory | PatternMemory, Field(discriminator
 
 
 class MemorySettings(Contract):
-    """Whether a run learns and recalls, and from whom."""
+    """Whether a run records and recalls memories, and of which repositories."""
 
     enabled: bool = True
     across_repositories: bool = False
-    """Whether what was recorded for other repositories is shown too."""
+    """True if memories of other repositories are recalled too."""
 
     def tightened(self, wish: Self) -> "MemorySettings":
-        """What a repository may have of its wish: less than its reader allows, never more."""
+        """The user's settings, restricted further by the repository's `wish`."""
         return MemorySettings(
             enabled=self.enabled and wish.enabled,
             across_repositories=self.across_repositories and wish.across_repositories,
@@ -61,7 +61,7 @@ class MemorySettings(Contract):
 
 
 class Recalled(Contract):
-    """A memory of another run that was found to be similar: where it is recorded, and how similar it is."""
+    """A similar memory of another run, with the place of its record."""
 
     run_id: str
     seq: int = Field(ge=1)
@@ -70,7 +70,7 @@ class Recalled(Contract):
 
 
 class MemoryRecorded(Contract):
-    """Something that later runs may learn from; `repo` is the base's lineage. Free of secrets."""
+    """A memory for later runs, without secrets. `repo` is the base's lineage."""
 
     repo: str
     language: str
@@ -78,7 +78,7 @@ class MemoryRecorded(Contract):
 
 
 class MemoryRecalled(Contract):
-    """What other runs had recorded that is similar, whole: a conversation that goes on or is replayed reads alike."""
+    """The recalled memories in full, so that a resumed or replayed conversation sees the same ones."""
 
     kind: MemoryKind
     found: tuple[Recalled, ...]

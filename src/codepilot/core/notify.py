@@ -1,4 +1,4 @@
-"""The end of a run is notified: where to, what is on record of it, and what to do after each try. Pure."""
+"""Notifications of a run's end: their URL, their events, and what follows each attempt. Pure."""
 
 from dataclasses import dataclass
 from datetime import UTC
@@ -11,27 +11,27 @@ from codepilot.core.failures import Failure
 FIRST_WAIT_SEC = 1.0
 LONGEST_WAIT_SEC = 300.0
 PATIENCE_SEC = 24 * 3600.0
-"""How long after the end of a run its notification is tried again."""
+"""How long after the end of a run its notification is retried."""
 PASSING = frozenset({408, 409, 425, 429})
-"""Refusals that ask to come back later, or whose key is being worked on; any other (4xx) will be the same tomorrow."""
+"""Refusals that may pass. Any other 4xx is final."""
 ASK_FOR_TIME = frozenset({429, 503})
-"""Answers that may say, by `Retry-After`, when to come back."""
+"""Answers whose `Retry-After` is respected."""
 LONGEST_ASKED_SEC = 3600.0
-"""What a receiver may ask for at most: one that is wrong about it is asked again within the day."""
+"""The longest `Retry-After` that is respected."""
 
 _MOST_DIGITS = 12
 _SHORTEST_SECRET = 12
 
 
 class NotificationSent(Contract):
-    """The receiver took the notification of what event `of` ended."""
+    """The receiver accepted the notification of the end at event `of`."""
 
     of: int
     status: int
 
 
 class NotificationFailed(Contract):
-    """It was refused, or tried for too long: nobody tries it again."""
+    """The notification was refused, or retried for too long; it is not sent again."""
 
     of: int
     failure: Failure
@@ -39,15 +39,15 @@ class NotificationFailed(Contract):
 
 @dataclass(frozen=True)
 class Tried:
-    """One try at a notification. `status` is the answer's, if there was one."""
+    """One attempt. `status` is None if there was no answer."""
 
     status: int | None
     tries: int
-    """How many were made, by whomever, this one included."""
+    """All attempts so far, including this one."""
     age_sec: float
-    """Since the run's end."""
+    """Time since the run's end."""
     asked_sec: float | None = None
-    """How long the receiver asked to be left alone."""
+    """The receiver's `Retry-After`."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class GivenUp:
 
 
 def after_try(tried: Tried, chance: float) -> Taken | Again | GivenUp:
-    """What follows. `chance`, from 0 to 1, keeps those who try at the same time from doing so ever after."""
+    """What follows an attempt. `chance`, from 0 to 1, spreads the retries of senders that failed together."""
     status = tried.status
     if status is not None and 200 <= status < 300:
         return Taken(status)
@@ -78,23 +78,23 @@ def after_try(tried: Tried, chance: float) -> Taken | Again | GivenUp:
 
 
 def too_late(age_sec: float) -> GivenUp | None:
-    """Nobody wants to be told any more so long after the run's end."""
+    """Give up if the run ended too long ago."""
     return GivenUp(f"the run ended {age_sec / 3600:.0f} hours ago") if age_sec >= PATIENCE_SEC else None
 
 
 def wait_after(tries: int, chance: float) -> float:
-    """How long to wait after so many tries: longer each time, and never the same for two."""
+    """Exponential backoff with jitter."""
     longest: float = min(FIRST_WAIT_SEC * 2 ** min(tries - 1, 30), LONGEST_WAIT_SEC)
     return longest * (0.5 + chance / 2)
 
 
 def asked_wait(retry_after: str | None, now_sec: float) -> float | None:
-    """How long an answer's `Retry-After` asks to wait: it is a number of seconds or a date. None if it is neither."""
-    said = (retry_after or "").strip()
-    if said.isascii() and said.isdigit():
-        return float(said[:_MOST_DIGITS])
+    """The seconds of a `Retry-After` header, given as seconds or a date; None if it is neither."""
+    text = (retry_after or "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:_MOST_DIGITS])
     try:
-        date = parsedate_to_datetime(said)
+        date = parsedate_to_datetime(text)
         date = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
         return max(0.0, date.timestamp() - now_sec)
     except (ValueError, TypeError, OverflowError, LookupError):
@@ -102,7 +102,7 @@ def asked_wait(retry_after: str | None, now_sec: float) -> float | None:
 
 
 def mistake_in(url: str) -> str:
-    """Why notifications cannot be sent there, if so. Says nothing of the URL itself: it may hold a secret."""
+    """Why the URL is invalid; empty if it is valid. The text does not repeat the URL, which may hold a secret."""
     if not (url.isascii() and url.isprintable()) or " " in url:
         return "it has characters that no URL has"
     try:
@@ -116,7 +116,7 @@ def mistake_in(url: str) -> str:
 
 
 def secrets_in(url: str) -> tuple[str, ...]:
-    """What of the URL must not be written anywhere. Behind the host, what is short is a word like any other."""
+    """The parts of the URL to redact. A short path or query is too common a word to redact."""
     parts = urlsplit(url)
     behind = f"{parts.path}?{parts.query}" if parts.query else parts.path
     return (url, *(one for one in (parts.password or "", parts.query, behind) if len(one) >= _SHORTEST_SECRET))

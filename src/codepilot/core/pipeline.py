@@ -1,4 +1,4 @@
-"""Task kinds as data: the states that each kind goes through, who works in them, its gates and its budget."""
+"""Task kinds as data: the states of each kind, its roles, its gates and its budget."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Budget, TaskKind, TaskSpec
 
 WORK = (State.MAP_REPO, State.PLAN, State.REFLECT, State.IMPLEMENT)
-"""The states that lead to a change, in the order in which a run that must go back looks for one that its kind has."""
+"""The states that lead to a change, in the order in which `back_to` looks for one."""
 AGENT_STATES = frozenset({*WORK, State.REVIEW})
 TEST_GATES: tuple[GateName, ...] = ("fail_to_pass", "pass_to_pass")
 
@@ -23,14 +23,14 @@ class Pipeline:
 
     kind: TaskKind
     states: tuple[State, ...]
-    """The way forward. A kind with `REFLECT` enters it when gates are red; nothing leads forward into it."""
+    """The states in order. `REFLECT` is entered only when gates are red."""
     gates: tuple[GateName, ...]
-    """The gates that every task of this kind must pass; the task's own contract adds others."""
+    """The gates of every task of this kind; `gates_of` adds those of the task."""
     budget: Budget
     roles: frozenset[State] = AGENT_STATES
-    """The states in which an agent works, where it has the role."""
+    """The states in which an agent works, if it has the role."""
     replan: Literal["red_cycles", "repeated_signature"] = "red_cycles"
-    """What leads from REFLECT back to PLAN: two red cycles in a row, or only if one of them repeats a failure."""
+    """What leads from REFLECT to PLAN: two red cycles in a row, always or only if a failure signature repeats."""
     warn_at_iteration: int | None = None
 
     def after(self, state: State) -> State:
@@ -41,10 +41,7 @@ class Pipeline:
         return forward[forward.index(state) + 1]
 
     def back_to(self, state: State) -> State | None:
-        """Where a run goes that has to return to `state`: the first state from there on that this kind has.
-
-        None if no agent of this kind can mend anything.
-        """
+        """The first state from `state` on that this kind has; None if this kind has no agent."""
         return next((one for one in WORK[WORK.index(state) :] if one in self.states), None)
 
 

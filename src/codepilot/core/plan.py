@@ -1,4 +1,4 @@
-"""A plan is a graph of nodes. Succeeded nodes never change; only ready nodes are walked."""
+"""The plan: a graph of nodes, of which ready ones are worked on."""
 
 from enum import StrEnum
 from typing import Literal, Self
@@ -21,7 +21,7 @@ _OPEN = (NodeStatus.PENDING, NodeStatus.RUNNING)
 
 
 class PlanNode(Contract):
-    """One piece of the work: a role's, or one call of a tool. Without a role it is the Implementer's."""
+    """One part of the work: of a role (the Implementer by default), or one call of a tool."""
 
     id: str
     kind: Literal["tool", "agent"] = "agent"
@@ -40,7 +40,7 @@ class PlanMetadata(Contract):
 
 
 class Plan(Contract):
-    """How the change will be made, where it may reach, and how it will be judged."""
+    """How the change will be made, which paths it may touch, and how it will be judged."""
 
     nodes: tuple[PlanNode, ...]
     metadata: PlanMetadata = PlanMetadata()
@@ -83,16 +83,16 @@ def walk_order(nodes: tuple[PlanNode, ...]) -> list[str]:
 
 
 def with_status(plan: Plan, status: NodeStatus, *ids: str) -> Plan:
-    """The plan with the status of these nodes changed, or with every node's."""
+    """The plan with this status for these nodes, or for every node."""
     nodes = (node.model_copy(update={"status": status}) if not ids or node.id in ids else node for node in plan.nodes)
     return plan.model_copy(update={"nodes": tuple(nodes)})
 
 
 def reopened(plan: Plan, changed_by: tuple[str, ...]) -> Plan:
-    """The plan for another iteration, which begins on the base again.
+    """The plan for another iteration, which starts from the base.
 
-    Succeeded nodes stay succeeded, except those whose changes are gone with the files and what depends on them. If
-    nothing else is left to do, the nodes on which no other depends are done again.
+    Succeeded nodes stay succeeded, except those that changed files, whose changes are lost, and nodes that depend on
+    them. If no node is left, the nodes on which no other depends are done again.
     """
     lost = {*changed_by, *(node for one in changed_by for node in waiting_for(plan, one))}
     kept = {node.id for node in plan.nodes if node.status is NodeStatus.SUCCEEDED} - lost
@@ -103,7 +103,7 @@ def reopened(plan: Plan, changed_by: tuple[str, ...]) -> Plan:
 
 
 def waiting_for(plan: Plan, node_id: str) -> tuple[str, ...]:
-    """The nodes that cannot be walked without this one: what depends on it, also through others."""
+    """The nodes that depend on this one, directly or through others."""
     found = {node_id}
     by_id = {node.id: node for node in plan.nodes}
     for each in walk_order(plan.nodes):
@@ -113,7 +113,7 @@ def waiting_for(plan: Plan, node_id: str) -> tuple[str, ...]:
 
 
 def ready_nodes(plan: Plan) -> tuple[PlanNode, ...]:
-    """Nodes to work on whose dependencies have succeeded or were skipped; those already begun come first."""
+    """Open nodes whose dependencies have succeeded or were skipped; running ones come first."""
     finished = {n.id for n in plan.nodes if n.status in (NodeStatus.SUCCEEDED, NodeStatus.SKIPPED)}
     found = [n for n in plan.nodes if n.status in _OPEN and set(n.depends_on) <= finished]
     return tuple(sorted(found, key=lambda node: node.status is not NodeStatus.RUNNING))

@@ -1,4 +1,4 @@
-"""What a run may do beyond its capability: one value, compiled into sandbox, skills and validation."""
+"""The policy of a run: one value that configures sandbox, skills and validation."""
 
 from typing import Annotated, Literal
 
@@ -13,29 +13,29 @@ Severity = Literal["low", "medium", "high"]
 
 
 class Policy(Contract):
-    """The rules of one run. A repository's own configuration may tighten them, never loosen them."""
+    """The rules of one run. A repository's configuration may tighten them, never loosen them."""
 
     violations: PositiveInt = 3
     """How many forbidden actions end the run."""
     least_level: Literal["bubblewrap", "landlock"] | None = None
     """The weakest sandbox level in which the run may work."""
     imports: Literal["advise", "strict", "off"] = "advise"
-    """What happens to an action that imports what is on no list: it is told, refused, or neither."""
+    """How imports that are on no list are handled: `advise` warns the agent, `strict` refuses the action."""
     generated_code: Severity | Literal["off"] = "high"
     """The least severity of a static finding that refuses generated code."""
     free_first: bool = False
-    """Whether the model-free engine tries before a model is paid for."""
+    """True if the model-free engine tries first, before a model is paid for."""
     regression_test: bool = True
-    """Whether a repair of the model-free engine that counts as confirmed may bring a test of its own."""
+    """True if a confirmed repair of the model-free engine gets a regression test."""
     hosts: tuple[Host, ...] = ()
-    """Hosts that code inside may reach, through a proxy that sees every request. None means no network at all."""
+    """Hosts that code in the sandbox may reach, through a proxy. Empty means no network."""
     test_hosts: tuple[Host, ...] = ()
-    """Hosts that the command which runs the tests may reach as well, and nothing else."""
+    """Further hosts for the command that runs the tests."""
 
     @field_validator("hosts", "test_hosts", mode="before")
     @classmethod
     def _listed(cls, value: object) -> object:
-        """The environment gives them in one text, separated by commas."""
+        """Accept one text with commas, as in an environment variable."""
         return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
 
 
@@ -45,7 +45,7 @@ _SEVERITIES = ("off", "high", "medium", "low")
 
 
 def tightened(policy: Policy, wish: Policy) -> Policy:
-    """`policy` with whatever `wish` forbids beyond it; nothing that `policy` forbids becomes allowed."""
+    """`policy` with the further restrictions of `wish`. Nothing that `policy` forbids becomes allowed."""
     return Policy(
         violations=min(policy.violations, wish.violations),
         least_level=max(policy.least_level, wish.least_level, key=_LEVELS.index),

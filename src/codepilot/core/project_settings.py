@@ -1,4 +1,4 @@
-"""What a user may say about the project in `[project]`, and how TOML that a repository brings is parsed."""
+"""The settings of `[project]`, and a safe parser for a repository's TOML."""
 
 import tomllib
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from codepilot.core.git_names import check_copied_path
 
 
 class ProjectSettings(Contract):
-    """Everything has a working default; `python` yields to the `--python` flag."""
+    """The settings of `[project]`. The `--python` flag overrides `python`."""
 
     python: str | None = None
     runner: Literal["auto", "pytest", "unittest", "maven", "gradle", "npm"] = "auto"
@@ -25,7 +25,7 @@ _DOTS = 200
 
 
 def parse_toml(content: bytes) -> dict[str, Any]:
-    """Parse TOML from a repository; raise ValueError where it is malformed or takes too much to parse."""
+    """Parse a repository's TOML; raise ValueError if it is malformed or too expensive to parse."""
     if len(content) > TOML_BYTES:
         raise ValueError(f"it is larger than {TOML_BYTES >> 10} KiB")
     if any(line.count(b".") > _DOTS for line in content.splitlines()):

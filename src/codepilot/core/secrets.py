@@ -1,4 +1,4 @@
-"""What keys, tokens and passwords look like: the one table for redaction, review checks and skills."""
+"""The patterns of keys, tokens and passwords, for redaction, review checks and skills."""
 
 import re
 
@@ -23,7 +23,7 @@ SHAPES: tuple[tuple[str, tuple[str, ...], str], ...] = (
         r"\beyJ[A-Za-z0-9_-]{8,512}\.eyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{8,}",
     ),
 )
-"""The kind of a secret, words of which its text has one (in small letters), and its pattern."""
+"""The kind of a secret, lowercase hints of which its text contains one, and its pattern."""
 
 SHAPE = re.compile("|".join(pattern for _, _, pattern in SHAPES), re.DOTALL)
 SHAPE_HINTS = tuple(hint for _, hints, _ in SHAPES for hint in hints)
@@ -36,7 +36,7 @@ QUOTED_SECRET = re.compile(
 PLACEHOLDER = re.compile(
     r"(?i)example|placeholder|changeme|dummy|your[_-]|xxx|\*\*\*|<[^>]+>|\$\{|\{\{|%\(|test|fake|sample"
 )
-"""Values that stand where a secret will be."""
+"""Placeholders for secrets."""
 SECRET_NAME = re.compile(r"(?i)key|token|secret|passw|credential|notify_url")
 """Names of variables whose values are secrets."""
 

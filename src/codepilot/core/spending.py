@@ -1,8 +1,7 @@
-"""What a run and its open step may still spend: every comparison with a budget is made here. Pure."""
+"""Budgets: every comparison of a run's spending with its budget. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from codepilot.core.events import Usage
@@ -10,8 +9,8 @@ from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.run import Run
 
 
-class Clock(NamedTuple):
-    """A budget of wall time, in seconds."""
+class Meter(NamedTuple):
+    """A budget: seconds, tokens or dollars."""
 
     name: str
     used: float
@@ -22,13 +21,13 @@ class Clock(NamedTuple):
         return max(0.0, self.limit - self.used)
 
 
-def tighter_clock(run: Run, now: int | None = None) -> Clock:
-    """The run's wall clock or the step's, whichever leaves less. `now` also counts the time the step is open."""
+def tighter_clock(run: Run, now: int | None = None) -> Meter:
+    """The wall clock of the run or the step, whichever leaves less. `now` adds the time of the open step."""
     return min(_run_clock(run, now), _step_clock(run, now), key=lambda clock: clock.limit - clock.used)
 
 
 def must_stop(run: Run, now: int | None = None) -> Failure | None:
-    """Why the step that is open may not go on: a budget of the run is spent, or the step's own time."""
+    """The spent budget that stops the open step: one of the run's, or the step's time."""
     if (spent := exhausted(run, now)) is not None:
         return spent
     clock = _step_clock(run, now)
@@ -36,33 +35,27 @@ def must_stop(run: Run, now: int | None = None) -> Failure | None:
 
 
 def exhausted(run: Run, now: int | None = None) -> Failure | None:
-    """The first budget of the run that is spent, if any. `now` also counts the step that is open."""
-    budget, spent = run.task.budget, run.spent
-    limits: Iterable[tuple[str, float, float]] = (
-        _run_clock(run, now),
-        ("tokens", spent.tokens, budget.tokens * run.grants),
-        ("cost_usd", spent.cost_usd, budget.cost_usd * run.grants),
-    )
-    for name, used, limit in limits:
+    """The first spent budget of the run, if any. `now` adds the time of the open step."""
+    for name, used, limit in (_run_clock(run, now), *_metered(run)):
         if used > limit or used == limit > 0:
             return over_budget(name, used, limit)
     return None
 
 
 def no_turn_left(run: Run) -> Failure | None:
-    """Why the step may not take another turn, if it may not; the one that it is taking is not meant."""
+    """The spent budget that forbids the step another turn, if any. The current turn may finish."""
     used, limit = run.spent.step_turns, run.task.budget.turns_per_step
     return over_budget("turns_per_step", used, limit) if used >= limit else _no_turn_left(run)
 
 
 def no_iteration_left(run: Run) -> Failure | None:
-    """Why the run may not enter IMPLEMENT again, if it may not: each time takes a turn."""
+    """The spent budget that forbids another IMPLEMENT, if any: it takes an iteration and a turn."""
     used, limit = run.spent.iterations, run.task.budget.iterations * run.grants
     return over_budget("iterations", used, limit) if used >= limit else _no_turn_left(run)
 
 
 def forbidden_too_often(run: Run, last: str = "") -> Failure | None:
-    """What is said of a run that did more than its policy forgives; `last` is how the latest was answered."""
+    """The failure of a run with too many violations; `last` describes the latest one."""
     if run.violations < run.task.policy.violations:
         return None
     message = f"{run.violations} forbidden actions, the last: {last}"
@@ -70,12 +63,8 @@ def forbidden_too_often(run: Run, last: str = "") -> Failure | None:
 
 
 def unaffordable(run: Run, estimate: Usage) -> Failure | None:
-    """The budget that a model's call would exceed, if any: told before it is made."""
-    budget, spent = run.task.budget, run.spent
-    for name, used, more, limit in (
-        ("tokens", spent.tokens, estimate.tokens, budget.tokens * run.grants),
-        ("cost_usd", spent.cost_usd, estimate.cost_usd, budget.cost_usd * run.grants),
-    ):
+    """The budget that the next model call would exceed, if any."""
+    for (name, used, limit), more in zip(_metered(run), (estimate.tokens, estimate.cost_usd), strict=True):
         if more > 0 and used + more >= limit:
             return Failure(
                 kind=FailureKind.BUDGET_EXCEEDED,
@@ -87,7 +76,7 @@ def unaffordable(run: Run, estimate: Usage) -> Failure | None:
 
 
 def share_spent(run: Run, left: float, done: str, next_action: str) -> Failure:
-    """Of the clock that is tighter, work had what it may have; `left` seconds of it are for what follows."""
+    """The failure of work that used its share of the tighter clock; `left` seconds are reserved for the proof."""
     name, _, limit = tighter_clock(run)
     used = max(0.0, limit - left)
     return Failure(
@@ -99,11 +88,20 @@ def share_spent(run: Run, left: float, done: str, next_action: str) -> Failure:
 
 
 def over_budget(name: str, used: float, limit: float) -> Failure:
-    """The failure that says which budget is spent."""
+    """The failure for this spent budget."""
     return Failure(
         kind=FailureKind.BUDGET_EXCEEDED,
         message=f"The run's budget {name}={limit:g} is spent ({used:g} used).",
         details={"budget": name, "used": used, "limit": limit},
+    )
+
+
+def _metered(run: Run) -> tuple[Meter, Meter]:
+    """The budgets that model calls spend."""
+    budget, spent = run.task.budget, run.spent
+    return (
+        Meter("tokens", spent.tokens, budget.tokens * run.grants),
+        Meter("cost_usd", spent.cost_usd, budget.cost_usd * run.grants),
     )
 
 
@@ -112,14 +110,14 @@ def _no_turn_left(run: Run) -> Failure | None:
     return over_budget("turns", run.spent.turns, limit) if limit is not None and run.spent.turns >= limit else None
 
 
-def _run_clock(run: Run, now: int | None) -> Clock:
+def _run_clock(run: Run, now: int | None) -> Meter:
     used = (run.spent.wall_us + _open_us(run, now)) / 1e6
-    return Clock("wall_sec", used, run.task.budget.wall_sec * run.grants)
+    return Meter("wall_sec", used, run.task.budget.wall_sec * run.grants)
 
 
-def _step_clock(run: Run, now: int | None) -> Clock:
+def _step_clock(run: Run, now: int | None) -> Meter:
     used = (run.spent.step_wall_us + _open_us(run, now)) / 1e6
-    return Clock("step_wall_sec", used, run.task.budget.step_wall_sec)
+    return Meter("step_wall_sec", used, run.task.budget.step_wall_sec)
 
 
 def _open_us(run: Run, now: int | None) -> int:

@@ -1,4 +1,4 @@
-"""The task contract: what is asked, under which budget and risk, and how success is judged."""
+"""The task contract: the goal, its budget and risk, and how success is judged."""
 
 from enum import StrEnum
 from typing import Annotated, Literal, Self
@@ -39,7 +39,7 @@ class InteractionMode(StrEnum):
 
 
 class MachineGoal(Contract):
-    """The goal as a program reads it."""
+    """The goal in machine-readable form."""
 
     type: str = "edit_code"
     repo: str = "workspace"
@@ -54,7 +54,7 @@ class Goal(Contract):
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 LONGEST_COMMAND_SEC = 86_400.0
-"""No executor lets a command take longer."""
+"""The longest command that an executor allows."""
 
 
 class Budget(Contract):
@@ -115,36 +115,36 @@ class TaskSpec(Contract):
     risk_profile: RiskProfile = RiskProfile()
     policy: Policy = Policy()
     approved_hosts: tuple[Host, ...] = ()
-    """Hosts that a person opened for this run, beyond its policy."""
+    """Hosts that a person approved for this run, beyond its policy."""
     approved_test_hosts: tuple[Host, ...] = ()
-    """Those opened for the command that runs the tests alone."""
+    """Hosts that a person approved for the test command only."""
     memory: MemorySettings = MemorySettings()
     evaluation: Evaluation = Evaluation()
     accept: tuple[str, ...] = ()
-    """Commands that must succeed once the change is made: each is a gate."""
+    """Commands that must succeed after the change. Each is a gate."""
     priority: int = Field(default=0, ge=-100, le=100)
-    """Runs of a higher one are worked on first."""
+    """Runs of a higher priority are worked on first."""
     agent: str = DEFAULT_AGENT
     model: str | None = None
     """The chat model that the agent thinks with, for example `anthropic:claude-sonnet-4-6`."""
     fallback_model: str | None = None
-    """The one that replies when the first cannot be had."""
+    """The model that replies if the first is not available."""
     python: str | None = None
     sandbox_level: Literal["best", "bubblewrap", "landlock", "none"] = "best"
     notify: bool = False
-    """Whether the end of its runs is notified; where to, only those who send it know."""
+    """True if the end of its runs is sent to the webhook. The URL is a setting of the sender."""
     origin: TaskOrigin | None = None
     branch: str | None = None
     """A new branch of the checkout's repository on which a confirmed change becomes a commit; `{run}` is the run."""
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """What code of the task may reach, by its policy or a person's word."""
+        """The hosts that code of the task may reach, by policy or approval."""
         return tuple(dict.fromkeys((*self.policy.hosts, *self.approved_hosts)))
 
     @property
     def test_hosts(self) -> tuple[Host, ...]:
-        """What the command that runs the tests may reach beyond `hosts`."""
+        """Further hosts that the test command may reach."""
         return tuple(dict.fromkeys((*self.policy.test_hosts, *self.approved_test_hosts)))
 
     @field_validator("branch")

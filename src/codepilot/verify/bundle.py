@@ -337,20 +337,14 @@ class Notice(Contract):
 
 def notice(run: Run, redact: Callable[[str], str]) -> Notice:
     """The webhook's body for an ended run. It depends on the run alone."""
-    summary = report(run)
-    failure = summary.failure and summary.failure.model_copy(
-        update={"message": redact(summary.failure.message), "next_action": redact(summary.failure.next_action)}
-    )
-    return Notice(
-        run_id=run.run_id,
-        task_id=run.task.task_id,
-        status=summary.status,
-        verdict=summary.verdict,
-        confidence=summary.confidence,
-        failure=failure,
-        goal=redact(run.task.goal.natural),
-        repo=redact(run.task.repo),
-        iterations=summary.iterations,
-        duration_sec=summary.duration_sec,
-        at=rfc3339(run.updated_at),
+    shared = report_json(report(run), redact)
+    return Notice.model_validate(
+        {name: shared[name] for name in Notice.model_fields if name in shared}
+        | {
+            "run_id": run.run_id,
+            "task_id": run.task.task_id,
+            "goal": redact(run.task.goal.natural),
+            "repo": redact(run.task.repo),
+            "at": rfc3339(run.updated_at),
+        }
     )

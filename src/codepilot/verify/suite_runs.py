@@ -235,11 +235,10 @@ def _cannot_start(run: SuiteRun, project: Project) -> CodePilotError:
     python = project.interpreter.executable
     if run.missing_module is None:
         last = run.message or (run.log_tail.strip().splitlines() or ["it printed nothing"])[-1]
-        advice = (
-            f"Make `{python} -m {project.runner}` start by itself, then try again; --python chooses another Python."
-        )
-        if not project.is_python:
-            advice = f"Make the project's tests start by {project.runner} alone, then try again."
+        advice = f"Make the project's tests start by {project.runner} alone, then try again."
+        if project.is_python:
+            command = f"{python} -m {project.runner}"
+            advice = f"Make `{command}` start by itself, then try again; --python chooses another Python."
         return CodePilotError(
             FailureKind.SUITE_CANNOT_START,
             f"The suite cannot start: {last}",
