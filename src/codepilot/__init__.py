@@ -3,8 +3,7 @@
 `CodePilot`, `Request` and `Settings` are the Python API; they are loaded when they are first used.
 """
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # not from typing, which would be half of the time of this import
 if TYPE_CHECKING:
     from codepilot.engine import CodePilot, Request, Settings
 

@@ -87,5 +87,5 @@ def test_a_link_lasts_a_week_at_most(codepilot: Command, shop: Path, seconds: st
 
 def test_a_run_without_any_says_so(codepilot: Command, shop: Path) -> None:
     run_id = codepilot("submit", str(shop)).out.strip()
-    assert codepilot("artifacts", run_id).out == "Its events name no artifacts.\n"
+    assert codepilot("artifacts", run_id).out == "This run has no artifacts.\n"
     assert codepilot("artifacts", "r-none").code == 2

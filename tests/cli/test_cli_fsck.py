@@ -17,7 +17,7 @@ def spoil(codepilot: Command, *statements: str) -> None:
 
 def test_a_lie_is_told_mended_and_gone(codepilot: Command, shop: Path) -> None:
     run_id = codepilot("submit", str(shop)).out.strip()
-    assert codepilot("fsck").out == "Every run agrees with its events.\n"
+    assert codepilot("fsck").out == "Every run matches its events.\n"
     spoil(codepilot, "UPDATE runs SET state = 'DONE'")
     found = codepilot("fsck")
     assert found.code == 4 and run_id in found.out and "fsck --repair" in found.out

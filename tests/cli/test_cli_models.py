@@ -78,9 +78,10 @@ def test_the_fallback_replies_where_the_model_is_overloaded(codepilot: Command, 
 
     with ModelServer(script) as server:
         arguments = ("--agent", "codeact", "--fallback-model", server.compatible, "--json")
-        ended = codepilot("fix", str(shop), *arguments, **server.environ)
+        ended = codepilot("-v", "fix", str(shop), *arguments, **server.environ)
         asked = [request.api for request in server.requests]
     assert ended.code == 0, ended.out + ended.err
+    assert "INFO codepilot.models" in ended.err, "-v logs to standard error"
     assert asked.count("anthropic") == 3, "a model that is away is left alone for a while"
     assert (ended.json["tokens"], ended.json["cost_usd"]) == (110 * asked.count("openai"), 0)
     with codepilot.runtime() as runtime:

@@ -45,7 +45,7 @@ def test_an_end_that_cannot_be_notified_is_told_and_left_to_the_next_command(
         assert "sent at" in said[-3].out and "notification_sent" in said[-2].out
         said.append(codepilot("doctor", "--json", **mine))
         notify = next(one for one in said[-1].json["findings"] if one["name"] == "notify")
-        assert notify["detail"] == f"ends of runs are notified to {place}"
+        assert notify["detail"] == f"the end of a run is sent to {place}"
     first, second = told.heard
     assert (first.key, first.body) == (second.key, second.body)
     assert (first.json["status"], first.json["failure"]["kind"]) == ("FAILED", "test_already_passes")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from cli_kit import Command
+from cli_kit import Command, git
 
 from codepilot.core.decide import start
 from codepilot.core.task import Goal, TaskSpec
@@ -47,3 +49,65 @@ def test_a_command_about_a_run_takes_the_last_one_by_default(codepilot: Command,
         task = TaskSpec(task_id="t-01", goal=Goal(natural="Mend it"), repo="/nowhere")
         runtime.store.create_run(RUN, start(task, RUN))
     assert codepilot(command).code == 0
+
+
+@pytest.mark.parametrize("mistake", ["[sandbox]\nlevle = 1\n", "[budget\n"])
+def test_a_mistake_in_the_configuration_does_not_stop_reading(codepilot: Command, tmp_path: Path, mistake: str) -> None:
+    with codepilot.runtime() as runtime:
+        task = TaskSpec(task_id="t-01", goal=Goal(natural="Mend it"), repo="/nowhere")
+        runtime.store.create_run(RUN, start(task, RUN))
+    (tmp_path / "codepilot").mkdir()
+    (tmp_path / "codepilot" / "codepilot.toml").write_text(mistake)
+    own = {"XDG_CONFIG_HOME": str(tmp_path)}
+    for asked in ("history", "show", "show --events", "show --json", "logs", "diff", "artifacts"):
+        ended = codepilot(*asked.split(), **own)
+        assert (ended.code, ended.err) == (0, ""), asked
+    checked = codepilot("doctor", "--json", cwd=tmp_path, **own)
+    found = {one["name"]: (one["ok"], one["detail"]) for one in checked.json["findings"]}
+    assert checked.code == 4 and found["home"][0] and "codepilot.toml" in found["configuration"][1]
+    refused = codepilot("submit", str(tmp_path), **own)
+    assert (refused.code, "codepilot.toml" in refused.err) == (2, True)
+
+
+def _least_cpu_sec(*argv: str) -> float:
+    """The least of five runs: other work on the machine only adds."""
+    spent = []
+    for _ in range(5):
+        process = subprocess.Popen([sys.executable, *argv], stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        spent.append(used.ru_utime + used.ru_stime)
+    return min(spent)
+
+
+def test_help_and_the_import_are_quick() -> None:
+    assert _least_cpu_sec("-m", "codepilot", "--help") < 0.2
+    assert _least_cpu_sec("-c", "import codepilot") - _least_cpu_sec("-c", "pass") < 0.02
+
+
+def test_completion_is_printed_and_completes(codepilot: Command) -> None:
+    script = codepilot("--show-completion", "bash")
+    assert script.code == 0 and "_CODEPILOT_COMPLETE" in script.out
+    asked = {"_CODEPILOT_COMPLETE": "complete_bash", "COMP_WORDS": "codepilot hist", "COMP_CWORD": "1"}
+    assert codepilot(**asked).out.split() == ["history"]
+
+
+def test_nothing_is_cut_in_a_pipe(codepilot: Command) -> None:
+    repo, goal = f"/nowhere/{'deep/' * 40}", "Mend it " * 40
+    with codepilot.runtime() as runtime:
+        task = TaskSpec(task_id="t-01", goal=Goal(natural=goal.strip()), repo=repo)
+        runtime.store.create_run(RUN, start(task, RUN))
+    for asked in ("history", "show"):
+        shown = codepilot(asked, COLUMNS="40").out
+        assert repo in shown and goal.strip() in shown, asked
+
+
+def test_quiet_prints_results_only(codepilot: Command, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    git(tmp_path / "empty", "init", "-q")
+    git(tmp_path / "empty", "commit", "-q", "--allow-empty", "-m", "first")
+    quiet, usual = (codepilot(*more, "fix", str(tmp_path / "empty")) for more in (("-q",), ()))
+    assert quiet.code == usual.code == 2
+    assert "repository" in usual.out and "INIT" in usual.out
+    assert quiet.out.splitlines()[0] in usual.out and "INIT" not in quiet.out

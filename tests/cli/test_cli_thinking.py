@@ -79,7 +79,7 @@ def test_a_change_is_made_told_counted_and_verified_and_the_key_is_nowhere(codep
     assert "1 iteration, 9 turns" in shown
     assert "3,190 tokens, $0.0047" in shown
     assert "model anthropic:claude-sonnet-4-6" in shown
-    assert "Reviewer, turn 1: gives its result" in codepilot("replay", "last").out
+    assert "Reviewer, turn 1: gives its result" in codepilot("show", "last", "--events").out
     assert codepilot("verify", found["bundle"]).code == 0
     kept = [path for path in codepilot.home.rglob("*") if path.is_file() and not path.is_symlink()]
     assert (codepilot.home / "codepilot.db") in kept

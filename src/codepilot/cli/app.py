@@ -16,7 +16,7 @@ from codepilot.cli.options import MEASURE, app
 
 def run() -> None:
     """Run the command. A failure becomes two lines and an exit code."""
-    ignore_for_ourselves_only()
+    ignore_signals_without_inheritance()
     output.prepare()
     try:
         refuse_other_bytes(sys.argv[1:])
@@ -31,9 +31,9 @@ def run() -> None:
         raise SystemExit(fail(failure_of(error))) from error
 
 
-def ignore_for_ourselves_only() -> None:
-    """Go on ignoring what nohup or a background shell had us ignore, but by a handler, which child processes do not
-    inherit: they can be interrupted.
+def ignore_signals_without_inheritance() -> None:
+    """Replace ignored signals by empty handlers. Child processes inherit SIG_IGN, which nohup and background shells
+    set, but no handlers: they can be interrupted.
     """
     for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Python restores these for children
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -44,7 +44,10 @@ def ignore_for_ourselves_only() -> None:
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print results only, no progress.")] = False,
-    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Log to standard error; -vv: more.")] = 0,
+    verbose: Annotated[
+        int,
+        typer.Option("--verbose", "-v", count=True, show_default=False, help="Log to standard error; -vv logs more."),
+    ] = 0,
 ) -> None:
     output.be_quiet(quiet)
     if verbose:

@@ -26,22 +26,24 @@ def group() -> None:
 @bench.command()
 def repair(
     set_name: Annotated[str, typer.Option("--set", metavar="NAME", help="humanevalfix, quixbugs or realfix.")],
-    data: Annotated[Path, typer.Option(metavar="PATH", help="Where the set's data lies.")],
-    jobs: Annotated[int, typer.Option(min=1, max=64, help="How many bugs at a time.")] = 1,
-    seconds: Annotated[
-        float, typer.Option(min=1, max=MAX_SEC, help="How long the search may take for one bug.")
-    ] = 60.0,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many.")] = None,
-    only: Annotated[list[str] | None, typer.Option(metavar="BUG", help="Only this one; may be repeated.")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where results go; by default in the home.")] = None,
+    data: Annotated[Path, typer.Option(metavar="PATH", help="The directory with the set's data.")],
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="How many bugs to work on at a time.")] = 1,
+    seconds: Annotated[float, typer.Option(min=1, max=MAX_SEC, help="Time limit of the search for one bug.")] = 60.0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N bugs.")] = None,
+    only: Annotated[list[str] | None, typer.Option(metavar="BUG", help="Only this bug; may be repeated.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to write results. Default: bench/ in the home.")
+    ] = None,
     python: PythonOption = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget earlier results and start over.")] = False,
     search_only: Annotated[
-        bool, typer.Option("--search-only", help="Leave gates and proof out: no verdicts, but quicker.")
+        bool, typer.Option("--search-only", help="Skip gates and proof: faster, without verdicts.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Repair every bug of a set and judge the repairs by what the search never saw; goes on where it was stopped."""
+    """Repair every bug of a set and judge the repairs by tests that the search never saw.
+
+    An interrupted benchmark continues where it stopped."""
     from codepilot.bench import BenchSpec
     from codepilot.engine import Settings
 

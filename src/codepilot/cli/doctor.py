@@ -1,4 +1,4 @@
-"""`codepilot doctor`: what this machine gives, and what to install."""
+"""`codepilot doctor`: what works on this machine, and what to install."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from codepilot.skills import all_skills
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at. `needed` findings decide whether CodePilot can work here."""
+    """The result of one check. `needed` ones decide whether CodePilot can work here."""
 
     name: str
     ok: bool
@@ -39,7 +39,7 @@ def examine(console: Console, *, as_json: bool) -> int:
     try:
         settings = Settings.load(Path.cwd())
     except CodePilotError as error:
-        findings.append(Finding("runs", False, error.failure.message, error.failure.advice))
+        findings += [_failed("configuration", error), _home(Settings.for_reading()), *_skills()]
     else:
         findings += [_home(settings), *_runs(settings), *_skills(), *_models(settings), _notify(settings)]
     healthy = all(finding.ok for finding in findings if finding.needed)
@@ -56,6 +56,10 @@ def examine(console: Console, *, as_json: bool) -> int:
     return 0 if healthy else 4
 
 
+def _failed(name: str, error: CodePilotError) -> Finding:
+    return Finding(name, False, error.failure.message, error.failure.advice)
+
+
 def _python() -> Finding:
     return Finding("python", True, f"{platform.python_version()} at {sys.executable}; codepilot {__version__}")
 
@@ -69,7 +73,7 @@ def _git() -> Finding:
 
 
 def _skills() -> list[Finding]:
-    """What installed packages wanted to add and could not."""
+    """The skills of installed packages that could not be loaded."""
     return [
         Finding(f"skills of {failure.details['package']}", False, failure.message, failure.advice, needed=False)
         for failure in all_skills().left_out
@@ -77,7 +81,7 @@ def _skills() -> list[Finding]:
 
 
 def _models(settings: Settings) -> list[Finding]:
-    """Which chat models can be used from here; the agent that repairs without one needs none."""
+    """The chat models that can be used here. The repair agent needs none."""
     from codepilot.models import configured_models, usual_model
 
     environ, chosen = settings.environ, settings.models
@@ -91,8 +95,8 @@ def _models(settings: Settings) -> list[Finding]:
             continue
         ready = provider.key_present or provider.key_optional
         key = f"{provider.variable} is {'set' if provider.key_present else 'not set'}"
-        said = f"{key}; asked at {provider.url}" if provider.url else key
-        findings.append(Finding(f"model {provider.name}", ready, said, f"Set {provider.variable}.", needed=False))
+        detail = f"{key}; asked at {provider.url}" if provider.url else key
+        findings.append(Finding(f"model {provider.name}", ready, detail, f"Set {provider.variable}.", needed=False))
     try:
         usual = usual_model(environ, chosen)
     except CodePilotError as error:
@@ -102,9 +106,9 @@ def _models(settings: Settings) -> list[Finding]:
 
 
 def _notify(settings: Settings) -> Finding:
-    """Where the ends of runs are sent; of the URL only scheme and host, since the rest may be secret."""
+    """The receiver of notifications, without the part of its URL that may be secret."""
     place = CodePilot(settings).notify_place
-    return Finding("notify", True, f"ends of runs are notified to {place}" if place else "no url is configured")
+    return Finding("notify", True, f"the end of a run is sent to {place}" if place else "no url is configured")
 
 
 def _levels() -> list[Finding]:
@@ -116,18 +120,18 @@ def _levels() -> list[Finding]:
 
 
 def _runs(settings: Settings) -> list[Finding]:
-    """Where the configuration that holds in this directory runs code, and within which limits."""
+    """Where the configuration of this directory runs code, and within which limits."""
     try:
         level = Level(CodePilot(settings).level())
     except CodePilotError as error:
-        return [Finding("runs", False, error.failure.message, error.failure.advice)]
+        return [_failed("runs", error)]
     if settings.executor.url is not None:
         return [Finding("runs", True, f"use the executor at {settings.executor.url}, which confines by {level}")]
     return [Finding("runs", True, f"use {level}"), _limits(level)]
 
 
 def _limits(level: Level) -> Finding:
-    """How limits are enforced; without control groups they hold as well, a little later."""
+    """How limits are enforced. Without control groups they act a little later."""
     found = enforcement()
     root_alone = os.geteuid() == 0 and level is Level.LANDLOCK and "pids" not in found.controllers
     advice = "Run as an ordinary user: as root, without control groups, only the watchdog bounds forks at this level."
@@ -139,7 +143,7 @@ def _home(settings: Settings) -> Finding:
     try:
         CodePilot(settings).open().close()
     except CodePilotError as error:
-        return Finding("home", False, error.failure.message, error.failure.advice)
+        return _failed("home", error)
     free = shutil.disk_usage(home.path).free / 1e9
     return Finding(
         "home", free > 1, f"{home.path} ({free:.0f} GB free)", "Free some disk space, or set CODEPILOT_HOME."

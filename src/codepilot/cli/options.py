@@ -1,4 +1,4 @@
-"""The application, and what several commands have in common: options, groups of the help page, words."""
+"""The application, and what several commands share: options, groups of the help page, small formatters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class GroupedCommands(TyperGroup):
 app = typer.Typer(
     name="codepilot",
     cls=GroupedCommands,
-    help="Repair code with agents whose changes are proved: the test failed before, passes after, and nothing else"
+    help="Repair code with agents, and prove every change: the test failed before, passes after, and nothing else"
     " broke.",
     epilog="Start with: codepilot doctor, then codepilot demo, then codepilot fix in your own checkout.",
     no_args_is_help=True,
@@ -43,7 +43,7 @@ app = typer.Typer(
 
 
 def _remember_json(wanted: bool) -> bool:
-    """A failure that ends the command is printed in the form that was asked for."""
+    """Remember --json, so that a failure is printed as JSON too."""
     json_wanted.append(wanted)
     return wanted
 
@@ -51,7 +51,7 @@ def _remember_json(wanted: bool) -> bool:
 json_wanted = [False]
 
 MAX_DAYS, MAX_SEC = 36_500.0, 86_400.0
-"""A hundred years, and a day: longer spans are mistakes, and no clock could count some of them."""
+"""A hundred years, and a day. Longer spans are mistakes, and some overflow the clock."""
 
 
 class CapabilityName(StrEnum):
@@ -71,41 +71,62 @@ class LevelName(StrEnum):
 
 
 JsonFlag = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document instead.", callback=_remember_json, is_eager=True)
+    bool,
+    typer.Option("--json", help="Print one JSON document instead of text.", callback=_remember_json, is_eager=True),
 ]
-RunArg = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, the beginning of one, or 'last'.")]
-PythonOption = Annotated[str | None, typer.Option(metavar="PATH", help="The interpreter of the project.")]
-UnsafeFlag = Annotated[bool, typer.Option("--unsafe-no-sandbox", help="Run code without a sandbox.")]
-PlausibleFlag = Annotated[bool, typer.Option("--accept-plausible", help="Accept a change that is only plausible.")]
+RunArg = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, the start of an id, or 'last'.")]
+PythonOption = Annotated[str | None, typer.Option(metavar="PATH", help="The Python interpreter that runs the project.")]
+UnsafeFlag = Annotated[bool, typer.Option("--unsafe-no-sandbox", help="Run the project's code without a sandbox.")]
+PlausibleFlag = Annotated[
+    bool, typer.Option("--accept-plausible", help="Accept a change whose tests are too weak to confirm it.")
+]
 BranchOption = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Commit the change to this new branch; {run} in it stands for the run's id."),
+    typer.Option(metavar="NAME", help="Commit the change to this new branch; {run} is replaced by the run's id."),
 ]
 StoreOption = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="postgresql://… or a file. Default: CODEPILOT_STORE, or the home's own."),
+    typer.Option(
+        metavar="URL",
+        help="Where runs are recorded: postgresql://… or a file. Default: $CODEPILOT_STORE, else a file in the home.",
+    ),
 ]
 ArtifactsOption = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="s3://… or a directory. Default: CODEPILOT_ARTIFACTS, or the home's own."),
+    typer.Option(
+        metavar="URL",
+        help="Where files of runs are kept: s3://… or a directory. Default: $CODEPILOT_ARTIFACTS, else the home.",
+    ),
 ]
-RepoArg = Annotated[str, typer.Argument(metavar="REPO", help="A checkout or a git URL.")]
+RepoArg = Annotated[str, typer.Argument(metavar="REPO", help="A git checkout or a git URL.")]
 TestOption = Annotated[
-    list[str] | None, typer.Option(metavar="TEST_ID", help="A failing test, as its runner names it; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        metavar="TEST_ID",
+        help="A failing test, named as its runner names it; may be repeated. Default: the tests that fail.",
+    ),
 ]
-PromptOption = Annotated[str | None, typer.Option(metavar="TEXT", help="What should be true afterwards, in words.")]
+PromptOption = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="What should be true after the change, in words.")
+]
 RefOption = Annotated[
-    str | None, typer.Option(metavar="REF", help="Work on this commit instead of the checkout as it is.")
+    str | None,
+    typer.Option(metavar="REF", help="Work on this commit. Default: the checkout with its uncommitted changes."),
 ]
 AgentOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="repair, codeact or an installed agent. Default: [agents] default.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="repair (needs no model), codeact, or an installed agent. Default: from the configuration, else repair.",
+    ),
 ]
 ModelOption = Annotated[
     str | None,
     typer.Option(metavar="MODEL", help="anthropic:NAME, openai:NAME, openai-compatible:URL#NAME or replay:RUN."),
 ]
 FallbackOption = Annotated[
-    str | None, typer.Option("--fallback-model", metavar="MODEL", help="The model to use when the first cannot be.")
+    str | None,
+    typer.Option("--fallback-model", metavar="MODEL", help="The model to use when the first one is unavailable."),
 ]
 BudgetOption = Annotated[
     list[str] | None, typer.Option(metavar="KEY=VALUE", help="A limit, for example wall_sec=600; may be repeated.")
@@ -114,20 +135,24 @@ HostOption = Annotated[
     list[str] | None, typer.Option(metavar="HOST", help="Let code in the sandbox reach this host; may be repeated.")
 ]
 TestHostOption = Annotated[
-    list[str] | None, typer.Option(metavar="HOST", help="Let only the command that runs the tests reach this host.")
+    list[str] | None,
+    typer.Option(metavar="HOST", help="Let only the command that runs the tests reach this host; may be repeated."),
 ]
-CapabilityOption = Annotated[CapabilityName, typer.Option(help="What the agent may do.")]
+CapabilityOption = Annotated[CapabilityName, typer.Option(help="What the agent is allowed to do.")]
 NotifyFlag = Annotated[
     bool | None,
-    typer.Option("--notify/--no-notify", help="Notify [notify] url when the run ends. Default: if there is one."),
+    typer.Option(
+        "--notify/--no-notify", help="Send a notification when the run ends. Default: if [notify] url is configured."
+    ),
 ]
 ApplyFlag = Annotated[bool, typer.Option("--apply", help="Write the proved change into the checkout.")]
 DetachFlag = Annotated[
-    bool, typer.Option("--detach", help="Queue the run for workers, print its id and return: the command `submit`.")
+    bool, typer.Option("--detach", help="Queue the run for workers and print its id, as `submit` does.")
 ]
-PriorityOption = Annotated[int, typer.Option(min=-100, max=100, help="Workers take higher ones first.")]
+PriorityOption = Annotated[int, typer.Option(min=-100, max=100, help="Workers take runs with a higher priority first.")]
 IdOption = Annotated[
-    str | None, typer.Option("--run", metavar="ID", help="The run's id; submitting it again changes nothing.")
+    str | None,
+    typer.Option("--run", metavar="ID", help="The id of the new run; submitting the same id again changes nothing."),
 ]
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 _ESCAPED = "backslashreplace"
 _quiet = [False]
-PIPE_COLUMNS = 1000
-"""Nothing is cut or wrapped where no terminal sets a width."""
+PIPE_COLUMNS = 100_000
+"""Wide enough that nothing is cut or wrapped in a pipe or a file."""
 
 
 def be_quiet(wanted: bool) -> None:
@@ -99,8 +99,7 @@ def console(*, err: bool = False) -> Console:
     from codepilot.cli.safe_console import SafeConsole
 
     stream = sys.stderr if err else sys.stdout
-    wide = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_COLUMNS
-    return SafeConsole(stderr=err, width=wide)
+    return SafeConsole(stderr=err, width=None if stream.isatty() else PIPE_COLUMNS)
 
 
 def print_json(text: str) -> None:

@@ -46,11 +46,18 @@ def _open() -> CodePilot:
     return CodePilot(Settings.load())
 
 
+def _read() -> CodePilot:
+    """For commands that only read: a mistake in the configuration does not stop them."""
+    from codepilot.engine import CodePilot, Settings
+
+    return CodePilot(Settings.for_reading())
+
+
 def history(
-    limit: Annotated[int, typer.Option(min=1, max=10**9, help="How many runs.")] = 20, as_json: JsonFlag = False
+    limit: Annotated[int, typer.Option(min=1, max=10**9, help="How many runs to list.")] = 20, as_json: JsonFlag = False
 ) -> None:
     """List the runs, newest first."""
-    with _open() as pilot:
+    with _read() as pilot:
         rows = pilot.runs(limit)
         if as_json:
             from dataclasses import asdict
@@ -67,11 +74,11 @@ def history(
 
 def show(
     run_id: RunArg = "last",
-    events: Annotated[bool, typer.Option("--events", help="Print what happened instead, a line an event.")] = False,
+    events: Annotated[bool, typer.Option("--events", help="Print the run's events instead, one a line.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show one run: its state, what it cost and what it found."""
-    with _open() as pilot:
+    """Show one run: its state, its cost and its result."""
+    with _read() as pilot:
         if events:
             _show_events(pilot, run_id, as_json=as_json)
         elif as_json:
@@ -99,10 +106,13 @@ def _show_events(pilot: CodePilot, run_id: str, *, as_json: bool) -> None:
 
 
 def logs(
-    run_id: RunArg = "last", follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False
+    run_id: RunArg = "last",
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for more lines until the run ends or waits.")
+    ] = False,
 ) -> None:
     """Print a run's log, one JSON object a line."""
-    with _open() as pilot:
+    with _read() as pilot:
         for line in pilot.log(run_id, follow=follow):
             output.print_json(line)
             if follow:
@@ -111,7 +121,7 @@ def logs(
 
 def diff(run_id: RunArg = "last") -> None:
     """Print a run's change as a patch for `git apply`."""
-    with _open() as pilot:
+    with _read() as pilot:
         patch = pilot.diff(run_id)
     if sys.stdout.isatty():
         from codepilot.cli.screens import coloured
@@ -147,10 +157,11 @@ def apply(
 
 def verify(
     bundle: Annotated[
-        str, typer.Argument(metavar="BUNDLE", help="A bundle's directory, or a run that has one.")
+        str, typer.Argument(metavar="BUNDLE", help="A bundle's directory, or the run that made it.")
     ] = "last",
     repo: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="A clone that has the base commit. Default: where it was made.")
+        Path | None,
+        typer.Option(metavar="PATH", help="A clone that has the base commit. Default: the repository of the run."),
     ] = None,
     python: PythonOption = None,
     unsafe_no_sandbox: UnsafeFlag = False,
@@ -183,12 +194,12 @@ def verify(
 def resume(
     run_id: RunArg = "last",
     accept_plausible: PlausibleFlag = False,
-    detach: Annotated[bool, typer.Option("--detach", help="Leave the run to workers, and print its id.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Queue the run for workers and print its id.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Go on with a run that was paused, killed or out of budget.
+    """Continue a run that was paused, killed, blocked or out of budget.
 
-    A run that a worker has is followed.
+    If a worker holds the run, its progress is shown.
     """
     with _open() as pilot:
         found = pilot.find(run_id)
@@ -203,7 +214,7 @@ def resume(
 def pause(run_id: RunArg = "last", as_json: JsonFlag = False) -> None:
     """Stop a run at its next safe point.
 
-    `resume` goes on with it.
+    `resume` continues it.
     """
     with _open() as pilot:
         before = pilot.run(run_id)
@@ -237,13 +248,17 @@ def _say_requested(before: Run, now: Run, verb: str, *, as_json: bool) -> None:
 def fork(
     run_id: RunArg = "last",
     at: Annotated[
-        int | None, typer.Option(metavar="EVENT", help="The last event to take over; `show --events` lists them.")
+        int | None,
+        typer.Option(
+            metavar="EVENT",
+            help="The last event to copy; `show --events` lists them. Default: the newest before the run ended.",
+        ),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Queue a new run that begins where another one was.
+    """Queue a new run that starts from any point of another run.
 
-    `resume` goes on with it.
+    `resume` works on it.
     """
     with _open() as pilot:
         found = pilot.fork(run_id, at)
@@ -258,13 +273,13 @@ def artifacts(
             metavar="SECONDS",
             min=1,
             max=MAX_LINK_SEC,
-            help="Also print where each can be read: its file, or on S3 a link that is valid for so long.",
+            help="Also print where to read each artifact: its file, or on S3 a link valid for this long.",
         ),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """List a run's diffs, reports, snapshots and transcripts."""
-    with _open() as pilot:
+    with _read() as pilot:
         found = pilot.find(run_id)
         rows = pilot.artifacts(found, link)
     if as_json:
@@ -286,4 +301,4 @@ def artifacts(
         line = f"{row.seq:6} {row.event:20} {row.state or '':10} {row.ref.size_bytes:10} {row.ref.uri}"
         say(line if link is None else f"{line} {where or 'gone'}")
     if not rows:
-        say("Its events name no artifacts.")
+        say("This run has no artifacts.")

@@ -222,7 +222,7 @@ def run_screen(console: Console, run: Run, pilot: CodePilot) -> None:
             Text.assemble(("gate  ", "dim"), (gate_line(gate), "red" if gate.ok is False else "")), soft_wrap=True
         )
     if spent.iterations > 1:
-        console.print(iterations_table(pilot.iterations(run.run_id)))
+        console.print(iterations_table(pilot.iterations(run.run_id), expand=console.is_terminal))
     ending(console, run, pilot, applied=False)
     if run.uncommitted is not None:
         failure(console, run.uncommitted)
@@ -236,10 +236,10 @@ def _notified(row: NotificationRow) -> str:
     return f"{ended} after {counted(row.tries, 'attempt')}{again}" if row.tries else ended
 
 
-def iterations_table(figures: Sequence[IterationFigures]) -> RenderableType:
+def iterations_table(figures: Sequence[IterationFigures], *, expand: bool) -> RenderableType:
     """What each iteration took and gave; 0 is what led to the first."""
     table = Table(
-        title="iterations", title_justify="left", title_style="dim", show_edge=False, pad_edge=False, expand=True
+        title="iterations", title_justify="left", title_style="dim", show_edge=False, pad_edge=False, expand=expand
     )
     for name in ("", "seconds", "turns", "tokens", "files", "pass", "fail"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -37,7 +37,9 @@ TOKEN = "CODEPILOT_EXECUTOR_TOKEN"
 MIN_TOKEN = 16
 _WORKER = "Example: CODEPILOT_STORE=postgresql://… codepilot worker --concurrency 4 --listen 0.0.0.0:9100"
 
-ListenOption = Annotated[str, typer.Option(metavar="HOST:PORT", help="The address; port 0 takes any free port.")]
+ListenOption = Annotated[
+    str, typer.Option(metavar="HOST:PORT", help="The address to listen on; port 0 takes any free port.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -46,31 +48,35 @@ def register(app: typer.Typer) -> None:
 
 
 def worker(
-    concurrency: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="How many runs at a time.")] = 1,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=64, metavar="N", help="How many runs to work on at a time.")
+    ] = 1,
     store: StoreOption = None,
     artifacts: ArtifactsOption = None,
     most_running: Annotated[
         int | None,
         typer.Option(
-            min=0, metavar="N", help="Set for all workers of the store how many steps run at a time; 0: any number."
+            min=0, metavar="N", help="Limit how many steps all workers of the store run at a time; 0 removes the limit."
         ),
     ] = None,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where to serve /metrics and /healthz; port 0 takes any free port.")
     ] = "127.0.0.1:0",
     drain: Annotated[
-        float, typer.Option(min=0, max=MAX_SEC, metavar="SEC", help="How long SIGTERM waits for steps to end.")
+        float, typer.Option(min=0, max=MAX_SEC, metavar="SEC", help="How long SIGTERM waits for running steps.")
     ] = 25.0,
     stale_after: Annotated[
         float,
-        typer.Option(min=1, max=MAX_SEC, metavar="SEC", help="Silence after which others take this worker's steps."),
+        typer.Option(
+            min=1, max=MAX_SEC, metavar="SEC", help="How long this worker may be silent before others take its steps."
+        ),
     ] = 90.0,
-    until_idle: Annotated[bool, typer.Option("--until-idle", help="End when nothing is left to do.")] = False,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="Exit when no run is left to work on.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Work on queued runs until stopped.
 
-    The first SIGTERM or Ctrl+C lets running steps end, the second gives them back at once.
+    The first SIGTERM or Ctrl+C waits for running steps, the second hands them back at once.
     """
     import logging
     import signal
@@ -160,28 +166,37 @@ def executor(
     home: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where workspaces are kept. Default: CodePilot's home.")
     ] = None,
-    level: Annotated[LevelName, typer.Option(help="The sandbox level.")] = LevelName.best,
-    max_workspaces: Annotated[int, typer.Option(min=1, metavar="N", help="How many workspaces there may be.")] = 64,
-    max_processes: Annotated[int, typer.Option(min=1, metavar="N", help="How many open processes callers have.")] = 64,
-    queue: Annotated[int, typer.Option(min=0, metavar="N", help="How many requests wait; more are turned away.")] = 64,
+    level: Annotated[
+        LevelName, typer.Option(help="The sandbox level; best takes the strongest that works here.")
+    ] = LevelName.best,
+    max_workspaces: Annotated[int, typer.Option(min=1, metavar="N", help="How many workspaces may exist.")] = 64,
+    max_processes: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How many processes callers may keep open.")
+    ] = 64,
+    queue: Annotated[
+        int, typer.Option(min=0, metavar="N", help="How many requests may wait; further ones are refused.")
+    ] = 64,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="How many requests run at once. Default: by the machine.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="How many requests run at once. Default: depends on the CPUs."),
     ] = None,
     drain: Annotated[
-        float, typer.Option(min=0, max=MAX_SEC, metavar="SEC", help="How long running work may go on at the end.")
+        float, typer.Option(min=0, max=MAX_SEC, metavar="SEC", help="How long SIGTERM waits for running requests.")
     ] = 30,
     allow_mount: Annotated[
-        list[Path] | None, typer.Option(metavar="PATH", help="Let callers show code what lies below; may be repeated.")
+        list[Path] | None,
+        typer.Option(metavar="PATH", help="Let callers mount this directory and those below it; may be repeated."),
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="HOST", help="Let callers allow this host; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="HOST", help="Let callers open the network to this host; may be repeated."),
     ] = None,
-    no_token: Annotated[bool, typer.Option("--no-token", help="Ask for no token; on a loopback address only.")] = False,
+    no_token: Annotated[bool, typer.Option("--no-token", help="Require no token; only on a loopback address.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Serve this machine's sandbox over HTTP.
 
-    Callers prove themselves by the token in CODEPILOT_EXECUTOR_TOKEN.
+    Callers authenticate with the token in CODEPILOT_EXECUTOR_TOKEN.
     """
     from codepilot.core.failures import CodePilotError, FailureKind
     from codepilot.core.task import Capability

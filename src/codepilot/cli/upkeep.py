@@ -21,12 +21,12 @@ def register(app: typer.Typer) -> None:
 
 def gc(
     days: Annotated[
-        float, typer.Option(min=0, max=MAX_DAYS, help="Remove workspaces that nothing has used for so long.")
+        float, typer.Option(min=0, max=MAX_DAYS, help="Remove workspaces unused for this many days.")
     ] = 7.0,
     artifacts: Annotated[
         float | None,
         typer.Option(
-            min=0, max=MAX_DAYS, metavar="DAYS", help="Also remove artifacts that only runs older than this name."
+            min=0, max=MAX_DAYS, metavar="DAYS", help="Also remove artifacts that only runs older than this refer to."
         ),
     ] = None,
     dry_run: Annotated[
@@ -34,7 +34,7 @@ def gc(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Remove old workspaces and artifacts that nothing needs.
+    """Remove old workspaces and unneeded artifacts.
 
     Artifacts are removed only with --artifacts DAYS.
     """
@@ -62,10 +62,12 @@ def gc(
 
 
 def fsck(
-    repair: Annotated[bool, typer.Option("--repair", help="Rewrite what differs from the events.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Rebuild from the events whatever differs from them.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Check that stored runs agree with their events."""
+    """Check that the stored runs match their events."""
     from codepilot.engine import CodePilot, Settings
 
     with CodePilot(Settings.load()) as pilot:
@@ -79,18 +81,18 @@ def fsck(
 
 def _found(problems: Mapping[str, str], left: Mapping[str, str], *, repair: bool) -> list[str]:
     if not problems:
-        return ["Every run agrees with its events."]
+        return ["Every run matches its events."]
     lines = [plain(problem) + ("" if run_id in left else " Rewritten.") for run_id, problem in problems.items()]
     if not repair:
-        return [*lines, "`codepilot fsck --repair` rewrites what is stored beside events that are complete."]
+        return [*lines, "`codepilot fsck --repair` rebuilds it from the events, where those are complete."]
     if left:
         runs = counted(len(left), "run")
-        lines.append(f"{runs} cannot be repaired, the events are damaged: restore the database from a backup.")
+        lines.append(f"{runs} cannot be repaired because the events are damaged: restore the database from a backup.")
     return lines
 
 
 def doctor(as_json: JsonFlag = False) -> None:
-    """Check what this machine offers, and say what to install."""
+    """Check this machine and say what to install."""
     from codepilot.cli.doctor import examine
 
     raise typer.Exit(examine(console(), as_json=as_json))

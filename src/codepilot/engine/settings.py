@@ -146,13 +146,18 @@ class Settings(Sections):
         if own is not None and own.is_file():
             _merge(user, _validate(_read(own), str(own)).model_dump(exclude_unset=True))
             _validate(user, str(own))
-        places = {
-            "home": Home(Path(given.pop("home")).absolute()) if "home" in given else Home.default(values),
-            "store": given.pop("store", None) or values.get(STORE_VARIABLE) or None,
-            "artifacts": given.pop("artifacts", None) or values.get(ARTIFACTS_VARIABLE) or None,
-            "environ": values,
-        }
+        places = _places(values, given)
         return cls._chain(repo, user, given, places)
+
+    @classmethod
+    def for_reading(cls) -> Self:
+        """The settings for commands that only read. A mistake in a file does not stop them: the home, the store and the
+        artifacts are named by the environment.
+        """
+        try:
+            return cls.load()
+        except CodePilotError:
+            return cls(**_places(dict(os.environ), {}))
 
     def for_repository(self, root: Path | None) -> Self:
         """The same settings with those of a repository's own file, or without any repository's."""
@@ -231,6 +236,16 @@ def make_budget(kind: TaskKind, *layers: Mapping[str, Any]) -> Budget:
             next_action="Give less; wall_sec bounds the run as a whole.",
         )
     return budget
+
+
+def _places(environ: Mapping[str, str], given: dict[str, Any]) -> dict[str, Any]:
+    """Home, store and artifacts, which no file names; those that are `given` are taken out of it."""
+    return {
+        "home": Home(Path(given.pop("home")).absolute()) if "home" in given else Home.default(environ),
+        "store": given.pop("store", None) or environ.get(STORE_VARIABLE) or None,
+        "artifacts": given.pop("artifacts", None) or environ.get(ARTIFACTS_VARIABLE) or None,
+        "environ": environ,
+    }
 
 
 def _user_file(environ: Mapping[str, str]) -> Path | None:
