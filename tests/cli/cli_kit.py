@@ -17,7 +17,7 @@ import pytest
 from codepilot.core.events import EventType
 from codepilot.engine import Runtime
 from configured import configured
-from ready import run
+from ready import Started, run
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,8 @@ class Command:
             rows = runtime.store.history(1)
         return rows[0].run_id if rows else None
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            self.argv(*arguments), env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+    def start(self, *arguments: str, **environ: str) -> Started:
+        return Started(arguments, {**self.environ, **environ})
 
 
 def kinds(codepilot: Command, run_id: str) -> list[EventType]:
@@ -77,7 +75,7 @@ def kinds(codepilot: Command, run_id: str) -> list[EventType]:
         return [event.type for event in runtime.store.events(run_id)]
 
 
-def started(codepilot: Command, kind: EventType, *arguments: str, times: int = 1) -> tuple[subprocess.Popen[str], str]:
+def started(codepilot: Command, kind: EventType, *arguments: str, times: int = 1) -> tuple[Started, str]:
     """A command that was started, and its run, which has come as far as so many events of that kind."""
     process, deadline = codepilot.start(*arguments), time.monotonic() + 60
     while (run_id := codepilot.newest()) is None or kinds(codepilot, run_id).count(kind) < times:
@@ -97,6 +95,18 @@ def git(checkout: Path, *arguments: str) -> str:
     return done.stdout
 
 
+def committed(checkout: Path, files: dict[str, str]) -> Path:
+    """A repository with one commit of the given files."""
+    for path, text in files.items():
+        target = checkout / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    git(checkout, "init", "-q", "-b", "main")
+    git(checkout, "add", ".")
+    git(checkout, "commit", "-q", "-m", "first")
+    return checkout
+
+
 Repo = Callable[..., Path]
 
 
@@ -105,15 +115,7 @@ def repo(tmp_path: Path) -> Repo:
     """Make a committed repository of the given files."""
 
     def make(files: dict[str, str], name: str = "project") -> Path:
-        checkout = tmp_path / name
-        for path, text in files.items():
-            target = checkout / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text, encoding="utf-8")
-        git(checkout, "init", "-q", "-b", "main")
-        git(checkout, "add", ".")
-        git(checkout, "commit", "-q", "-m", "first")
-        return checkout
+        return committed(tmp_path / name, files)
 
     return make
 

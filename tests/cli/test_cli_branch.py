@@ -57,11 +57,13 @@ def test_a_plausible_one_is_not_and_the_output_says_how(codepilot: Command, repo
     assert how in report["failure"]["next_action"]
     assert how in codepilot("show", "last").out
     assert git(checkout, "branch", "--list", "mend") == ""
-    done = codepilot(*how.split()[1:])
+    accepted = codepilot("resume", report["run_id"], "--accept-plausible", "--json")
+    assert (accepted.code, accepted.json["commit"]["branch"], accepted.json["failure"]) == (0, "mend", None)
     commit = git(checkout, "rev-parse", "mend").strip()
+    git(checkout, "branch", "-D", "mend")
+    done = codepilot(*how.split()[1:])
+    assert git(checkout, "rev-parse", "mend").strip() == commit
     assert (done.code, commit in done.out) == (0, True), done.err
-    accepted = codepilot("fix", str(checkout), "--branch", "other", "--accept-plausible", "--json")
-    assert (accepted.code, accepted.json["commit"]["branch"], accepted.json["failure"]) == (0, "other", None)
 
 
 def test_a_branch_that_cannot_be_is_refused_at_once(codepilot: Command, repo: Repo) -> None:

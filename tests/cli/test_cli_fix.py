@@ -62,8 +62,9 @@ def test_the_whole_round(codepilot: Command, shop: Path) -> None:
 
 def test_the_interpreter_may_be_named_by_a_relative_path(codepilot: Command, shop: Path, tmp_path: Path) -> None:
     relative = replace(codepilot, python=os.path.relpath(sys.executable, tmp_path))
-    ended = relative("fix", str(shop), "--test", "test_shop.ShopTest.test_bill", "--json", cwd=tmp_path)
-    assert ended.json["failure"]["kind"] == "test_already_passes", ended.out
+    argv = relative.argv("fix", str(shop), "--test", "test_shop.ShopTest.test_bill", "--json")
+    ended = subprocess.run(argv, cwd=tmp_path, env=relative.environ, capture_output=True, text=True, timeout=300)
+    assert json.loads(ended.stdout)["failure"]["kind"] == "test_already_passes", ended.stdout
 
 
 def _tells_what_was_done(report: dict[str, Any]) -> None:
@@ -125,11 +126,12 @@ def test_a_url_is_cloned_and_a_ref_means_that_commit_only(codepilot: Command, sh
     (shop / "shop.py").write_text("raise SystemExit\n", encoding="utf-8")
     git(shop, "commit", "-q", "-a", "-m", "break it")
     git(shop, "tag", "broken")
-    by_ref = codepilot("fix", str(shop), "--ref", "HEAD~1", "--json")
-    assert (by_ref.code, by_ref.json["base_dirty"]) == (0, False), by_ref.err
+    by_ref = codepilot("submit", str(shop), "--ref", "HEAD~1", "--json")
+    base = codepilot("show", by_ref.json["run_id"], "--json").json
+    assert (base["base_commit"], base["base_dirty"]) == (git(shop, "rev-parse", "HEAD~1").strip(), False)
     git(shop, "branch", "works", "HEAD~1")
     by_url = codepilot("fix", f"file://{shop}", "--ref", "works", "--json")
-    assert by_url.code == 0, by_url.err
+    assert (by_url.code, by_url.json["base_dirty"]) == (0, False), by_url.err
     refused = codepilot("apply", by_url.json["run_id"], "--accept-plausible")
     assert (refused.code, "git apply" in refused.err) == (2, True)
 

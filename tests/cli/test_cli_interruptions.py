@@ -15,6 +15,7 @@ from cli_kit import Command, Repo
 
 from codepilot.cli.drive import early_interrupts
 from codepilot.core.events import EventType
+from ready import Started
 
 
 def survivors(marker: str) -> list[str]:
@@ -118,7 +119,7 @@ def test_a_run_that_is_quit_and_then_paused_goes_on(codepilot: Command, shop: Pa
         assert codepilot("resume", run_id, "--json").json["status"] == "DONE"
 
 
-def _at_work(codepilot: Command, *arguments: str) -> subprocess.Popen[str]:
+def _at_work(codepilot: Command, *arguments: str) -> Started:
     """A command that was started and has logged something, or has ended."""
 
     def logged() -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_kit import Command, Repo, kinds, started
+from cli_kit import SHOP, SHOP_TESTS, Command, Repo, committed, kinds, started
 
 from codepilot.core.decide import ask_cancel
 from codepilot.core.events import EventType, State
@@ -24,6 +25,26 @@ SLOW = "import time, unittest\n\n\nclass T(unittest.TestCase):\n    def test_it(
 def load(codepilot: Command, run_id: str) -> Run:
     with codepilot.runtime() as runtime:
         return runtime.store.load(run_id)
+
+
+@pytest.fixture(scope="module")
+def repaired(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The home of one repair, and its run."""
+    root = tmp_path_factory.mktemp("repaired")
+    codepilot = Command(root / "home")
+    ended = codepilot("fix", str(committed(root / "project", {"shop.py": SHOP, "test_shop.py": SHOP_TESTS})), "--json")
+    assert ended.code == 0, ended.out + ended.err
+    return codepilot.home, ended.json["run_id"]
+
+
+@pytest.fixture
+def finished(repaired: tuple[Path, str], codepilot: Command) -> str:
+    """A finished run: this test's home is a copy of the home it was made in."""
+    home, run_id = repaired
+    shutil.copytree(home, codepilot.home, symlinks=True)
+    for name in codepilot.home.glob("**/stores/*"):
+        name.write_text(name.read_text().replace(str(home), str(codepilot.home)))
+    return run_id
 
 
 # pause and resume -----------------------------------------------------------------------------------
@@ -150,8 +171,8 @@ def test_a_run_that_there_is_not_is_refused_kindly(codepilot: Command, command: 
 # fork -----------------------------------------------------------------------------------------------
 
 
-def test_a_fork_begins_where_it_is_told_and_is_gone_on_with(codepilot: Command, shop: Path) -> None:
-    first = codepilot("fix", str(shop), "--json").json["run_id"]
+def test_a_fork_begins_where_it_is_told_and_is_gone_on_with(codepilot: Command, finished: str) -> None:
+    first = finished
     with codepilot.runtime() as runtime:
         judged = next(e.seq for e in runtime.store.events(first) if e.type is EventType.BASELINE_RECORDED)
     forked = codepilot("fork", first, "--at", str(judged), "--json")
@@ -179,9 +200,8 @@ def test_a_fork_from_nowhere_says_where_events_are_told(codepilot: Command, shop
 
 
 @pytest.fixture
-def old(codepilot: Command, shop: Path) -> Callable[[], list[Path]]:
-    """What lies in the artifacts of a home whose only run ended; all of it was put three days ago."""
-    assert codepilot("fix", str(shop)).code == 0
+def old(codepilot: Command, finished: str) -> Callable[[], list[Path]]:
+    """The artifacts of a home whose only run ended; all of them were put three days ago."""
 
     def lying() -> list[Path]:
         return [path for path in (codepilot.home / "artifacts" / "sha256").rglob("*") if path.is_file()]

@@ -138,5 +138,5 @@ def test_what_went_wrong_leaves_the_numbers_of_an_iteration_their_room(width: in
         pass_rate=0.98,
         errors=("test_a and " * 50,),
     )
-    Console(file=told, width=width).print(iterations_table([one]))
+    Console(file=told, width=width).print(iterations_table([one], expand=True))
     assert all(number in told.getvalue() for number in ("1234.5", "678", "9012345", "4321", "87", "test_a"))

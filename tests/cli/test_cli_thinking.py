@@ -22,6 +22,7 @@ from codepilot.cli.live import make_watcher
 from codepilot.core.events import Event, EventType, ModelAsked, State, TurnStarted
 from codepilot.core.run import Run
 from model_server import KEY, Answer, Call, HttpError, ModelServer, Request, Tokens
+from ready import Started
 
 
 def result(**fields: object) -> str:
@@ -117,7 +118,7 @@ IN_FLIGHT = {
 
 
 def test_a_run_killed_in_every_call_asks_the_provider_no_more_than_it_must(codepilot: Command, shop: Path) -> None:
-    living: list[subprocess.Popen[str]] = []
+    living: list[Started] = []
     died: set[State] = set()
 
     def deadly(request: Request) -> Answer:
@@ -128,15 +129,14 @@ def test_a_run_killed_in_every_call_asks_the_provider_no_more_than_it_must(codep
         return reflecting(request)
 
     with ModelServer(deadly) as server:
-        environ = {**codepilot.environ, **server.environ}
-        command = codepilot.argv("fix", str(shop), "--agent", "codeact", "--model", server.compatible, "--json")
+        command = ("fix", str(shop), "--agent", "codeact", "--model", server.compatible, "--json")
         for _ in range(len(State)):
-            life = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
+            life = codepilot.start(*command, **server.environ)
             living.append(life)
             out, _ = life.communicate(timeout=300)
             if life.returncode != -signal.SIGKILL:
                 break
-            command = codepilot.argv("resume", "last", "--json")
+            command = ("resume", "last", "--json")
         asked = len(server.requests)
     assert life.returncode == 0, out
     assert died == set(IN_FLIGHT.values())
