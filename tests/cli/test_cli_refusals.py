@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -171,23 +170,10 @@ def test_neither_a_repository_nor_a_home_may_lie_where_the_path_is_not_utf8(
     other.mkdir()
     shop.rename(other / "shop")
     for command in ("fix", "submit"):
-        ended = subprocess.run(
-            codepilot.argv(command),
-            cwd=other / "shop",
-            env=codepilot.environ,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert (ended.returncode, "a\\xffb/shop' is not UTF-8" in ended.stderr) == (2, True), ended.stderr
-    home = subprocess.run(
-        codepilot.argv("history", "--json"),
-        env={**codepilot.environ, "CODEPILOT_HOME": str(other / "home")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert home.returncode == 2 and "is not UTF-8" in json.loads(home.stdout)["failure"]["message"], home.stderr
+        ended = codepilot(command, cwd=other / "shop")
+        assert (ended.code, "a\\xffb/shop' is not UTF-8" in ended.err) == (2, True), ended.err
+    home = codepilot("history", "--json", CODEPILOT_HOME=str(other / "home"))
+    assert home.code == 2 and "is not UTF-8" in home.json["failure"]["message"], home.err
 
 
 @pytest.mark.parametrize(
