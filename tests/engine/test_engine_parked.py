@@ -19,23 +19,25 @@ from codepilot.telemetry import now_us
 __all__ = ["checkout", "runtime"]
 
 
-def quota_before(number: int, seconds: float | None) -> tuple[ScriptedModel, list[int]]:
-    """A model whose quota ends before a reply, to be whole again after so many seconds."""
-    replies = [MAP, PLAN, RIGHT, DONE, APPROVE]
+def quota_before(number: int, seconds: float | None, *script: str) -> tuple[ScriptedModel, list[int]]:
+    """A model whose quota is used up before reply `number`, and available again after so many seconds."""
+    replies = list(script)
     resets: list[int] = []
 
     def reply(messages: object) -> str | Reply:
-        if len(replies) == 5 - number and not resets:
+        if len(replies) == len(script) - number and not resets:
             resets.append(now_us() + int((seconds or 0.0) * 1e6))
             said = {} if seconds is None else {"reset_at": resets[0]}
             raise CodePilotError(FailureKind.MODEL_QUOTA, "The quota of scripted is used up.", **said)
+        if not replies:
+            raise CodePilotError(FailureKind.MODEL_REFUSED, "The script is over.")
         return replies.pop(0)
 
     return ScriptedModel(reply), resets
 
 
 def test_a_worker_goes_on_when_the_quota_is_whole_again(runtime: Runtime, checkout: Path) -> None:
-    model, resets = quota_before(3, 1.5)
+    model, resets = quota_before(3, 1.5, MAP, PLAN, RIGHT, DONE, APPROVE)
     agent = CodeActAgent(model)
     run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
     pool = WorkerPool(runtime, Worker(runtime, agent_for=lambda task: agent), concurrency=1)
@@ -63,7 +65,7 @@ def test_a_worker_goes_on_when_the_quota_is_whole_again(runtime: Runtime, checko
 
 @pytest.mark.parametrize("seconds", [600.0, None])
 def test_a_person_need_not_wait(runtime: Runtime, checkout: Path, seconds: float | None) -> None:
-    model, resets = quota_before(1, seconds)
+    model, resets = quota_before(1, seconds, MAP, PLAN)
     agent = CodeActAgent(model)
     worker = Worker(runtime, agent_for=lambda task: agent)
     run = submit(runtime, make_task(Request(repo=str(checkout)), CHEAP))
@@ -76,5 +78,5 @@ def test_a_person_need_not_wait(runtime: Runtime, checkout: Path, seconds: float
     assert runtime.store.due(now_us() + 700_000_000) == ([run.run_id] if seconds else [])
     resume(runtime, run.run_id)
     assert runtime.store.due(now_us() + 700_000_000) == []
-    assert worker.drive(run.run_id).state is State.DONE
+    assert worker.drive(run.run_id).plan is not None, "it goes on with the reply that the quota refused"
     runtime.store.check(run.run_id)

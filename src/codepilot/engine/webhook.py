@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -81,7 +82,7 @@ class WebhookClient:
         """The part of the URL that may be shown."""
 
     def post(self, key: str, body: bytes, seconds: float) -> Answer:
-        """The answer. After `seconds` the connection is cut and nothing more is sent."""
+        """Post the body and return the answer. After `seconds` the connection is cut and nothing more is sent."""
         deadline = time.monotonic() + seconds
         answer: Future[Answer] = Future()
         opened: list[socket.socket] = []
@@ -108,7 +109,8 @@ class WebhookClient:
             raise Unanswered(reason) from None
         finally:
             for connection in opened:
-                _cut(connection)
+                with connection, suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
     def _send(self, key: str, body: bytes, seconds: float, trace: Any) -> Answer:
         import httpx2
@@ -127,14 +129,6 @@ class WebhookClient:
             ) as response,
         ):
             return Answer(response.status_code, response.headers.get("Retry-After"))
-
-
-def _cut(connection: socket.socket) -> None:
-    with connection:
-        try:
-            connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return
 
 
 class WebhookSender:
@@ -165,32 +159,31 @@ class WebhookSender:
         self._thread.join(LAST_SEC + TRY_SEC)
 
     def send_due(self) -> float:
-        """Send every pending notification whose time has come; the seconds until it is worth looking again."""
+        """Send every pending notification whose time has come; return the seconds until the next look."""
         again = POLL_SEC
         while rows := self._outbox.pending():
             blocked: set[str] = set()
-            """Runs whose earlier end is not sent yet: their ends are sent in order."""
-            for row in rows:
+            """Runs with an earlier end that is not sent yet: the ends of a run are sent in order."""
+            for row in (one for one in rows if one.run_id not in blocked):
                 if self._ends_at is not None and time.monotonic() > self._ends_at:
                     return 0.0
-                if row.run_id not in blocked:
-                    outcome = self._try(row)
-                    if not isinstance(outcome, Taken | GivenUp):
-                        blocked.add(row.run_id)
-                    if isinstance(outcome, Again):
-                        again = min(again, outcome.seconds)
+                outcome = self._try(row)
+                if not isinstance(outcome, Taken | GivenUp):
+                    blocked.add(row.run_id)
+                if isinstance(outcome, Again):
+                    again = min(again, outcome.seconds)
         return again
 
     def send_run(self, run_id: str) -> str:
-        """Try each pending notification of the run once; what is wrong, if anything is."""
+        """Try each pending notification of the run once; return what failed, or an empty string."""
         rows = [row for row in self._outbox.of(run_id) if row.state == PENDING]
         return " ".join(problem for row in rows if (problem := self._send_now(row)))
 
     def _send_now(self, row: NotificationRow) -> str:
-        """Send the row, when no other sender has it any more."""
+        """Send the row as soon as no other sender leases it."""
         retried = "A worker tries again{}, for example `codepilot worker --until-idle`."
         deadline = time.monotonic() + LEASE_SEC
-        while True:
+        while row.state == PENDING:
             wait = ((row.not_before or 0) - now_us()) / 1e6
             if wait > LEASE_SEC or time.monotonic() > deadline:
                 return f"Another attempt is pending. {retried.format(f' in {math.ceil(wait)} s')}"
@@ -203,26 +196,24 @@ class WebhookSender:
                     return ""
             time.sleep(WAIT_SEC)
             row = next(one for one in self._outbox.of(row.run_id) if one.seq == row.seq)
-            if row.state != PENDING:
-                return ""
+        return ""
 
     def _loop(self) -> None:
-        while self._ends_at is None:
-            self._woken.wait(self._round())
+        while True:
+            last, wait = self._ends_at is not None, POLL_SEC
+            try:
+                wait = self.send_due()
+            except CodePilotError as error:
+                _log.warning("the store does not answer: %s", error)
+            except Exception:  # noqa: BLE001 - one defect must not end the sender
+                _log.exception("the outbox could not be read")
+            if last:
+                return
+            self._woken.wait(wait)
             self._woken.clear()
-        self._round()
-
-    def _round(self) -> float:
-        try:
-            return self.send_due()
-        except CodePilotError as error:
-            _log.warning("the store does not answer: %s", error)
-        except Exception:  # noqa: BLE001 - one defect must not end the sender
-            _log.exception("the outbox could not be read")
-        return POLL_SEC
 
     def _try(self, row: NotificationRow) -> Taken | Again | GivenUp | None:
-        """One attempt; any error but a lost store puts the row off."""
+        """Make one attempt. Any error except a lost store postpones the row."""
         fields = {"run_id": row.run_id}
         try:
             outcome, text = self._send(row)
@@ -239,16 +230,16 @@ class WebhookSender:
         return outcome
 
     def _send(self, row: NotificationRow) -> tuple[Taken | Again | GivenUp | None, str]:
-        """Lease the row, post it, record the outcome; None if the row is not free."""
-        late = too_late(_age_sec(row))
-        body = b"" if late else self._body(row)
+        """Lease the row, post it, record the outcome. The outcome is None if another sender has the row."""
+        outcome: Taken | Again | GivenUp | None = too_late(_age_sec(row))
+        # The same bytes for the same key, whatever happened to the run since it ended.
+        run = None if outcome else replay(self._runtime.store.events(row.run_id, limit=row.seq))
+        body = notice(run, self._runtime.redact).model_dump_json(by_alias=False).encode() if run else b""
         leased = self._outbox.lease(row, LEASE_SEC)
         if leased is None:
             return None, ""
-        if late is not None:
-            outcome: Taken | Again | GivenUp
-            outcome, text = late, "It was not posted."
-        else:
+        text = "It was not posted."
+        if outcome is None:
             tried, text = self._post(leased, body)
             outcome = after_try(tried, random.random())
         _results.inc(result=_RESULTS[type(outcome)])
@@ -261,11 +252,6 @@ class WebhookSender:
             case Again(seconds=seconds):
                 self._outbox.put_off(leased, seconds)
         return outcome, text
-
-    def _body(self, row: NotificationRow) -> bytes:
-        """The run as it was when it ended: the same bytes for the same key, whatever happened to it since."""
-        run = replay(self._runtime.store.events(row.run_id, limit=row.seq))
-        return notice(run, self._runtime.redact).model_dump_json(by_alias=False).encode()
 
     def _post(self, row: NotificationRow, body: bytes) -> tuple[Tried, str]:
         place = self._client.place
