@@ -88,8 +88,10 @@ class ActionRunner:
         prelude = self.registry.prelude(self.capability, project.interpreter.executable, project.runner, prepare=fresh)
         loaded = self._run_code(prelude, PRELUDE_SEC, "")
         if loaded.status != "ok":
-            said = loaded.error.message if loaded.error else loaded.stderr[-500:]
-            raise CodePilotError(FailureKind.EXECUTOR_LOST, f"The skills could not be loaded ({loaded.status}): {said}")
+            reason = loaded.error.message if loaded.error else loaded.stderr[-500:]
+            raise CodePilotError(
+                FailureKind.EXECUTOR_LOST, f"The skills could not be loaded ({loaded.status}): {reason}"
+            )
         self.loaded = self.step.acted = True
 
     def _run_code(
@@ -133,8 +135,8 @@ def refused_action(found: tuple[Finding, ...]) -> tuple[JsonObject, GuardrailBlo
     refused = [one for one in found if one.refused]
     if not refused:
         return None
-    told = "\n".join(str(one) for one in refused)
-    message = f"[violation] The action was not run; nothing of it was done. Leave out or replace:\n{told}"
+    findings = "\n".join(str(one) for one in refused)
+    message = f"[violation] The action was not run; nothing of it was done. Leave out or replace:\n{findings}"
     attempt = refused[0].source or refused[0].message
     blocked = GuardrailBlocked(skill="python", rule=refused[0].rule, attempt=_storable(attempt))
     return {"status": "violation", "message": _storable(message)}, blocked
@@ -182,17 +184,19 @@ MAX_RECORDED = 10
 
 
 def forbidden(result: CodeResult) -> list[GuardrailBlocked]:
-    """One event for each violation the kernel tells of, and one for an error that none of its calls accounts for."""
-    told = [call.violation or f"[violation] {call.skill}" for call in result.calls if call.status == "policy_violation"]
+    """One event for each violation the kernel reports, and one for an error that none of its calls explains."""
+    violations = [
+        call.violation or f"[violation] {call.skill}" for call in result.calls if call.status == "policy_violation"
+    ]
     raised = result.error is not None and result.error.type.endswith("PolicyError")
-    said = result.error.message if result.error is not None else result.stderr[-200:]
-    if (raised and said[:500] not in told) or (result.status == "violation" and not told):
-        told.append(said)
-    return [_blocked(text) for text in told[:MAX_RECORDED]]
+    message = result.error.message if result.error is not None else result.stderr[-200:]
+    if (raised and message[:500] not in violations) or (result.status == "violation" and not violations):
+        violations.append(message)
+    return [_blocked(text) for text in violations[:MAX_RECORDED]]
 
 
-def _blocked(said: str) -> GuardrailBlocked:
-    rule, _, attempt = said.partition("] ") if said.startswith("[") else ("violation", "", said)
+def _blocked(text: str) -> GuardrailBlocked:
+    rule, _, attempt = text.partition("] ") if text.startswith("[") else ("violation", "", text)
     return GuardrailBlocked(skill=attempt.partition(":")[0][:100], rule=rule.lstrip("[")[:200], attempt=attempt[:500])
 
 

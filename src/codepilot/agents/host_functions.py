@@ -70,7 +70,7 @@ class HostFunctions:
 
     def _found(self, tests: tuple[str, ...], diffs: tuple[str, ...]) -> list[JsonObject]:
         context = self.step.context
-        targets = tests or (context.run.baseline.targets if context.run.baseline else context.baseline.red)
+        targets = tests or context.targets
         try:
             proposed = tuple(self._changed(diff) for diff in diffs)
             with context.copied() as workspace:

@@ -96,13 +96,13 @@ class Conversation:
         recent = self.turns[since:]
         tail = recent[-FORMAT_ERRORS:]
         if len(tail) == FORMAT_ERRORS and all(turn.malformed for turn in tail):
-            said = (
+            message = (
                 f"{self.model.name} gave {FORMAT_ERRORS} replies in a row that could not be used: {tail[-1].observed}"
             )
-            return Failure(kind=FailureKind.MODEL_BAD_REPLY, message=said, details={"role": self.role.name})
+            return Failure(kind=FailureKind.MODEL_BAD_REPLY, message=message, details={"role": self.role.name})
         if circle := going_in_circles([_action(turn) for turn in recent]):
-            said = f"The {self.role.name} is stuck: {circle}."
-            return Failure(kind=FailureKind.STUCK, message=said, details={"role": self.role.name})
+            message = f"The {self.role.name} is stuck: {circle}."
+            return Failure(kind=FailureKind.STUCK, message=message, details={"role": self.role.name})
         self.step.require_turn()
         return None
 

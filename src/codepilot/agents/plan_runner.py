@@ -100,8 +100,8 @@ class PlanRunner:
     def _by(self, role: Role, node: PlanNode, named: NodeChanged) -> NodeChanged:
         made = self.talk(role, node.id, self._part(node))
         result: JsonObject = made.model_dump(mode="json")
-        told = result.get("rationale")
-        note = told if isinstance(told, str) else canonical_json(result)
+        rationale = result.get("rationale")
+        note = rationale if isinstance(rationale, str) else canonical_json(result)
         return named.model_copy(update={"note": bounded(note, MAX_NOTE), "result": result})
 
     def _part(self, node: PlanNode) -> Sections:

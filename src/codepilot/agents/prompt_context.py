@@ -39,7 +39,7 @@ def repository_sections(role: Role, step: StepConversation) -> Sections:
 
 def evidence_of(context: StepContext) -> Evidence:
     """Where the run points to in the code, as of the beginning of the step."""
-    targets = context.run.baseline.targets if context.run.baseline else context.baseline.red
+    targets = context.targets
     cases = [context.baseline.cases[test] for test in targets if test in context.baseline.cases]
     errors = context.run.test_result.errors if context.run.test_result else ()
     touched = context.run.proposal.patch.touched_files if context.run.proposal else ()
@@ -49,8 +49,8 @@ def evidence_of(context: StepContext) -> Evidence:
 
 def _gathered(survey: Survey, evidence: Evidence, role: Role, step: StepConversation) -> Gathered:
     found = survey.gather(step.run.task.kind, evidence, role.context_tokens)
-    told = step.gathered or any(isinstance(event.data, ContextGathered) for event in step.context.history)
-    if not told:
+    recorded = step.gathered or any(isinstance(event.data, ContextGathered) for event in step.context.history)
+    if not recorded:
         step.record(EventType.CONTEXT_GATHERED, found.record)
     step.gathered = True
     return found

@@ -14,7 +14,8 @@ from typing import Protocol
 
 from codepilot.context import Survey
 from codepilot.core.artifacts import ArtifactRef, PatchCandidate, Reflection, RepoMap, Review
-from codepilot.core.events import Event, EventDraft, State
+from codepilot.core.contract import Contract
+from codepilot.core.events import Event, EventDraft, EventType, State
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.memory import MemoryKind, Recalled
 from codepilot.core.plan import Plan
@@ -53,7 +54,7 @@ class StepContext:
     """A safe point: raises when the run is paused, cancelled or out of budget."""
     seconds_left: Callable[[], float]
     keep: Callable[[bytes], ArtifactRef]
-    """Store bytes worth keeping; the event that tells of them is the agent's to record."""
+    """Store bytes; the agent records the event that refers to them."""
     fetch: Callable[[ArtifactRef], bytes]
     copied: Callable[[], AbstractContextManager[str]]
     """A copy of the workspace, under a name of its own, that is deleted when the block is left."""
@@ -71,6 +72,17 @@ class StepContext:
     """Reads memories of other runs, if the task wants them. May fail: an agent can do without."""
     recalled: tuple[Recalled, ...] = ()
     """The memories that are shown in this step."""
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The tests to repair."""
+        return self.run.baseline.targets if self.run.baseline else self.baseline.red
+
+    def append(self, kind: EventType, data: Contract, artifacts: tuple[ArtifactRef, ...] = ()) -> Event:
+        """Record an event of this step."""
+        run = self.now()
+        draft = EventDraft(type=kind, data=data, step_id=run.step_id, attempt=run.attempt, artifacts=artifacts)
+        return self.record(draft)
 
 
 class Agent(Protocol):

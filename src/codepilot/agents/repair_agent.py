@@ -12,10 +12,9 @@ from typing import NamedTuple
 from codepilot.agents.protocol import StepContext, write_file
 from codepilot.agents.registry import AgentSpec
 from codepilot.core.artifacts import PatchCandidate
-from codepilot.core.contract import Contract, JsonObject
+from codepilot.core.contract import JsonObject
 from codepilot.core.events import (
     Event,
-    EventDraft,
     EventType,
     SearchProgressed,
     State,
@@ -67,12 +66,12 @@ class RepairAgent:
     def carry_out(self, action: JsonObject, context: StepContext) -> PatchCandidate:
         """Write the winner, as one turn."""
         if _chosen_before(context.history) is None:
-            _record(context, EventType.TURN_STARTED, TurnStarted(turn=1, action=action, usage=Usage(turns=1)))
+            context.append(EventType.TURN_STARTED, TurnStarted(turn=1, action=action, usage=Usage(turns=1)))
         path, patched = str(action["path"]), base64.b64decode(str(action["patched"]))
         write_file(context, path, patched)
         if not any(isinstance(event.data, TurnFinished) for event in context.history):
             observation: JsonObject = {"status": "ok", "path": path, "bytes": len(patched)}
-            _record(context, EventType.TURN_FINISHED, TurnFinished(turn=1, observation=observation))
+            context.append(EventType.TURN_FINISHED, TurnFinished(turn=1, observation=observation))
         return PatchCandidate.model_validate(action["candidate"])
 
     def choose(self, context: StepContext) -> Chosen:
@@ -83,7 +82,7 @@ class RepairAgent:
                 executor=context.executor,
                 workspace=context.workspace,
                 project=context.project,
-                targets=context.run.baseline.targets if context.run.baseline else context.baseline.red,
+                targets=context.targets,
                 baseline=context.baseline,
                 ages=context.ages,
                 seconds=max(1.0, min(self._seconds or math.inf, context.seconds_left() * SHARE_OF_TIME)),
@@ -141,7 +140,7 @@ class _Reporter:
                 best=progress.best,
                 state=progress.state,
             )
-            _record(self._context, EventType.SEARCH_PROGRESSED, seen)
+            self._context.append(EventType.SEARCH_PROGRESSED, seen)
         self._context.raise_if_stopped()
 
 
@@ -172,7 +171,7 @@ def _contents(context: StepContext, diff: str) -> list[bytes]:
     try:
         changes = patch_tree(diff.encode("utf-8", "surrogateescape").decode("latin-1"), read)
     except PatchError:
-        return []  # Told apart by its changed lines instead, once the candidates are there.
+        return []  # its changed lines identify it instead
     return [text.encode("latin-1") for text in changes.files.values() if text is not None]
 
 
@@ -188,7 +187,7 @@ def _recorded(candidate: Candidate) -> str:
 
 
 def _changed_lines(diff: str) -> tuple[str, ...]:
-    """A change told by its lines alone, wherever the diff places them."""
+    """The changed lines of a diff, whatever their position."""
     body = [line for line in diff.split("\n") if line[:1] in ("+", "-")]
     headers = ("--- a/", "+++ b/", "--- /dev/null", "+++ /dev/null")
     return tuple(line.rstrip("\r") for line in body if not line.startswith(headers))
@@ -209,10 +208,6 @@ def _nothing_found(result: SearchResult, refused: int) -> CodePilotError:
         tried=result.tried,
         exhausted=result.exhausted,
     )
-
-
-def _record(context: StepContext, kind: EventType, data: Contract) -> None:
-    context.record(EventDraft(type=kind, data=data, step_id=context.run.step_id, attempt=context.run.attempt))
 
 
 SPEC = AgentSpec(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from codepilot.agents.protocol import Abstained, StepContext
 from codepilot.agents.repair_agent import RepairAgent
 from codepilot.core.artifacts import PatchCandidate
-from codepilot.core.events import EventDraft, EventType, PatchProposed, RepairsSought, State, TestsJudged
+from codepilot.core.events import EventType, PatchProposed, RepairsSought, State, TestsJudged
 from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import TaskKind
 from codepilot.repair import Candidate, mutation_score
@@ -64,7 +64,7 @@ def _turned_down(context: StepContext) -> bool:
 
 
 def _seek(context: StepContext) -> RepairsSought:
-    targets = context.run.baseline.targets if context.run.baseline else context.baseline.red
+    targets = context.targets
     try:
         seconds = min(MOST_SEC, context.seconds_left() * SHARE_OF_TIME)
         action, tried, best = RepairAgent(seconds=seconds).choose(context)
@@ -89,13 +89,12 @@ def _seek(context: StepContext) -> RepairsSought:
         ):
             raise
         sought = RepairsSought(by="policy", tests=targets, tried=0, found=0, reason=error.failure.message)
-    step, attempt = context.run.step_id, context.run.attempt
-    context.record(EventDraft(type=EventType.REPAIRS_SOUGHT, data=sought, step_id=step, attempt=attempt))
+    context.append(EventType.REPAIRS_SOUGHT, sought)
     return sought
 
 
 def _appraise(best: Candidate, context: StepContext, targets: Sequence[str]) -> Worth:
-    """What the proof will say of the repair, as far as that can be told before it."""
+    """An estimate of the proof's verdict on the repair."""
     strength = mutation_score(
         context.executor,
         context.workspace,

@@ -179,8 +179,8 @@ def validate(role: Role, step: StepConversation, names: Names, parsed: Code | Re
             for problem in error.errors()
         ]
     if wrong:
-        told = "\n".join(f"- {one}" for one in wrong)
-        return Malformed(f"The result does not fit:\n{told}\nCorrect it and give the whole <result> again.")
+        problems = "\n".join(f"- {one}" for one in wrong)
+        return Malformed(f"The result does not fit:\n{problems}\nCorrect it and give the whole <result> again.")
     return (_too_far(step) if role.state is State.IMPLEMENT else None) or parsed
 
 
@@ -198,6 +198,6 @@ def _too_far(step: StepConversation) -> OutOfArea | None:
     broken = outside(run.plan, (change.path for change in changes))
     if not broken:
         return None
-    told = "\n".join(f"- {path} ({rule})" for path, rule in list(broken.items())[:SHOWN])
-    message = f"The change reaches where the plan does not let it. Undo it there, then finish:\n{told}"
+    listed = "\n".join(f"- {path} ({rule})" for path, rule in list(broken.items())[:SHOWN])
+    message = f"The change reaches where the plan does not let it. Undo it there, then finish:\n{listed}"
     return OutOfArea(message, tuple(broken), next(iter(broken.values())))

@@ -10,7 +10,6 @@ from codepilot.core.breaker import tripped
 from codepilot.core.contract import Contract
 from codepilot.core.events import (
     Event,
-    EventDraft,
     EventType,
     ModelAsked,
     ModelSwitched,
@@ -52,10 +51,7 @@ class StepConversation:
 
     def record(self, kind: EventType, data: Contract, artifacts: tuple[ArtifactRef, ...] = ()) -> Event:
         """Append an event of this step."""
-        draft = EventDraft(
-            type=kind, data=data, step_id=self.run.step_id, attempt=self.run.attempt, artifacts=artifacts
-        )
-        event = self.context.record(draft)
+        event = self.context.append(kind, data, artifacts)
         self.asked = data.model if isinstance(data, ModelAsked) else self.asked
         self.switched = self.switched or isinstance(data, ModelSwitched)
         return event

@@ -49,7 +49,7 @@ class Turn:
     @property
     def observed(self) -> str:
         """The observation as the model reads it."""
-        return self._told(_INTERRUPTED if self.observation is None else _shown(self.observation))
+        return self._with_notes(_INTERRUPTED if self.observation is None else _shown(self.observation))
 
     @property
     def condensed(self) -> str:
@@ -59,9 +59,9 @@ class Turn:
         brief = ("status", "message", "limit", "error")
         seen: JsonObject = {name: value for name, value in self.observation.items() if name in brief}
         kept = bounded(_shown(seen), MAX_CONDENSED)
-        return self._told(f"{kept}\n[condensed; read_output({self.number}) gives it again]")
+        return self._with_notes(f"{kept}\n[condensed; read_output({self.number}) gives it again]")
 
-    def _told(self, text: str) -> str:
+    def _with_notes(self, text: str) -> str:
         if self.restarted_after:
             text = f"{text}\n{_RESTARTED}"
         return f"{text}\n{_SWITCHED.format(why=self.switched_after)}" if self.switched_after else text
@@ -186,8 +186,8 @@ def _shown(observation: JsonObject) -> str:
             f"read_output({kept['turn']}, offset) gives the part from there.]"
         )
     for name in ("advice", "violations"):
-        told = observation.get(name)
-        parts.extend(f"[{name}: {one}]" for one in (told if isinstance(told, list) else ()))
+        items = observation.get(name)
+        parts.extend(f"[{name}: {one}]" for one in (items if isinstance(items, list) else ()))
     if observation.get("exit_code") is not None:
         parts.append(f"[exit code {observation['exit_code']}]")
     if observation.get("kernel_restarted"):

@@ -1,4 +1,4 @@
-"""How far a repository reaches: what an environment it brings along may show of the host, and what is never shown."""
+"""Decides which host paths a repository may have mounted, and which interpreters count as installed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from codepilot.sandbox import base_python
 from codepilot.store import Home
 
 SYSTEM = tuple(Path(name) for name in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"))
-"""What every sandbox shows anyway."""
+"""Mounted in every sandbox."""
 
 _WHOLE = tuple(Path(name) for name in ("/", "/etc", "/var", "/home", "/root", "/tmp"))
-"""Never shown as a whole, whoever asks."""
+"""Never mounted as a whole."""
 
 _CLOSED = tuple(Path(name) for name in ("/etc", "/var", "/proc", "/sys", "/dev", "/run", "/boot"))
 """Nothing in them is a project's source."""

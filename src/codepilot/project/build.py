@@ -1,4 +1,4 @@
-"""What a build system has to say of itself, so that its tests can be run, judged and proved like any others.
+"""The interface of a build system: how it is found, and what running its tests needs.
 
 A build system is one file here (how it is found and what it needs) and one driver in `plugin/`, which runs inside,
 starts the tool and reports each test as frames; all that follows reads frames and knows no build system.
@@ -22,18 +22,18 @@ SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 
 @dataclass(frozen=True)
 class Needs:
-    """What running the tests takes: the driver with its arguments, what must be seen inside, the environment."""
+    """The driver with its arguments, the mounts and the environment."""
 
     driver: tuple[str, ...]
     mounts: tuple[tuple[str, str], ...] = ()
     env: dict[str, str] = field(default_factory=dict)
     remedy: str = ""
-    """How a person brings what is missing of the dependencies."""
+    """How a person installs missing dependencies."""
 
 
 @dataclass(frozen=True)
 class Checkout:
-    """A project as it lies on the host, where code inside will see it, and the user's environment."""
+    """A project's path on the host and in the sandbox, and the user's environment."""
 
     root: Path
     inside: str
@@ -48,7 +48,7 @@ class Checkout:
         return next(iter(self.boundary.homes), None)
 
     def program(self, name: str) -> Path | None:
-        """A program on the user's PATH. One in the repository is none: only tools of the machine are shown inside."""
+        """A program on the user's PATH. One in the repository is ignored: only the machine's tools are mounted."""
         found = [shutil.which(name, path=str(folder)) for folder in search_folders(self.root, self.environ)]
         return next((Path(one) for one in found if one and not points_into(Path(one), self.root)), None)
 
@@ -63,7 +63,7 @@ class Build(Protocol):
         """Whether a checkout is one of its projects."""
 
     def needs(self, checkout: Checkout) -> Needs:
-        """What running the project takes; what the machine lacks is refused with the way to get it."""
+        """What running the project's tests needs. Raises with a remedy if the machine lacks something."""
 
 
 def missing(message: str, remedy: str, **details: str) -> CodePilotError:

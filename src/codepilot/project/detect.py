@@ -1,4 +1,4 @@
-"""Reads a checkout as data and says how to test it. Nothing of it is imported or run."""
+"""Decides how to test a checkout. Its files are read as data; none is imported or run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FOREIGN = {
     "Package.swift": "Swift",
     "CMakeLists.txt": "C or C++",
 }
-"""What tells of a language whose tests cannot be run."""
+"""Files of languages whose tests cannot be run."""
 
 MAX_FILES = 100_000
 MAX_READ = 400
@@ -49,7 +49,7 @@ _UNITTEST_STYLE = re.compile(r"\bTestCase\b")
 
 @dataclass(frozen=True)
 class Tests:
-    """What the checkout shows of its tests."""
+    """The signs of tests in a checkout."""
 
     configured: bool
     pytest_style: bool
@@ -73,7 +73,7 @@ def detect(
     settings: ProjectSettings | None = None,
     named_by_user: bool = False,
 ) -> Project:
-    """How to test the project at `root`, whose workspace code will see at `inside`.
+    """How to test the project at `root`, which the sandbox mounts at `inside`.
 
     `named_by_user` says that `settings.python` is the user's own choice and not the repository's.
     """
@@ -142,7 +142,7 @@ def _built(
 
 
 def check_level(project: Project, remaps: bool, inside: str) -> None:
-    """Refuse what must stand in the checkout's place where paths cannot be remapped: the project's own install."""
+    """Refuse mounts and editable installs that need remapped paths where the sandbox level cannot remap."""
     placed = [target for source, target in project.mounts if source != target]
     if placed and not remaps:
         raise CodePilotError(

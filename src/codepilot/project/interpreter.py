@@ -208,7 +208,7 @@ def _targets(
 
 
 def _venv_of(python: Path) -> Path | None:
-    """The environment an executable belongs to, told by pyvenv.cfg as Python itself does."""
+    """The environment an executable belongs to, by its pyvenv.cfg, as Python itself finds it."""
     for folder in (python.parent, python.parent.parent):
         if (folder / "pyvenv.cfg").is_file():
             return folder

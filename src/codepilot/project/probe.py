@@ -40,7 +40,7 @@ print(json.dumps({
 
 @dataclass(frozen=True)
 class Answer:
-    """An interpreter's own account of itself."""
+    """An interpreter's description of itself."""
 
     executable: str
     version: tuple[int, int, int]
@@ -54,7 +54,7 @@ class Answer:
 
 
 def probe(python: Path, installation: Path | None = None) -> Answer:
-    """What the interpreter says of itself; refused if it is no Python, or too old a one.
+    """Ask the interpreter about itself. Refuses one that is no Python, or is too old.
 
     With `installation` it runs inside the sandbox, which shows that directory beside the system's.
     """
@@ -121,18 +121,18 @@ def _run(python: Path) -> tuple[int | None, bytes, bytes]:
 
 def _read(python: Path, output: bytes) -> Answer:
     try:
-        said = json.loads(output)
-        major, minor, micro = (int(part) for part in said["version"])
+        fields = json.loads(output)
+        major, minor, micro = (int(part) for part in fields["version"])
         return Answer(
-            executable=str(said["executable"] or python),
+            executable=str(fields["executable"] or python),
             version=(major, minor, micro),
-            prefix=str(said["prefix"]),
-            base_prefix=str(said["base_prefix"]),
-            exec_prefix=str(said["exec_prefix"]),
-            path=tuple(map(str, said["path"])),
-            sites=tuple(map(str, said["sites"])),
-            libdir=str(said["libdir"]),
-            has_pytest=bool(said["has_pytest"]),
+            prefix=str(fields["prefix"]),
+            base_prefix=str(fields["base_prefix"]),
+            exec_prefix=str(fields["exec_prefix"]),
+            path=tuple(map(str, fields["path"])),
+            sites=tuple(map(str, fields["sites"])),
+            libdir=str(fields["libdir"]),
+            has_pytest=bool(fields["has_pytest"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise _missing(python, "does not answer as a Python interpreter does") from error

@@ -48,7 +48,7 @@ def run_tests(
 
 
 def command(project: Project, tests: Sequence[str] = ()) -> tuple[str, ...]:
-    """The command line. The exact ids travel on standard input; pytest is told only where to look."""
+    """The command line. The exact ids travel on standard input; pytest gets only the files to look in."""
     return tuple(with_places(base_command(project), tests))
 
 
@@ -67,12 +67,12 @@ def environment(project: Project) -> dict[str, str]:
 
 def with_command(project: Project) -> Project:
     """The project with the command in its environment, where an agent's `run_tests` finds it."""
-    told = described(base_command(project), "" if project.driver else str(PLUGIN_DIR))
-    return replace(project, env={VARIABLE: told, **project.env})
+    described_command = described(base_command(project), "" if project.driver else str(PLUGIN_DIR))
+    return replace(project, env={VARIABLE: described_command, **project.env})
 
 
 def judge(result: CommandResult, report: Report, cmd: tuple[str, ...], timeout_sec: float) -> SuiteRun:
-    """Weigh the report against how the process ended; where they disagree, the worse holds."""
+    """Compare the report with how the process ended; where they disagree, the worse counts."""
     status, message = _ending(result, report, timeout_sec)
     notes = "".join(f"\n[report: {note}]" for note in report.notes)
     return SuiteRun(
@@ -99,7 +99,7 @@ def _case(case: Case) -> TestCase:
 
 
 def _collected(report: Report, status: SuiteStatus) -> tuple[str, ...]:
-    """A test that a limit stopped is known by running, where nothing was collected beforehand."""
+    """The collected tests, with the test that a limit stopped."""
     stopped = report.running if status in ("timeout", "limit") else None
     return tuple(dict.fromkeys([*report.collected, *([stopped] if stopped else [])]))
 
@@ -145,9 +145,9 @@ def _why_not_started(result: CommandResult, report: Report) -> str:
     if report.startup is not None:
         return _sentence(report.startup.error_type, report.startup.message)
     lines = [line.strip() for line in _tail(result.stderr).splitlines() if line.strip()]
-    telling = [line for line in lines if "rror" in line] or lines
-    said = telling[-1] if telling else "it said nothing"
-    return f"{said[:500]} (exit code {result.exit_code})"
+    errors = [line for line in lines if "rror" in line] or lines
+    reason = errors[-1] if errors else "there was no output"
+    return f"{reason[:500]} (exit code {result.exit_code})"
 
 
 def _why_not_collected(report: Report) -> str:

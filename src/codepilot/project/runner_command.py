@@ -1,6 +1,6 @@
-"""The command that runs a project's tests, for the judge and for the agent alike. Standard library only: it travels.
+"""The command that runs a project's tests, for the judge and for the agent alike. Standard library only.
 
-The exact test ids go to the command on standard input; pytest is told only in which files to look.
+The exact test ids go to the command on standard input; pytest gets only the files to look in.
 """
 
 from __future__ import annotations

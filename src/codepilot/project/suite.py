@@ -1,4 +1,4 @@
-"""What a run of a project's tests gave, in the project's own test ids."""
+"""The result of a run of a project's tests, in the project's own test ids."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TestCase:
 
     @property
     def signature(self) -> str:
-        """What makes two failures of this test the same failure. Memory addresses differ from run to run."""
+        """Equal for equal failures of this test. Memory addresses are left out because they differ from run to run."""
         first = next(iter(self.message.splitlines()), "")
         return f"{self.test}|{self.status}|{self.error_type}|{_ADDRESS.sub('0x', first)}"
 
@@ -59,7 +59,7 @@ class SuiteRun:
     resolved: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """For every test that was asked for, the collected ids it stands for."""
     warnings: tuple[str, ...] = ()
-    """What a compiler warned of, each with its file and without its line."""
+    """A compiler's warnings, each with its file and without its line."""
 
     def having(self, *statuses: TestStatus) -> tuple[str, ...]:
         return tuple(name for name, case in self.cases.items() if case.status in statuses)
@@ -99,11 +99,11 @@ class Project:
     mounts: tuple[tuple[str, str], ...] = ()
     env: dict[str, str] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
-    """What the command that runs the tests may reach, beyond what its workspace may."""
+    """Hosts that the test command may reach beside those of its workspace."""
     driver: tuple[str, ...] = ()
     """The build system's driver in the plugin directory, with its arguments; none for Python's own runners."""
     remedy: str = ""
-    """How a person brings what is missing of the dependencies."""
+    """How a person installs missing dependencies."""
 
     @property
     def is_python(self) -> bool:
@@ -111,7 +111,7 @@ class Project:
 
     @property
     def language(self) -> str:
-        """What its tests are written in, as its runner tells."""
+        """The language of its tests, by its runner."""
         if self.is_python:
             return "python"
         return "javascript" if self.runner == "npm" else "java"

@@ -1,4 +1,4 @@
-"""Which files are tests, told from their paths: the one answer for review, context, repair and agents."""
+"""Classifies files as tests by their paths, for review, context, repair and agents."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ TEST_PATTERNS = (
 
 
 def is_test_file(path: str) -> bool:
-    """Whether a file holds tests, told from its name alone."""
+    """Whether a file holds tests, by its name alone."""
     pure = PurePosixPath(path)
     return any(pure.match(pattern) for pattern in TEST_PATTERNS)
 
 
 def is_test(path: str) -> bool:
-    """A test, or a file that lies among tests: its data and helpers judge as well."""
+    """Whether a path is a test, or a helper or data file beside tests."""
     pure = PurePosixPath(path)
     folders = [part.lower() for part in pure.parts[:-1]]
     if TEST_DIRECTORIES & set(folders):

@@ -1,4 +1,4 @@
-"""The skills there are: the basic ones, and those of packages that use the entry point group `codepilot.skills`.
+"""Finds skills: the basic ones, and those of packages that use the entry point group `codepilot.skills`.
 
 An entry point names a function that takes the registry and registers the package's skills in it.
 """
@@ -50,7 +50,7 @@ def basic_skills() -> Registry:
 
 @cache
 def inside_prelude(capability: Capability = Capability.WRITE_AND_RUN_TESTS) -> str:
-    """What a fresh kernel is given before anyone has asked for more or less."""
+    """The prelude of a fresh kernel: the basic skills."""
     return basic_skills().prelude(capability)
 
 
@@ -60,7 +60,7 @@ def all_skills() -> Registry:
 
 
 def discovered_skills(registry: Registry) -> Registry:
-    """`registry`, with what installed packages add to it. One that cannot be taken in is left out, whole, and told."""
+    """`registry` with the skills of installed packages. A package that fails is left out whole and logged."""
     for point in sorted(entry_points(group=GROUP), key=lambda point: (_package(point), point.name)):
         try:
             registry.extend(_adding(point))
@@ -78,7 +78,7 @@ def discovered_skills(registry: Registry) -> Registry:
 
 
 def _adding(point: EntryPoint) -> Callable[[Registry], None]:
-    """What an entry point adds, as a function of the registry."""
+    """A function that registers what an entry point provides."""
     found = point.load()
     if isinstance(found, Skill):
         return lambda registry: registry.add(found)
@@ -87,7 +87,7 @@ def _adding(point: EntryPoint) -> Callable[[Registry], None]:
 
 
 def answer_calls(capability: Capability, network: bool = False) -> Answering:
-    """What an executor's `answer` is: calls of LOCAL skills by code inside, held to a task's capability and network."""
+    """An executor's `answer`: runs LOCAL skills for code in the sandbox, within a task's capability and network."""
 
     def answer(name: str, arguments: JsonObject, asker: str = "") -> JsonValue:
         there = _installed() if network else _installed().offline()
@@ -97,14 +97,14 @@ def answer_calls(capability: Capability, network: bool = False) -> Answering:
 
 
 def count_calls(calls: Sequence[SkillCall]) -> None:
-    """What an executor's `count` is: metrics of the calls that its kernels tell of."""
+    """An executor's `count`: metrics of the calls that its kernels report."""
     if calls:
         _installed().count(calls)
 
 
 @cache
 def _installed() -> Registry:
-    """Looked for when first needed: those who use no skills need not wait for it."""
+    """Loaded on first use, because finding packages takes time."""
     return all_skills()
 
 

@@ -1,4 +1,4 @@
-"""What a skill raises. Standard library only: this source travels as it is."""
+"""Errors of skills. Standard library only: this source is shipped into the sandbox."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class SkillError(Exception):
 
 
 class BadArguments(SkillError, TypeError):
-    """A skill was called in a way that its signature does not allow; the message shows the signature."""
+    """A call does not fit the skill's signature; the message shows the signature."""
 
     def __init__(self, message: str) -> None:
         super().__init__("tool_invalid_args", message)
 
 
 class PolicyError(Exception):
-    """Something the task's policy forbids. The platform counts these; the message says what to do instead."""
+    """The task's policy forbids the action. The platform counts these; the message says what to do instead."""
 
     def __init__(self, rule: str, skill: str, attempt: str) -> None:
         super().__init__(f"[{rule}] {skill}: {attempt}")

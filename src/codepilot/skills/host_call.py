@@ -1,4 +1,4 @@
-"""Calling a skill on this side: the one place where its policy is enforced, and every call timed and counted."""
+"""Calls a skill on the host: enforces its policy, and times and counts every call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 BACKOFF_SEC = 0.2
 MAX_OVERDUE = 8
-"""How many calls of one caller may run on after their timeout, unheard, before no more are made for it."""
+"""The calls of one caller that may run on after their timeout before new ones are refused."""
 MAX_OVERDUE_IN_ALL = 64
 DURATIONS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 UNKNOWN = "unknown"
@@ -37,7 +37,7 @@ _STATUS: dict[FailureKind, Status] = {
 
 
 class Caller:
-    """Calls skills within their policies. `sleep` and `jitter` are what backoff is made of."""
+    """Calls skills within their policies. `sleep` and `jitter` make the backoff."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Caller:
         )
 
     def call(self, skill: Skill, arguments: JsonObject, capability: Capability, asker: str = "") -> Any:
-        """What the skill gives, or a typed failure. Calls that do not end are held against their asker."""
+        """The skill's result, or a typed failure. Calls that do not end count against their asker."""
         started = time.perf_counter()
         status: Status = "success"
         try:
@@ -74,7 +74,7 @@ class Caller:
         self._durations.observe(seconds, skill=name, target=target.value)
 
     def count_all(self, calls: Sequence[SkillCall], targets: dict[str, Target]) -> None:
-        """Count what a kernel tells. Names are its word; calls of LOCAL skills were counted when they were made."""
+        """Count calls that a kernel reports. Unknown names count as one; calls of LOCAL skills are counted already."""
         for call in calls:
             target = targets.get(call.skill)
             if target is not Target.LOCAL:
@@ -97,7 +97,7 @@ class Caller:
         raise AssertionError("a skill is tried at least once")
 
     def _run(self, skill: Skill, arguments: dict[str, Any], deadline: float, asker: str) -> Any:
-        """The body in a thread, until the deadline. What it gives later is dropped."""
+        """Run the body in a thread until the deadline. A later result is dropped."""
         with self._lock:
             self._overdue = {thread: whose for thread, whose in self._overdue.items() if thread.is_alive()}
             askers = list(self._overdue.values())
@@ -111,7 +111,7 @@ class Caller:
         def body() -> None:
             try:
                 given.append(skill.function(**arguments))
-            except BaseException as error:  # noqa: BLE001  (handed over to the caller)
+            except BaseException as error:  # noqa: BLE001  (raised in the caller's thread)
                 raised.append(error)
 
         thread = threading.Thread(target=body, name=f"skill {skill.name}", daemon=True)
@@ -172,5 +172,5 @@ def _typed(skill: Skill, error: Exception) -> CodePilotError:
         return CodePilotError(FailureKind.TOOL_TIMEOUT, str(error) or f"{skill.name} timed out.", skill=skill.name)
     if isinstance(error, PermissionError):
         return CodePilotError(FailureKind.TOOL_PERMISSION_DENIED, f"{skill.name}: {error}", skill=skill.name)
-    said = f"{skill.name}: {type(error).__name__}: {error}"[:2000]
-    return CodePilotError(FailureKind.TOOL_FAILED, said, skill=skill.name)
+    message = f"{skill.name}: {type(error).__name__}: {error}"[:2000]
+    return CodePilotError(FailureKind.TOOL_FAILED, message, skill=skill.name)

@@ -1,6 +1,6 @@
-"""How a skill is called inside: timed, bounded, tried again, its outcome told. Standard library only: it travels.
+"""Calls a skill in the sandbox: timed, bounded, retried and reported to the kernel.
 
-Outside a kernel the functions work the same; nobody is told.
+Outside a kernel the functions work the same, without the report. Standard library only: this source is shipped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PLAIN: dict[str, tuple[type, ...]] = {
     "float": (float, int),
     "bool": (bool,),
 }
-"""The types that are checked, by their names: annotations may be text. What else there is, the skill checks."""
+"""The types that are checked, by name, because annotations may be text. A skill checks all others itself."""
 
 
 class SkillTimeout(SkillError):
@@ -41,7 +41,7 @@ class SkillTimeout(SkillError):
 def called(
     function: Callable[..., Any], timeout_sec: float = 0.0, tries: int = 1, memory_mb: int = 0
 ) -> Callable[..., Any]:
-    """The function as code actions see it. A timeout of 0 is none, and 0 MiB are what the sandbox has."""
+    """The function as code actions see it. A timeout or memory of 0 means no limit but the sandbox's."""
     name = function.__name__
     note = _note()
     fitting = fitted(function)
@@ -49,7 +49,7 @@ def called(
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         started = time.perf_counter()
-        status, said, given, ended = "success", "", {"*": args, **kwargs}, ""
+        status, violation, given, ended = "success", "", {"*": args, **kwargs}, ""
         try:
             given = fitting(args, kwargs)
             with _room(memory_mb, name):
@@ -59,18 +59,18 @@ def called(
             ended = ended or _exit(result)
             return result
         except BaseException as error:
-            status, said = _outcome(error)
+            status, violation = _outcome(error)
             ended = "timeout" if status == "timeout" else type(error).__name__
             raise
         finally:
             failed = (_written(given), ended[:MAX_EXIT]) if ended else ()
-            note(name, status, time.perf_counter() - started, said, *failed)
+            note(name, status, time.perf_counter() - started, violation, *failed)
 
     return call
 
 
 def host_called(name: str, arguments: dict[str, Any]) -> Any:
-    """A skill that runs on the host's side; what it gives is plain data."""
+    """Call a skill that runs on the host. The result is plain data."""
     kernel = sys.modules.get("codepilot_kernel")
     if kernel is None:
         raise SkillError("tool_failed", f"{name} can be called in a kernel only.")
@@ -89,7 +89,7 @@ def host_called(name: str, arguments: dict[str, Any]) -> Any:
 def _note() -> Callable[..., None]:
     kernel = sys.modules.get("codepilot_kernel")
     if kernel is None:
-        return lambda *told: None
+        return lambda *call: None
     note: Callable[..., None] = kernel.note
     return note
 
@@ -113,7 +113,7 @@ def _tried(function: Callable[..., Any], given: dict[str, Any], timeout_sec: flo
 
 @contextmanager
 def _room(memory_mb: int, name: str) -> Iterator[None]:
-    """Let the process, and what it starts meanwhile, hold so much more data than it does now."""
+    """Allow the process and its new children this much more memory than it uses now."""
     if not memory_mb:
         yield
         return
@@ -133,7 +133,7 @@ def _room(memory_mb: int, name: str) -> Iterator[None]:
 
 
 def _arm(timeout_sec: float, name: str) -> tuple[Any, ...]:
-    """Have the skill stopped at its timeout, unless the action uses the alarm itself. Gives the handler there was."""
+    """Stop the skill at its timeout, unless the action uses the alarm itself. Returns the previous handler."""
     if not timeout_sec or get_ident() != THREAD or signal.getitimer(signal.ITIMER_REAL)[0]:
         return ()
 
@@ -152,7 +152,7 @@ def _exit(result: object) -> str:
 
 
 def _written(given: dict[str, Any]) -> str:
-    """Arguments as text that is the same whenever they are; what is long is told by its beginning and a digest."""
+    """Arguments as text that is equal for equal arguments; long text is shortened to its head and a digest."""
     try:
         text = json.dumps(given, sort_keys=True, default=repr)
     except Exception:  # noqa: BLE001  (arguments of any kind, which may well fail to describe themselves)
@@ -174,7 +174,7 @@ def _outcome(error: BaseException) -> tuple[str, str]:
 
 
 def fitted(function: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]]:
-    """What turns a call's arguments into keywords of the function: paths into text, None into a plain default."""
+    """A function that turns a call's arguments into keywords: paths into text, None into the default."""
     code = function.__code__
     positional = code.co_varnames[: code.co_argcount]
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -183,11 +183,11 @@ def fitted(function: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str,
     defaults.update(function.__kwdefaults__ or {})
     required = [name for name in names if name not in defaults]
     types = {name: _annotation(function.__annotations__.get(name, "object")) for name in names}
-    told = {name: f"{name}: {types[name]}" for name in names}
+    shapes = {name: f"{name}: {types[name]}" for name in names}
     plain = {name: _PLAIN[types[name]] for name in names if types[name] in _PLAIN}
 
     def refused(why: str) -> BadArguments:
-        shown = [told[name] + (f" = {defaults[name]!r}" if name in defaults else "") for name in names]
+        shown = [shapes[name] + (f" = {defaults[name]!r}" if name in defaults else "") for name in names]
         if len(names) > len(positional):
             shown.insert(len(positional), "*")
         return BadArguments(f"{function.__name__} {why}. Call it as {function.__name__}({', '.join(shown)}).")
@@ -197,7 +197,7 @@ def fitted(function: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str,
             raise refused(f"takes at most {len(positional)} arguments by position, not {len(args)}")
         given = dict(zip(positional, args))  # noqa: B905 (3.9 runs this too)
         for name, value in kwargs.items():
-            if name not in told:
+            if name not in shapes:
                 raise refused(f"has no argument {name!r}")
             if name in given:
                 raise refused(f"was given {name!r} twice, by position and by name")

@@ -1,7 +1,7 @@
-"""How skills arrive in a kernel: named at once, read when first called. Standard library only: it travels.
+"""Defines skills in a kernel: named at once, compiled on the first call. Standard library only: it is shipped.
 
-Reading all of them would take as long as starting the kernel does. What an action may change before a skill is read
-(the working directory) is kept here as it was.
+Compiling all of them takes as long as starting the kernel. The working directory is kept here because an action may
+change it before a skill is compiled.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import update_wrapper
 from types import FunctionType, ModuleType
 
-TYPE_CHECKING = False  # importing typing would take longer than all the rest
+TYPE_CHECKING = False  # importing typing takes longer than everything else here
 if TYPE_CHECKING:
     from typing import Any
 
@@ -33,9 +33,9 @@ def load(
     facts: dict[str, str],
     at_once: Iterable[str],
 ) -> None:
-    """Leave `skills` (module, name, how a call is bounded, first line) in a namespace.
+    """Define `skills` (module, name, bounds of a call, first line) in a namespace.
 
-    `stubs` is the module that has the signature and documentation of each skill whose body may wait.
+    `stubs` is the module with the signature and documentation of each skill that is compiled later.
     """
     reads = {name: _placed(name, source, facts) for name, source in (*modules, stubs)}
     for name in at_once:
@@ -53,13 +53,13 @@ def load(
 
 
 def have_prepared(modules: Sequence[str]) -> None:
-    """Have modules do what a workspace needs once."""
+    """Let modules set up the workspace once."""
     for name in modules:
         sys.modules[name].prepare()
 
 
 def _placed(name: str, source: str, facts: dict[str, str]) -> Callable[[], None]:
-    """Place a module that is read when something of it is first asked for; gives what reads it now."""
+    """Add a module that is compiled on its first use. Returns a function that compiles it now."""
     module = sys.modules[name] = ModuleType(name)
     space = module.__dict__
     empty = dict(space)
@@ -71,7 +71,7 @@ def _placed(name: str, source: str, facts: dict[str, str]) -> Callable[[], None]
                 return
             try:
                 exec(compile(source, _file(name), "exec"), space)
-            except BaseException:  # an interrupt, perhaps: the next who asks reads it again
+            except BaseException:  # perhaps an interrupt: the next use compiles it again
                 space.clear()
                 space.update(empty, __getattr__=missing)
                 raise
@@ -105,5 +105,5 @@ def _shown(stub: FunctionType, body: ModuleType, calls: ModuleType, bounds: Sequ
 
 
 def _file(module: str) -> str:
-    """What tracebacks call a module's source; the kernel leaves frames of such files out."""
+    """The file name in tracebacks; the kernel leaves out frames of such files."""
     return f"<skills {module[8:]}>"

@@ -1,4 +1,4 @@
-"""What a skill is called, takes and gives, and what it may do."""
+"""A skill's manifest and policy."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class SkillPolicy(Contract):
 
     target: Target = Target.EXECUTOR
     network: bool = False
-    """Whether it needs one; it does not exist for a task that may reach no host."""
+    """True if it needs the network; tasks without hosts do not have it."""
     filesystem_write: bool = False
     timeout_sec: float = Field(default=300.0, gt=0, allow_inf_nan=False)
     memory_mb: int | None = Field(default=None, gt=0)
-    """What a call may add to its process; None leaves it to the sandbox's own limit. Not for LOCAL skills."""
+    """The memory a call may add to its process; None means the sandbox's limit. Not for LOCAL skills."""
     needs: Capability = Capability.READ_ONLY
     retries: int | None = Field(default=None, ge=1, le=3)
-    """How often it is tried when a failure may pass by itself: three times, but once if it may change something."""
+    """Attempts after transient failures: three by default, one if it writes or uses the network."""
 
     @property
     def tries(self) -> int:

@@ -41,7 +41,7 @@ class Hunk:
 
 @dataclass
 class FilePatch:
-    """Everything one patch says about one file; `None` stands for /dev/null."""
+    """The part of a patch about one file; `None` stands for /dev/null."""
 
     old: str | None
     new: str | None
@@ -66,7 +66,7 @@ class _Parser:
         self.taken = (0, 0)  # how many old and new lines the hunk being read has
         self.written = -1  # the last line found that is not blank
         self.files: list[FilePatch] = []
-        self.git: FilePatch | None = None  # what `diff --git` and the lines after it say, until a header does
+        self.git: FilePatch | None = None  # the file of `diff --git`, until a header names it
 
     def parse(self) -> list[FilePatch]:
         while self.at < len(self.lines):
@@ -75,8 +75,8 @@ class _Parser:
         if not self.files:
             raise PatchError("No file header was found. A patch needs `--- a/PATH` and `+++ b/PATH` before its hunks.")
         for patch in self.files:
-            said = patch.renamed or patch.copied or patch.mode is not None
-            if not patch.hunks and not said and None not in (patch.old, patch.new):
+            complete = patch.renamed or patch.copied or patch.mode is not None
+            if not patch.hunks and not complete and None not in (patch.old, patch.new):
                 raise PatchError(f"The patch names {patch.new} but has no hunk (`@@ … @@`) for it.")
         return self.files
 
@@ -117,7 +117,7 @@ class _Parser:
         return True
 
     def _settle_git(self) -> None:
-        """A file of which git's own lines say all: empty, deleted, renamed, copied, or of another mode."""
+        """A file that git's own lines describe completely: empty, deleted, renamed, copied, or of another mode."""
         git, self.git = self.git, None
         if git is not None and (git.renamed or git.copied or git.mode is not None or None in (git.old, git.new)):
             self.files.append(git)
@@ -195,7 +195,7 @@ class _Parser:
         return beyond.startswith("@@") and not self._complete(hunk, 1)
 
     def _more_follows(self) -> bool:
-        """Whether the hunk goes on after blank lines, whatever its counts said."""
+        """Whether the hunk goes on after blank lines, whatever its counts are."""
         if self.written < self.at:
             rest = (place for place in range(self.at, len(self.lines)) if self.lines[place].strip())
             self.written = next(rest, len(self.lines))
@@ -208,12 +208,12 @@ class _Parser:
         return self.lines[place][0] in "+- "
 
 
-def _git_paths(said: str) -> FilePatch:
-    """The two names of a `diff --git` line; a name with spaces is told by its being there twice."""
-    said = said.rstrip("\r ")
-    quoted = re.fullmatch(r'("(?:\\.|[^"\\])*"|\S+) ("(?:\\.|[^"\\])*"|\S+)', said)
-    half = len(said) // 2
-    old, new = quoted.groups() if quoted else (said[:half], said[half + 1 :])
+def _git_paths(names: str) -> FilePatch:
+    """The two names of a `diff --git` line; a name with spaces is found by its repetition."""
+    names = names.rstrip("\r ")
+    quoted = re.fullmatch(r'("(?:\\.|[^"\\])*"|\S+) ("(?:\\.|[^"\\])*"|\S+)', names)
+    half = len(names) // 2
+    old, new = quoted.groups() if quoted else (names[:half], names[half + 1 :])
     old, new = _unquote(old), _unquote(new)
     if old.startswith("a/") and new.startswith("b/"):
         old, new = old[2:], new[2:]
@@ -250,7 +250,7 @@ _UPDATE, _ADD, _DELETE, _MOVE = "*** Update File: ", "*** Add File: ", "*** Dele
 
 
 def parse_envelope(text: str) -> list[FilePatch]:
-    """The files such a patch touches, in order. Its hunks have no line numbers; what they say decides."""
+    """The files such a patch touches, in order. Its hunks have no line numbers; their text decides."""
     files: list[FilePatch] = []
     hunk: Hunk | None = None
     lines = [line.rstrip("\r") for line in text.split("\n")]
@@ -270,10 +270,10 @@ def parse_envelope(text: str) -> list[FilePatch]:
             hunk = _next_hunk(files[-1], line)
             continue
         hunk = hunk or _next_hunk(files[-1], "@@")
-        tag, said = (line[0], line[1:]) if line[:1] in ("+", "-", " ") else (" ", line)
+        tag, text = (line[0], line[1:]) if line[:1] in ("+", "-", " ") else (" ", line)
         if tag != line[:1]:
             hunk.doubtful.add(len(hunk.lines))
-        hunk.lines.append((tag, said))
+        hunk.lines.append((tag, text))
     for patch in files:
         patch.hunks = _changing(patch)
     if not files:
@@ -312,11 +312,11 @@ def _changing(patch: FilePatch) -> list[Hunk]:
     for hunk in patch.hunks:
         if any(tag != " " for tag, _ in hunk.lines):
             kept.append(hunk)
-        elif any(said.strip() for _, said in hunk.lines):
+        elif any(text.strip() for _, text in hunk.lines):
             raise PatchError(f"Hunk {hunk.number} for {patch.new} ({hunk.header}) changes nothing.")
     if not kept and patch.old is not None and not patch.renamed:
         raise PatchError(f"The patch names {patch.new} but changes nothing in it.")
     if patch.old is None:
         for hunk in kept:
-            hunk.lines = [(tag, said) for tag, said in hunk.lines if tag == "+"]
+            hunk.lines = [(tag, text) for tag, text in hunk.lines if tag == "+"]
     return kept

@@ -1,7 +1,7 @@
-"""Applying a unified diff by what its lines say. Pure, standard library only: the source also runs inside.
+"""Applies a unified diff by the text of its lines. Pure, standard library only: the source also runs in the sandbox.
 
-Line numbers, line endings, the final newline and whitespace may all be wrong; what the lines say decides. A hunk
-that fits nowhere, or in several places equally, is refused with what the file says.
+Line numbers, line endings, the final newline and whitespace may all be wrong; the text of the lines decides. A hunk
+that fits nowhere, or in several places equally, is refused with the lines that the file has there.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from codepilot.skills.patch_formats import BEGIN, FilePatch, Hunk, PatchError, p
 MAX_STEPS = 20_000_000
 """How many lines may be compared in one file: about a second's worth."""
 _STEP = 25
-"""What looking at one place costs, in lines compared."""
+"""The cost of looking at one place, in lines compared."""
 
 TYPE_CHECKING = False  # 3.8 cannot make the alias, and has no need of it
 if TYPE_CHECKING:
     Same = Callable[[str], str]
-    """What of a line counts."""
+    """The part of a line that is compared."""
 MAX_FUZZ = 2
 MAX_COMPARED = 2_000
 MAX_AGREEING = 5_000_000
-"""How many lines of how many places are compared to tell where a hunk that fits nowhere comes closest."""
+"""Limits on lines and comparisons in the search for the place where a failed hunk comes closest."""
 
 
 @dataclass
 class Changes:
-    """What a patch makes of a tree: new texts by path (`None`: deleted), and what was notable."""
+    """The result of a patch: new texts by path (`None`: deleted), and notes."""
 
     files: dict[str, str | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class Placed:
-    """Where a hunk fits: the lines it replaces, and what with. `how` is empty when it fitted as stated."""
+    """The place of a hunk: the lines it replaces, and their replacement. `how` is empty if the hunk fits as stated."""
 
     start: int
     end: int
@@ -54,7 +54,7 @@ class Placed:
 
 
 def patch_tree(diff: str, read: Callable[[str], str | None]) -> Changes:
-    """What `diff` makes of the files that `read` gives (`None`: no such file). All of it or an error."""
+    """Apply `diff` to the files that `read` returns (`None`: no such file), all of it or none."""
     changes = Changes()
 
     def now(path: str) -> str | None:
@@ -100,7 +100,7 @@ def _paths(patch: FilePatch, read: Callable[[str], str | None]) -> tuple[str | N
 
 
 def patch_text(source: str, patch: FilePatch, name: str) -> tuple[str, list[str]]:
-    """`source` with every hunk applied, and a note for each hunk that did not fit exactly where it said."""
+    """`source` with every hunk applied, and a note for each hunk that did not fit exactly at its stated line."""
     lines, final_newline = _split(source)
     final_newline = final_newline or not lines
     file = Text(lines)
@@ -147,7 +147,7 @@ def squeezed(line: str) -> str:
 
 
 class TooMuchAlike(Exception):
-    """So many places look like the wanted one that looking on would take too long."""
+    """Too many places look like the wanted one; the search would take too long."""
 
 
 class Text:
@@ -207,7 +207,7 @@ class Text:
 
     @cached_property
     def ending(self) -> str:
-        """What most lines end in before the newline."""
+        """The carriage return, if most lines end in one."""
         return "\r" if sum(line.endswith("\r") for line in self.lines) * 2 > len(self.lines) else ""
 
     @cached_property
@@ -325,7 +325,7 @@ def _only(starts: list[int], hunk: Hunk, what: str) -> int | None:
 
 
 def _place_insertion(file: Text, hunk: Hunk, what: str) -> Placed:
-    """A hunk of additions alone: its line number is all there is to go by."""
+    """A hunk that only adds lines is placed by its line number."""
     lines = file.lines
     if lines and (hunk.start is None or hunk.start > len(lines)):
         raise PatchError(
@@ -461,13 +461,13 @@ def _final_newline(hunk: Hunk, before: bool) -> bool:
 
 def _mismatch(file: Text, hunk: Hunk, expected: int | None, what: str) -> str:
     """Which hunk failed, where it comes closest, and what the file says there."""
-    said = f"{what} ({hunk.header}) does not fit: "
+    problem = f"{what} ({hunk.header}) does not fit: "
     lines, old, new = file.lines, hunk.side("-"), hunk.side("+")
     applied = file.stands(new, str.strip) if any(line.strip() for line in new) else None
     if applied is not None:
-        return said + f"line {applied + 1} already reads as the hunk would leave it. Is it applied already?"
+        return problem + f"line {applied + 1} already reads as the hunk would leave it. Is it applied already?"
     if not lines:
-        return said + "the file is empty."
+        return problem + "the file is empty."
     start, agree = _closest(file.view(str.strip)[0], [line.strip() for line in old], expected)
     shown = []
     for offset, line in enumerate(old):
@@ -477,7 +477,7 @@ def _mismatch(file: Text, hunk: Hunk, expected: int | None, what: str) -> str:
         else:
             shown.append(f"  {start + offset + 1:5} | {there}\n  patch | {line.rstrip()}    <- differs")
     closest = f"the closest place is line {start + 1}, where {agree} of its {len(old)} old lines agree.\n"
-    return said + closest + "The file says there:\n" + "\n".join(shown)
+    return problem + closest + "The file says there:\n" + "\n".join(shown)
 
 
 def _closest(have: list[str], want: list[str], expected: int | None) -> tuple[int, int]:

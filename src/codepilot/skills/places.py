@@ -1,6 +1,6 @@
-"""Paths of the workspace, seen from inside. Standard library only: this source travels as it is.
+"""Paths of the workspace, in the sandbox. Standard library only: this source is shipped as it is.
 
-The checks here advise the agent; the sandbox is the wall.
+The checks here advise the agent; the sandbox is the boundary.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NOISE = frozenset({".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__py
 
 
 MAX_WALKED = 50_000
-"""How many files are looked at to guess what a wrong path was meant to be."""
+"""The number of files that are searched for a suggestion in place of a wrong path."""
 
 
 class PathError(Exception):
@@ -28,7 +28,7 @@ class PathError(Exception):
 
 
 def inside(path: str) -> Path:
-    """The real place of a workspace path. Anything that leads out of the workspace is refused."""
+    """The resolved form of a workspace path. A path that leads out of the workspace is refused."""
     if "\0" in path:
         raise PathError("A path cannot contain a zero byte.")
     try:
@@ -44,7 +44,7 @@ def inside(path: str) -> Path:
 
 
 def writable(path: str, skill: str = "write_file") -> Path:
-    """The real place of a path that may be written."""
+    """The resolved form of a path that may be written."""
     if CAPABILITY == "read_only":
         raise PolicyError("capability.read_only", skill, f"{path}: this task may only read.")
     place = inside(path)
@@ -54,7 +54,7 @@ def writable(path: str, skill: str = "write_file") -> Path:
 
 
 def read_bytes(path: str) -> bytes:
-    """A file's bytes, or what is wrong with the path."""
+    """A file's bytes, or an error that says what is wrong with the path."""
     place = inside(path)
     try:
         if place.exists() and not place.is_file() and not place.is_dir():
@@ -80,19 +80,19 @@ def walk(base: Path) -> Iterator[Path]:
 
 
 def relative(place: Path) -> str:
-    """As the agent names it."""
+    """The path relative to the workspace."""
     return place.relative_to(ROOT).as_posix()
 
 
 def _like(path: str) -> str:
-    """A file of the same name elsewhere, as a question."""
+    """A suggestion: a file of the same name elsewhere."""
     name = Path(path).name
     near = [relative(file) for file in islice(walk(ROOT), MAX_WALKED) if file.name == name][:3]
     return f" Did you mean {', '.join(near)}?" if near else ""
 
 
 def _below(path: str) -> str:
-    """The same place seen from the workspace's root, as a question."""
+    """A suggestion: the same path below the workspace's root."""
     parts = Path(path).parts
     for first in range(1, min(len(parts), 20)):
         if ".." not in parts[first:] and (ROOT / Path(*parts[first:])).exists():

@@ -45,20 +45,20 @@ class Skill:
 
     @cached_property
     def parameters(self) -> str:
-        """As prompts show them: annotations as they are written."""
-        told = []
+        """The parameters as prompts show them, with annotations as written."""
+        parts = []
         keywords = False
         for name, parameter in inspect.signature(self.function).parameters.items():
             if parameter.kind is parameter.KEYWORD_ONLY and not keywords:
                 keywords = True
-                told.append("*")
+                parts.append("*")
             default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
-            told.append(f"{name}: {_written(parameter.annotation)}{default}")
-        return ", ".join(told)
+            parts.append(f"{name}: {_written(parameter.annotation)}{default}")
+        return ", ".join(parts)
 
     @cached_property
     def signature(self) -> str:
-        """As code actions see it: LOCAL skills give them plain data."""
+        """The signature as code actions see it; LOCAL skills return plain data."""
         if self.policy.target is Target.LOCAL:
             gives, _ = plain_type(self.output_schema)
         else:
@@ -67,11 +67,11 @@ class Skill:
 
     @cached_property
     def description(self) -> str:
-        told = inspect.getdoc(self.function) or ""
-        if told and self.policy.target is Target.LOCAL:
+        text = inspect.getdoc(self.function) or ""
+        if text and self.policy.target is Target.LOCAL:
             _, keys = plain_type(self.output_schema)
-            return f"{told}\nKeys: {keys}." if keys else told
-        return told
+            return f"{text}\nKeys: {keys}." if keys else text
+        return text
 
     @cached_property
     def manifest(self) -> SkillManifest:
@@ -110,13 +110,13 @@ class Answering(Protocol):
 
 
 class Registry:
-    """The skills there are, by name."""
+    """Skills by name."""
 
     def __init__(self, caller: Caller | None = None) -> None:
         self._skills: dict[str, Skill] = {}
         self._caller = caller or Caller()
         self.left_out: list[Failure] = []
-        """What installed packages wanted to add and could not."""
+        """Packages that were left out."""
 
     def __iter__(self) -> Iterator[Skill]:
         return iter(self._skills.values())
@@ -125,7 +125,7 @@ class Registry:
         return name in self._skills
 
     def add(self, skill: Skill) -> None:
-        """Take a skill in, or raise ValueError with what is wrong with it."""
+        """Add a skill, or raise ValueError with the reason."""
         if skill.name in self._skills:
             raise ValueError(f"there is a skill {skill.name} already")
         if not re.fullmatch(NAME, skill.name) or keyword.iskeyword(skill.name) or hasattr(builtins, skill.name):
@@ -149,7 +149,7 @@ class Registry:
         self._skills[skill.name] = skill
 
     def extend(self, add: Callable[[Registry], None]) -> None:
-        """Take in what a function adds: all of it, with complete manifests, or nothing."""
+        """Add all skills that a function registers, with complete manifests, or none."""
         before = dict(self._skills)
         try:
             add(self)
@@ -181,7 +181,7 @@ class Registry:
         )
 
     def only(self, names: frozenset[str]) -> Registry:
-        """Those of the skills that are named."""
+        """A registry of the named skills."""
         left = Registry(self._caller)
         left._skills = {name: skill for name, skill in self._skills.items() if name in names}
         return left
@@ -201,7 +201,7 @@ class Registry:
     def prelude(self, capability: Capability, python: str = "", runner: str = "", prepare: bool = False) -> str:
         """Python source that makes the kernel's namespace hold the available skills and no others.
 
-        `prepare` also does what a workspace needs once before it is worked in, such as its throwaway repository.
+        `prepare` also sets up the workspace once, such as its throwaway repository.
         """
         facts = {"CAPABILITY": capability.value, "PYTHON": python, "RUNNER": runner}
         there = self.available(capability)
@@ -220,7 +220,7 @@ class Registry:
         return self._caller.call(skill, arguments, capability, asker)
 
     def answer(self, capability: Capability) -> Answering:
-        """What answers a kernel's calls of LOCAL skills, as plain data."""
+        """A function that runs LOCAL skills for a kernel and returns plain data."""
 
         def answered(name: str, arguments: JsonObject, asker: str = "") -> JsonValue:
             given = self.call(name, arguments, capability, asker)
@@ -230,11 +230,11 @@ class Registry:
         return answered
 
     def count(self, calls: Sequence[SkillCall]) -> None:
-        """Count the calls that a kernel tells of."""
+        """Count the calls that a kernel reports."""
         self._caller.count_all(calls, {skill.name: skill.policy.target for skill in self})
 
     def known(self, calls: Sequence[SkillCall]) -> tuple[SkillCall, ...]:
-        """The calls with names of skills alone: a kernel can say anything."""
+        """The calls, with unknown names replaced: a kernel may report any name."""
         return tuple(call if call.skill in self else call.model_copy(update={"skill": UNKNOWN}) for call in calls)
 
 

@@ -83,9 +83,9 @@ class GitStatus:
 
     def __str__(self) -> str:
         rows = (("changed", self.changed), ("added", self.added), ("deleted", self.deleted))
-        told = [f"{what} {path}" for what, paths in (*rows, ("untracked", self.untracked)) for path in paths]
-        more = [f"… and {len(told) - 100} more"] if len(told) > 100 else []
-        return "\n".join(told[:100] + more) or "nothing differs from the base"
+        lines = [f"{what} {path}" for what, paths in (*rows, ("untracked", self.untracked)) for path in paths]
+        more = [f"… and {len(lines) - 100} more"] if len(lines) > 100 else []
+        return "\n".join(lines[:100] + more) or "nothing differs from the base"
 
     __repr__ = __str__
 
@@ -93,9 +93,9 @@ class GitStatus:
 def git_status() -> GitStatus:
     """What differs from the tree as it was when this step began: changed, added, deleted, untracked."""
     _ready()
-    told = _git("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=all")
+    listing = _git("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=all")
     found: dict[str, list[str]] = {"M": [], "A": [], "D": [], "?": []}
-    for row in told.stdout.split("\0"):
+    for row in listing.stdout.split("\0"):
         marks, path = row[:2], row[3:]
         if path:
             mark = next((mark for mark in "?DA" if mark in marks), "M")
@@ -114,7 +114,7 @@ def git_diff(base: str = "HEAD") -> str:
         options = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--ignore-submodules=all")
         return _git("diff", *options, commit, "--", index=index).stdout
     except FileNotFoundError:
-        raise GitError("The repository has no index any more. It is remade when the next step begins.") from None
+        raise GitError("The repository has no index any more. It is made again when the next step begins.") from None
     finally:
         index.unlink(missing_ok=True)
 
@@ -127,15 +127,15 @@ def git_reset(to_ref: str = "HEAD") -> str:
     _git("reset", "--hard", "--quiet", commit, "--")
     remain = git_status().untracked
     back = len(before.changed) + len(before.deleted) + len(before.added)
-    told = [f"{back} file{'' if back == 1 else 's'} put back to {to_ref}."]
+    parts = [f"{back} file{'' if back == 1 else 's'} put back to {to_ref}."]
     if remain:
         more = f" and {len(remain) - 20} more" if len(remain) > 20 else ""
-        told.append(f"Untracked files remain: {', '.join(remain[:20])}{more}.")
-    return " ".join(told)
+        parts.append(f"Untracked files remain: {', '.join(remain[:20])}{more}.")
+    return " ".join(parts)
 
 
 def prepare() -> None:
-    """Make the tree as it is now the base. What goes wrong is said by the skill that needs the repository."""
+    """Make the tree as it is now the base. An error is reported by the skill that needs the repository."""
     place = Path(ENVIRONMENT["GIT_DIR"])
     with suppress(GitError, OSError):
         if _is_ours(place):
@@ -221,8 +221,8 @@ def _git(
     if done.exit_code == 127:
         raise GitError("There is no git here.")
     if done.exit_code not in fine:
-        said = "it took too long" if done.timed_out else done.stderr.strip()[-1_000:] or f"exit code {done.exit_code}"
-        denied = "Permission denied" in said
+        reason = "it took too long" if done.timed_out else done.stderr.strip()[-1_000:] or f"exit code {done.exit_code}"
+        denied = "Permission denied" in reason
         todo = "os.chmod or remove that file." if denied else "If `.git` is broken, remove it to get another one."
-        raise GitError(f"git {arguments[0]} failed: {said}. {todo}")
+        raise GitError(f"git {arguments[0]} failed: {reason}. {todo}")
     return done

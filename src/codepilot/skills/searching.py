@@ -1,7 +1,7 @@
 """Searching the workspace's text. Standard library only: this source travels as it is.
 
-What a line must contain for the expression to match is looked for first, by `rg` where it is installed; the
-expression itself always decides, so the results are the same with it and without it.
+Files are first filtered by a literal that every match contains, by `rg` where it is installed. The expression itself
+decides, so the results are the same with and without `rg`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def search_code(pattern: str, path: str = ".", limit: int = 200) -> list[Hit]:
 
 
 def _base(pattern: str, path: str) -> Path:
-    """Where to search. A file that is asked for by name and cannot be searched is told, not passed over."""
+    """Where to search. A named file that cannot be searched is an error."""
     base = inside(path)
     if base.is_dir():
         return base
@@ -83,7 +83,7 @@ def _base(pattern: str, path: str) -> Path:
 
 
 def _meant(pattern: str, path: str) -> str:
-    """What a call with a path that is not there may have been meant to be."""
+    """A suggestion for a call with a path that does not exist."""
     if any(sign in path for sign in "*?["):
         return " Name a directory or a file; list_files(pattern=...) gives the files that match."
     try:
@@ -102,7 +102,7 @@ def _candidates(base: Path, literal: bytes) -> list[Path]:
 
 
 def _rg(base: Path, literal: bytes) -> list[Path] | None:
-    """The files that contain the literal; None when that cannot be told this way."""
+    """The files that contain the literal; None if `rg` cannot be used."""
     program = shutil.which(RG[0])
     if program is None:
         return None

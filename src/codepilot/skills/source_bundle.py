@@ -1,4 +1,4 @@
-"""How skills get inside: their modules' source, and for those that run on the host a function that asks it."""
+"""Ships skills into the sandbox: their modules' source, and a calling function for those that run on the host."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _OURS = f"{__name__.partition('.')[0]}."
 def prelude(skills: Sequence[Skill], absent: Sequence[str], facts: dict[str, str], prepare: bool) -> str:
     """Source that leaves `skills` in the namespace it runs in, and none of `absent`.
 
-    Modules of CodePilot are read inside when a skill of theirs is first called; those of others at once, because
-    what they do when they are read is not ours to put off.
+    CodePilot's modules are compiled on the first call of a skill of theirs; other packages' at once, because their
+    imports may have effects.
     """
     modules = {module.__name__: module for module in needed(inside_call)}
     bodies = [skill for skill in skills if skill.policy.target is Target.EXECUTOR]
@@ -42,7 +42,7 @@ def prelude(skills: Sequence[Skill], absent: Sequence[str], facts: dict[str, str
         source=sources.pop(here),
         modules=[*sources.items()],
         stubs=(_STUBS, "\n".join([_STUBS_HEAD, *(_stub(skill) for skill in skills if _may_wait(skill))])),
-        skills=[_told(skill) for skill in skills],
+        skills=[_entry(skill) for skill in skills],
         calls=_shipped_name(inside_call.__name__),
         facts=facts,
         at_once=[_shipped_name(name) for name in modules if not name.startswith(_OURS)],
@@ -92,12 +92,12 @@ def _shipped_source(module: ModuleType, shipped: frozenset[str]) -> str:
 
 
 def _may_wait(skill: Skill) -> bool:
-    """Whether a skill's body may be read when it is first called."""
+    """Whether a skill's body may be compiled on its first call."""
     return skill.policy.target is Target.LOCAL or skill.function.__module__.startswith(_PACKAGE)
 
 
-def _told(skill: Skill) -> tuple[str, str, tuple[float, int, int], int]:
-    """Where a skill's body is and how it is called, as `load` takes it."""
+def _entry(skill: Skill) -> tuple[str, str, tuple[float, int, int], int]:
+    """A skill's module, name, bounds and first line, as `load` takes them."""
     if skill.policy.target is Target.LOCAL:
         return (_STUBS, skill.name, (0.0, 1, 0), 0)
     line = skill.function.__code__.co_firstlineno if _may_wait(skill) else 0
@@ -110,7 +110,7 @@ def _told(skill: Skill) -> tuple[str, str, tuple[float, int, int], int]:
 
 
 def _stub(skill: Skill) -> str:
-    """A function with the skill's signature and documentation. That of a LOCAL one has the host call it."""
+    """A function with the skill's signature and documentation. The stub of a LOCAL skill calls the host."""
     gives = skill.signature.rpartition(" -> ")[2]
     head = f"def {skill.name}({skill.parameters}) -> {gives}:\n"
     if skill.policy.target is Target.EXECUTOR:

@@ -1,8 +1,8 @@
-"""What an action's source says it would do, read before it runs: advice and policy with a reason, not the boundary.
+"""Reads an action's source before it runs and gives advice and policy findings. The sandbox is the boundary, not this.
 
-Code can always hide what it does from a reader of its text; the sandbox is what holds. Refused is what cannot work or
-harms the agent's own work: network and native code, shells, signals, and waiting for a person. Code made from text
-(`eval`, `exec`) and reading elsewhere is common and harmless inside, so it is told, and refused only when strict.
+Code can always hide what it does from a reader of its text. Actions are refused that cannot work or that
+harm the agent's own work: network and native code, shells, signals, and waiting for a person. Code made from text
+(`eval`, `exec`) and reading elsewhere are harmless in the sandbox: they get advice, and are refused only when strict.
 """
 
 from __future__ import annotations
@@ -148,11 +148,11 @@ def unknown_modules(findings: tuple[Finding, ...]) -> frozenset[str]:
 
 
 _Found = tuple[Action, ast.AST, str]
-"""What is wanted, where, and the module that is imported for it."""
+"""The action, its node, and the module that it imports."""
 
 
 def _wanted(kind: Kind, subject: str, rule: str, why: str, *, advisory: bool = False) -> Action:
-    """An action; a full shell and a network lift the rules that exist for want of them."""
+    """An action; a full shell and a network lift the rules about them."""
     lifted = "full_shell" if why.endswith(_SHELL) else ""
     return Action(kind, subject, rule, why, lifted, needs_network=why.endswith(_NETWORK), advisory=advisory)
 
@@ -182,7 +182,7 @@ class _Reader:
                 yield from self._call(node)
 
     def _learn(self, node: ast.AST) -> None:
-        """What names stand for here."""
+        """Learn what a name stands for."""
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.asname:
@@ -270,8 +270,8 @@ class _Reader:
         modes = [one.value for one in node.keywords if one.arg == "mode"] + node.args[1:2]
         writes = any(set(_text(mode) or "") & set("wax+") for mode in modes)
         what = "may not be written" if writes else "is not of the workspace and may be missing or different here"
-        told = f"`{path[:200]}` {what}. Use paths relative to the workspace"
-        yield _wanted("path", path[:200], "path.outside", told, advisory=not writes), node, ""
+        message = f"`{path[:200]}` {what}. Use paths relative to the workspace"
+        yield _wanted("path", path[:200], "path.outside", message, advisory=not writes), node, ""
 
     def _called(self, func: ast.AST) -> str | None:
         """The dotted name of what is called, through aliases and constant `getattr`; None if it is computed."""

@@ -1,4 +1,4 @@
-"""Running the project's tests and reading what they said. Standard library only: this source travels as it is."""
+"""Runs the project's tests and reads their report. Standard library only: this source is shipped into the sandbox."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_SHOWN = 20
 
 @dataclass(frozen=True)
 class FailedTest:
-    """A test that did not pass, with the first words and the last lines of why."""
+    """A test that did not pass, with its message and the end of its traceback."""
 
     test: str
     message: str
@@ -52,13 +52,13 @@ class TestsOutcome:
         return self.exit_code is None
 
     def __str__(self) -> str:
-        told = [f"FAILED {one}" for one in self.failed] + [f"ERROR {one}" for one in self.errors]
-        more = [f"… and {len(told) - MAX_SHOWN} more"] if len(told) > MAX_SHOWN else []
+        red = [f"FAILED {one}" for one in self.failed] + [f"ERROR {one}" for one in self.errors]
+        more = [f"… and {len(red) - MAX_SHOWN} more"] if len(red) > MAX_SHOWN else []
         counts = ((self.passed, "passed"), (len(self.failed), "failed"), (len(self.errors), "errors"))
         parts = [f"{number} {what}" for number, what in (*counts, (self.skipped, "skipped")) if number]
         ended = "stopped at its timeout" if self.exit_code is None else f"exit code {self.exit_code}"
         tail = [] if self.ok else [self.tail]
-        return "\n".join([*tail, *told[:MAX_SHOWN], *more, f"{', '.join(parts) or 'no tests ran'} [{ended}]"])
+        return "\n".join([*tail, *red[:MAX_SHOWN], *more, f"{', '.join(parts) or 'no tests ran'} [{ended}]"])
 
     __repr__ = __str__
 
@@ -88,12 +88,12 @@ def _named(tests: object) -> list[str]:
 
 
 def _outcome(done: CommandOutcome, report: Report) -> TestsOutcome:
-    """What the judge's own reader of reports says of a run."""
+    """The outcome as the judge's own report reader sees it."""
     failed = [_failed(case) for case in report.cases.values() if case.status == "failed"]
     errors = [_failed(case) for case in report.cases.values() if case.status == "error"]
     errors += [FailedTest(name, "there is no such test") for name in report.missing]
     if report.startup is not None:
-        errors.append(FailedTest(report.startup.where, _said(report.startup), report.startup.traceback[-MAX_TAIL:]))
+        errors.append(FailedTest(report.startup.where, _message(report.startup), report.startup.traceback[-MAX_TAIL:]))
     lost = report.started and (not report.ended or report.unreported) and not done.timed_out and not errors
     if lost:
         at = report.running or next(iter(report.unreported), RUNNER)
@@ -106,16 +106,16 @@ def _outcome(done: CommandOutcome, report: Report) -> TestsOutcome:
 
 
 def _failed(case: Case) -> FailedTest:
-    return FailedTest(case.test, _said(case), (case.traceback or case.message)[-MAX_TAIL:])
+    return FailedTest(case.test, _message(case), (case.traceback or case.message)[-MAX_TAIL:])
 
 
-def _said(one: Case | Trouble) -> str:
+def _message(one: Case | Trouble) -> str:
     return ": ".join(part for part in (one.error_type, one.message) if part)
 
 
 def _tail(text: str) -> str:
-    told = _COLOUR.sub("", text).rstrip()
-    return told if len(told) <= MAX_TAIL else f"[…]\n{told[-MAX_TAIL:]}"
+    plain = _COLOUR.sub("", text).rstrip()
+    return plain if len(plain) <= MAX_TAIL else f"[…]\n{plain[-MAX_TAIL:]}"
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")

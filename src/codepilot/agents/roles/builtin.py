@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -21,13 +21,9 @@ from codepilot.core.task import Capability
 from codepilot.skills import score_patch_quality
 
 
-def _repo_mapper_inputs(context: StepContext) -> Sections:
-    return {
-        "Project": sections.project(context),
-        "Failing tests": "\n".join(context.baseline.red[:20]),
-        "Failures so far": sections.failures(context),
-        "The map so far": sections.written(context.run.repo_map),
-    }
+def _shows(parts: Mapping[str, Callable[[StepContext], str]]) -> Callable[[StepContext], Sections]:
+    """Prompt sections by title."""
+    return lambda context: {title: section(context) for title, section in parts.items()}
 
 
 REPO_MAPPER = Role(
@@ -37,26 +33,21 @@ REPO_MAPPER = Role(
     temperature=0.2,
     max_tokens=2048,
     template=Path(__file__).with_name("repo_mapper.md"),
-    inputs=_repo_mapper_inputs,
+    inputs=_shows(
+        {
+            "Project": sections.project,
+            "Failing tests": sections.red_tests,
+            "Failures so far": sections.failures,
+            "The map so far": sections.repository,
+        }
+    ),
     state=State.MAP_REPO,
     outline_tokens=2000,
 )
 
 
-def _planner_inputs(context: StepContext) -> Sections:
-    return {
-        "Constraints": sections.constraints(context),
-        "Repository": sections.written(context.run.repo_map),
-        "Failing tests": sections.failing_tests(context),
-        "Similar tasks before": sections.memories(context),
-        "Failures so far": sections.failures(context),
-        "Changes that did not hold, and what came of them": sections.red_cycles(context),
-        "Last reflection": sections.written(context.run.reflection),
-    }
-
-
 def _planner_check(made: Contract, names: Names) -> list[str]:
-    """What nobody could carry out is told at once, not when it is walked."""
+    """Reject nodes and areas that cannot be carried out."""
     wrong = []
     for node in made.nodes if isinstance(made, Plan) else ():
         if node.kind == "tool" and node.tool not in names.skills:
@@ -80,32 +71,23 @@ PLANNER = Role(
     temperature=0.3,
     max_tokens=2048,
     template=Path(__file__).with_name("planner.md"),
-    inputs=_planner_inputs,
+    inputs=_shows(
+        {
+            "Constraints": sections.constraints,
+            "Repository": sections.repository,
+            "Failing tests": sections.failing_tests,
+            "Similar tasks before": sections.memories,
+            "Failures so far": sections.failures,
+            "Changes that did not hold, and what came of them": sections.red_cycles,
+            "Last reflection": sections.reflection,
+        }
+    ),
     state=State.PLAN,
     outline_tokens=1500,
     context_tokens=6000,
     recalls="pattern",
     check=_planner_check,
 )
-
-
-def _implementer_inputs(context: StepContext) -> Sections:
-    return {
-        "Constraints": sections.constraints(context),
-        "Repository": sections.written(context.run.repo_map),
-        "Plan": sections.plan(context),
-        "Areas": sections.areas(context),
-        "Failing tests": sections.failing_tests(context),
-        "Changes that did not hold": sections.attempts(context),
-        "Result of the last change": sections.last_result(context),
-        "Failures so far": sections.failures(context),
-        "Reflection on it": sections.written(context.run.reflection),
-        "The review asked for": sections.objections(context),
-    }
-
-
-def _implementer_filled(context: StepContext) -> JsonObject:
-    return {"diff": "", "touched_files": []}
 
 
 IMPLEMENTER = Role(
@@ -115,12 +97,25 @@ IMPLEMENTER = Role(
     temperature=0.2,
     max_tokens=4096,
     template=Path(__file__).with_name("implementer.md"),
-    inputs=_implementer_inputs,
+    inputs=_shows(
+        {
+            "Constraints": sections.constraints,
+            "Repository": sections.repository,
+            "Plan": sections.plan,
+            "Areas": sections.areas,
+            "Failing tests": sections.failing_tests,
+            "Changes that did not hold": sections.attempts,
+            "Result of the last change": sections.last_result,
+            "Failures so far": sections.failures,
+            "Reflection on it": sections.reflection,
+            "The review asked for": sections.objections,
+        }
+    ),
     state=State.IMPLEMENT,
     context_tokens=6000,
     capability=Capability.FULL_SHELL,
     given=("diff", "touched_files", "alternatives", "searched"),
-    filled=_implementer_filled,
+    filled=lambda context: {"diff": "", "touched_files": []},
 )
 
 
@@ -133,15 +128,6 @@ class TestsWritten(Contract):
     rationale: str
 
 
-def _test_writer_inputs(context: StepContext) -> Sections:
-    return {
-        "Constraints": sections.constraints(context),
-        "Where tests are": sections.test_places(context),
-        "What must hold": sections.criteria(context),
-        "Failing tests before": sections.failing_tests(context),
-    }
-
-
 TEST_WRITER = Role(
     name="TestWriter",
     purpose="You write regression tests for a change that another has made.",
@@ -149,20 +135,16 @@ TEST_WRITER = Role(
     temperature=0.3,
     max_tokens=4096,
     template=Path(__file__).with_name("test_writer.md"),
-    inputs=_test_writer_inputs,
+    inputs=_shows(
+        {
+            "Constraints": sections.constraints,
+            "Where tests are": sections.test_places,
+            "What must hold": sections.criteria,
+            "Failing tests before": sections.failing_tests,
+        }
+    ),
     capability=Capability.WRITE_AND_RUN_TESTS,
 )
-
-
-def _reflector_inputs(context: StepContext) -> Sections:
-    return {
-        "Plan": sections.plan(context),
-        "Failing tests before": sections.failing_tests(context),
-        "The change": sections.proposal(context),
-        "Its result": sections.last_result(context),
-        "Similar failures before": sections.memories(context),
-        "Failures so far": sections.failures(context),
-    }
 
 
 def _reflector_filled(context: StepContext) -> JsonObject:
@@ -180,22 +162,22 @@ REFLECTOR = Role(
     temperature=0.2,
     max_tokens=2048,
     template=Path(__file__).with_name("reflector.md"),
-    inputs=_reflector_inputs,
+    inputs=_shows(
+        {
+            "Plan": sections.plan,
+            "Failing tests before": sections.failing_tests,
+            "The change": sections.proposal,
+            "Its result": sections.last_result,
+            "Similar failures before": sections.memories,
+            "Failures so far": sections.failures,
+        }
+    ),
     state=State.REFLECT,
     capability=Capability.WRITE_AND_RUN_TESTS,
     recalls="failure",
     given=("similar_failures",),
     filled=_reflector_filled,
 )
-
-
-def _reviewer_inputs(context: StepContext) -> Sections:
-    return {
-        "Constraints": sections.constraints(context),
-        "Plan": sections.plan(context),
-        "The change": sections.proposal(context),
-        "Its tests": sections.last_result(context),
-    }
 
 
 def _reviewer_filled(context: StepContext) -> JsonObject:
@@ -222,7 +204,14 @@ REVIEWER = Role(
     temperature=0.2,
     max_tokens=2048,
     template=Path(__file__).with_name("reviewer.md"),
-    inputs=_reviewer_inputs,
+    inputs=_shows(
+        {
+            "Constraints": sections.constraints,
+            "Plan": sections.plan,
+            "The change": sections.proposal,
+            "Its tests": sections.last_result,
+        }
+    ),
     state=State.REVIEW,
     given=("patch_loc", "policy_checks"),
     filled=_reviewer_filled,

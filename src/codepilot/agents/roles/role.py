@@ -1,4 +1,4 @@
-"""A role: what it is for, what it sees, what it must give back, and how the model is asked."""
+"""A role: its purpose, its prompt, its output and the parameters of its model calls."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Role:
         return replace(self, temperature=temperature, max_tokens=max_tokens)
 
     def completed(self, value: JsonObject, context: StepContext) -> JsonObject:
-        """The model's object with the platform's fields put in place of whatever the model said about them."""
+        """The model's object with the platform's fields in place of the model's."""
         filled = self.filled(context)
         own = {_plain(name) for name in (*self.given, *filled)}
         return {**{name: item for name, item in value.items() if _plain(name) not in own}, **filled}
@@ -100,7 +100,7 @@ class Role:
 
 
 def opening(role: Role, context: StepContext, tools: str, part: Sections | None = None) -> tuple[Message, ...]:
-    """The system message and the task message of a role's conversation; `part` tells of its place in a plan."""
+    """The system message and the task message of a role's conversation; `part` describes its place in a plan."""
     system = Template(_text(FRAME)).substitute(
         name=role.name,
         purpose=role.purpose,

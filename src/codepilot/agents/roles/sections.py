@@ -1,4 +1,4 @@
-"""What roles are shown of the work so far, each piece bounded."""
+"""The sections of a role's prompt about the work so far, each bounded."""
 
 from __future__ import annotations
 
@@ -24,18 +24,30 @@ def constraints(context: StepContext) -> str:
     return "\n".join(f"- {line}" for line in lines if line)
 
 
+def repository(context: StepContext) -> str:
+    return written(context.run.repo_map)
+
+
+def reflection(context: StepContext) -> str:
+    return written(context.run.reflection)
+
+
+def red_tests(context: StepContext) -> str:
+    return "\n".join(context.baseline.red[:20])
+
+
 def project(context: StepContext) -> str:
     return f"The platform runs the tests by {context.project.runner}."
 
 
 def failing_tests(context: StepContext) -> str:
-    """The tests to repair, with what they said before anything was changed."""
-    targets = context.run.baseline.targets if context.run.baseline else context.baseline.red
+    """The tests to repair, with their messages before any change."""
+    targets = context.targets
     parts = []
     for test in targets[:MAX_TESTS]:
         case = context.baseline.cases.get(test)
-        said = f"{case.error_type}: {case.message}\n{bounded(case.traceback, MAX_TRACE)}" if case else ""
-        parts.append(f"{test}\n{said}".rstrip())
+        error = f"{case.error_type}: {case.message}\n{bounded(case.traceback, MAX_TRACE)}" if case else ""
+        parts.append(f"{test}\n{error}".rstrip())
     if len(targets) > MAX_TESTS:
         parts.append(f"and {len(targets) - MAX_TESTS} more")
     return "\n\n".join(parts)
@@ -47,7 +59,7 @@ def written(contract: Contract | None) -> str:
 
 
 def plan(context: StepContext) -> str:
-    """The plan as it was made: how far it was walked is told elsewhere, so that it reads the same in every life."""
+    """The plan without the progress of its nodes, so that it reads the same after a restart."""
     made = context.run.plan
     return "" if made is None else written(with_status(made, NodeStatus.PENDING))
 
@@ -77,9 +89,9 @@ def red_cycles(context: StepContext) -> str:
                 diff = patch.diff
             case TestsJudged(result=result) if not result.passed:
                 failing = dict.fromkeys((*result.failed_tests_after, *result.regressions))
-                told = [f"## Change {len(parts) + 1}", bounded(diff, MAX_SECTION // 3)]
-                told += [f"failing: {', '.join(list(failing)[:20])}", _log_tail(result)]
-                parts.append("\n".join(told))
+                lines = [f"## Change {len(parts) + 1}", bounded(diff, MAX_SECTION // 3)]
+                lines += [f"failing: {', '.join(list(failing)[:20])}", _log_tail(result)]
+                parts.append("\n".join(lines))
     return "\n\n".join(parts[-MAX_CYCLES:])
 
 
@@ -94,9 +106,9 @@ def attempts(context: StepContext) -> str:
 
 
 def failures(context: StepContext) -> str:
-    """The last ones; what came again and again, as an outage that was waited for does, is said once."""
-    told = (f"- {failure.kind}: {bounded(failure.message, 500)}" for failure in context.run.failures)
-    return "\n".join([line for line, _ in groupby(told)][-10:])
+    """The last failures; a repeated one, such as an outage, is listed once."""
+    lines = (f"- {failure.kind}: {bounded(failure.message, 500)}" for failure in context.run.failures)
+    return "\n".join([line for line, _ in groupby(lines)][-10:])
 
 
 def memories(context: StepContext) -> str:
@@ -134,5 +146,5 @@ def areas(context: StepContext) -> str:
     plan = context.run.plan
     if plan is None:
         return ""
-    told = (("may be changed", plan.allowed_areas), ("may not be changed", plan.forbidden_areas))
-    return "\n".join(f"{what}: {', '.join(paths)}" for what, paths in told if paths)
+    rows = (("may be changed", plan.allowed_areas), ("may not be changed", plan.forbidden_areas))
+    return "\n".join(f"{what}: {', '.join(paths)}" for what, paths in rows if paths)

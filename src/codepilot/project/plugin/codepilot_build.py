@@ -1,6 +1,6 @@
-"""What every build tool's driver shares: it starts the tool, listens, and tells of each test as frames.
+"""The shared part of build tools' drivers: starts the tool, reads its output and reports each test as frames.
 
-Runs inside, on Python 3.8 and newer, with the standard library alone.
+Runs in the sandbox, on Python 3.8 and newer, with the standard library alone.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ POLL_SEC = 0.25
 LINE_BYTES = 1 << 16
 MAX_WARNINGS = 500
 NO_TESTS = 5
-"""The exit code by which a runner says that there was nothing to run."""
+"""The exit code of a runner that found nothing to run."""
 
 
 class TestReporter:
-    """One run, told as it goes: each test is reported once it is known, if it is one that was asked for."""
+    """Reports one run as it goes: each requested test once its result is known."""
 
     def __init__(self, runner: str, meaning: Callable[[str], Matches]) -> None:
         self._channel = frames.Channel()
@@ -48,7 +48,7 @@ class TestReporter:
 
     @property
     def silent(self) -> bool:
-        """Whether no test has been told of yet."""
+        """True until the first test is reported."""
         return not self._seen
 
     def running(self, test: str) -> None:
@@ -66,8 +66,8 @@ class TestReporter:
             self._seen.add(test)
             self._channel.send("collected", ids=[test])
         phase = "setup" if outcome == "error" else "call"
-        told = "failed" if outcome == "error" else outcome
-        self._channel.send("test", id=test, outcome=told, phase=phase, **_bounded(more))
+        result = "failed" if outcome == "error" else outcome
+        self._channel.send("test", id=test, outcome=result, phase=phase, **_bounded(more))
 
     def _asked_for(self, test: str) -> bool:
         names = [name for name, matches in self._meant.items() if matches(test)]
@@ -77,7 +77,7 @@ class TestReporter:
         return bool(names)
 
     def beside(self, red: bool = True) -> None:
-        """Something that nobody asked for was run as well, and may be why the tool ended as it did."""
+        """A test that was not requested ran as well; its failure may explain the tool's exit code."""
         self._red_beside = self._red_beside or red
 
     def unloadable(self, place: str, **more: Any) -> None:
@@ -97,7 +97,7 @@ class TestReporter:
         )
 
     def end(self, code: int) -> int:
-        """Say that the run reached its end; gives the exit code to end with."""
+        """Report the end of the run. Returns the exit code."""
         for name, tests in self._found.items():
             self._channel.send("resolved", asked=name, ids=tests[:1000])
         if not self.troubled:
@@ -117,11 +117,11 @@ def _bounded(more: Mapping[str, Any]) -> dict[str, Any]:
 
 def follow(
     argv: Sequence[str],
-    hears: Callable[[str], None] = lambda line: None,
-    looks: Callable[[], None] = lambda: None,
+    on_line: Callable[[str], None] = lambda line: None,
+    poll: Callable[[], None] = lambda: None,
     env: Mapping[str, str] | None = None,
 ) -> int:
-    """Run a tool to its end; pass its output on to the log, and each line to `hears`; `looks` is called meanwhile."""
+    """Run a tool to its end; its output goes to the log and each line to `on_line`; `poll` is called meanwhile."""
     process = subprocess.Popen(
         argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -136,22 +136,22 @@ def follow(
             ready = selector.select(0 if ended else POLL_SEC)
             chunk = os.read(process.stdout.fileno(), LINE_BYTES) if ready else b""
             closed = (bool(ready) and not chunk) or (ended and not ready)
-            rest = _heard(rest + chunk, hears)
+            rest = _split(rest + chunk, on_line)
             if chunk:
                 os.write(2, chunk)
             ended = ended or process.poll() is not None  # what it started may hold its output open
             if time.monotonic() - looked > POLL_SEC:
-                looks()
+                poll()
                 looked = time.monotonic()
     code = process.wait()
-    looks()
+    poll()
     return code if code >= 0 else 128 - code
 
 
-def _heard(data: bytes, hears: Callable[[str], None]) -> bytes:
+def _split(data: bytes, on_line: Callable[[str], None]) -> bytes:
     *lines, rest = data.split(b"\n")
     for line in lines:
-        hears(line[:LINE_BYTES].decode("utf-8", "replace").rstrip("\r"))
+        on_line(line[:LINE_BYTES].decode("utf-8", "replace").rstrip("\r"))
     return rest[-LINE_BYTES:]
 
 

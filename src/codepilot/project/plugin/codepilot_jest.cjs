@@ -1,34 +1,34 @@
 // The reporter for Jest.
 'use strict';
-const { tell, told } = require('./codepilot_report.cjs');
+const { send, errorFields } = require('./codepilot_report.cjs');
 
 const OUTCOMES = { passed: 'passed', failed: 'failed', pending: 'skipped', skipped: 'skipped', todo: 'skipped', disabled: 'skipped' };
 
 module.exports = class {
   onTestCaseStart(test, info) {
-    tell('run', { file: test.path, names: [...(info.ancestorTitles ?? []), info.title] });
+    send('run', { file: test.path, names: [...(info.ancestorTitles ?? []), info.title] });
   }
 
   onTestResult(test, result) {
     if (result.testExecError || (result.failureMessage && !result.testResults.length)) {
       const error = result.testExecError ?? {};
       const text = error.stack || error.message ? error : result.failureMessage;
-      tell('broken', { file: test.path, ...told(text) });
+      send('broken', { file: test.path, ...errorFields(text) });
     }
     for (const one of result.testResults) {
       const error = one.failureDetails?.[0]?.message || one.failureDetails?.[0]?.stack ? one.failureDetails[0] : one.failureMessages?.[0];
-      tell('test', {
+      send('test', {
         file: test.path,
         names: [...one.ancestorTitles, one.title],
         outcome: OUTCOMES[one.status] ?? 'skipped',
         duration: (one.duration ?? 0) / 1000,
-        ...(one.status === 'failed' ? told(error) : {}),
+        ...(one.status === 'failed' ? errorFields(error) : {}),
       });
     }
   }
 
   onRunComplete() {
-    tell('end');
+    send('end');
   }
 
   getLastError() {}

@@ -1,7 +1,7 @@
 // The reporter for `node --test`: groups that merely hold tests are no tests of their own.
 import { createRequire } from 'node:module';
 
-const { tell, told } = createRequire(import.meta.url)('./codepilot_report.cjs');
+const { send, errorFields } = createRequire(import.meta.url)('./codepilot_report.cjs');
 
 export default async function* report(source) {
   const path = [];
@@ -13,12 +13,12 @@ export default async function* report(source) {
     if (type === 'test:stderr' || type === 'test:stdout') yield data.message;
     if (type === 'test:start') path.splice(data.nesting, path.length, data.name);
     if (type === 'test:dequeue' && data.name !== data.file && data.file) {
-      tell('run', { file: data.file, names: [...path.slice(0, data.nesting), data.name] });
+      send('run', { file: data.file, names: [...path.slice(0, data.nesting), data.name] });
     }
     if (type !== 'test:pass' && type !== 'test:fail') continue;
     const error = data.details?.error;
     if (data.nesting === 0 && (data.name === data.file || data.file === undefined)) {
-      if (type === 'test:fail') tell('broken', { file: data.file ?? data.name, ...unloaded(written.get(data.file)) });
+      if (type === 'test:fail') send('broken', { file: data.file ?? data.name, ...unloaded(written.get(data.file)) });
       continue;
     }
     const group = data.details?.type === 'suite';
@@ -26,9 +26,9 @@ export default async function* report(source) {
     const outcome = data.skip !== undefined || data.todo !== undefined ? 'skipped' : type === 'test:pass' ? 'passed' : 'failed';
     const names = [...path.slice(0, data.nesting), data.name];
     const duration = (data.details?.duration_ms ?? 0) / 1000;
-    tell('test', { file: data.file, names, outcome: group ? 'error' : outcome, duration, ...told(error?.cause ?? error) });
+    send('test', { file: data.file, names, outcome: group ? 'error' : outcome, duration, ...errorFields(error?.cause ?? error) });
   }
-  tell('end');
+  send('end');
 }
 
 function unloaded(text = '') {

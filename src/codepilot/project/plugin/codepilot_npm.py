@@ -1,4 +1,4 @@
-"""Runs a package's `test` script as npm would and tells of its tests, by a reporter for the framework behind it.
+"""Runs a package's `test` script as npm would, and reports its tests through a reporter for its framework.
 
 Ids are `path/of/file.test.js::describe > test`. Runs inside, on Python 3.8 and newer, with the standard library alone.
 """
@@ -45,7 +45,7 @@ class Report:
     """The lines that a reporter has written so far."""
 
     def __init__(self, reporter: TestReporter, path: Path) -> None:
-        self._telling = reporter
+        self._reporter = reporter
         self._path = path
         self._at = 0
         self._rest = b""
@@ -59,41 +59,41 @@ class Report:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             try:
-                told = json.loads(line)
+                fact = json.loads(line)
             except (ValueError, RecursionError):
                 continue
-            if isinstance(told, dict):
-                self._take(told)
+            if isinstance(fact, dict):
+                self._take(fact)
 
-    def _take(self, told: dict[str, Any]) -> None:
-        event = told.get("event")
+    def _take(self, fact: dict[str, Any]) -> None:
+        event = fact.get("event")
         if event == "end":
             self.ended = True
             return
-        file, names = str(told.get("file") or ""), told.get("names")
+        file, names = str(fact.get("file") or ""), fact.get("names")
         place = relative(file) if file else "."
         if not isinstance(names, list) or not names:
             if event == "broken":
-                self._broken(place, told)
+                self._broken(place, fact)
             return
         test = f"{place}::{SEPARATOR.join(' '.join(str(name).split()) for name in names)}"
         if event == "run":
-            self._telling.running(test)
+            self._reporter.running(test)
         elif event == "test":
-            duration = told.get("duration")
-            self._telling.test(test, str(told.get("outcome")), **_error(told), duration=duration or 0)
+            duration = fact.get("duration")
+            self._reporter.test(test, str(fact.get("outcome")), **_error(fact), duration=duration or 0)
 
-    def _broken(self, place: str, told: dict[str, Any]) -> None:
-        """A file that could not be loaded, told of if what was asked for may lie in it."""
-        if self._telling.asked and not any(_may_hold(place, name) for name in self._telling.asked):
-            self._telling.beside()
+    def _broken(self, place: str, fact: dict[str, Any]) -> None:
+        """A file that could not be loaded; reported if it may hold a requested test."""
+        if self._reporter.asked and not any(_may_hold(place, name) for name in self._reporter.asked):
+            self._reporter.beside()
             return
-        error = _error(told)
+        error = _error(fact)
         found = _MISSING.search(error["message"])
         missing = next(filter(None, found.groups())) if found else ""
         if _UNCOMPILED.search(f"{error['error_type']} {error['message']}"):
             error["error_type"] = "SyntaxError"
-        self._telling.unloadable(place, **error, missing_module=missing)
+        self._reporter.unloadable(place, **error, missing_module=missing)
 
 
 def _may_hold(place: str, asked: str) -> bool:
@@ -102,8 +102,8 @@ def _may_hold(place: str, asked: str) -> bool:
     return not Path(file).exists() or file in (".", place) or place.startswith(f"{file.rstrip('/')}/")
 
 
-def _error(told: dict[str, Any]) -> dict[str, str]:
-    return {key: str(told.get(key) or "") for key in ("error_type", "message", "traceback")}
+def _error(fact: dict[str, Any]) -> dict[str, str]:
+    return {key: str(fact.get(key) or "") for key in ("error_type", "message", "traceback")}
 
 
 def command(package: dict[str, object], files: list[str]) -> tuple[str, str]:
@@ -129,9 +129,9 @@ def command(package: dict[str, object], files: list[str]) -> tuple[str, str]:
     return _line(text, more, script is not None and script.hops > 0), ""
 
 
-def _line(text: str, more: list[str], handed_on: bool) -> str:
+def _line(text: str, more: list[str], delegated: bool) -> str:
     dashes = (
-        ["--"] if handed_on and more and not re.search(r"(?:^|\s)(?:yarn\s|--\s)", scripts.last_command(text)) else []
+        ["--"] if delegated and more and not re.search(r"(?:^|\s)(?:yarn\s|--\s)", scripts.last_command(text)) else []
     )
     return " ".join([text, *dashes, *map(shlex.quote, more)])
 
@@ -149,7 +149,7 @@ def main() -> int:
     report = Report(reporter, Path(name))
     tail: list[str] = []
 
-    def hear(text: str) -> None:
+    def keep_line(text: str) -> None:
         tail.append(text)
         del tail[:-TAIL]
 
@@ -158,11 +158,11 @@ def main() -> int:
     try:
         for text in before:
             code = follow(
-                ["/bin/sh", "-c", text], hear, env={**env, "NODE_OPTIONS": os.environ.get("NODE_OPTIONS", "")}
+                ["/bin/sh", "-c", text], keep_line, env={**env, "NODE_OPTIONS": os.environ.get("NODE_OPTIONS", "")}
             )
             if code:
                 return _failed(reporter, tail, code, "pretest")
-        code = follow(["/bin/sh", "-c", line], hear, report.look, env)
+        code = follow(["/bin/sh", "-c", line], keep_line, report.look, env)
     finally:
         Path(name).unlink()
     if not report.ended and reporter.silent and not reporter.troubled:
@@ -175,11 +175,11 @@ def _path() -> str:
 
 
 def _failed(reporter: TestReporter, tail: list[str], code: int, script: str) -> int:
-    """The script ended before any test was told of: the last lines that name an error say why."""
-    said = [line.strip() for line in tail if line.strip()]
-    found = next((match for line in said if (match := _MISSING.search(line))), None)
+    """The script ended before any test was reported: the last line that names an error is the reason."""
+    lines = [line.strip() for line in tail if line.strip()]
+    found = next((match for line in lines if (match := _MISSING.search(line))), None)
     missing = next(filter(None, found.groups())) if found else ""
-    why = next((line for line in reversed(said) if "rror" in line), said[-1] if said else "it said nothing")
+    why = next((line for line in reversed(lines) if "rror" in line), lines[-1] if lines else "there was no output")
     reporter.cannot_start(f"the script {script!r} failed", f"{why} (exit code {code})", missing)
     return reporter.end(code or 1)
 

@@ -126,7 +126,7 @@ def pytest_cmdline_main(config: Any) -> Iterator[None]:
 
 
 def _send_failure(event: str, error: BaseException, **fields: Any) -> None:
-    """A failure outside any test. Conftest and collection errors are told by what caused them."""
+    """A failure outside any test. Conftest and collection errors are reported by their cause."""
     wrapped = getattr(error, "cause", None)
     if not isinstance(wrapped, BaseException):
         info = getattr(error, "excinfo", None)

@@ -13,12 +13,12 @@ function clip(value) {
   return plain.length <= LIMIT ? plain : plain.slice(0, LIMIT / 3) + '\n[...]\n' + plain.slice(-(2 * LIMIT) / 3);
 }
 
-function tell(event, fact = {}) {
+function send(event, fact = {}) {
   if (fd >= 0) fs.writeSync(fd, JSON.stringify({ event, ...fact }) + '\n');
 }
 
-// An error as every framework hands it over: an Error, a plain object or a text.
-function told(error) {
+// The fields of an error, which may be an Error, a plain object or a text.
+function errorFields(error) {
   if (error === undefined || error === null) return {};
   const text = typeof error === 'string' ? error : (error.stack ?? error.message ?? String(error));
   const first = clip(text).split('\n', 1)[0];
@@ -28,4 +28,4 @@ function told(error) {
   return { error_type: clip(kind), message: clip(message), traceback: clip(text) };
 }
 
-module.exports = { tell, told };
+module.exports = { send, errorFields };

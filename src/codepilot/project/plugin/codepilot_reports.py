@@ -28,7 +28,7 @@ class BadReport(Exception):
 
 @dataclass
 class Case:
-    """One test as its report tells it. `place` is its file, when that is told, `kind` the type of what it threw."""
+    """One test of a report. `place` is its file, if the report has it; `kind` is the type of its exception."""
 
     name: str
     group: str = ""
@@ -69,16 +69,16 @@ class _Reading:
         if name == "testcase" and self.case is None:
             self._new(given)
         elif self.case is not None and self.path[-2] == "testcase":
-            self._told(self.case, name, given)
+            self._outcome(self.case, name, given)
 
     def _new(self, given: dict[str, str]) -> None:
         if len(self.cases) >= MAX_CASES:
-            raise BadReport(f"it tells of more than {MAX_CASES} tests")
+            raise BadReport(f"it has more than {MAX_CASES} tests")
         group, place = given.get("classname", ""), given.get("file", "")
         self.case = Case(given.get("name", ""), group, place, seconds=_seconds(given.get("time", "")))
         self.cases.append(self.case)
 
-    def _told(self, case: Case, name: str, given: dict[str, str]) -> None:
+    def _outcome(self, case: Case, name: str, given: dict[str, str]) -> None:
         case.flaky = case.flaky or name.startswith("flaky")
         if name in BAD and case.status in ("passed", "skipped"):
             case.status = BAD[name]
@@ -86,7 +86,7 @@ class _Reading:
             case.message = (given.get("message") or given.get("type") or "")[:MAX_MESSAGE]
             self.taking, self.text, self.length = True, [], 0
 
-    def said(self, text: str) -> None:
+    def text_read(self, text: str) -> None:
         if self.taking and self.length < MAX_DETAIL and self.kept < MAX_DETAILS:
             self.text.append(text)
             self.length += len(text)
@@ -113,7 +113,7 @@ def read_report(report: str | bytes, limit: int = MAX_BYTES) -> list[Case]:
     parser.buffer_text = True
     parser.StartElementHandler = reading.opened
     parser.EndElementHandler = reading.closed
-    parser.CharacterDataHandler = reading.said
+    parser.CharacterDataHandler = reading.text_read
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = _declared
     try:
         parser.Parse(report.encode("utf-8", "replace") if isinstance(report, str) else report, True)

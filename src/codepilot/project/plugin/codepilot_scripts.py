@@ -13,7 +13,7 @@ PLACEHOLDER = "no test specified"
 MAX_HOPS = 5
 
 _LAST = re.compile(r"^(?P<before>.*(?:&&|;|\|\|))?(?P<last>.*)$", re.DOTALL)
-_HANDED_ON = re.compile(
+_DELEGATED = re.compile(
     r"^\s*(?:npm|pnpm|yarn)\s+(?:run(?:-script)?\s+)?(?:-s\s+|--silent\s+)?(?P<script>[\w:.-]+)\s*(?:--\s.*)?$"
 )
 _NODE_TEST = re.compile(r"(?:^|\s)node(?:js)?\s(?:.*\s)?--test(?=\s|$)")
@@ -23,7 +23,7 @@ _VALUED = frozenset(
 
 
 class Script(NamedTuple):
-    """The framework behind a script, and whether the script hands over to another one of the package's."""
+    """The framework behind a script, and how many other scripts lie between."""
 
     framework: str
     hops: int
@@ -41,30 +41,30 @@ def read(scripts: Mapping[str, object], name: str = "test") -> Script | None:
         found = [word for word in FRAMEWORKS if re.search(rf"(?:^|[\s/=]){word}(?:\.c?js)?(?=\s|$)", last)]
         if found:
             return Script(found[0], hops)
-        handed = _HANDED_ON.match(last)
-        if handed is None:
+        delegated = _DELEGATED.match(last)
+        if delegated is None:
             return None
-        name = handed["script"]
+        name = delegated["script"]
     return None
 
 
 def last_command(text: str) -> str:
-    told = _LAST.match(text)
-    return told["last"] if told else text
+    parts = _LAST.match(text)
+    return parts["last"] if parts else text
 
 
 def without_files(text: str) -> str:
     """A `node --test` script without the files it names: the last of its commands keeps its options alone."""
-    told = _LAST.match(text)
-    if told is None:
+    parts = _LAST.match(text)
+    if parts is None:
         return text
     kept, valued, seen = [], False, False
-    for word in told["last"].split():
+    for word in parts["last"].split():
         if valued or word.startswith("-") or not seen:
             kept.append(word)
         valued = word in _VALUED
         seen = seen or word == "--test"
-    return f"{told['before'] or ''} {' '.join(kept)}".strip()
+    return f"{parts['before'] or ''} {' '.join(kept)}".strip()
 
 
 def has_tests(scripts: Mapping[str, object]) -> bool:

@@ -164,7 +164,7 @@ def _nameless_file() -> int:
 
 
 class Output:
-    """What tests print, kept out of the log and at hand for the ones that fail."""
+    """Output of tests, kept out of the log and attached to failures."""
 
     def __init__(self) -> None:
         self._log = os.dup(2)

@@ -1,7 +1,7 @@
-// The reporter for Vitest 3 and newer; older ones tell everything at their end.
+// The reporter for Vitest 3 and newer; older ones report everything at their end.
 import { createRequire } from 'node:module';
 
-const { tell, told } = createRequire(import.meta.url)('./codepilot_report.cjs');
+const { send, errorFields } = createRequire(import.meta.url)('./codepilot_report.cjs');
 const OUTCOMES = { passed: 'passed', pass: 'passed', failed: 'failed', fail: 'failed' };
 
 function names(test) {
@@ -15,36 +15,36 @@ export default class {
 
   onTestCaseReady(test) {
     this.modern = true;
-    tell('run', { file: test.module.moduleId, names: names(test) });
+    send('run', { file: test.module.moduleId, names: names(test) });
   }
 
   onTestCaseResult(test) {
     const result = test.result();
     const duration = (test.diagnostic()?.duration ?? 0) / 1000;
-    tell('test', { file: test.module.moduleId, names: names(test), outcome: OUTCOMES[result.state] ?? 'skipped', duration, ...told(result.errors?.[0]) });
+    send('test', { file: test.module.moduleId, names: names(test), outcome: OUTCOMES[result.state] ?? 'skipped', duration, ...errorFields(result.errors?.[0]) });
   }
 
   onTestRunEnd(modules) {
     this.modern = true;
     for (const module of modules) {
       const [error] = module.errors();
-      if (error) tell('broken', { file: module.moduleId, ...told(error) });
+      if (error) send('broken', { file: module.moduleId, ...errorFields(error) });
     }
-    tell('end');
+    send('end');
   }
 
   onFinished(files = []) {
     if (this.modern) return;
     for (const file of files) {
-      if (file.result?.errors?.length) tell('broken', { file: file.filepath, ...told(file.result.errors[0]) });
+      if (file.result?.errors?.length) send('broken', { file: file.filepath, ...errorFields(file.result.errors[0]) });
       for (const task of file.tasks) this.old(file, task, []);
     }
-    tell('end');
+    send('end');
   }
 
   old(file, task, above) {
     const path = [...above, task.name];
     if (task.tasks) return task.tasks.forEach((one) => this.old(file, one, path));
-    tell('test', { file: file.filepath, names: path, outcome: OUTCOMES[task.result?.state] ?? 'skipped', duration: (task.result?.duration ?? 0) / 1000, ...told(task.result?.errors?.[0]) });
+    send('test', { file: file.filepath, names: path, outcome: OUTCOMES[task.result?.state] ?? 'skipped', duration: (task.result?.duration ?? 0) / 1000, ...errorFields(task.result?.errors?.[0]) });
   }
 }
