@@ -96,8 +96,9 @@ def test_reading_that_was_interrupted_is_done_again(prelude: Path) -> None:
         "signal.signal(signal.SIGALRM, stop)\n"
         "stopped = 0\n"
         "for wait in range(1, 30):\n"
-        "    signal.setitimer(signal.ITIMER_REAL, 0.0005 * 1.3 ** wait)\n"
-        "    try: found = read_file('a.txt'); signal.setitimer(signal.ITIMER_REAL, 0); break\n"
+        "    try:\n"
+        "        signal.setitimer(signal.ITIMER_REAL, 0.0005 * 1.3 ** wait)\n"
+        "        found = read_file('a.txt'); signal.setitimer(signal.ITIMER_REAL, 0); break\n"
         "    except (KeyboardInterrupt, RuntimeError): stopped += 1  # a class being made passes it on as the latter\n"
         "print(stopped > 0, found)"
     )
