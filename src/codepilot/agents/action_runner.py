@@ -106,7 +106,7 @@ class ActionRunner:
 
 MAX_ASKED = 20
 MAX_FILES = 8
-"""How many modules of one action are looked for in the project, and in how many files each."""
+"""Limits on the modules of one action that are looked up in the project, and on the files tried for each."""
 _PLACES = ("", "src/", "lib/", "tests/")
 _NO_MODULE = (FailureKind.PATH_NOT_FOUND, FailureKind.POLICY_VIOLATION, FailureKind.TOOL_INVALID_ARGS)
 """There is none, or nothing that may be read."""
@@ -114,7 +114,7 @@ _MODULE = re.compile(r"[^\W\d]\w{0,99}")
 
 
 def check_code(code: str, context: StepContext, capability: Capability) -> tuple[Finding, ...]:
-    """What the task's policy says about an action. The project's own modules are looked up only when one is unknown."""
+    """The policy's findings about an action. The project's modules are looked up only if one is unknown."""
     task = context.run.task
     check = partial(
         check_action,
@@ -154,7 +154,7 @@ def _refused_packages(found: tuple[Finding, ...]) -> frozenset[str]:
 
 
 def _in_project(name: str, found: tuple[Finding, ...], context: StepContext) -> bool:
-    """Whether the project has a module of this name, or one of those that are imported from below it."""
+    """True if the project has a module of this name or one of the imported submodules."""
     files = [f"{name}/__init__.py", f"{name}.py"]
     for one in found:
         first, *rest = one.module.split(".")
@@ -180,7 +180,7 @@ def _storable(text: str) -> str:
 
 
 MAX_RECORDED = 10
-"""How many violations of one action are recorded; policies end a run long before."""
+"""The limit on recorded violations of one action; policies end a run long before."""
 
 
 def forbidden(result: CodeResult) -> list[GuardrailBlocked]:

@@ -98,7 +98,7 @@ class CodeActAgent:
         return Names(frozenset(skill.name for skill in available), frozenset(self._parts) - {""})
 
     def _on_offer(self, step: StepConversation) -> Sections:
-        """What the nodes of a plan may name."""
+        """Prompt sections with the roles and tools that a plan may name."""
         roles = [f"{name}: {role.purpose}" for name, role in sorted(self._parts.items()) if name]
         tools = ", ".join(sorted(self._names(step).skills))
         turns = step.run.task.budget.turns_per_step

@@ -29,13 +29,13 @@ MOST = 20
 
 @dataclass
 class HostFunctions:
-    """What one action may ask. `stop` ends a search whose action is over."""
+    """The functions that one action may call. `stop` ends a search whose action is over."""
 
     step: StepConversation
     turns: Sequence[Turn] = ()
     seconds: float = MOST_SEC
     raised: BaseException | None = None
-    """Why the step must stop, noticed while the action waited."""
+    """The reason why the step must stop, noticed while the action waited."""
     _sought: list[RepairsSought] = field(default_factory=list)
     _over: threading.Event = field(default_factory=threading.Event)
     _searching: threading.Lock = field(default_factory=threading.Lock)

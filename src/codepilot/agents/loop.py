@@ -88,7 +88,7 @@ class Conversation:
             self._take_turn(self._messages(first))
 
     def _hopeless(self) -> Failure | None:
-        """Why more turns of this model are useless, or None. Raises what ends the step for every model."""
+        """The reason why more turns of this model are useless, or None. Raises what ends the step for every model."""
         last = self.turns[-1].observed if self.turns else ""
         if (ended := forbidden_too_often(self.step.run, last)) is not None:
             raise CodePilotError.of(ended)
@@ -226,7 +226,7 @@ ENOUGH = 0.6
 def condense(
     turns: Sequence[Turn], so_far: Collection[int], tokens: Callable[[Collection[int]], int], room: int
 ) -> ContextCondensed | None:
-    """Which observations are to be shown in short from here on, the oldest first; None while there is room.
+    """Choose the observations to shorten, the oldest first; None while there is room.
 
     `tokens` estimates the request with the observations of the given turns in short. The last one always stays whole.
     """
@@ -270,7 +270,7 @@ class Action:
 
 
 def going_in_circles(actions: Sequence[Action]) -> str:
-    """Why the last actions will not lead anywhere; empty if they may."""
+    """The loop that the last actions are in; empty if there is none."""
     if _all_same(actions[-SAME_PAIRS:], SAME_PAIRS):
         return f"the same action gave the same observation {SAME_PAIRS} times in a row"
     last = actions[-SAME_ERRORS:]

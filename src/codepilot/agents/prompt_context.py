@@ -1,4 +1,4 @@
-"""What a role is shown of the repository and of other runs. A conversation that goes on reads as it did."""
+"""Prompt sections about the repository and other runs. A resumed conversation reads as before."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def repository_sections(role: Role, step: StepConversation) -> Sections:
 
 
 def evidence_of(context: StepContext) -> Evidence:
-    """Where the run points to in the code, as of the beginning of the step."""
+    """The places in the code that the run points to, at the beginning of the step."""
     targets = context.targets
     cases = [context.baseline.cases[test] for test in targets if test in context.baseline.cases]
     errors = context.run.test_result.errors if context.run.test_result else ()
@@ -100,7 +100,7 @@ def _task(context: StepContext) -> str:
 
 
 def _failure(context: StepContext) -> tuple[str, str]:
-    """How the last change failed, else what it was to mend: the type of the error, and what it says."""
+    """Type and message of the last change's error, else of the failing test."""
     if context.run.test_result and (errors := context.run.test_result.errors):
         return errors[0].error_type, errors[0].message
     targets = context.run.baseline.targets if context.run.baseline else ()

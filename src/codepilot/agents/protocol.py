@@ -36,7 +36,7 @@ RoleArtifact = RepoMap | Plan | PatchCandidate | Reflection | Review
 
 @dataclass(frozen=True)
 class StepContext:
-    """What an agent works with in one step."""
+    """Everything an agent works with in one step."""
 
     run: Run
     """The run as it was when the step began."""
@@ -57,13 +57,13 @@ class StepContext:
     """Store bytes; the agent records the event that refers to them."""
     fetch: Callable[[ArtifactRef], bytes]
     copied: Callable[[], AbstractContextManager[str]]
-    """A copy of the workspace, under a name of its own, that is deleted when the block is left."""
+    """A copy of the workspace under another name, deleted at the end of the block."""
     stopped: Callable[[], bool] = lambda: False
     """True when calls in flight must be dropped: cancelled, lease lost, worker leaving or out of budget."""
     on_text: Callable[[str], None] = lambda piece: None
     """Receives a model's text as it streams."""
     ages: Callable[[tuple[str, ...]], Ages] = lambda paths: {}
-    """How long ago the lines of files were changed, where the base has a history."""
+    """The age of each line of files, where the base has a history."""
     survey: Callable[[], Survey] | None = None
     """A map of the base, where one can be made."""
     earlier: Sequence[Event] = ()

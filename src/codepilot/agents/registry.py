@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AgentParts:
-    """What an agent is made from. An agent that needs no model ignores most of it."""
+    """The parts an agent is made from. An agent without a model ignores most of them."""
 
     model: Model | None = None
     fallback: Model | None = None
@@ -40,7 +40,7 @@ class AgentParts:
 
 @dataclass(frozen=True)
 class AgentSpec:
-    """What the platform knows about an agent before it makes one."""
+    """The facts about an agent that the platform needs before it makes one."""
 
     name: str
     make: Callable[[AgentParts], Agent]

@@ -150,7 +150,7 @@ def _chosen_before(history: Sequence[Event]) -> JsonObject | None:
 
 
 def _last_state(context: StepContext) -> JsonObject:
-    """Where this step's search stood, or that of an earlier step."""
+    """The last recorded state of this step's search, or of an earlier step's."""
     for event in (*reversed(context.history), *reversed(context.earlier)):
         if isinstance(event.data, SearchProgressed):
             return event.data.state
@@ -158,7 +158,7 @@ def _last_state(context: StepContext) -> JsonObject:
 
 
 def _contents(context: StepContext, diff: str) -> list[bytes]:
-    """What an earlier proposal made of each file it touched, byte by byte (Latin-1 stands for bytes here)."""
+    """The contents of the files of an earlier proposal; Latin-1 stands for bytes here."""
 
     def read(path: str) -> str | None:
         try:
@@ -187,7 +187,7 @@ def _recorded(candidate: Candidate) -> str:
 
 
 def _changed_lines(diff: str) -> tuple[str, ...]:
-    """The changed lines of a diff, whatever their position."""
+    """The changed lines of a diff, without their position."""
     body = [line for line in diff.split("\n") if line[:1] in ("+", "-")]
     headers = ("--- a/", "+++ b/", "--- /dev/null", "+++ /dev/null")
     return tuple(line.rstrip("\r") for line in body if not line.startswith(headers))

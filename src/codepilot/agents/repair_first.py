@@ -51,7 +51,7 @@ def _sought(events: Iterable[object]) -> RepairsSought | None:
 
 
 def _turned_down(context: StepContext) -> bool:
-    """Whether the repair was proposed and did not hold: from then on it is the models' turn."""
+    """True if the repair was proposed and failed: from then on the models work."""
     proposed = False
     for event in context.earlier:
         if isinstance(event.data, PatchProposed):

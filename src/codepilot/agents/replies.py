@@ -1,4 +1,4 @@
-"""What a reply asks for: exactly one action, or the role's result. Anything else is answered with what was wrong."""
+"""Parses a reply: exactly one action, or the role's result. Any other reply is answered with what is wrong."""
 
 from __future__ import annotations
 

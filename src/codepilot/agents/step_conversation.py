@@ -1,4 +1,4 @@
-"""What all conversations of one step share: the run as its events leave it, its turns, and which model is asked."""
+"""State that all conversations of one step share: the run, its turns, and the model in use."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StepConversation:
     gathered: bool = False
     """True when the event `context_gathered` is recorded."""
     acted: bool = field(init=False)
-    """Whether code of this step has run, in this life or an earlier one."""
+    """True if code of this step has run, before or after a restart."""
 
     def __post_init__(self) -> None:
         started = [event.data for event in self.context.history if isinstance(event.data, TurnStarted)]

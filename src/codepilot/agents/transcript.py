@@ -40,7 +40,7 @@ class Turn:
     node: str = ""
     restarted_after: bool = False
     switched_after: str = ""
-    """Why another model goes on from here, if one does."""
+    """The reason why another model goes on from here, if one does."""
 
     @property
     def malformed(self) -> bool:
@@ -53,7 +53,7 @@ class Turn:
 
     @property
     def condensed(self) -> str:
-        """What is left of it once the conversation has grown too long."""
+        """The observation in short, for a conversation that is too long."""
         if self.observation is None or len(self.observed) <= MAX_CONDENSED:
             return self.observed
         brief = ("status", "message", "limit", "error")
@@ -110,7 +110,7 @@ def conversation(
 
 
 def observation_of(result: CodeResult) -> JsonObject:
-    """What of a result is kept and shown: bounded, and free of anything that differs between two equal runs."""
+    """The observation of a result: bounded, and equal for equal runs."""
     seen: JsonObject = {"status": result.status}
     for name, (text, limit) in _texts(result).items():
         seen[name] = bounded(text, limit)
@@ -124,7 +124,7 @@ def observation_of(result: CodeResult) -> JsonObject:
 
 
 def too_long(result: CodeResult) -> str:
-    """All that a result holds, as one text, if an observation shows only a part of it; else nothing."""
+    """The whole result as one text if an observation shows only a part of it; else empty."""
     texts = _texts(result)
     if all(len(text) <= limit for text, limit in texts.values()):
         return ""

@@ -32,7 +32,7 @@ def is_within(path: Path, folder: Path) -> bool:
 
 
 def points_into(path: Path, root: Path) -> bool:
-    """Whether a path leads into a directory, by its own spelling or after following links."""
+    """True if a path leads into a directory, as written or after following links."""
     return any(is_within(one, other) for one in (path, path.resolve()) for other in (root, root.resolve()))
 
 
@@ -65,23 +65,23 @@ class Boundary:
 
     @property
     def is_clone(self) -> bool:
-        """Whether the checkout is CodePilot's clone of a URL, of which the user wrote nothing."""
+        """True if the checkout is CodePilot's clone of a URL, in which the user wrote nothing."""
         return self.own is not None and points_into(self.root, self.own.repos)
 
     def is_kept(self, path: Path) -> bool:
-        """Whether a path leads to where CodePilot keeps clones and agents' trees."""
+        """True if a path leads into CodePilot's clones or workspaces."""
         return self.own is not None and any(points_into(path, room) for room in (self.own.repos, self.own.workspaces))
 
     def is_own(self, path: Path) -> bool:
-        """Whether a path leads into CodePilot's home."""
+        """True if a path leads into CodePilot's home."""
         return self.own is not None and points_into(path, self.own.path)
 
     def out_of_tree(self, program: Path) -> Path:
-        """Where a link in the checkout leads. Elsewhere a link's own name counts: some tools go by it."""
+        """The target of a link in the checkout. Elsewhere a link's own name counts, because some tools depend on it."""
         return program.resolve() if points_into(program.parent, self.root) else program
 
     def holds_too_much(self, path: Path) -> bool:
-        """Whether showing it would show the checkout's own files, or all of the user's, the system's or CodePilot's."""
+        """True if mounting it would expose the checkout's files, or all files of the user, the system or CodePilot."""
         own = (self.own.path, self.own.path.resolve()) if self.own else ()
         spellings = (path, path.resolve())
         if any(spelling in (self.root, self.root.resolve()) for spelling in spellings):
@@ -89,7 +89,7 @@ class Boundary:
         return any(is_within(place, one) for place in (*_WHOLE, *self.homes, *own) for one in spellings)
 
     def may_name(self, target: Path, base_prefix: Path) -> bool:
-        """Whether an environment the repository brings or chooses may have this shown.
+        """True if an environment that the repository brings or chooses may have this path mounted.
 
         The checkout, the base interpreter's files, packages of another environment, and source of another project
         that is in no hidden or system directory.

@@ -60,7 +60,7 @@ class Build(Protocol):
     def name(self) -> RunnerName: ...
 
     def found(self, root: Path) -> bool:
-        """Whether a checkout is one of its projects."""
+        """True if a checkout is one of its projects."""
 
     def needs(self, checkout: Checkout) -> Needs:
         """What running the project's tests needs. Raises with a remedy if the machine lacks something."""

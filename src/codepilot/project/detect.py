@@ -21,7 +21,7 @@ from codepilot.project.suite import Interpreter, Project, RunnerName
 
 BUILDS: tuple[Build, ...] = (Maven(), Gradle(), Npm())
 PYTHON_PROJECT = ("pyproject.toml", "setup.py", "setup.cfg", "pytest.ini", "tox.ini", "requirements.txt")
-"""A checkout that has one of these at its top is a Python project, whatever else it builds."""
+"""A checkout that has one of these at its top is a Python project, even if it builds other parts."""
 
 FOREIGN = {
     "Cargo.toml": "Rust",

@@ -197,7 +197,7 @@ def _assemble(python: Path, venv: Path | None, answer: Answer, origin: str, boun
 def _targets(
     sites: tuple[Path, ...], venv: Path | None, answer: Answer, origin: str, boundary: Boundary
 ) -> tuple[Path, ...]:
-    """What the sites point at: all of it if the user chose them, else what a repository may name."""
+    """Paths that the sites point at: all if the user chose the sites, else those that a repository may name."""
     if venv is None or not (origin == _CONFIGURED or points_into(venv, boundary.root)):
         return site_targets(sites)
     base = Path(answer.base_prefix)
@@ -280,7 +280,7 @@ def _hops(python: Path, covered: Sequence[Path]) -> Iterator[Path]:
 
 
 def site_targets(sites: Iterable[Path]) -> tuple[Path, ...]:
-    """Where .pth files, egg links and editable finders of these directories point."""
+    """The paths that .pth files, egg links and editable finders of these directories point at."""
     found: dict[Path, None] = {}
     for site in sites:
         links = sorted([*site.glob("*.pth"), *site.glob("*.egg-link")]) if site.is_dir() else []

@@ -46,7 +46,7 @@ class Trouble:
 
 @dataclass
 class Report:
-    """What the frames say, so far as they could be read."""
+    """The contents of the readable frames."""
 
     started: bool = False
     collected: dict[str, None] = field(default_factory=dict)

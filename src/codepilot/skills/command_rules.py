@@ -1,4 +1,4 @@
-"""Which commands an agent may run, and what to do instead of the others. Standard library only: it also runs inside.
+"""Rules for the commands an agent may run, with advice for the others. Standard library only: shipped into the sandbox.
 
 The rules keep an agent to building, testing and looking. They are advice: code that an agent writes can do what is
 refused here, and the sandbox bounds both.
@@ -30,7 +30,7 @@ class Program:
     before: frozenset[str] = frozenset()
     """The options that may stand before the subcommand."""
     hint: str = ""
-    """What to do instead of another subcommand."""
+    """Advice for other subcommands."""
     builds: bool = False
     """Its operands are targets, goals or scripts: those that publish are refused."""
     reads: bool = False
@@ -57,7 +57,7 @@ REFUSED_MODULES: dict[str, str] = {
     **dict.fromkeys(_set("pty telnetlib ftplib smtplib webbrowser"), "there is no terminal and no network"),
     "twine": PUBLISHES,
 }
-"""What `python -m` may not start; a package's name stands for all below it."""
+"""Modules that `python -m` may not start; a package's name covers its submodules."""
 
 INSTEAD: dict[str, str] = {
     **dict.fromkeys(
@@ -77,7 +77,7 @@ INSTEAD: dict[str, str] = {
     **dict.fromkeys(_set("black isort flake8 pylint unittest"), 'use ["python", "-m", name]'),
     **dict.fromkeys(_set("kill pkill killall"), "stop what you started with its Popen object"),
 }
-"""What to do instead of programs that are often asked for and not here."""
+"""Advice for programs that are often requested and not available."""
 
 PYTHON_TOOLS = _set("pytest tox nox ruff mypy coverage")
 NODE_TOOLS = _set("tsc jest vitest eslint prettier mocha tsx ts-node ava tap c8 nyc stylelint biome oxlint")
@@ -190,7 +190,7 @@ def refusal(cmd: Sequence[str]) -> tuple[str, str]:
 
 
 def leads_out(cmd: Sequence[str], root: str = "") -> str:
-    """Which operand of a program that reads lies outside of the workspace, and what to do; empty if none does."""
+    """An error for an operand outside the workspace, if the program reads its operands; else empty."""
     name, why = _program(cmd[0])
     if why or not PROGRAMS[name].reads:
         return ""
@@ -227,7 +227,7 @@ def _program(given: str) -> tuple[str, str]:
 
 
 def _refused(name: str, arguments: list[str]) -> str:
-    """Why these arguments may not be given to a program; empty if they may."""
+    """The reason why a program may not get these arguments; else empty."""
     program = PROGRAMS[name]
     rest = arguments
     if program.commands is not None:
@@ -263,7 +263,7 @@ def _parts(operand: str) -> list[str]:
 
 
 def _module(arguments: list[str]) -> str:
-    """Why the module that `-m` names may not be started."""
+    """The reason why the module that `-m` names may not be started; else empty."""
     value = False
     for number, argument in enumerate(arguments):
         found = re.fullmatch(r"-[A-Za-z]*m(.*)|--module=(.*)", argument)

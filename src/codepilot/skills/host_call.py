@@ -159,7 +159,7 @@ def _allowed(skill: Skill, arguments: JsonObject, capability: Capability) -> dic
 
 
 def _transient(error: Exception) -> bool:
-    """Whether the same call may well succeed in a moment."""
+    """True if the same call may succeed in a moment."""
     if isinstance(error, CodePilotError):
         return error.failure.handling.retryable and error.kind is not FailureKind.TOOL_TIMEOUT
     if isinstance(error, OSError):

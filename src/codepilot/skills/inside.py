@@ -1,4 +1,4 @@
-"""Reading and changing files of the workspace. Standard library only: this source travels as it is.
+"""Reads and changes files of the workspace. Standard library only: this source is shipped as it is.
 
 Paths are relative to the workspace.
 """
@@ -16,7 +16,7 @@ MAX_PLACES = 10
 MAX_COMPARED = 20_000
 MAX_SHOWN = 200
 LEAST_ALIKE = 0.6
-"""How alike lines must be to be shown as the nearest, from 0 to 1."""
+"""The least similarity of lines that are shown as the nearest, from 0 to 1."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Skills that only look at text: they run in the controller, without a sandbox."""
+"""Skills that only read text: they run on the host, without a sandbox."""
 
 from __future__ import annotations
 

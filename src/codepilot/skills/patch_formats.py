@@ -181,12 +181,12 @@ class _Parser:
         return True
 
     def _complete(self, hunk: Hunk, more: int = 0) -> bool:
-        """Whether the header's counts are met (once `more` lines on each side have been taken)."""
+        """True if the header's counts are met, after `more` further lines on each side."""
         old, new = self.taken
         return (old + more, new + more) == (hunk.old_count, hunk.new_count)
 
     def _next_file_here(self, hunk: Hunk) -> bool:
-        """Whether `---` `+++` here open another file. Inside a hunk they may be a removed and an added line."""
+        """True if `---` `+++` here open another file. In a hunk they may be a removed and an added line."""
         if not self._header_here():
             return False
         beyond = self.lines[self.at + 2] if self.at + 2 < len(self.lines) else "@@"
@@ -195,7 +195,7 @@ class _Parser:
         return beyond.startswith("@@") and not self._complete(hunk, 1)
 
     def _more_follows(self) -> bool:
-        """Whether the hunk goes on after blank lines, whatever its counts are."""
+        """True if the hunk goes on after blank lines, regardless of its counts."""
         if self.written < self.at:
             rest = (place for place in range(self.at, len(self.lines)) if self.lines[place].strip())
             self.written = next(rest, len(self.lines))

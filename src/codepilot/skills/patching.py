@@ -39,7 +39,7 @@ class Changes:
     modes: dict[str, int] = field(default_factory=dict)
     """Permissions that the patch states, by path."""
     moved: dict[str, str] = field(default_factory=dict)
-    """Where a file's permissions come from when it has a new path."""
+    """The old path of a moved file, whose permissions it keeps."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _is_envelope(diff: str) -> bool:
 
 
 def _paths(patch: FilePatch, read: Callable[[str], str | None]) -> tuple[str | None, str | None]:
-    """Which file is read and which is written, whatever prefixes the header carries."""
+    """The path to read and the path to write, with or without the header's prefixes."""
     if patch.renamed or patch.copied or patch.old is None:
         return patch.old, patch.new
     named = [path for path in (patch.new, patch.old) if path is not None]
@@ -172,7 +172,7 @@ class Text:
             self._ends.insert(place, end)
 
     def is_free(self, start: int, end: int) -> bool:
-        """Whether no hunk has taken any of these lines, nor a place between them."""
+        """True if no hunk has taken any of these lines or a place between them."""
         point = bisect_right(self._points, start)
         if point < len(self._points) and self._points[point] < end:
             return False
@@ -244,7 +244,7 @@ class Text:
                 yield place
 
     def _standing(self, places: Iterable[int], wanted: list[str], same: Same, offset: int) -> Iterator[int]:
-        """Those of the places of one wanted line around which the others stand too."""
+        """The places of one wanted line where the other lines match too."""
         have = self.view(same)[0]
         want = [same(line) for line in wanted]
         first, last, length = want[0], want[-1], len(want)
@@ -396,7 +396,7 @@ def _settle(
 
 
 def _indents(lines: list[str], shape: list[tuple[str, str]], start: int) -> dict[str, str]:
-    """How the patch's indentation translates into the file's."""
+    """The file's indentation for each indentation of the patch."""
     known: dict[str, str] = {}
     at = start
     for tag, text in shape:
@@ -460,7 +460,7 @@ def _final_newline(hunk: Hunk, before: bool) -> bool:
 
 
 def _mismatch(file: Text, hunk: Hunk, expected: int | None, what: str) -> str:
-    """Which hunk failed, where it comes closest, and what the file says there."""
+    """An error message: the hunk, the closest place, and the file's lines there."""
     problem = f"{what} ({hunk.header}) does not fit: "
     lines, old, new = file.lines, hunk.side("-"), hunk.side("+")
     applied = file.stands(new, str.strip) if any(line.strip() for line in new) else None

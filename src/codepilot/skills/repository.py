@@ -1,7 +1,7 @@
-"""The agent's throwaway repository: what changed since a step began, and back to there.
+"""The agent's throwaway repository: shows the changes since the step began, and undoes them.
 
-Standard library only: this source travels as it is. The repository holds one commit, of the tree as it was when the
-step began; it is made inside and read inside, and git is run with nothing configured that could start a program.
+Standard library only: this source is shipped as it is. The repository holds one commit, the tree at the beginning of
+the step. It is made and read in the sandbox, and git runs without any setting that could start a program.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class GitError(Exception):
 
 @dataclass(frozen=True)
 class GitStatus:
-    """What differs from the base: changed, added and deleted files, and those that git does not know."""
+    """The differences from the base: changed, added, deleted and untracked files."""
 
     changed: list[str]
     added: list[str]
@@ -202,7 +202,7 @@ def _commit(ref: str) -> str:
 
 
 def _one(path: str) -> str:
-    """What to do with one file, if that was meant."""
+    """A suggestion for a call that names a file."""
     if not os.path.lexists(ROOT / path):
         return ""
     return f' For one path: run_command(["git", "diff", "--", "{path}"]), or "restore" instead of "diff".'

@@ -1,4 +1,4 @@
-"""Running programs in the workspace. Standard library only: this source travels as it is."""
+"""Runs programs in the workspace. Standard library only: this source is shipped as it is."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ QUIET = {"CI": "1", "NO_COLOR": "1", "TERM": "dumb", "PAGER": "cat", "GIT_PAGER"
 
 @dataclass(frozen=True)
 class _Rules:
-    """Of a policy, what commands depend on: nothing; the capability decides."""
+    """A policy without exceptions: only the capability decides about commands."""
 
     imports: str = "advise"
     hosts: Sequence[str] = ()
@@ -105,7 +105,7 @@ def _encodes(text: str) -> bool:
 
 
 def _program(name: str) -> list[str]:
-    """What a program's name stands for: Python and its tools are the project's own."""
+    """The command for a program's name: Python and its tools are the project's own."""
     if name in ("python", "python3"):
         return [PYTHON]
     if name in PYTHON_TOOLS:

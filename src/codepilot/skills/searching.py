@@ -20,7 +20,7 @@ from codepilot.skills.places import NOISE, PathError, inside, relative, walk
 
 MAX_SEARCHED = 2 << 20
 MAX_NAMED = 64 << 20
-"""How large a file may be: one of many, and one that is asked for by its name."""
+"""Size limits: for each of many files, and for a file that is named."""
 MAX_LINE = 400
 RG_SEC = 60.0
 RG = ("rg", "--no-config", "--no-ignore", "--hidden", "--text", "--encoding=none", "-l", "-0", "-F")

@@ -108,7 +108,7 @@ def check_action(
     capability: str = "write_and_run_tests",
     interaction: str = "ask_before_risky",
 ) -> tuple[Finding, ...]:
-    """What the policy says about an action. `known` are the project's own modules."""
+    """The policy's findings about an action. `known` are the project's own modules."""
     if policy.imports == "off":
         return ()
     if len(code) > MAX_CODE:
@@ -295,7 +295,7 @@ class _Reader:
         return None if first is None else ".".join([first, *reversed(parts)]).removeprefix("builtins.")
 
     def _stands_for(self, node: ast.AST, dotted: bool) -> str | None:
-        """What the name at the beginning of a dotted name means; `__import__("os")` is a name, too."""
+        """The meaning of the first part of a dotted name; `__import__("os")` is a name, too."""
         if isinstance(node, ast.Call) and dotted and node.args and _is_short(node.func):
             return _text(node.args[0]) if self._called(node.func) in _IMPORTING else None
         if not isinstance(node, ast.Name):
@@ -309,7 +309,7 @@ class _Reader:
 
 
 def _is_short(func: ast.AST) -> bool:
-    """Whether it is a name or a member of one: longer chains could be as deep as their author likes."""
+    """True for a name or a member of one; longer chains may be arbitrarily deep."""
     return isinstance(func.value if isinstance(func, ast.Attribute) else func, ast.Name)
 
 

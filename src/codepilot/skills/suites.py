@@ -44,7 +44,7 @@ class TestsOutcome:
 
     @property
     def ok(self) -> bool:
-        """Whether tests ran and none was red."""
+        """True if tests ran and none was red."""
         return self.exit_code == 0 and not self.failed and not self.errors and self.passed + self.skipped > 0
 
     @property

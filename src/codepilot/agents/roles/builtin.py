@@ -120,7 +120,7 @@ IMPLEMENTER = Role(
 
 
 class TestsWritten(Contract):
-    """Which tests were added, and what each would have caught."""
+    """The added tests, and what each would have caught."""
 
     __test__ = False
 
@@ -148,7 +148,7 @@ TEST_WRITER = Role(
 
 
 def _reflector_filled(context: StepContext) -> JsonObject:
-    """Where the failures are recorded that it was shown."""
+    """References to the similar failures in the prompt."""
     similar: list[JsonValue] = [
         {"run_id": one.run_id, "seq": one.seq, "similarity": one.similarity} for one in context.recalled
     ]
@@ -193,7 +193,7 @@ def _reviewer_check(made: Contract, names: Names) -> list[str]:
 
 
 def _reviewer_unreadable(why: str) -> JsonObject:
-    """What cannot be read is no approval."""
+    """An unreadable reply counts as no approval."""
     return {"verdict": "REQUEST_CHANGES", "reasons": [f"the reviewer gave no verdict that can be read: {why}"]}
 
 

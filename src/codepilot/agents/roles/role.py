@@ -28,7 +28,7 @@ def _nothing(context: StepContext) -> JsonObject:
 
 @dataclass(frozen=True)
 class Names:
-    """What a plan may name: the skills there are, and the roles that may have a part of it."""
+    """The skills and roles that a plan may name."""
 
     skills: frozenset[str] = frozenset()
     roles: frozenset[str] = frozenset()
@@ -40,7 +40,7 @@ def _fits(made: Contract, names: Names) -> list[str]:
 
 @dataclass(frozen=True)
 class Limits:
-    """How a role's model is asked, where it should differ from the role's own word."""
+    """Parameters of model calls that replace the role's own."""
 
     temperature: float | None = None
     max_tokens: int | None = None

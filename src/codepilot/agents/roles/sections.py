@@ -112,7 +112,7 @@ def failures(context: StepContext) -> str:
 
 
 def memories(context: StepContext) -> str:
-    """What other runs recorded of something similar."""
+    """Similar cases that other runs recorded."""
     return quoted(context.recalled)
 
 
@@ -133,7 +133,7 @@ def test_places(context: StepContext) -> str:
 
 
 def criteria(context: StepContext) -> str:
-    """What the plan wants to hold afterwards, and how it means to keep the bug from coming back."""
+    """The plan's acceptance criteria and test strategies."""
     plan = context.run.plan
     if plan is None:
         return ""
@@ -142,7 +142,7 @@ def criteria(context: StepContext) -> str:
 
 
 def areas(context: StepContext) -> str:
-    """Where the plan lets a change be made."""
+    """The paths that the plan allows and forbids to change."""
     plan = context.run.plan
     if plan is None:
         return ""

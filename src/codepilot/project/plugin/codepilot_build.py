@@ -81,7 +81,7 @@ class TestReporter:
         self._red_beside = self._red_beside or red
 
     def unloadable(self, place: str, **more: Any) -> None:
-        """A file that could not be compiled or loaded, whatever was asked for."""
+        """A file that could not be compiled or loaded, reported for any request."""
         self.troubled = True
         self._channel.send("collect_error", id=frames.short_id(place), **_bounded(more))
 

@@ -44,7 +44,7 @@ def short_id(name: str) -> str:
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """Type and message of an exception, whatever its __str__ does."""
+    """Type and message of an exception, even if its __str__ fails."""
     lines = traceback.format_exception_only(type(error), error)
     text = (lines[-1] if isinstance(error, SyntaxError) else "".join(lines)).strip()
     message = text.partition(": ")[2]
@@ -63,7 +63,7 @@ def missing_module(error: BaseException | None) -> str | None:
 
 
 class Channel:
-    """Where frames go. Every frame is written at once, so that a crash loses none that was sent."""
+    """Writes frames. Each is written at once, so that a crash loses none that was sent."""
 
     def __init__(self) -> None:
         self.header = _read_header()

@@ -62,7 +62,7 @@ class Selection:
         return taken
 
     def absent(self) -> list[str]:
-        """What matched nothing, although everything it could lie in was collected."""
+        """Requested names that match nothing, although all files that could hold them were collected."""
         return [
             name
             for normal, name in self.asked.items()

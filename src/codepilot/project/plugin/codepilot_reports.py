@@ -15,7 +15,7 @@ MAX_KIND = 200
 MAX_MESSAGE = 2_000
 MAX_DETAIL = 20_000
 MAX_DETAILS = 8 << 20
-"""How many characters of details one report may hold in all; those beyond are left out."""
+"""The limit on all details of a report, in characters; more is dropped."""
 
 BAD = {"failure": "failed", "error": "error", "skipped": "skipped"}
 AGAIN = frozenset({"rerunFailure", "rerunError", "flakyFailure", "flakyError"})
@@ -52,7 +52,7 @@ class Case:
 
 @dataclass
 class _Reading:
-    """Where the parser stands."""
+    """The state of the parser."""
 
     cases: list[Case] = field(default_factory=list)
     path: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a package's `test` script runs, read from its text. Python 3.8 and newer, standard library alone."""
+"""Reads which framework a package's `test` script runs. Python 3.8 and newer, standard library alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Script(NamedTuple):
 
 
 def read(scripts: Mapping[str, object], name: str = "test") -> Script | None:
-    """What a script runs in the end: the last of its commands counts. None for what is not known."""
+    """The framework that a script runs in its last command, or None if it is unknown."""
     for hops in range(MAX_HOPS):
         text = scripts.get(name)
         if not isinstance(text, str):

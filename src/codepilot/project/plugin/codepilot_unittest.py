@@ -67,7 +67,7 @@ def _same(one: str | None, other: str) -> bool:
 
 
 def find_modules() -> list[Module]:
-    """What `unittest discover` finds from the root, and from directories of tests that are no packages."""
+    """The modules that `unittest discover` finds from the root, and from test directories without `__init__.py`."""
     found: list[Module] = []
     for folder, names, files in os.walk("."):
         inner = folder[2:] + "/" if folder != "." else ""
@@ -101,7 +101,7 @@ def _within(name: str, outer: str) -> bool:
 
 
 class Plan:
-    """Which modules to load and which tests to keep for the names that were asked for."""
+    """Selects the modules to load and the tests to keep for the requested names."""
 
     def __init__(self, asked: list[str], modules: list[Module]) -> None:
         self.names = {name: dotted(name) for name in asked}
