@@ -1,4 +1,4 @@
-"""A real desk: a git repository, a workspace in the sandbox, and events kept as the engine keeps them."""
+"""A step as the engine runs it: a git repository, a workspace in the sandbox, and recorded events."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ TARGET = "tests/test_price.py::test_discount"
 
 
 @dataclass
-class Place:
-    """One run's place of work. `sit()` is what the engine does when a worker starts the step."""
+class Harness:
+    """One run with its workspace and events. `context()` starts a step as the engine does."""
 
     executor: LocalExecutor
     request: CreateWorkspace
@@ -128,7 +128,7 @@ class Place:
         self.run = evolve(self.run, event)
         return event
 
-    def sit(self, role: State = State.IMPLEMENT, **budget: float) -> StepContext:
+    def context(self, role: State = State.IMPLEMENT, **budget: float) -> StepContext:
         if budget:
             task = self.run.task.model_copy(update={"budget": Budget(**budget)})  # type: ignore[arg-type]
             self.run = self.run.model_copy(update={"task": task})
@@ -183,7 +183,7 @@ def make_repository(root: Path, files: dict[str, str]) -> None:
 
 @dataclass(frozen=True)
 class Checkout:
-    """A user's repository, its pinned base, and what its tests said before anything was changed."""
+    """A user's repository, its pinned base, and the results of its tests before any change."""
 
     root: Path
     objects: Path
@@ -218,7 +218,7 @@ def survey(checkout: Checkout) -> Survey:
 
 
 @pytest.fixture
-def place(checkout: Checkout, tmp_path: Path) -> Iterator[Place]:
+def harness(checkout: Checkout, tmp_path: Path) -> Iterator[Harness]:
     project = checkout.project if choose("best").remaps else _detect(checkout.root, tmp_path)
     executor, request = _create(checkout.root, checkout.objects, checkout.tree, project, tmp_path)
     try:
@@ -233,7 +233,7 @@ def place(checkout: Checkout, tmp_path: Path) -> Iterator[Place]:
         base = BasePinned(repo_id="shop", commit="c", commit_tree=checkout.tree, tree=checkout.tree)
         run = Run(run_id="r-1", task=task, state=State.IMPLEMENT, step_id="s-1", base=base, baseline=recorded)
         clean = executor.snapshot(WORKSPACE).snapshot
-        yield Place(executor, request, WORKSPACE, project, checkout.baseline, checkout.tree, clean, run)
+        yield Harness(executor, request, WORKSPACE, project, checkout.baseline, checkout.tree, clean, run)
     finally:
         executor.close()
 

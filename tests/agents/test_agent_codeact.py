@@ -15,7 +15,7 @@ from codepilot.core.task import Capability, RiskProfile
 from codepilot.models import Message, ReplayModel, Reply, ScriptedModel, ToolCall, exchanges
 
 if TYPE_CHECKING:
-    from conftest import Place
+    from conftest import Harness
 
 WRONG = """--- a/shop/price.py
 +++ b/shop/price.py
@@ -49,34 +49,34 @@ def observation(messages: tuple[Message, ...]) -> str:
     return messages[-1].content
 
 
-def test_the_model_reads_its_error_and_patches_right(place: Place) -> None:
+def test_the_model_reads_its_error_and_patches_right(harness: Harness) -> None:
     model = ScriptedModel(FIX)
-    patch = CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    patch = CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
     assert isinstance(patch, PatchCandidate)
     assert (patch.rationale, patch.confidence, patch.diff) == ("A percentage is a hundredth.", 0.9, "")
-    assert "+    return amount - amount * discount // 100" in place.patch()
-    assert place.passes()
+    assert "+    return amount - amount * discount // 100" in harness.patch()
+    assert harness.passes()
     assert "hunk 1 of 1 for shop/price.py" in observation(model.requests[1])
     assert "amount - amount * discount // 10" in observation(model.requests[1])
     assert "patched shop/price.py" in observation(model.requests[2])
     assert "3 passed" in observation(model.requests[3])
 
 
-def test_every_turn_is_recorded_before_it_is_carried_out(place: Place) -> None:
+def test_every_turn_is_recorded_before_it_is_carried_out(harness: Harness) -> None:
     seen: list[tuple[EventType, bool]] = []
-    place.on_record = lambda draft: seen.append((draft.type, "// 100" in place.text("shop/price.py")))
-    CodeActAgent(ScriptedModel([patch_with(RIGHT), DONE])).perform(State.IMPLEMENT, place.sit())
+    harness.on_record = lambda draft: seen.append((draft.type, "// 100" in harness.text("shop/price.py")))
+    CodeActAgent(ScriptedModel([patch_with(RIGHT), DONE])).perform(State.IMPLEMENT, harness.context())
     asked, started, finished = EventType.MODEL_ASKED, EventType.TURN_STARTED, EventType.TURN_FINISHED
     first_turn = [(asked, False), (started, False), (finished, True)]
     assert seen[1:] == [*first_turn, (asked, True), (started, True), (finished, True)]
-    assert place.run.spent.turns == 2
-    first = place.of(started)[0].data
+    assert harness.run.spent.turns == 2
+    first = harness.of(started)[0].data
     assert first.action["code"].startswith("print(apply_patch(")
 
 
-def test_the_opening_shows_the_task_the_failure_and_the_skills(place: Place) -> None:
+def test_the_opening_shows_the_task_the_failure_and_the_skills(harness: Harness) -> None:
     model = ScriptedModel([DONE])
-    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
     system, task = model.requests[0]
     assert "apply_patch(diff: str) -> str" in system.content
     assert '"rationale"' in system.content
@@ -85,7 +85,7 @@ def test_the_opening_shows_the_task_the_failure_and_the_skills(place: Place) -> 
     assert "tests/test_price.py::test_discount\nAssertionError" in task.content
 
 
-def test_tool_calls_are_answered_one_by_one(place: Place) -> None:
+def test_tool_calls_are_answered_one_by_one(harness: Harness) -> None:
     def call(name: str, code: str) -> ToolCall:
         return ToolCall(id=name, name="python", arguments={"code": code})
 
@@ -97,79 +97,81 @@ def test_tool_calls_are_answered_one_by_one(place: Place) -> None:
             DONE,
         ]
     )
-    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
     answers = [(message.tool_call_id, message.content) for message in model.requests[1][-2:]]
     assert [answer[0] for answer in answers] == ["a", "b"]
     assert "exactly one a turn" in answers[0][1]
     assert "value:\n42" in observation(model.requests[3])
 
 
-def test_a_result_that_does_not_fit_is_answered_with_the_precise_error(place: Place) -> None:
+def test_a_result_that_does_not_fit_is_answered_with_the_precise_error(harness: Harness) -> None:
     model = ScriptedModel(['<result>{"confidence": 7, "extra": 1}</result>', DONE])
-    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
-    said = observation(model.requests[1])
-    assert "- rationale: Field required" in said
-    assert "- confidence: Input should be less than or equal to 1" in said
-    assert "- extra: Extra inputs are not permitted" in said
+    CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
+    text = observation(model.requests[1])
+    assert "- rationale: Field required" in text
+    assert "- confidence: Input should be less than or equal to 1" in text
+    assert "- extra: Extra inputs are not permitted" in text
 
 
-def test_what_the_model_says_about_the_platforms_fields_is_ignored(place: Place) -> None:
+def test_what_the_model_says_about_the_platforms_fields_is_ignored(harness: Harness) -> None:
     lie = {"rationale": "r", "diff": "--- lies", "touchedFiles": ["x"], "touched_files": ["y"]}
     model = ScriptedModel([f"<result>{json.dumps(lie)}</result>"])
-    patch = CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    patch = CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
     assert patch == PatchCandidate(diff="", touched_files=(), rationale="r")
 
 
-def test_three_unusable_replies_in_a_row_end_the_step(place: Place) -> None:
+def test_three_unusable_replies_in_a_row_end_the_step(harness: Harness) -> None:
     with pytest.raises(CodePilotError, match="3 replies in a row that could not be used") as caught:
-        CodeActAgent(ScriptedModel(["hm", "<result>[]</result>", "hm"])).perform(State.IMPLEMENT, place.sit())
+        CodeActAgent(ScriptedModel(["hm", "<result>[]</result>", "hm"])).perform(State.IMPLEMENT, harness.context())
     assert caught.value.kind is FailureKind.MODEL_BAD_REPLY
-    assert len(place.of(EventType.TURN_FINISHED)) == 3
+    assert len(harness.of(EventType.TURN_FINISHED)) == 3
 
 
-def test_two_unusable_replies_are_forgiven(place: Place) -> None:
-    CodeActAgent(ScriptedModel(["hm", "hm", act("1"), "hm", "hm", DONE])).perform(State.IMPLEMENT, place.sit())
+def test_two_unusable_replies_are_forgiven(harness: Harness) -> None:
+    CodeActAgent(ScriptedModel(["hm", "hm", act("1"), "hm", "hm", DONE])).perform(State.IMPLEMENT, harness.context())
 
 
-def test_a_refusal_is_a_typed_failure(place: Place) -> None:
+def test_a_refusal_is_a_typed_failure(harness: Harness) -> None:
     with pytest.raises(CodePilotError) as caught:
-        CodeActAgent(ScriptedModel([Reply(text="No.", stop_reason="refusal")])).perform(State.IMPLEMENT, place.sit())
+        CodeActAgent(ScriptedModel([Reply(text="No.", stop_reason="refusal")])).perform(
+            State.IMPLEMENT, harness.context()
+        )
     assert caught.value.kind is FailureKind.MODEL_REFUSED
 
 
-def test_turns_are_budgeted_and_the_last_ones_announced(place: Place) -> None:
+def test_turns_are_budgeted_and_the_last_ones_announced(harness: Harness) -> None:
     count = iter(range(100))
     model = ScriptedModel(lambda messages: act(f"print({next(count)})"))
     with pytest.raises(CodePilotError, match="turns_per_step=5 is spent") as caught:
-        CodeActAgent(model).perform(State.IMPLEMENT, place.sit(turns_per_step=5))
+        CodeActAgent(model).perform(State.IMPLEMENT, harness.context(turns_per_step=5))
     assert caught.value.kind is FailureKind.BUDGET_EXCEEDED
     assert "turns left" not in observation(model.requests[1])
     assert "[1 turn left; end with a <result>.]" in observation(model.requests[4])
 
 
-def test_going_in_circles_ends_the_step(place: Place) -> None:
+def test_going_in_circles_ends_the_step(harness: Harness) -> None:
     with pytest.raises(CodePilotError, match="the same error came 3 times") as caught:
-        CodeActAgent(ScriptedModel(lambda messages: act("1 / 0"))).perform(State.IMPLEMENT, place.sit())
+        CodeActAgent(ScriptedModel(lambda messages: act("1 / 0"))).perform(State.IMPLEMENT, harness.context())
     assert caught.value.kind is FailureKind.STUCK
 
 
-def test_long_output_is_shown_by_head_and_tail(place: Place) -> None:
+def test_long_output_is_shown_by_head_and_tail(harness: Harness) -> None:
     model = ScriptedModel([act("print('head' + 'x' * 100_000 + 'tail')"), DONE])
-    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
-    said = observation(model.requests[1])
-    assert len(said) < 10_000
-    assert "stdout:\nhead" in said
-    assert "tail" in said
-    assert "characters left out" in said
+    CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
+    text = observation(model.requests[1])
+    assert len(text) < 10_000
+    assert "stdout:\nhead" in text
+    assert "tail" in text
+    assert "characters left out" in text
 
 
-def test_the_third_forbidden_action_ends_the_run(place: Place) -> None:
+def test_the_third_forbidden_action_ends_the_run(harness: Harness) -> None:
     commands = iter(["git push", "curl x", "sh -c ls", "git push"])
     model = ScriptedModel(lambda messages: act(f"run_command({next(commands).split()!r})"))
     with pytest.raises(CodePilotError, match="3 forbidden actions") as caught:
-        CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+        CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
     assert caught.value.kind is FailureKind.POLICY_VIOLATION
-    blocked = [event.data.model_dump() for event in place.of(EventType.GUARDRAIL_BLOCKED)]
+    blocked = [event.data.model_dump() for event in harness.of(EventType.GUARDRAIL_BLOCKED)]
     assert [(one["skill"], one["rule"]) for one in blocked] == [
         ("run_command", "command.git"),
         ("run_command", "command.unknown"),
@@ -178,17 +180,17 @@ def test_the_third_forbidden_action_ends_the_run(place: Place) -> None:
     assert "[command.git] run_command: git push" in observation(model.requests[1])
 
 
-def test_capability_of_task_and_role_decide_which_skills_exist(place: Place) -> None:
-    task = place.run.task.model_copy(update={"risk_profile": RiskProfile(capability=Capability.READ_ONLY)})
-    place.run = place.run.model_copy(update={"task": task})
+def test_capability_of_task_and_role_decide_which_skills_exist(harness: Harness) -> None:
+    task = harness.run.task.model_copy(update={"risk_profile": RiskProfile(capability=Capability.READ_ONLY)})
+    harness.run = harness.run.model_copy(update={"task": task})
     model = ScriptedModel([act('write_file("x", "y")'), DONE])
-    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
     assert "NameError: name 'write_file' is not defined" in observation(model.requests[1])
 
 
-def test_the_skills_are_there_again_after_a_lost_kernel(place: Place) -> None:
+def test_the_skills_are_there_again_after_a_lost_kernel(harness: Harness) -> None:
     model = ScriptedModel([act("x = 1\nimport os\nos._exit(3)"), act("print(len(list_files()))\nx"), DONE])
-    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
     assert "its variables are lost" in observation(model.requests[1])
     assert "stdout:\n3" in observation(model.requests[2])
     assert "NameError: name 'x' is not defined" in observation(model.requests[2])
@@ -198,7 +200,7 @@ class Crash(Exception):
     """Stands for a killed worker."""
 
 
-def crash_at(kind: EventType, number: int, place: Place) -> None:
+def crash_at(kind: EventType, number: int, harness: Harness) -> None:
     """Die instead of recording the given event."""
     seen = 0
 
@@ -208,68 +210,68 @@ def crash_at(kind: EventType, number: int, place: Place) -> None:
         if seen == number:
             raise Crash
 
-    place.on_record = on_record
+    harness.on_record = on_record
 
 
-def test_an_action_without_an_observation_is_told_as_interrupted(place: Place) -> None:
-    crash_at(EventType.TURN_FINISHED, 2, place)
+def test_an_action_without_an_observation_is_told_as_interrupted(harness: Harness) -> None:
+    crash_at(EventType.TURN_FINISHED, 2, harness)
     with pytest.raises(Crash):
-        CodeActAgent(ScriptedModel([act("seen = 1"), patch_with(RIGHT)])).perform(State.IMPLEMENT, place.sit())
-    place.on_record = lambda draft: None
-    place.rewind()
+        CodeActAgent(ScriptedModel([act("seen = 1"), patch_with(RIGHT)])).perform(State.IMPLEMENT, harness.context())
+    harness.on_record = lambda draft: None
+    harness.rewind()
     model = ScriptedModel([patch_with(RIGHT), DONE])
-    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
-    told = model.requests[0]
-    assert [message.role for message in told] == ["system", "user", "assistant", "user", "assistant", "user"]
-    assert "interrupted before its result was recorded" in observation(told)
-    assert "Kernel variables were lost" in observation(told)
-    assert place.patch().count("+    return") == 1
-    assert [event.data.turn for event in place.of(EventType.TURN_STARTED)] == [1, 2, 3, 4]
+    CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
+    request = model.requests[0]
+    assert [message.role for message in request] == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert "interrupted before its result was recorded" in observation(request)
+    assert "Kernel variables were lost" in observation(request)
+    assert harness.patch().count("+    return") == 1
+    assert [event.data.turn for event in harness.of(EventType.TURN_STARTED)] == [1, 2, 3, 4]
 
 
-def test_a_worker_that_takes_over_tells_that_variables_are_lost(place: Place) -> None:
-    crash_at(EventType.TURN_STARTED, 2, place)
+def test_a_worker_that_takes_over_tells_that_variables_are_lost(harness: Harness) -> None:
+    crash_at(EventType.TURN_STARTED, 2, harness)
     with pytest.raises(Crash):
-        CodeActAgent(ScriptedModel([act("seen = 1"), act("2")])).perform(State.IMPLEMENT, place.sit())
-    place.on_record = lambda draft: None
+        CodeActAgent(ScriptedModel([act("seen = 1"), act("2")])).perform(State.IMPLEMENT, harness.context())
+    harness.on_record = lambda draft: None
     model = ScriptedModel([DONE])
-    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
     assert "The Python process was restarted since" in observation(model.requests[0])
 
 
-def test_a_recorded_result_is_not_asked_for_again(place: Place) -> None:
-    crash_at(EventType.TURN_FINISHED, 1, place)
+def test_a_recorded_result_is_not_asked_for_again(harness: Harness) -> None:
+    crash_at(EventType.TURN_FINISHED, 1, harness)
     with pytest.raises(Crash):
-        CodeActAgent(ScriptedModel([DONE])).perform(State.IMPLEMENT, place.sit())
-    place.on_record = lambda draft: None
-    patch = CodeActAgent(ScriptedModel([])).perform(State.IMPLEMENT, place.sit())
+        CodeActAgent(ScriptedModel([DONE])).perform(State.IMPLEMENT, harness.context())
+    harness.on_record = lambda draft: None
+    patch = CodeActAgent(ScriptedModel([])).perform(State.IMPLEMENT, harness.context())
     assert isinstance(patch, PatchCandidate)
 
 
-def test_a_safe_point_lies_between_turns(place: Place) -> None:
+def test_a_safe_point_lies_between_turns(harness: Harness) -> None:
     stops = iter([None, Crash()])
 
     def raise_if_stopped() -> None:
         if (stop := next(stops)) is not None:
             raise stop
 
-    place.raise_if_stopped = raise_if_stopped
+    harness.raise_if_stopped = raise_if_stopped
     with pytest.raises(Crash):
-        CodeActAgent(ScriptedModel([act("1")])).perform(State.IMPLEMENT, place.sit())
-    assert [event.type for event in place.events[-2:]] == [EventType.TURN_STARTED, EventType.TURN_FINISHED]
+        CodeActAgent(ScriptedModel([act("1")])).perform(State.IMPLEMENT, harness.context())
+    assert [event.type for event in harness.events[-2:]] == [EventType.TURN_STARTED, EventType.TURN_FINISHED]
 
 
-def test_a_recorded_run_replays_to_the_same_events(place: Place) -> None:
-    CodeActAgent(ScriptedModel(FIX)).perform(State.IMPLEMENT, place.sit())
-    recorded = place.events
-    place.rewind()
-    place.events = []
-    CodeActAgent(ReplayModel(exchanges(recorded))).perform(State.IMPLEMENT, place.sit())
+def test_a_recorded_run_replays_to_the_same_events(harness: Harness) -> None:
+    CodeActAgent(ScriptedModel(FIX)).perform(State.IMPLEMENT, harness.context())
+    recorded = harness.events
+    harness.rewind()
+    harness.events = []
+    CodeActAgent(ReplayModel(exchanges(recorded))).perform(State.IMPLEMENT, harness.context())
 
-    def told(events: list[Event]) -> list[str]:
+    def summaries(events: list[Event]) -> list[str]:
         return [re.sub(r"in \d+\.\d+s", "in 0s", event.data.model_dump_json()) for event in events]
 
-    assert told(place.events) == told(recorded)
+    assert summaries(harness.events) == summaries(recorded)
 
 
 @pytest.mark.parametrize(
@@ -281,33 +283,33 @@ def test_a_recorded_run_replays_to_the_same_events(place: Place) -> None:
         (State.REVIEW, {"verdict": "APPROVE", "policyChecks": {"noSecrets": True}, "patchLOC": 12}, Review),
     ],
 )
-def test_each_role_gives_its_artifact(place: Place, role: State, result: dict[str, object], kind: type) -> None:
+def test_each_role_gives_its_artifact(harness: Harness, role: State, result: dict[str, object], kind: type) -> None:
     model = ScriptedModel([act("print(list_files())"), f"<result>{json.dumps(result)}</result>"])
-    assert isinstance(CodeActAgent(model).perform(role, place.sit(role)), kind)
+    assert isinstance(CodeActAgent(model).perform(role, harness.context(role)), kind)
     assert "shop/price.py" in observation(model.requests[1])
 
 
-def test_a_plan_in_a_circle_is_answered(place: Place) -> None:
+def test_a_plan_in_a_circle_is_answered(harness: Harness) -> None:
     circle = {"nodes": [{"id": "a", "depends_on": ["b"]}, {"id": "b", "depends_on": ["a"]}]}
     model = ScriptedModel([f"<result>{json.dumps(circle)}</result>", '<result>{"nodes": []}</result>'])
-    CodeActAgent(model).perform(State.PLAN, place.sit(State.PLAN))
+    CodeActAgent(model).perform(State.PLAN, harness.context(State.PLAN))
     assert "the nodes depend on each other in a circle" in observation(model.requests[1])
 
 
-def test_a_refusal_without_a_reason_goes_back_to_the_reviewer(place: Place) -> None:
-    silent, told = '{"verdict": "REQUEST_CHANGES"}', '{"verdict": "REQUEST_CHANGES", "reasons": ["name the unit"]}'
-    model = ScriptedModel([f"<result>{silent}</result>", f"<result>{told}</result>"])
-    review = CodeActAgent(model).perform(State.REVIEW, place.sit(State.REVIEW))
+def test_a_refusal_without_a_reason_goes_back_to_the_reviewer(harness: Harness) -> None:
+    silent, reasoned = '{"verdict": "REQUEST_CHANGES"}', '{"verdict": "REQUEST_CHANGES", "reasons": ["name the unit"]}'
+    model = ScriptedModel([f"<result>{silent}</result>", f"<result>{reasoned}</result>"])
+    review = CodeActAgent(model).perform(State.REVIEW, harness.context(State.REVIEW))
     assert isinstance(review, Review)
     assert review.reasons == ("name the unit",)
     assert "say what must be different" in model.requests[1][-1].content
 
 
-def test_hosts_that_may_be_reached_are_told(place: Place) -> None:
-    task = place.run.task
+def test_hosts_that_may_be_reached_are_told(harness: Harness) -> None:
+    task = harness.run.task
     granted = task.model_copy(update={"policy": task.policy.model_copy(update={"hosts": ("pypi.example",)})})
-    place.run = place.run.model_copy(update={"task": granted})
+    harness.run = harness.run.model_copy(update={"task": granted})
     model = ScriptedModel([DONE])
-    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
     assert "only pypi.example." in model.requests[0][0].content
     assert "There is no network" not in model.requests[0][0].content

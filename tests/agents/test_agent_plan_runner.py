@@ -19,7 +19,7 @@ from codepilot.core.plan import Plan, PlanNode
 from codepilot.models import ScriptedModel
 
 if TYPE_CHECKING:
-    from conftest import Place
+    from conftest import Harness
 
 TARGET = "tests/test_price.py::test_discount"
 FIX = "text = read_file('shop/price.py')\nwrite_file('shop/price.py', text.replace('// 10', '// 100'))"
@@ -33,39 +33,39 @@ def act(code: str) -> str:
     return f"```python\n{code}\n```"
 
 
-def planned(place: Place, *nodes: PlanNode, **more: tuple[str, ...]) -> None:
-    place.run = place.run.model_copy(update={"plan": Plan(nodes=nodes, **more)})  # type: ignore[arg-type]
+def planned(harness: Harness, *nodes: PlanNode, **more: tuple[str, ...]) -> None:
+    harness.run = harness.run.model_copy(update={"plan": Plan(nodes=nodes, **more)})  # type: ignore[arg-type]
 
 
 IMPLEMENT = PlanNode(id="fix", title="divide by a hundred")
 TESTS = PlanNode(id="tests", title="a regression test", role="TestWriter", depends_on=("fix",))
 
 
-def walked(place: Place) -> list[tuple[EventType, str, str]]:
+def walked(harness: Harness) -> list[tuple[EventType, str, str]]:
     kinds = (EventType.NODE_STARTED, EventType.NODE_SUCCEEDED, EventType.NODE_FAILED)
-    return [(e.type, e.data.node, e.data.role) for e in place.events if e.type in kinds]  # type: ignore[attr-defined]
+    return [(e.type, e.data.node, e.data.role) for e in harness.events if e.type in kinds]  # type: ignore[attr-defined]
 
 
-def test_each_node_is_done_by_its_role_in_a_conversation_of_its_own(place: Place) -> None:
-    planned(place, TESTS, IMPLEMENT)
+def test_each_node_is_done_by_its_role_in_a_conversation_of_its_own(harness: Harness) -> None:
+    planned(harness, TESTS, IMPLEMENT)
     model = ScriptedModel([act(FIX), FIXED, act(TEST), WRITTEN])
-    patch = CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    patch = CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
     assert isinstance(patch, PatchCandidate)
     assert (patch.rationale, patch.confidence) == ("A percentage is a hundredth.", 0.9)
-    assert place.passes()
+    assert harness.passes()
     assert [len(request) for request in model.requests] == [2, 4, 2, 4]
     assert "You are the Implementer" in model.requests[0][0].content
     system, task = model.requests[2]
     assert "You are the TestWriter" in system.content
     assert "divide by a hundred (Implementer): A percentage is a hundredth." in task.content
     assert "tests: a regression test" in task.content
-    assert walked(place) == [
+    assert walked(harness) == [
         (EventType.NODE_STARTED, "fix", "Implementer"),
         (EventType.NODE_SUCCEEDED, "fix", "Implementer"),
         (EventType.NODE_STARTED, "tests", "TestWriter"),
         (EventType.NODE_SUCCEEDED, "tests", "TestWriter"),
     ]
-    assert [event.data.turn for event in place.of(EventType.TURN_STARTED)] == [1, 2, 3, 4]  # type: ignore[attr-defined]
+    assert [event.data.turn for event in harness.of(EventType.TURN_STARTED)] == [1, 2, 3, 4]  # type: ignore[attr-defined]
 
 
 class Crash(Exception):
@@ -73,8 +73,8 @@ class Crash(Exception):
 
 
 @pytest.mark.parametrize("kind", [EventType.NODE_STARTED, EventType.TURN_STARTED, EventType.TURN_FINISHED])
-def test_a_walk_goes_on_with_the_node_it_was_at(place: Place, kind: EventType) -> None:
-    planned(place, IMPLEMENT, TESTS)
+def test_a_walk_goes_on_with_the_node_it_was_at(harness: Harness, kind: EventType) -> None:
+    planned(harness, IMPLEMENT, TESTS)
     number = {EventType.NODE_STARTED: 2, EventType.TURN_STARTED: 4, EventType.TURN_FINISHED: 2}[kind]
     replies = [act(FIX), FIXED, act(TEST), WRITTEN]
     seen = 0
@@ -85,55 +85,55 @@ def test_a_walk_goes_on_with_the_node_it_was_at(place: Place, kind: EventType) -
         if seen == number:
             raise Crash
 
-    place.on_record = on_record
+    harness.on_record = on_record
     with pytest.raises(Crash):
-        CodeActAgent(ScriptedModel(replies)).perform(State.IMPLEMENT, place.sit())
-    place.on_record = lambda draft: None
+        CodeActAgent(ScriptedModel(replies)).perform(State.IMPLEMENT, harness.context())
+    harness.on_record = lambda draft: None
     left = {
         EventType.NODE_STARTED: replies[2:],
         EventType.TURN_STARTED: replies[3:],
         EventType.TURN_FINISHED: replies[2:],
     }
     model = ScriptedModel(left[kind])
-    patch = CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    patch = CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
     assert isinstance(patch, PatchCandidate)
     assert patch.rationale == "A percentage is a hundredth."
-    assert place.passes()
+    assert harness.passes()
     for what in (EventType.NODE_STARTED, EventType.NODE_SUCCEEDED):
-        assert [node for kind, node, _ in walked(place) if kind is what] == ["fix", "tests"]
+        assert [node for kind, node, _ in walked(harness) if kind is what] == ["fix", "tests"]
 
 
-def test_a_tools_node_is_one_call_of_a_skill(place: Place) -> None:
+def test_a_tools_node_is_one_call_of_a_skill(harness: Harness) -> None:
     look = PlanNode(id="look", kind="tool", tool="read_file", args={"path": "shop/price.py"})
-    planned(place, look, PlanNode(id="fix", title="mend it", depends_on=("look",)))
+    planned(harness, look, PlanNode(id="fix", title="mend it", depends_on=("look",)))
     model = ScriptedModel([act(FIX), FIXED])
-    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
     assert "amount * discount // 10" in model.requests[0][1].content
-    first = place.of(EventType.TURN_STARTED)[0].data.action  # type: ignore[attr-defined]
+    first = harness.of(EventType.TURN_STARTED)[0].data.action  # type: ignore[attr-defined]
     assert (first["tool"], first["args"]) == ("read_file", {"path": "shop/price.py"})
 
 
-def test_a_tool_that_fails_is_the_nodes_failure(place: Place) -> None:
-    planned(place, PlanNode(id="look", kind="tool", tool="read_file", args={"path": "absent.py"}), IMPLEMENT)
+def test_a_tool_that_fails_is_the_nodes_failure(harness: Harness) -> None:
+    planned(harness, PlanNode(id="look", kind="tool", tool="read_file", args={"path": "absent.py"}), IMPLEMENT)
     with pytest.raises(CodePilotError, match=r"Node look of the plan failed") as caught:
-        CodeActAgent(ScriptedModel([])).perform(State.IMPLEMENT, place.sit())
+        CodeActAgent(ScriptedModel([])).perform(State.IMPLEMENT, harness.context())
     assert caught.value.kind is FailureKind.TOOL_FAILED
-    failed = place.of(EventType.NODE_FAILED)[0].data
+    failed = harness.of(EventType.NODE_FAILED)[0].data
     assert failed.failure.message == caught.value.failure.message  # type: ignore[attr-defined]
 
 
-def test_a_node_that_failed_stays_failed_after_a_crash(place: Place) -> None:
-    planned(place, PlanNode(id="look", kind="tool", tool="read_file", args={"path": "absent.py"}), IMPLEMENT)
+def test_a_node_that_failed_stays_failed_after_a_crash(harness: Harness) -> None:
+    planned(harness, PlanNode(id="look", kind="tool", tool="read_file", args={"path": "absent.py"}), IMPLEMENT)
     for _ in range(2):
         with pytest.raises(CodePilotError, match=r"Node look of the plan failed"):
-            CodeActAgent(ScriptedModel([])).perform(State.IMPLEMENT, place.sit())
-    assert len(place.of(EventType.NODE_FAILED)) == 1
+            CodeActAgent(ScriptedModel([])).perform(State.IMPLEMENT, harness.context())
+    assert len(harness.of(EventType.NODE_FAILED)) == 1
 
 
-def test_a_halted_part_is_told_after_the_rest_also_by_another_life(place: Place) -> None:
+def test_a_halted_part_is_told_after_the_rest_also_by_another_life(harness: Harness) -> None:
     """The worker dies between the node that was halted and the next one."""
     lost = PlanNode(id="lost", title="look it up")
-    planned(place, lost, PlanNode(id="after", depends_on=("lost",)), IMPLEMENT)
+    planned(harness, lost, PlanNode(id="after", depends_on=("lost",)), IMPLEMENT)
     look = "try:\n    read_file('absent.py')\nexcept Exception:\n    print({})"
     looks = [act(look.format(number)) for number in range(SAME_CALL_LIMIT)]
 
@@ -141,21 +141,21 @@ def test_a_halted_part_is_told_after_the_rest_also_by_another_life(place: Place)
         if draft.type is EventType.NODE_STARTED and draft.data.node == "fix":  # type: ignore[attr-defined]
             raise Crash
 
-    place.on_record = on_record
+    harness.on_record = on_record
     with pytest.raises(Crash):
-        CodeActAgent(ScriptedModel(looks)).perform(State.IMPLEMENT, place.sit(turns_per_step=30))
-    place.on_record = lambda draft: None
+        CodeActAgent(ScriptedModel(looks)).perform(State.IMPLEMENT, harness.context(turns_per_step=30))
+    harness.on_record = lambda draft: None
     with pytest.raises(CodePilotError, match=r"A part of the plan was halted at lost \(look it up\)") as caught:
-        CodeActAgent(ScriptedModel([act(FIX), FIXED])).perform(State.IMPLEMENT, place.sit())
+        CodeActAgent(ScriptedModel([act(FIX), FIXED])).perform(State.IMPLEMENT, harness.context())
     assert caught.value.kind is FailureKind.REPEATED_FAILURE
     assert caught.value.failure.details["blocked"] == ["after"]
-    assert [(kind, node) for kind, node, _ in walked(place)] == [
+    assert [(kind, node) for kind, node, _ in walked(harness)] == [
         (EventType.NODE_STARTED, "lost"),
         (EventType.NODE_FAILED, "lost"),
         (EventType.NODE_STARTED, "fix"),
         (EventType.NODE_SUCCEEDED, "fix"),
     ]
-    assert place.passes()
+    assert harness.passes()
 
 
 @pytest.mark.parametrize(
@@ -169,31 +169,31 @@ def test_a_halted_part_is_told_after_the_rest_also_by_another_life(place: Place)
         ({"nodes": [{"id": "a", "kind": "tool", "tool": "git_diff"}]}, "at least one must be of kind agent"),
     ],
 )
-def test_a_plan_that_nobody_could_carry_out_is_answered(place: Place, plan: dict[str, object], wrong: str) -> None:
+def test_a_plan_that_nobody_could_carry_out_is_answered(harness: Harness, plan: dict[str, object], wrong: str) -> None:
     model = ScriptedModel([f"<result>{json.dumps(plan)}</result>", '<result>{"nodes": [{"id": "a"}]}</result>'])
-    made = CodeActAgent(model).perform(State.PLAN, place.sit(State.PLAN))
+    made = CodeActAgent(model).perform(State.PLAN, harness.context(State.PLAN))
     assert isinstance(made, Plan)
     assert wrong in model.requests[1][-1].content
 
 
-def test_a_change_outside_the_plans_areas_goes_back_to_the_agent(place: Place) -> None:
-    planned(place, IMPLEMENT, allowed_areas=("shop/",), forbidden_areas=("shop/__init__.py",))
+def test_a_change_outside_the_plans_areas_goes_back_to_the_agent(harness: Harness) -> None:
+    planned(harness, IMPLEMENT, allowed_areas=("shop/",), forbidden_areas=("shop/__init__.py",))
     astray = "write_file('shop/__init__.py', 'x = 1')\ncreate_file('notes.txt', 'hello')"
     undo = "import os\nwrite_file('shop/__init__.py', '')\nos.remove('notes.txt')"
     model = ScriptedModel([act(FIX), act(astray), FIXED, act(undo), FIXED])
-    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
-    said = model.requests[3][-1].content
-    assert "- notes.txt (plan.allowed_areas)" in said
-    assert "- shop/__init__.py (plan.forbidden_areas)" in said
-    (blocked,) = place.of(EventType.GUARDRAIL_BLOCKED)
+    CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
+    seen = model.requests[3][-1].content
+    assert "- notes.txt (plan.allowed_areas)" in seen
+    assert "- shop/__init__.py (plan.forbidden_areas)" in seen
+    (blocked,) = harness.of(EventType.GUARDRAIL_BLOCKED)
     assert blocked.data.paths == ("notes.txt", "shop/__init__.py")  # type: ignore[attr-defined]
-    assert "notes.txt" not in place.patch()
+    assert "notes.txt" not in harness.patch()
 
 
-def test_the_third_change_outside_the_areas_ends_the_run(place: Place) -> None:
-    planned(place, IMPLEMENT, allowed_areas=("docs/",))
+def test_the_third_change_outside_the_areas_ends_the_run(harness: Harness) -> None:
+    planned(harness, IMPLEMENT, allowed_areas=("docs/",))
     with pytest.raises(CodePilotError, match="3 forbidden actions") as caught:
-        CodeActAgent(ScriptedModel([act(FIX), FIXED, FIXED, FIXED])).perform(State.IMPLEMENT, place.sit())
+        CodeActAgent(ScriptedModel([act(FIX), FIXED, FIXED, FIXED])).perform(State.IMPLEMENT, harness.context())
     assert caught.value.kind is FailureKind.POLICY_VIOLATION
 
 
@@ -238,7 +238,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_role_from_another_package_has_a_part_of_the_plan_and_nothing_else_knows_it(place: Place) -> None:
+def test_a_role_from_another_package_has_a_part_of_the_plan_and_nothing_else_knows_it(harness: Harness) -> None:
     asked: list[tuple[float, int]] = []
 
     class Noting(ScriptedModel):
@@ -246,63 +246,63 @@ def test_a_role_from_another_package_has_a_part_of_the_plan_and_nothing_else_kno
             asked.append((more["temperature"], more["max_tokens"]))  # type: ignore[arg-type]
             return super().reply(*args, **more)  # type: ignore[arg-type]
 
-    planned(place, IMPLEMENT, PlanNode(id="docs", role="Documenter", depends_on=("fix",)))
+    planned(harness, IMPLEMENT, PlanNode(id="docs", role="Documenter", depends_on=("fix",)))
     page = act("write_file('CHANGES.md', 'Discounts are percentages.')")
     model = Noting([act(FIX), FIXED, page, '<result>{"pages": ["CHANGES.md"]}</result>'])
-    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
-    assert "Discounts are percentages." in place.patch()
+    CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
+    assert "Discounts are percentages." in harness.patch()
     assert asked == [(0.2, 4096), (0.2, 4096), (0.7, 512), (0.7, 512)]
     system = model.requests[2][0].content
     assert "Keep it to one line." in system
     assert "write_file(" in system
     assert "apply_patch(" not in system
-    done = place.of(EventType.NODE_SUCCEEDED)[1].data
+    done = harness.of(EventType.NODE_SUCCEEDED)[1].data
     assert done.result == {"pages": ["CHANGES.md"]}  # type: ignore[attr-defined]
 
 
 @pytest.mark.usefixtures("installed")
-def test_planners_are_told_of_the_roles_there_are(place: Place) -> None:
+def test_planners_are_told_of_the_roles_there_are(harness: Harness) -> None:
     model = ScriptedModel(['<result>{"nodes": [{"id": "a", "role": "Documenter"}]}</result>'])
-    CodeActAgent(model).perform(State.PLAN, place.sit(State.PLAN))
+    CodeActAgent(model).perform(State.PLAN, harness.context(State.PLAN))
     assert "Documenter: You write down what changed." in model.requests[0][1].content
 
 
-def test_a_plan_with_areas_that_lie_nowhere_is_told_so_at_once(place: Place) -> None:
+def test_a_plan_with_areas_that_lie_nowhere_is_told_so_at_once(harness: Harness) -> None:
     lost = {"nodes": [{"id": "fix"}], "allowed_areas": ["/repo/shop"], "forbidden_areas": ["shop/../tests"]}
     found = {"nodes": [{"id": "fix"}], "allowed_areas": ["shop"]}
     model = ScriptedModel([f"<result>{json.dumps(plan)}</result>" for plan in (lost, found)])
-    plan = CodeActAgent(model).perform(State.PLAN, place.sit(State.PLAN))
+    plan = CodeActAgent(model).perform(State.PLAN, harness.context(State.PLAN))
     assert isinstance(plan, Plan)
     assert plan.allowed_areas == ("shop",)
     assert model.requests[1][-1].content.count("relative to the root of the repository") == 2
 
 
-def test_tools_of_a_plan_take_turns_of_the_step_and_stop_where_it_must(place: Place) -> None:
+def test_tools_of_a_plan_take_turns_of_the_step_and_stop_where_it_must(harness: Harness) -> None:
     nodes = [PlanNode(id=f"n{n}", kind="tool", tool="read_file", args={"path": "shop/price.py"}) for n in range(4)]
-    planned(place, *nodes, IMPLEMENT)
+    planned(harness, *nodes, IMPLEMENT)
     with pytest.raises(CodePilotError) as caught:
-        CodeActAgent(ScriptedModel([])).perform(State.IMPLEMENT, place.sit(turns_per_step=3))
+        CodeActAgent(ScriptedModel([])).perform(State.IMPLEMENT, harness.context(turns_per_step=3))
     assert caught.value.kind is FailureKind.BUDGET_EXCEEDED
-    assert len(place.of(EventType.TURN_STARTED)) == 3
+    assert len(harness.of(EventType.TURN_STARTED)) == 3
 
 
-def test_a_tool_of_a_plan_may_be_one_that_the_host_answers(place: Place) -> None:
+def test_a_tool_of_a_plan_may_be_one_that_the_host_answers(harness: Harness) -> None:
     search = PlanNode(id="search", kind="tool", tool="find_repairs", args={"tests": [TARGET], "limit": 1})
-    planned(place, search, IMPLEMENT)
+    planned(harness, search, IMPLEMENT)
     model = ScriptedModel([act(FIX), FIXED])
-    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
+    CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
     assert "shop/price.py" in model.requests[0][1].content.partition("# Done so far")[2]
 
 
-def test_a_step_switches_to_the_other_model_once_whatever_nodes_it_has(place: Place) -> None:
-    planned(place, IMPLEMENT, TESTS)
+def test_a_step_switches_to_the_other_model_once_whatever_nodes_it_has(harness: Harness) -> None:
+    planned(harness, IMPLEMENT, TESTS)
     first = ScriptedModel(["?", "?", "?"], name="first")
     second = ScriptedModel([act(FIX), FIXED, "?", "?", "?"], name="second")
     with pytest.raises(CodePilotError) as caught:
-        CodeActAgent(first, fallback=second).perform(State.IMPLEMENT, place.sit(turns_per_step=30))
+        CodeActAgent(first, fallback=second).perform(State.IMPLEMENT, harness.context(turns_per_step=30))
     assert caught.value.kind is FailureKind.MODEL_BAD_REPLY
     assert "second" in str(caught.value)
-    assert len(place.of(EventType.MODEL_SWITCHED)) == 1
+    assert len(harness.of(EventType.MODEL_SWITCHED)) == 1
 
 
 def test_a_role_that_cannot_be_played_is_left_out_and_the_others_stay(

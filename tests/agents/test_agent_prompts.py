@@ -1,4 +1,4 @@
-"""What each role's model is told, word for word; after a change that was meant, `make snapshots` writes it again."""
+"""What each role's model reads, word for word; after a change that was meant, `make snapshots` writes it again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from codepilot.core.plan import Plan, PlanNode
 from codepilot.models import Message, ScriptedModel
 
 if TYPE_CHECKING:
-    from conftest import Place
+    from conftest import Harness
 
 SNAPSHOTS = Path(__file__).with_name("snapshots")
 EVERY = {role.name: role for role in (*ROLES.values(), *PARTS)}
@@ -33,20 +33,20 @@ class Asked(Exception):
     """The opening is all that is wanted."""
 
 
-def opening_of(role: Role, place: Place) -> tuple[Message, ...]:
+def opening_of(role: Role, harness: Harness) -> tuple[Message, ...]:
     def ask(messages: object) -> str:
         raise Asked
 
     model = ScriptedModel(ask)
     roles = {**ROLES, role.state: role}
     with pytest.raises(Asked):
-        CodeActAgent(model, roles=roles).perform(role.state, place.sit(role.state))
+        CodeActAgent(model, roles=roles).perform(role.state, harness.context(role.state))
     return model.requests[0]
 
 
-def so_far(place: Place, role: Role, survey: Survey) -> None:
+def so_far(harness: Harness, role: Role, survey: Survey) -> None:
     """A run in the middle of its work: everything that some role is shown exists."""
-    place.survey = lambda: survey
+    harness.survey = lambda: survey
     plan = Plan(
         nodes=() if role.state is State.IMPLEMENT else (PlanNode(id="one", title="mend total"),),
         root_cause="a percentage is a hundredth",
@@ -68,8 +68,8 @@ def so_far(place: Place, role: Role, survey: Survey) -> None:
         log_tail="1 failed, 2 passed",
     )
     patch = PatchCandidate(diff=DIFF, touched_files=("shop/price.py",), rationale="r")
-    ref = place.keep(DIFF.encode())
-    place.run = place.run.model_copy(
+    ref = harness.keep(DIFF.encode())
+    harness.run = harness.run.model_copy(
         update={
             "repo_map": RepoMap(build_system="pytest", test_cmd=("pytest",), test_files=("tests/test_price.py",)),
             "plan": plan,
@@ -82,13 +82,13 @@ def so_far(place: Place, role: Role, survey: Survey) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(EVERY))
-def test_the_prompt_of_a_role_is_the_one_on_record(place: Place, survey: Survey, name: str) -> None:
-    so_far(place, EVERY[name], survey)
-    told = "\n\n".join(f"===== {message.role} =====\n{message.content}" for message in opening_of(EVERY[name], place))
+def test_the_prompt_of_a_role_is_the_one_on_record(harness: Harness, survey: Survey, name: str) -> None:
+    so_far(harness, EVERY[name], survey)
+    text = "\n\n".join(f"===== {message.role} =====\n{message.content}" for message in opening_of(EVERY[name], harness))
     kept = SNAPSHOTS / f"{name}.txt"
     if os.environ.get("RENEW_SNAPSHOTS"):
-        kept.write_text(told + "\n", encoding="utf-8")
-    assert told + "\n" == kept.read_text(encoding="utf-8"), "if this was meant: make snapshots"
+        kept.write_text(text + "\n", encoding="utf-8")
+    assert text + "\n" == kept.read_text(encoding="utf-8"), "if this was meant: make snapshots"
 
 
 @pytest.mark.parametrize(
@@ -101,30 +101,30 @@ def test_the_prompt_of_a_role_is_the_one_on_record(place: Place, survey: Survey,
         ("TestWriter", ["# Reflection", "# Changes that did not hold", "# Plan\n"]),
     ],
 )
-def test_a_role_sees_only_what_it_needs(place: Place, survey: Survey, name: str, unseen: list[str]) -> None:
-    so_far(place, EVERY[name], survey)
-    task = opening_of(EVERY[name], place)[1].content
+def test_a_role_sees_only_what_it_needs(harness: Harness, survey: Survey, name: str, unseen: list[str]) -> None:
+    so_far(harness, EVERY[name], survey)
+    task = opening_of(EVERY[name], harness)[1].content
     assert [title for title in unseen if title in task] == []
 
 
-def test_what_was_chosen_of_the_repository_is_recorded_once_a_step(place: Place, survey: Survey) -> None:
-    place.survey = lambda: survey
-    place.run = place.run.model_copy(update={"plan": Plan(nodes=(PlanNode(id="a"), PlanNode(id="b")))})
+def test_what_was_chosen_of_the_repository_is_recorded_once_a_step(harness: Harness, survey: Survey) -> None:
+    harness.survey = lambda: survey
+    harness.run = harness.run.model_copy(update={"plan": Plan(nodes=(PlanNode(id="a"), PlanNode(id="b")))})
     model = ScriptedModel(['<result>{"rationale": "r"}</result>'] * 2)
-    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
-    (gathered,) = place.of(EventType.CONTEXT_GATHERED)
+    CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
+    (gathered,) = harness.of(EventType.CONTEXT_GATHERED)
     assert "shop/price.py" in [choice.path for choice in gathered.data.choices]  # type: ignore[attr-defined]
     assert all("def total(prices, discount=0):" in request[1].content for request in model.requests)
 
 
-def test_a_repository_that_cannot_be_mapped_is_worked_on_all_the_same(place: Place) -> None:
+def test_a_repository_that_cannot_be_mapped_is_worked_on_all_the_same(harness: Harness) -> None:
     def broken() -> Survey:
         raise CodePilotError(FailureKind.INTERNAL, "no grammar")
 
-    place.survey = broken
+    harness.survey = broken
     model = ScriptedModel(['<result>{"rationale": "r"}</result>'])
-    CodeActAgent(model).perform(State.IMPLEMENT, place.sit())
-    (degraded,) = place.of(EventType.DEPENDENCY_DEGRADED)
+    CodeActAgent(model).perform(State.IMPLEMENT, harness.context())
+    (degraded,) = harness.of(EventType.DEPENDENCY_DEGRADED)
     assert degraded.data.dependency == "context"  # type: ignore[attr-defined]
 
 

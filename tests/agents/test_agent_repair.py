@@ -12,7 +12,7 @@ from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.repair import Candidate, Progress, SearchRequest, SearchResult
 
 if TYPE_CHECKING:
-    from conftest import Place
+    from conftest import Harness
 
 PATH = "shop/price.py"
 
@@ -34,8 +34,8 @@ def finds(*replacements: tuple[str, str], tried: int = 3) -> object:
         kept = [patched for patched in offered if patched not in request.refused]
         return SearchResult(
             candidates=tuple(
-                Candidate(PATH, original, patched, "constant", f"candidate {place}", 0.5, place)
-                for place, patched in enumerate(kept)
+                Candidate(PATH, original, patched, "constant", f"candidate {harness}", 0.5, harness)
+                for harness, patched in enumerate(kept)
             ),
             tried=tried,
             exhausted=True,
@@ -45,59 +45,59 @@ def finds(*replacements: tuple[str, str], tried: int = 3) -> object:
     return search
 
 
-def test_the_search_repairs_a_bug_and_the_workspace_holds_it(place: Place) -> None:
-    patch = RepairAgent().perform(State.IMPLEMENT, place.sit())
+def test_the_search_repairs_a_bug_and_the_workspace_holds_it(harness: Harness) -> None:
+    patch = RepairAgent().perform(State.IMPLEMENT, harness.context())
     assert isinstance(patch, PatchCandidate)
     assert patch.touched_files == (PATH,)
     assert patch.rationale
     assert 0.0 <= patch.confidence <= 1.0
     assert len(patch.alternatives) <= 5
-    assert place.passes()
-    assert place.patch().startswith("diff --git a/shop/price.py b/shop/price.py")
-    kinds = [event.type for event in place.events]
+    assert harness.passes()
+    assert harness.patch().startswith("diff --git a/shop/price.py b/shop/price.py")
+    kinds = [event.type for event in harness.events]
     assert kinds[-2:] == [EventType.TURN_STARTED, EventType.TURN_FINISHED]
     assert EventType.SEARCH_PROGRESSED in kinds
-    assert place.run.spent.turns == 1
-    first = place.patch()
-    place.rewind()
-    place.run = place.run.model_copy(update={"attempted": (patch.model_copy(update={"diff": first}),)})
-    place.events = []
+    assert harness.run.spent.turns == 1
+    first = harness.patch()
+    harness.rewind()
+    harness.run = harness.run.model_copy(update={"attempted": (patch.model_copy(update={"diff": first}),)})
+    harness.events = []
     try:
-        RepairAgent().perform(State.IMPLEMENT, place.sit())
-        assert place.patch() not in ("", first)
+        RepairAgent().perform(State.IMPLEMENT, harness.context())
+        assert harness.patch() not in ("", first)
     except CodePilotError as error:
         assert error.kind is FailureKind.STUCK
 
 
-def test_what_was_turned_down_is_not_offered_again(place: Place) -> None:
+def test_what_was_turned_down_is_not_offered_again(harness: Harness) -> None:
     first = ("// 10", "// 100")
     agent = RepairAgent(search=finds(first, ("* discount", "* 0")))  # type: ignore[arg-type]
-    agent.perform(State.IMPLEMENT, place.sit())
-    offered = PatchCandidate(diff=place.patch(), touched_files=(PATH,), rationale="r")
-    place.rewind()
-    place.run = place.run.model_copy(update={"attempted": (offered,)})
-    place.events = []
-    second = agent.perform(State.IMPLEMENT, place.sit())
+    agent.perform(State.IMPLEMENT, harness.context())
+    offered = PatchCandidate(diff=harness.patch(), touched_files=(PATH,), rationale="r")
+    harness.rewind()
+    harness.run = harness.run.model_copy(update={"attempted": (offered,)})
+    harness.events = []
+    second = agent.perform(State.IMPLEMENT, harness.context())
     assert second.rationale == "candidate 0"
-    assert "// 100" not in place.text(PATH)
-    assert "* 0" in place.text(PATH)
+    assert "// 100" not in harness.text(PATH)
+    assert "* 0" in harness.text(PATH)
 
 
-def test_a_search_that_ignores_refusals_is_held_to_them(place: Place) -> None:
+def test_a_search_that_ignores_refusals_is_held_to_them(harness: Harness) -> None:
     stubborn = finds(("// 10", "// 100"))
     agent = RepairAgent(search=lambda request: stubborn(replace(request, refused=())))  # type: ignore[operator]
-    agent.perform(State.IMPLEMENT, place.sit())
-    offered = PatchCandidate(diff=place.patch(), touched_files=(PATH,), rationale="r")
-    place.rewind()
-    place.run = place.run.model_copy(update={"attempted": (offered,)})
-    place.events = []
+    agent.perform(State.IMPLEMENT, harness.context())
+    offered = PatchCandidate(diff=harness.patch(), touched_files=(PATH,), rationale="r")
+    harness.rewind()
+    harness.run = harness.run.model_copy(update={"attempted": (offered,)})
+    harness.events = []
     with pytest.raises(CodePilotError, match=r"1 earlier repair\(s\) were turned down"):
-        agent.perform(State.IMPLEMENT, place.sit())
+        agent.perform(State.IMPLEMENT, harness.context())
 
 
-def test_nothing_found_says_how_far_the_search_came(place: Place) -> None:
+def test_nothing_found_says_how_far_the_search_came(harness: Harness) -> None:
     with pytest.raises(CodePilotError, match="No repair found: 42 candidates tried in 1 s; nothing was left") as caught:
-        RepairAgent(search=finds(tried=42)).perform(State.IMPLEMENT, place.sit())  # type: ignore[arg-type]
+        RepairAgent(search=finds(tried=42)).perform(State.IMPLEMENT, harness.context())  # type: ignore[arg-type]
     assert caught.value.kind is FailureKind.STUCK
     assert caught.value.failure.details == {"tried": 42, "exhausted": True}
 
@@ -113,9 +113,11 @@ def out_of_time(request: SearchRequest) -> SearchResult:
         ({"wall_sec": 80.0, "step_wall_sec": 90.0}, "wall_sec", 80.0),
     ],
 )
-def test_time_that_ran_out_is_a_spent_budget(place: Place, budget: dict[str, float], name: str, limit: float) -> None:
+def test_time_that_ran_out_is_a_spent_budget(
+    harness: Harness, budget: dict[str, float], name: str, limit: float
+) -> None:
     with pytest.raises(CodePilotError) as caught:
-        RepairAgent(search=out_of_time).perform(State.IMPLEMENT, place.sit(**budget))
+        RepairAgent(search=out_of_time).perform(State.IMPLEMENT, harness.context(**budget))
     failure = caught.value.failure
     assert failure.kind is FailureKind.BUDGET_EXCEEDED
     assert (
@@ -126,62 +128,64 @@ def test_time_that_ran_out_is_a_spent_budget(place: Place, budget: dict[str, flo
     assert "42 candidates" in failure.advice and "codepilot resume" in failure.advice
 
 
-def test_a_granted_budget_counts_for_the_run_and_not_for_the_step(place: Place) -> None:
-    spent = place.run.spent.model_copy(update={"wall_us": 100_000_000})
-    place.run = place.run.model_copy(update={"grants": 2, "spent": spent})
+def test_a_granted_budget_counts_for_the_run_and_not_for_the_step(harness: Harness) -> None:
+    spent = harness.run.spent.model_copy(update={"wall_us": 100_000_000})
+    harness.run = harness.run.model_copy(update={"grants": 2, "spent": spent})
     for step, name, limit in ((150.0, "wall_sec", 200.0), (95.0, "step_wall_sec", 95.0)):
         with pytest.raises(CodePilotError) as caught:
-            RepairAgent(search=out_of_time).perform(State.IMPLEMENT, place.sit(wall_sec=100.0, step_wall_sec=step))
+            RepairAgent(search=out_of_time).perform(
+                State.IMPLEMENT, harness.context(wall_sec=100.0, step_wall_sec=step)
+            )
         assert caught.value.failure.details == {"budget": name, "used": limit - 60.0, "limit": limit}
 
 
-def test_alternatives_are_readable_diffs(place: Place) -> None:
+def test_alternatives_are_readable_diffs(harness: Harness) -> None:
     agent = RepairAgent(search=finds(("// 10", "// 100"), ("amount = 0", "amount = 1")))  # type: ignore[arg-type]
-    patch = agent.perform(State.IMPLEMENT, place.sit())
+    patch = agent.perform(State.IMPLEMENT, harness.context())
     assert len(patch.alternatives) == 1
     assert "-    amount = 0\n+    amount = 1\n" in patch.alternatives[0]
 
 
-def test_bytes_are_written_exactly(place: Place) -> None:
+def test_bytes_are_written_exactly(harness: Harness) -> None:
     odd = b"# caf\xe9\r\nx = 1\r\nno newline"
 
     def search(request: SearchRequest) -> SearchResult:
         original = request.executor.read_file(request.workspace, PATH)
         return SearchResult((Candidate(PATH, original, odd, "t", "r", 7.0, 0),), 1, True, 0.1)
 
-    patch = RepairAgent(search=search).perform(State.IMPLEMENT, place.sit())
-    assert place.executor.read_file(place.workspace, PATH) == odd
+    patch = RepairAgent(search=search).perform(State.IMPLEMENT, harness.context())
+    assert harness.executor.read_file(harness.workspace, PATH) == odd
     assert patch.confidence == 1.0
 
 
 @pytest.mark.parametrize("lost", [EventType.TURN_STARTED, EventType.TURN_FINISHED])
-def test_a_choice_survives_a_crash_and_is_carried_out_once(place: Place, lost: EventType) -> None:
+def test_a_choice_survives_a_crash_and_is_carried_out_once(harness: Harness, lost: EventType) -> None:
     def die(draft: EventDraft) -> None:
         if draft.type is lost:
             raise Crash
 
     found = finds(("// 10", "// 100"))
-    place.on_record = die
+    harness.on_record = die
     with pytest.raises(Crash):
-        RepairAgent(search=found).perform(State.IMPLEMENT, place.sit())  # type: ignore[arg-type]
-    place.on_record = lambda draft: None
-    place.rewind()
+        RepairAgent(search=found).perform(State.IMPLEMENT, harness.context())  # type: ignore[arg-type]
+    harness.on_record = lambda draft: None
+    harness.rewind()
     again = found if lost is EventType.TURN_STARTED else never
-    patch = RepairAgent(search=again).perform(State.IMPLEMENT, place.sit())  # type: ignore[arg-type]
+    patch = RepairAgent(search=again).perform(State.IMPLEMENT, harness.context())  # type: ignore[arg-type]
     assert patch.rationale == "candidate 0"
-    assert place.passes()
-    assert len(place.of(EventType.TURN_STARTED)) == len(place.of(EventType.TURN_FINISHED)) == 1
+    assert harness.passes()
+    assert len(harness.of(EventType.TURN_STARTED)) == len(harness.of(EventType.TURN_FINISHED)) == 1
 
 
-def test_a_finished_turn_whose_files_were_put_back_is_written_again(place: Place) -> None:
-    RepairAgent(search=finds(("// 10", "// 100"))).perform(State.IMPLEMENT, place.sit())  # type: ignore[arg-type]
-    place.rewind()
-    RepairAgent(search=never).perform(State.IMPLEMENT, place.sit())
-    assert "// 100" in place.text(PATH)
-    assert len(place.of(EventType.TURN_FINISHED)) == 1
+def test_a_finished_turn_whose_files_were_put_back_is_written_again(harness: Harness) -> None:
+    RepairAgent(search=finds(("// 10", "// 100"))).perform(State.IMPLEMENT, harness.context())  # type: ignore[arg-type]
+    harness.rewind()
+    RepairAgent(search=never).perform(State.IMPLEMENT, harness.context())
+    assert "// 100" in harness.text(PATH)
+    assert len(harness.of(EventType.TURN_FINISHED)) == 1
 
 
-def test_progress_is_recorded_for_each_new_find_and_the_search_goes_on_from_it(place: Place) -> None:
+def test_progress_is_recorded_for_each_new_find_and_the_search_goes_on_from_it(harness: Harness) -> None:
     states: list[object] = []
 
     def search(request: SearchRequest) -> SearchResult:
@@ -192,8 +196,8 @@ def test_progress_is_recorded_for_each_new_find_and_the_search_goes_on_from_it(p
 
     for _ in range(2):
         with pytest.raises(Crash):
-            RepairAgent(search=search).perform(State.IMPLEMENT, place.sit())
-    seen = [event.data.plausible for event in place.events if isinstance(event.data, SearchProgressed)]
+            RepairAgent(search=search).perform(State.IMPLEMENT, harness.context())
+    seen = [event.data.plausible for event in harness.events if isinstance(event.data, SearchProgressed)]
     assert seen == [1, 2, 1, 2]
     assert states == [{}, {"position": 2}]
 
@@ -210,13 +214,13 @@ def test_progress_is_recorded_for_each_new_find_and_the_search_goes_on_from_it(p
     ],
 )
 def test_a_resumed_search_goes_on_where_an_earlier_step_left_it(
-    place: Place, own: list[int | str], earlier: list[int | str], expected: dict[str, int]
+    harness: Harness, own: list[int | str], earlier: list[int | str], expected: dict[str, int]
 ) -> None:
     def logged(marks: list[int | str]) -> tuple[Event, ...]:
-        place.events = []
+        harness.events = []
         for mark in marks:
-            place.record(proposal() if isinstance(mark, str) else progress(mark))
-        return tuple(place.events)
+            harness.record(proposal() if isinstance(mark, str) else progress(mark))
+        return tuple(harness.events)
 
     states: list[object] = []
 
@@ -227,7 +231,7 @@ def test_a_resumed_search_goes_on_where_an_earlier_step_left_it(
     before = logged(earlier)
     logged(own)
     with pytest.raises(Crash):
-        RepairAgent(search=search).perform(State.IMPLEMENT, replace(place.sit(), earlier=before))
+        RepairAgent(search=search).perform(State.IMPLEMENT, replace(harness.context(), earlier=before))
     assert states == [expected]
 
 
@@ -243,11 +247,11 @@ def proposal() -> EventDraft:
     return EventDraft(type=EventType.PATCH_PROPOSED, data=data)
 
 
-def test_a_request_to_stop_reaches_the_search(place: Place) -> None:
+def test_a_request_to_stop_reaches_the_search(harness: Harness) -> None:
     def raise_if_stopped() -> None:
         raise Crash
 
-    place.raise_if_stopped = raise_if_stopped
+    harness.raise_if_stopped = raise_if_stopped
     with pytest.raises(Crash):
-        RepairAgent().perform(State.IMPLEMENT, place.sit())
-    assert place.patch() == ""
+        RepairAgent().perform(State.IMPLEMENT, harness.context())
+    assert harness.patch() == ""

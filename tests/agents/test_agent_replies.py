@@ -51,7 +51,7 @@ def test_two_actions_are_none(one: str, two: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "neither an action nor a result"),
         ("```\nprint(1)\n```", "neither an action nor a result"),
@@ -69,10 +69,10 @@ def test_two_actions_are_none(one: str, two: str) -> None:
         ('<result>{"a": ' + "9" * 5000 + "}</result>", "not JSON"),
     ],
 )
-def test_the_answer_says_what_was_wrong(text: str, said: str) -> None:
+def test_the_answer_says_what_was_wrong(text: str, message: str) -> None:
     read = read_reply(Reply(text=text))
     assert isinstance(read, Malformed)
-    assert said in read.message
+    assert message in read.message
 
 
 def call(name: str = "python", **arguments: object) -> ToolCall:
