@@ -1,7 +1,7 @@
 """The interface of a build system: how it is found, and what running its tests needs.
 
-A build system is one file here (how it is found and what it needs) and one driver in `plugin/`, which runs inside,
-starts the tool and reports each test as frames; all that follows reads frames and knows no build system.
+Each build system has a class here (`jvm.py`, `npm.py`) and a driver in `plugin/`. The driver runs in the sandbox,
+starts the tool and reports each test as a frame. All other code reads frames and knows no build system.
 """
 
 from __future__ import annotations
