@@ -130,8 +130,8 @@ def test_a_fork_bomb_is_ended_before_it_is_much_larger_than_allowed(broken, mean
 def test_the_number_of_tasks_is_that_of_the_request(broken, means):
     limits = Limits(processes=20, wall_sec=10)
     code = "import threading, time\nthreading.stack_size(65536)\nmade = 0\ntry:\n"
-    code += "    while made < 400:\n        threading.Thread(target=time.sleep, args=(1,), daemon=True).start()\n"
-    code += "        made += 1\nexcept RuntimeError: pass\nprint(made, flush=True)\nos._exit(0)".replace(
+    code += "    while made < 400:\n        threading.Thread(target=time.sleep, args=(5,), daemon=True).start()\n"
+    code += "        made += 1\nexcept RuntimeError: pass\nprint(made, flush=True)\ntime.sleep(3)\nos._exit(0)".replace(
         "os.", "__import__('os')."
     )
     done = broken(code, limits)
