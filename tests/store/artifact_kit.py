@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 from codepilot.core.artifacts import ArtifactRef
 from codepilot.store import Artifacts, FileArtifacts
-from codepilot.store.bucket import PATIENCE, Bucket, Patience
-from codepilot.store.objects import ObjectArtifacts
+from codepilot.store.objects import TIMEOUT_SEC, Bucket, ObjectArtifacts
 from codepilot.telemetry import now_us
 
 BIG = 200 << 20
@@ -84,13 +83,11 @@ def kept_files(root: Path) -> Kept:
     return Kept("files", FileArtifacts(root), str(root))
 
 
-def kept_objects(
-    bucket: str, prefix: str, environ: Mapping[str, str], patience: Patience = PATIENCE, spool: Path | None = None
-) -> Kept:
+def kept_objects(bucket: str, prefix: str, environ: Mapping[str, str], timeout_sec: float = TIMEOUT_SEC) -> Kept:
     from obstore.store import S3Store
 
     clock = Shifted()
-    artifacts = ObjectArtifacts(Bucket.open(bucket, prefix, environ, patience), spool, clock)
+    artifacts = ObjectArtifacts(Bucket.open(bucket, prefix, environ, timeout_sec), clock)
     raw = S3Store(
         bucket,
         prefix=prefix,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -13,19 +11,17 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from artifact_kit import Kept, Shifted, kept_files, kept_objects
+from artifact_kit import Kept, Shifted, kept_files
 from sample_runs import new_run, take
 
 from codepilot.core.artifacts import ArtifactRef, ArtifactType
 from codepilot.core.decide import decide_cancel
 from codepilot.core.events import EventDraft, EventType, Requested
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.store import ArtifactMissing, FileArtifacts, Pruned, Store, new_id, open_artifacts, prune
+from codepilot.store import ArtifactMissing, FileArtifacts, Pruned, Store, prune
 from codepilot.store.artifacts import Stored
 from codepilot.store.retention import GRACE
-from codepilot.store.uploads import uploads_of
 from codepilot.telemetry import now_us
-from servers import S3Server
 
 MONTH = timedelta(days=30)
 
@@ -98,66 +94,15 @@ def test_a_younger_run_keeps_what_an_old_one_named(kept: Kept, place: str, home:
 
 
 def test_unfinished_writes_go_and_foreign_files_stay(kept: Kept, store: Store) -> None:
-    leftover = "sha256/.abc.tmp" if kept.form == "files" else "tmp/0123"
+    leftovers = ["sha256/.abc.tmp"] if kept.form == "files" else []
     foreign = ["sha256/README", "elsewhere/notes", f"sha256/ab/{'cd' * 32}"]
-    for where in (leftover, *foreign):
+    for where in (*leftovers, *foreign):
         kept.write(where, b"half")
     assert prune(store, kept.artifacts, MONTH, rehearse=False).removed == 0
     done = prune(store, kept.artifacts, MONTH, rehearse=False, clock=later(timedelta(days=2)))
-    assert (done.removed, done.leftovers, done.removed_bytes) == (1, 1, 4)
+    count = len(leftovers)
+    assert (done.removed, done.leftovers, done.removed_bytes) == (count, count, 4 * count)
     assert kept.names() == sorted(foreign)
-
-
-def test_the_parts_of_a_killed_upload_go(s3: S3Server, store: Store) -> None:
-    """No key shows them, so they are found by asking for uploads."""
-    kept = kept_objects(s3.bucket, f"tests/{new_id('a')} odd+&", s3.environ)
-    program = """
-import os, sys
-from codepilot.core.artifacts import ArtifactType
-from codepilot.store import open_artifacts
-artifacts = open_artifacts(sys.argv[1], os.environ)
-artifacts.put(b"x" * (9 << 20), ArtifactType.LOG)
-import obstore
-writer = obstore.open_writer(artifacts._bucket._bulk, "tmp/begun", buffer_size=5 << 20)
-writer.write(b"x" * (12 << 20))
-while not artifacts._bucket.unfinished("tmp"):
-    pass
-print("begun", flush=True)
-sys.stdin.read()
-"""
-    environ = {**os.environ, **s3.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", program, kept.url.replace(" ", "%20").replace("&", "%26")]
-    with subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None and child.stdout.readline() == b"begun\n"
-        child.kill()
-    assert len(kept.names()) == 1
-    unfinished = [one for one in kept.artifacts.stored() if one.sha256 is None]
-    assert len(unfinished) == 1
-    assert prune(store, kept.artifacts, MONTH, rehearse=False).removed == 0
-    other = kept_objects(s3.bucket, f"tests/{new_id('a')}", s3.environ)
-    assert list(other.artifacts.stored()) == []
-    assert prune(store, kept.artifacts, MONTH, rehearse=False, clock=later(timedelta(days=2))).leftovers == 1
-    assert list(kept.artifacts.stored()) == []
-
-
-@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("below", ["", "ours/"])
-def test_uploads_of_other_programs_in_the_bucket_go_on(s3: S3Server, store: Store, below: str) -> None:
-    bucket = f"shared-{new_id('b')}"
-    artifacts = open_artifacts(f"s3://{bucket}/{below}", s3.environ)
-    artifacts.put(b"makes the bucket", ArtifactType.LOG)
-    uploads = uploads_of(bucket, s3.endpoint, "us-east-1", s3.environ)
-    assert uploads is not None
-    ours = [f"{below}tmp/{'0' * 32}", f"{below}sha256/ab/{'ab' * 32}"]
-    others = [f"{below}{name}" for name in ("backups/database.tar", "tmp.tar", "sha256.tar", "sha256/README")]
-    others += ["backups/tmp/database.tar", "tmpelsewhere/x"]
-    for key in (*ours, *others):
-        uploads._ask("POST", key, {"uploads": ""})
-    assert {one.key for one in uploads.begun("")} == {*ours, *others}
-    assert prune(store, artifacts, MONTH, rehearse=False).leftovers == 0
-    done = prune(store, artifacts, MONTH, rehearse=False, clock=later(timedelta(days=2)))
-    assert done.leftovers == len(ours)
-    assert {one.key for one in uploads.begun("")} == set(others)
 
 
 def test_nothing_is_removed_that_was_put_in_the_meantime(kept: Kept) -> None:

@@ -8,12 +8,11 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, text
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import NullPool
 
 from codepilot.core.failures import CodePilotError, FailureKind
-from codepilot.store.database_url import no_store, shown, store_url
 from codepilot.store.faults import Interrupted, database_failure, disk_faults
 from codepilot.store.liveness import FileLocks, Liveness
 from codepilot.store.migrations import MIGRATIONS, migrate, refuse_newer, schema_version
@@ -38,6 +37,11 @@ _KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count
 _SERVER_NOW = text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT)")
 _NOTIFY = text(f"SELECT pg_notify('{CHANNEL}', '')")
 _EXCLUDE = text(f"SELECT pg_advisory_xact_lock({_CLAIM_LIMIT_LOCK})")
+
+_ADVICE = "Name a file, or a server as postgresql://USER@HOST/DATABASE."
+_LARGEST_PORT = 65_535
+_WHERE = frozenset({"host", "hostaddr", "port", "dbname", "service"})
+"""The options of a server's URL that say where it is; others may be secrets."""
 
 Answer = TypeVar("Answer")
 
@@ -64,12 +68,12 @@ class Database:
     @classmethod
     def open(cls, url_or_path: str | Path, locks: Path | None = None) -> Database:
         """Connect and bring the schema up to date."""
-        url = store_url(url_or_path)
+        url = _store_url(url_or_path)
         if url.get_backend_name() == "sqlite":
             path = Path(url.database or "")
             database = cls._sqlite(path, locks or path.parent / "locks")
         else:
-            place = shown(url)
+            place = _shown(url)
             sessions = _server_engine(url, place, poolclass=NullPool)
             sizes = {"pool_size": _CONNECTIONS, "max_overflow": _MORE_CONNECTIONS, "pool_use_lifo": True}
             database = cls(_server_engine(url, place, **sizes), place, None, None, sessions)
@@ -214,6 +218,58 @@ class Database:
             raise database_failure(error.orig or error, self.place) from error
 
 
+def _store_url(url_or_path: str | Path) -> URL:
+    """The URL of the database."""
+    if isinstance(url_or_path, Path) or "://" not in url_or_path:
+        if not isinstance(url_or_path, Path) and not _is_file(url_or_path):
+            raise _no_file()
+        return URL.create("sqlite", database=str(Path(url_or_path).absolute()))
+    scheme = url_or_path.partition("://")[0]
+    try:
+        url = make_url(url_or_path)
+        if url.drivername == "postgresql":
+            url = url.set(drivername="postgresql+psycopg")
+        url.get_dialect()
+        if url.get_backend_name() not in ("sqlite", "postgresql"):
+            raise ArgumentError("only SQLite and PostgreSQL are known")
+        if url.port is not None and not 0 < url.port <= _LARGEST_PORT:
+            raise ArgumentError(f"a port is a number from 1 to {_LARGEST_PORT}")
+        if "@" in (url.host or ""):  # what comes before it is the rest of a password
+            raise ArgumentError("an '@' in a password is written as %40")
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise _no_store(scheme, str(error)) from error
+    except ValueError:  # it shows what it took for a port, which may be a piece of a password
+        raise _no_store(scheme, "its host or port cannot be read") from None
+    if url.get_backend_name() == "sqlite" and (url.host or url.query or not _is_file(url.database or "")):
+        raise _no_file()
+    return url
+
+
+def _shown(url: URL) -> str:
+    """A server as messages name it."""
+    where = {name: value for name, value in url.query.items() if name in _WHERE}
+    return url.set(query=where).render_as_string(hide_password=True)
+
+
+def _no_store(scheme: str, reason: str) -> CodePilotError:
+    return CodePilotError(
+        FailureKind.INVALID_SPEC, f"A {scheme!r} URL does not name a store: {reason}.", next_action=_ADVICE
+    )
+
+
+def _is_file(name: str) -> bool:
+    """Whether SQLite would take it for the name of a file, and nothing else."""
+    return bool(name) and name != ":memory:" and not name.startswith("file:") and "\0" not in name
+
+
+def _no_file() -> CodePilotError:
+    return CodePilotError(
+        FailureKind.INVALID_SPEC,
+        "A store needs a file, named without options: a database in memory loses everything.",
+        next_action=_ADVICE,
+    )
+
+
 def _server_engine(url: URL, place: str, **pool: Any) -> Engine:
     connection = {
         "options": f"{_SERVER_OPTIONS} {url.query.get('options', '')}",
@@ -222,7 +278,9 @@ def _server_engine(url: URL, place: str, **pool: Any) -> Engine:
     }
     try:
         # `use_native_hstore` would ask the server for an unused type on every connect.
-        return create_engine(url, connect_args=connection, use_native_hstore=False, **pool)
+        engine = create_engine(url, connect_args=connection, use_native_hstore=False, **pool)
+        engine.dialect.use_insertmanyvalues_wo_returning = True  # several rows are one statement, not a pipeline
+        return engine
     except ModuleNotFoundError as error:
         raise CodePilotError(
             FailureKind.INVALID_SPEC,
@@ -230,7 +288,7 @@ def _server_engine(url: URL, place: str, **pool: Any) -> Engine:
             next_action="Install it into the same environment: pip install 'psycopg[binary]'",
         ) from error
     except ArgumentError as error:
-        raise no_store(url.drivername, str(error)) from error
+        raise _no_store(url.drivername, str(error)) from error
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

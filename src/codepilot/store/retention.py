@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import islice
@@ -36,45 +36,32 @@ class Pruned:
 
 
 def prune(
-    store: Store,
-    artifacts: Artifacts,
-    older_than: timedelta,
-    *,
-    rehearse: bool,
-    clock: Callable[[], int] = now_us,
+    store: Store, artifacts: Artifacts, older_than: timedelta, *, rehearse: bool, clock: Callable[[], int] = now_us
 ) -> Pruned:
-    """Remove what only runs name that ended and were last touched longer ago than `older_than`, or that none names.
+    """Remove artifacts that no run names, or only runs that ended and were last touched before `older_than`.
 
-    Whatever was put within the last day stays, also if it is put again while this runs. Stopping halfway is fine.
+    An artifact that was put within the last day stays, also if it is put again meanwhile. It is safe to interrupt.
     """
     if older_than < timedelta(0):
         raise CodePilotError(FailureKind.INVALID_SPEC, "Artifacts cannot be older than a time that is yet to come.")
     now = clock()
-    horizon, grace = now - _us(older_than), now - _us(GRACE)
-    removed = removed_bytes = leftovers = kept = kept_bytes = 0
+    horizon, grace = (now - span // timedelta(microseconds=1) for span in (older_than, GRACE))
+
+    def unneeded(batch: list[Stored]) -> list[Stored]:
+        needed = store.named_artifacts([one.sha256 for one in batch if one.sha256], horizon)
+        return [one for one in batch if one.sha256 not in needed]
+
+    removed: list[Stored] = []
+    kept = kept_bytes = 0
     found = artifacts.stored()
     while batch := list(islice(found, _BATCH)):
-        for one in _unneeded(store, batch, horizon, grace):
-            if rehearse or (not _is_needed(store, one, horizon) and artifacts.remove(one, grace)):
-                removed += 1
-                removed_bytes += one.size_bytes
-                leftovers += one.sha256 is None
         kept += len(batch)
         kept_bytes += sum(one.size_bytes for one in batch)
-    kept, kept_bytes, left = kept - removed, kept_bytes - removed_bytes, store.not_understood()
-    return Pruned(rehearse, removed, removed_bytes, leftovers, kept, kept_bytes, left)
-
-
-def _unneeded(store: Store, batch: list[Stored], horizon: int, grace: int) -> Iterator[Stored]:
-    old = [one for one in batch if one.modified <= grace]
-    needed = store.named_artifacts([one.sha256 for one in old if one.sha256], horizon)
-    return (one for one in old if one.sha256 not in needed)
-
-
-def _is_needed(store: Store, one: Stored, horizon: int) -> bool:
-    """Asked again before each is removed: by the end of a batch an old run may have been forked or gone on with."""
-    return one.sha256 is not None and bool(store.named_artifacts([one.sha256], horizon))
-
-
-def _us(span: timedelta) -> int:
-    return span // timedelta(microseconds=1)
+        for one in unneeded([one for one in batch if one.modified <= grace]):
+            # Before it is removed the question is asked again: by now an old run may have been forked or resumed.
+            if rehearse or (unneeded([one]) and artifacts.remove(one, grace)):
+                removed.append(one)
+    removed_bytes = sum(one.size_bytes for one in removed)
+    leftovers, left = sum(one.sha256 is None for one in removed), store.not_understood()
+    kept, kept_bytes = kept - len(removed), kept_bytes - removed_bytes
+    return Pruned(rehearse, len(removed), removed_bytes, leftovers, kept, kept_bytes, left)
