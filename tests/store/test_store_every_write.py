@@ -260,39 +260,6 @@ def releasing(scene: Scene, store: Store) -> tuple[Act, Act]:
     return lambda store: store.release_worker(worker), check
 
 
-def locking(scene: Scene, store: Store) -> tuple[Act, Act]:
-    name = new_id("l")
-
-    def check(store: Store) -> None:
-        assert store.lock(name, "other") is None
-        mine = store.lock(name, "me")
-        assert mine is not None and mine.token == 1, "it was given once"
-
-    return lambda store: store.lock(name, "me"), check
-
-
-def renewing(scene: Scene, store: Store) -> tuple[Act, Act]:
-    lock = store.lock(new_id("l"), "me")
-    assert lock is not None
-
-    def check(store: Store) -> None:
-        assert store.locked(lock) and store.lock(lock.name, "other") is None
-
-    return lambda store: store.renew(lock, 900), check
-
-
-def unlocking(scene: Scene, store: Store) -> tuple[Act, Act]:
-    lock = store.lock(new_id("l"), "me")
-    assert lock is not None
-
-    def check(store: Store) -> None:
-        assert not store.locked(lock)
-        following = store.lock(lock.name, "other")
-        assert following is not None and following.token == 2
-
-    return lambda store: store.unlock(lock), check
-
-
 def rebuilding(scene: Scene, store: Store) -> tuple[Act, Act]:
     run_id = new_run(store)
     claim = take(store, "w-two", run_id)
@@ -323,9 +290,6 @@ OPERATIONS = {
     registering: {"INSERT leases"},
     beating: {"INSERT leases"},
     releasing: {"DELETE leases"},
-    locking: {"INSERT locks"},
-    renewing: {"UPDATE locks"},
-    unlocking: {"UPDATE locks"},
     rebuilding: {"INSERT runs", "DELETE views", "INSERT views", "DELETE steps", "INSERT steps"},
 }
 """What each of them writes."""

@@ -32,7 +32,6 @@ NO_LOG_TELLS = {
     "meta": "the schema's version and the store's limit, not a run's",
     "events": "the log itself: triggers keep it from changes",
     "leases": "who lives at this moment",
-    "locks": "who holds what at this moment",
     "notifications.tries": "how often it was tried in vain: no event says so",
     "notifications.not_before": "when it may be tried again",
     "views.schema_digest": "a view with another digest is another version's, and nobody reads it",

@@ -25,7 +25,6 @@ from codepilot.core.events import Event, EventDraft, EventType, Requested, State
 from codepilot.core.failures import CodePilotError, Failure, FailureKind
 from codepilot.core.run import Run
 from codepilot.store import Claim, LostLease, StepStatus, Store, database, new_id
-from codepilot.store.rows import Lock
 from servers import PostgresServer
 
 Answer = TypeVar("Answer")
@@ -66,8 +65,6 @@ class StoreMachine(RuleBasedStateMachine):
         self.claims: dict[str, Claim] = {}
         self.said: dict[str, str] = {}
         """What was recorded, by what must be found once in the log of which run."""
-        self.lock: Lock | None = None
-        self.token = 0
 
     @property
     def store(self) -> Store:
@@ -236,28 +233,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.insist(worker, data.draw(self.faults), lambda store: store.beat(worker))
         assert self.insist(worker, data.draw(self.faults), lambda store: store.reclaim(wait=True)) == []
 
-    # locks and views --------------------------------------------------------------------------------
-
-    @rule(data=st.data(), worker=workers)
-    def lock_it(self, data: st.DataObject, worker: str) -> None:
-        got = self.insist(worker, data.draw(self.faults), lambda store: store.lock("merge", worker))
-        if self.lock is not None and self.lock.holder != worker:
-            assert got is None and self.store.locked(self.lock)
-            return
-        assert got is not None and got.token == self.token + (self.lock is None)
-        self.lock, self.token = got, got.token
-
-    @precondition(lambda self: self.lock is not None)
-    @rule(data=st.data(), free=st.booleans())
-    def renew_or_free_it(self, data: st.DataObject, free: bool) -> None:
-        lock = self.lock
-        assert lock is not None
-        if free:
-            self.insist(lock.holder, data.draw(self.faults), lambda store: store.unlock(lock))
-            assert not self.store.locked(lock)
-            self.lock = None
-        else:
-            assert self.insist(lock.holder, data.draw(self.faults), lambda store: store.renew(lock)) is not None
+    # views ------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.runs)
     @rule(data=st.data(), worker=workers)

@@ -135,10 +135,6 @@ FIRST = Migration(
             "started_at BIGINT NOT NULL, beat_at BIGINT NOT NULL, stale_us BIGINT NOT NULL)"
         ),
         Statement("ALTER TABLE leases SET (fillfactor = 50)", "postgresql"),
-        Statement(
-            "CREATE TABLE locks (name TEXT NOT NULL PRIMARY KEY, holder TEXT, token BIGINT NOT NULL, "
-            "expires_at BIGINT NOT NULL)"
-        ),
     ],
 )
 

@@ -101,16 +101,6 @@ class StepRow:
 
 
 @dataclass(frozen=True)
-class Lock:
-    """A named lock and its fencing token: what is done under it is refused once a higher token was seen."""
-
-    name: str
-    holder: str
-    token: int
-    expires_at: int
-
-
-@dataclass(frozen=True)
 class ApprovalRow:
     """A request for approval, and its decision."""
 

@@ -140,15 +140,6 @@ notifications = Table(
     Column("not_before", BigInteger),
 )
 
-locks = Table(
-    "locks",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("holder", Text),
-    Column("token", BigInteger, nullable=False),
-    Column("expires_at", BigInteger, nullable=False),
-)
-
 
 INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 """Each engine has its own insert with `ON CONFLICT`."""

@@ -17,7 +17,6 @@ from codepilot.core.memory import Memory, MemoryKind
 from codepilot.core.run import Run
 from codepilot.store.database import Database
 from codepilot.store.fsck import broken, check_run, rebuild_run, some_runs
-from codepilot.store.locks import LOCK_SEC, Locks
 from codepilot.store.log import Log
 from codepilot.store.meta import store_id
 from codepilot.store.outbox import Outbox
@@ -27,7 +26,6 @@ from codepilot.store.rows import (
     ArtifactRow,
     Claim,
     ClaimedStep,
-    Lock,
     MemoryRow,
     RunRow,
     StepRow,
@@ -59,7 +57,6 @@ class Store:
         self._database = database
         self._log = Log(database, clock)
         self._liveness = database.liveness()
-        self._locks = Locks(database, clock)
         self.queue = Queue(database, self._liveness, self._log, clock, lease)
         self.outbox = Outbox(database, self._log, clock)
 
@@ -173,24 +170,6 @@ class Store:
 
     def worker_alive(self, worker: str) -> bool:
         return self.queue.alive(worker)
-
-    # locks ------------------------------------------------------------------------------------------
-
-    def lock(self, name: str, holder: str, seconds: float = LOCK_SEC) -> Lock | None:
-        """The lock of that name, if nobody else has it; it expires unless it is renewed in time."""
-        return self._locks.take(name, holder, seconds)
-
-    def renew(self, lock: Lock, seconds: float = LOCK_SEC) -> Lock | None:
-        """The lock for so much longer; None if it is lost."""
-        return self._locks.renew(lock, seconds)
-
-    def unlock(self, lock: Lock) -> bool:
-        """Let others have the lock; whether it was still held."""
-        return self._locks.free(lock)
-
-    def locked(self, lock: Lock) -> bool:
-        """Whether the lock is still held with this token."""
-        return self._locks.holds(lock)
 
     # reading ----------------------------------------------------------------------------------------
 
