@@ -40,10 +40,10 @@ class Progress:
         left = self._left(len(results) - before, wanted - len(results))
         line = f"{len(results)}/{wanted} bugs, {correct} correct so far{left}"
         if newest is not None:
-            told = f"{newest.bug}: {outcome(newest)} after {newest.search_sec:.1f} s"
+            text = f"{newest.bug}: {outcome(newest)} after {newest.search_sec:.1f} s"
             if newest.outside_count:
-                told += f"; changes outside the sandbox: {newest.outside_count:,}"
-            self._console.print(told if self._status else f"{told}; {line}", markup=False, highlight=False)
+                text += f"; changes outside the sandbox: {newest.outside_count:,}"
+            self._console.print(text if self._status else f"{text}; {line}", markup=False, highlight=False)
         if self._status:
             self._status.update(line)
 

@@ -160,7 +160,7 @@ def early_interrupts(run_id: str) -> Iterator[threading.Event]:
 
 @contextmanager
 def _signals(pilot: CodePilot, run_id: str, watcher: Watcher) -> Iterator[None]:
-    """Ctrl+C and SIGTERM pause the run, whoever works on it; Ctrl+\\ quits at once. Nothing recorded is lost."""
+    """Ctrl+C and SIGTERM pause the run, also in another worker; Ctrl+\\ quits at once. Nothing recorded is lost."""
     asking: list[threading.Thread] = []
 
     def ask() -> None:

@@ -95,8 +95,8 @@ class Lines:
         elif isinstance(event.data, TestsJudged):
             for gate in event.data.result.gates:
                 self.say(f"{'':22}{gate_line(gate)}")
-        elif isinstance(event.data, _TOLD) and (told := describe(event)):
-            self.say(f"{'':22}{plain(told)}")
+        elif isinstance(event.data, _DESCRIBED) and (text := describe(event)):
+            self.say(f"{'':22}{plain(text)}")
 
     def hear(self, piece: str) -> None:
         """Words in pieces are for a screen."""
@@ -106,7 +106,7 @@ class Lines:
 
 
 _STEP_ENDS = frozenset({EventType.STEP_SUCCEEDED, EventType.STEP_FAILED})
-_TOLD = (TurnStarted, TurnFinished, ModelSwitched, DependencyDegraded, BudgetWarned)
+_DESCRIBED = (TurnStarted, TurnFinished, ModelSwitched, DependencyDegraded, BudgetWarned)
 _WORDS = 500
 """How much of what a model says is kept to show its end."""
 
