@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from codepilot.core.approval import ApprovalRequested
 from codepilot.core.artifacts import TestResult
+from codepilot.core.attempt import Attempt, Profile
 from codepilot.core.decide import (
     Failed,
     NeedsApproval,
@@ -24,19 +25,29 @@ from codepilot.core.events import (
     EventType,
     State,
     StepStarted,
-    TestsJudged,
     TurnStarted,
     Usage,
 )
 from codepilot.core.failures import Failure, FailureKind
+from codepilot.core.pipeline import PIPELINES
 from codepilot.core.run import Run, begin, evolve
-from codepilot.core.task import Goal, TaskSpec
+from codepilot.core.scaffold import Ecosystem, Scaffold
+from codepilot.core.task import Goal, ProposedChange, TaskKind, TaskSpec
+
+AGENT_KINDS = [kind for kind, pipeline in PIPELINES.items() if pipeline.roles]
+"""The kinds of task on which an agent works."""
 
 
 class Log:
     """The events of one run, and the run they tell."""
 
     def __init__(self, **task: object) -> None:
+        if task.get("kind") is TaskKind.PROVE:
+            task["proposed"] = ProposedChange()
+        if task.get("kind") is TaskKind.SCAFFOLD:
+            task["scaffold"] = Scaffold(ecosystem=Ecosystem.PYTHON, name="shop")
+        if task.get("kind") is TaskKind.PROMPT:
+            task["attempt"] = Attempt(task_id="one", prompt="mend it", profile=Profile())
         spec = TaskSpec(task_id="t-1", goal=Goal(natural="mend it"), repo="/r", **task)  # type: ignore[arg-type]
         self.events: list[Event] = []
         self.run: Run | None = None
@@ -67,7 +78,7 @@ class Log:
     def ends(self, outcome: Outcome, seconds: float = 0.0) -> None:
         self.started(seconds)
         if isinstance(outcome, Red):
-            self.record(EventType.TESTS_JUDGED, TestsJudged(result=outcome.result))
+            self.record(EventType.TESTS_JUDGED, outcome.result)
         self.add(decide(self.now, outcome, self.clock + 1000))
 
     def spend(self, **used: float) -> None:

@@ -6,12 +6,13 @@ import time
 
 import pytest
 
-from codepilot.core.areas import ALLOWED, FORBIDDEN, covers, misnamed, outside
+from codepilot.core.areas import ALLOWED, FORBIDDEN, misnamed, outside
+from codepilot.core.globs import covers, guards, leads_into
 from codepilot.core.plan import Plan
 
 
 @pytest.mark.parametrize(
-    ("area", "inside", "beside"),
+    ("area", "inside", "elsewhere"),
     [
         ("src", ["src", "src/a.py", "src/deep/b.py"], ["srcs/a.py", "lib/src/a.py"]),
         ("src/", ["src/a.py"], ["a.py"]),
@@ -34,9 +35,45 @@ from codepilot.core.plan import Plan
         ("a+b/[c]", ["a+b/[c]", "a+b/[c]/d"], ["aab/c"]),
     ],
 )
-def test_an_area_is_a_file_a_directory_or_a_pattern(area: str, inside: list[str], beside: list[str]) -> None:
+def test_an_area_is_a_file_a_directory_or_a_pattern(area: str, inside: list[str], elsewhere: list[str]) -> None:
     assert [path for path in inside if not covers(area, path)] == []
-    assert [path for path in beside if covers(area, path)] == []
+    assert [path for path in elsewhere if covers(area, path)] == []
+
+
+@pytest.mark.parametrize(
+    ("area", "same", "others"),
+    [
+        ("ci/**", ["ci/x", "CI/x", "Ci./x", "c\u200ci/x", "CI"], ["c/x", "cix/y"]),
+        ("caf\u00e9/a.py", ["cafe\u0301/A.py", "CAF\u00c9/a.py "], ["cafe/a.py"]),
+        (".github/workflows/*.yml", [".GitHub/Workflows/a.yml"], [".github/workflows/a.YML"]),
+        ("Test*", ["TestArea.java", "x/TestArea.java"], ["tests/a.py", "testing.py"]),
+        ("*.pem", ["a.pem", "x/a.pem"], ["pem"]),
+    ],
+)
+def test_a_guard_takes_names_for_the_same_that_some_file_system_does(
+    area: str, same: list[str], others: list[str]
+) -> None:
+    assert [path for path in same if not guards(area, path)] == []
+    assert [path for path in others if guards(area, path)] == []
+
+
+@pytest.mark.parametrize(
+    ("area", "link", "leads"),
+    [
+        (".github/workflows/**", ".github", True),
+        (".github/workflows/**", ".GITHUB", True),
+        (".github/**/x.yml", ".github", True),
+        ("a/*/c", "a/b", True),
+        ("a/b", "a/b", False),
+        ("a/b/c", "a/c", False),
+        ("**/x", "a", False),
+        ("*.pem", "a", False),
+        ("a", "a/b", False),
+    ],
+)
+def test_a_link_above_an_area_leads_into_it(area: str, link: str, leads: bool) -> None:
+    assert leads_into(area, link) is leads
+    assert (outside(Plan(nodes=(), forbidden_areas=(area,)), [link], [link]) != {}) is (leads or covers(area, link))
 
 
 def test_what_is_forbidden_stays_so_where_more_is_allowed() -> None:

@@ -7,13 +7,13 @@ from run_kit import Log, failed
 
 from codepilot.core.breaker import REMEMBERED, SAME_CALL_LIMIT, FailedCall, count_failed, halted, tripped
 from codepilot.core.decide import Failed, Succeeded, decide
-from codepilot.core.events import EventType, NodeChanged, PlanCreated, SkillCall, State, TurnFinished
+from codepilot.core.events import EventType, NodeChanged, SkillCall, State, TurnFinished
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.plan import NodeStatus, Plan, PlanNode, ready_nodes, waiting_for
 
 RAISED = SkillCall(skill="read_file", status="error", arguments='{"path": "nope.py"}', exit="FileNotFoundError")
-SAID_NO = SkillCall(skill="run_command", status="success", arguments='{"cmd": ["make"]}', exit="2")
-MISSING = SAID_NO.model_copy(update={"exit": "127"})
+NONZERO = SkillCall(skill="run_command", status="success", arguments='{"cmd": ["make"]}', exit="2")
+MISSING = NONZERO.model_copy(update={"exit": "127"})
 
 
 def turn(*calls: SkillCall, tree: str = "t") -> TurnFinished:
@@ -50,10 +50,10 @@ def test_other_arguments_and_other_exits_are_other_failures() -> None:
 
 
 def test_a_program_that_says_no_has_answered_until_it_is_asked_again_of_the_same_files() -> None:
-    reproduced = [(turn(SAID_NO), f"s{number}") for number in range(20)]
-    edited = [(turn(SAID_NO, tree=f"t{number}"), "s") for number in range(20)]
+    reproduced = [(turn(NONZERO), f"s{number}") for number in range(20)]
+    edited = [(turn(NONZERO, tree=f"t{number}"), "s") for number in range(20)]
     assert tripped(after(*reproduced, *edited)) is None
-    assert tripped(after(*[(turn(SAID_NO), "s")] * SAME_CALL_LIMIT)) is not None
+    assert tripped(after(*[(turn(NONZERO), "s")] * SAME_CALL_LIMIT)) is not None
 
 
 def test_a_program_that_is_not_there_is_missing_in_every_step() -> None:
@@ -117,7 +117,7 @@ BRANCHES = (
 def with_plan(*nodes: PlanNode) -> Log:
     log = Log()
     log.reach(State.PLAN)
-    log.record(EventType.PLAN_CREATED, PlanCreated(plan=Plan(nodes=nodes)))
+    log.record(EventType.PLAN_CREATED, Plan(nodes=nodes))
     log.reach(State.IMPLEMENT)
     return log
 
@@ -131,9 +131,9 @@ def halt(log: Log) -> Failure:
     log.record(EventType.NODE_FAILED, failed_node)
     log.record(EventType.NODE_SUCCEEDED, NodeChanged(node="x"))
     assert log.now.plan is not None
-    told = halted(log.now.plan, [failed_node])
-    assert told is not None
-    return told
+    reported = halted(log.now.plan, [failed_node])
+    assert reported is not None
+    return reported
 
 
 def test_what_waits_for_a_halted_node_is_blocked_and_the_others_stay_ready() -> None:
@@ -158,12 +158,12 @@ def test_what_waits_for_a_node_is_found_through_others() -> None:
 
 
 def test_one_error_tells_of_all_that_was_halted() -> None:
-    told = halt(with_plan(*BRANCHES))
-    assert told.kind is FailureKind.REPEATED_FAILURE
+    reported = halt(with_plan(*BRANCHES))
+    assert reported.kind is FailureKind.REPEATED_FAILURE
     for part in ("a (look it up): The same call failed 5 times", "nope.py", "Not begun without that: b, c."):
-        assert part in told.message
-    assert (told.details["halted"], told.details["blocked"]) == (["a"], ["b", "c"])
-    assert told.details["skill"] == "read_file"
+        assert part in reported.message
+    assert (reported.details["halted"], reported.details["blocked"]) == (["a"], ["b", "c"])
+    assert reported.details["skill"] == "read_file"
 
 
 def test_a_part_of_a_plan_that_was_halted_is_thought_over_once() -> None:
@@ -174,9 +174,9 @@ def test_a_part_of_a_plan_that_was_halted_is_thought_over_once() -> None:
     assert (log.now.state, log.now.spent.iterations) == (State.IMPLEMENT, 2)
     log.ends(failed(FailureKind.EXECUTOR_LOST))
     assert (log.now.state, log.now.attempt) == (State.IMPLEMENT, 2), "what was thought over is not held against it"
-    told = halt(log)
-    log.ends(Failed(told))
-    assert (log.now.state, log.now.failure) == (State.FAILED, told)
+    reported = halt(log)
+    log.ends(Failed(reported))
+    assert (log.now.state, log.now.failure) == (State.FAILED, reported)
 
 
 @pytest.mark.parametrize(

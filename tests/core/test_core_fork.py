@@ -56,8 +56,8 @@ def test_every_event_of_a_finished_run_leaves_a_step_to_do() -> None:
 def test_a_run_that_ended_says_where_it_can_be_forked() -> None:
     log = finished()
     end = len(log.events)
-    for at, told in ((end, f"Event {end - 1} is the last"), (0, "no event 0"), (end + 1, f"no event {end + 1}")):
-        with pytest.raises(CodePilotError, match=told):
+    for at, reported in ((end, f"Event {end - 1} is the last"), (0, "no event 0"), (end + 1, f"no event {end + 1}")):
+        with pytest.raises(CodePilotError, match=reported):
             taken_over(log.events, at)
 
 

@@ -50,12 +50,12 @@ def test_what_follows_from_a_try(
     if isinstance(found, Again):
         own = wait_after(tries, chance)
         assert 0.5 <= own <= LONGEST_WAIT_SEC
-        heard = min(asked or 0.0, LONGEST_ASKED_SEC) if status in (429, 503) else 0.0
-        assert found.seconds == max(own, heard)
+        received = min(asked or 0.0, LONGEST_ASKED_SEC) if status in (429, 503) else 0.0
+        assert found.seconds == max(own, received)
 
 
 @pytest.mark.parametrize(
-    ("said", "seconds"),
+    ("output", "seconds"),
     [
         (None, None),
         ("", None),
@@ -75,14 +75,14 @@ def test_what_follows_from_a_try(
         ("Fri, 31 Dec 99999999999999999999 23:59:59 GMT", None),
     ],
 )
-def test_when_an_answer_asks_to_come_back(said: str | None, seconds: float | None) -> None:
-    assert asked_wait(said, 946_684_740.0) == seconds
+def test_when_an_answer_asks_to_come_back(output: str | None, seconds: float | None) -> None:
+    assert asked_wait(output, 946_684_740.0) == seconds
 
 
 @settings(max_examples=40)
 @given(st.text(max_size=60))
-def test_whatever_an_answer_says_of_it_is_judged(said: str) -> None:
-    found = asked_wait(said, 0.0)
+def test_whatever_an_answer_says_of_it_is_judged(output: str) -> None:
+    found = asked_wait(output, 0.0)
     assert found is None or found >= 0
 
 
@@ -97,7 +97,7 @@ def test_each_wait_is_as_long_as_the_longest_before_until_it_is_long_enough(
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "output"),
     [
         ("https://hooks.example/x?token=s3cr3t-s3cr3t", ""),
         ("http://127.0.0.1:8080", ""),
@@ -114,10 +114,10 @@ def test_each_wait_is_as_long_as_the_longest_before_until_it_is_long_enough(
         ("http://hôst/s3cr3t", "characters"),
     ],
 )
-def test_a_url_that_cannot_be_used_is_told_without_its_secret(url: str, said: str) -> None:
+def test_a_url_that_cannot_be_used_is_reported_without_its_secret(url: str, output: str) -> None:
     found = mistake_in(url)
-    assert bool(found) == bool(said)
-    assert said in found and "s3cr3t" not in found
+    assert bool(found) == bool(output)
+    assert output in found and "s3cr3t" not in found
 
 
 @settings(max_examples=40)
@@ -170,7 +170,7 @@ def test_a_late_notification_is_no_progress_of_the_run_that_goes_on() -> None:
     assert log.now.idle_starts == 2
 
 
-def test_a_fork_is_not_told_what_was_said_of_the_other_run() -> None:
+def test_a_fork_does_not_repeat_what_was_sent_of_the_other_run() -> None:
     log = Log(notify=True)
     spent(log)
     ended = log.now.last_seq

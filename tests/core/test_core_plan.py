@@ -6,7 +6,7 @@ import pytest
 from run_kit import Log, red
 
 from codepilot.core.decide import Failed
-from codepilot.core.events import EventType, NodeChanged, PlanCreated, State, TurnFinished
+from codepilot.core.events import EventType, NodeChanged, State, TurnFinished
 from codepilot.core.failures import Failure, FailureKind
 from codepilot.core.plan import NodeStatus, Plan, PlanNode, ready_nodes
 
@@ -15,7 +15,7 @@ def test_nodes_are_walked_in_order_and_those_begun_come_first() -> None:
     log = Log()
     log.reach(State.PLAN)
     nodes = (PlanNode(id="b", depends_on=("a",)), PlanNode(id="a"), PlanNode(id="c", status=NodeStatus.SUCCEEDED))
-    log.record(EventType.PLAN_CREATED, PlanCreated(plan=Plan(nodes=nodes)))
+    log.record(EventType.PLAN_CREATED, Plan(nodes=nodes))
     log.reach(State.IMPLEMENT)
 
     def ready() -> list[str]:
@@ -44,7 +44,7 @@ LOOK_AND_MEND = (
 def test_another_iteration_keeps_nodes_whose_work_is_still_there(changed_at: str | None, left: list[str]) -> None:
     log = Log()
     log.reach(State.PLAN)
-    log.record(EventType.PLAN_CREATED, PlanCreated(plan=Plan(nodes=LOOK_AND_MEND)))
+    log.record(EventType.PLAN_CREATED, Plan(nodes=LOOK_AND_MEND))
     log.reach(State.IMPLEMENT)
     for number, node in enumerate(LOOK_AND_MEND):
         log.record(EventType.NODE_STARTED, NodeChanged(node=node.id))
@@ -58,10 +58,10 @@ def test_another_iteration_keeps_nodes_whose_work_is_still_there(changed_at: str
     assert [node.id for node in log.now.plan.nodes if node.status is not NodeStatus.SUCCEEDED] == left
 
 
-def test_another_iteration_keeps_what_succeeded_beside_a_node_that_failed() -> None:
+def test_another_iteration_keeps_what_succeeded_next_to_a_node_that_failed() -> None:
     log = Log()
     log.reach(State.PLAN)
-    log.record(EventType.PLAN_CREATED, PlanCreated(plan=Plan(nodes=LOOK_AND_MEND)))
+    log.record(EventType.PLAN_CREATED, Plan(nodes=LOOK_AND_MEND))
     log.reach(State.IMPLEMENT)
     log.record(EventType.NODE_SUCCEEDED, NodeChanged(node="look"))
     log.record(EventType.NODE_FAILED, NodeChanged(node="mend", blocked=("check",)))

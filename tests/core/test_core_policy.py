@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from codepilot.core.permit import LADDER, Action, permit
 from codepilot.core.policy import Policy, tightened
 from codepilot.core.task import Capability
+from codepilot.skills import wanted_command
 
 HOSTS = st.lists(st.sampled_from(["pypi.org", "*.example.org", "localhost:8080"]), unique=True).map(tuple)
 POLICIES = st.builds(
@@ -114,3 +115,68 @@ def test_switching_import_checks_off_lifts_no_other_rule() -> None:
     off = Policy(imports="off")
     assert permit(off, *DEFAULT, SHELL).effect == "allow"
     assert permit(off, *DEFAULT, PUSH).effect == permit(off, *DEFAULT, AREA).effect == "deny"
+
+
+RULES = Policy.model_validate(
+    {
+        "tools": {"allow": ["read_*", "run_command", "write_file"], "ask": ["write_file"], "deny": ["read_secret"]},
+        "arguments": [
+            {"pattern": "mvn deploy*", "reason": "people release"},
+            {"pattern": "make *", "effect": "ask"},
+        ],
+        "rates": {"run_command": 3},
+        "max_file_mb": 1,
+        "protected_areas": ["ci/**"],
+        "path_rules": {"implementer": {"deny": ["docs/**"]}, "tester": {"allow": ["tests/**"]}},
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("action", "effect", "rule"),
+    [
+        (Action("tool", "read_file", tool="read_file"), "allow", ""),
+        (Action("tool", "read_secret", tool="read_secret"), "deny", "tools.deny"),
+        (Action("tool", "search_code", tool="search_code"), "deny", "tools.allow"),
+        (Action("tool", "write_file", tool="write_file"), "ask", "tools.ask"),
+        (Action("command", "mvn deploy -q", tool="run_command"), "deny", "arguments.run_command"),
+        (Action("command", "make all", tool="run_command"), "ask", "arguments.run_command"),
+        (Action("command", "pytest", tool="run_command", calls=2), "allow", ""),
+        (Action("command", "pytest", tool="run_command", calls=3), "deny", "rates.run_command"),
+        (Action("path", "big.bin", size_mb=1.5), "deny", "max_file_mb"),
+        (Action("path", "ci/run.yml", role="implementer"), "ask", "protected_areas"),
+        (Action("path", "docs/a.md", role="implementer"), "deny", "path_rules.implementer"),
+        (Action("path", "shop.py", role="tester"), "deny", "path_rules.tester"),
+        (Action("path", "tests/test_shop.py", role="tester"), "allow", ""),
+    ],
+)
+def test_the_lists_of_a_policy_decide_with_rule_and_score(action: Action, effect: str, rule: str) -> None:
+    decision = permit(RULES, *DEFAULT, action)
+    assert (decision.effect, decision.rule) == (effect, rule)
+    assert (decision.score > 0) == (effect != "allow") and (decision.score == 1) == (effect == "deny")
+    allowed = permit(RULES, "write_and_run_tests", "full_autonomy", action)
+    assert allowed.effect == ("deny" if effect == "deny" else "allow"), "autonomy answers questions, and no more"
+
+
+@pytest.mark.parametrize(
+    ("command", "done", "rule", "score"),
+    [
+        ("git push --force", "git push", "protected_branches", 0.95),
+        ("git push -f origin topic", "git push origin topic", "command.git", 0.8),
+        ("git push origin +topic", "git push origin topic", "command.git", 0.8),
+        ("git push origin HEAD:refs/heads/main", "git push origin HEAD:refs/heads/main", "protected_branches", 0.7),
+        ("git push origin topic", "git push origin topic", "command.git", 0.5),
+    ],
+)
+def test_a_push_is_asked_about_and_never_forces(command: str, done: str, rule: str, score: float) -> None:
+    decision = permit(Policy(), *DEFAULT, wanted_command(command.split()))
+    assert (decision.effect, decision.action.subject, decision.rule, decision.score) == ("ask", done, rule, score)
+    assert any("forcing" in why for why in decision.reasons) == (command != done)
+    autonomous = permit(Policy(), "write_and_run_tests", "full_autonomy", wanted_command(command.split()))
+    assert (autonomous.effect, autonomous.action.subject) == ("allow" if command == done else "sanitise", done)
+
+
+@pytest.mark.parametrize("command", ["pip install flask", "npm ci", "curl https://pypi.org/simple"])
+def test_what_a_person_can_allow_is_not_called_impossible(command: str) -> None:
+    decision = permit(Policy(), *DEFAULT, wanted_command(command.split()))
+    assert decision.effect == "ask" and decision.reason.endswith("only if a person allows it")

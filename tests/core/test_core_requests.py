@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_kit import OUTCOMES, Log, failed, red
 
+from codepilot.core.checkpoint import MessageSent, SessionRequested
 from codepilot.core.decide import (
     ASKED_TO_PAUSE,
     Failed,
@@ -120,8 +121,8 @@ def test_the_time_in_which_nobody_worked_is_free_whatever_is_asked_of_the_run(de
         log.started()
         assert decide_start(log.now) is None
     assert log.now.spent.wall_us == pytest.approx(5_000_000, abs=10_000)
-    told = figures(log.events)
-    assert told is not None and told.duration_sec == pytest.approx(5, abs=0.01)
+    reported = figures(log.events)
+    assert reported is not None and reported.duration_sec == pytest.approx(5, abs=0.01)
 
 
 def test_what_asks_to_pause_twice_is_asked_once() -> None:
@@ -197,6 +198,28 @@ def test_nothing_can_be_asked_of_a_run_that_has_ended() -> None:
     assert log.now.state is State.ABORTED
     for ask in (ask_pause, ask_cancel, decide_pause, decide_cancel, decide_resume):
         assert ask(log.now) == []
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "failed"])
+def test_a_message_that_no_agent_got_is_recorded_as_not_delivered(ends: str) -> None:
+    log = Log()
+    log.reach(State.TEST)
+    for number, kind in enumerate(("message", "checkpoint", "message")):
+        asked = SessionRequested.model_validate({"request_id": f"q-{number}", "kind": kind, "text": f"text {number}"})
+        log.record(EventType.SESSION_REQUESTED, asked)
+    if ends == "cancelled":
+        log.add(decide_cancel(log.now))
+    else:
+        log.add(ask_cancel(log.now))
+        log.add(decide(log.now, Succeeded(), log.clock))
+    assert log.now.terminal
+    lost = [event.data for event in log.events if isinstance(event.data, MessageSent)]
+    assert [(one.request_id, one.content, one.delivered) for one in lost] == [
+        ("q-0", "text 0", False),
+        ("q-2", "text 2", False),
+    ]
+    assert log.now.undelivered == ("text 0", "text 2")
+    assert [one.kind for one in log.now.asked_of_session] == ["checkpoint"]
 
 
 REQUESTS = st.sampled_from(["pause", "pause at once", "resume", "due"])

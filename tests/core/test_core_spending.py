@@ -20,8 +20,8 @@ def replied(tokens: int, cost: float = 0.0) -> TurnStarted:
 
 def usage(tokens: int, cost: float) -> Usage:
     """A third of the tokens are output."""
-    said = tokens // 3
-    return Usage(turns=1, tokens=tokens, cost_usd=cost, input_tokens=tokens - said, output_tokens=said)
+    message = tokens // 3
+    return Usage(turns=1, tokens=tokens, cost_usd=cost, input_tokens=tokens - message, output_tokens=message)
 
 
 def test_a_reply_takes_the_place_of_its_calls_estimate() -> None:
@@ -64,16 +64,16 @@ def test_iterations_come_to_what_the_run_has_spent() -> None:
     log.record(EventType.MODEL_ASKED, asked(50, 0.2))
     log.record(EventType.TURN_STARTED, replied(30, 0.1))
     log.record(EventType.TURN_STARTED, replied(1, 0.1))
-    told = figures(log.events)
-    assert told is not None
-    before, first = told.iterations
+    reported = figures(log.events)
+    assert reported is not None
+    before, first = reported.iterations
     assert (before.tokens, before.cost_usd, before.turns) == (1000, 0.1, 0)
     assert (first.tokens, first.cost_usd, first.turns) == (1031, 1.6, 2)
-    assert (before.input_tokens, before.output_tokens) == (0, 0), "no reply has told"
+    assert (before.input_tokens, before.output_tokens) == (0, 0), "no reply has arrived"
     assert (first.input_tokens, first.output_tokens) == (21, 10)
     spent = log.now.spent
-    assert (told.tokens, told.cost_usd, told.turns) == (spent.tokens, spent.cost_usd, spent.turns)
-    assert told == figures(event for event in log.events if event.type in COUNTED)
+    assert (reported.tokens, reported.cost_usd, reported.turns) == (spent.tokens, spent.cost_usd, spent.turns)
+    assert reported == figures(event for event in log.events if event.type in COUNTED)
 
 
 def test_to_ask_a_model_is_no_progress() -> None:
@@ -84,7 +84,7 @@ def test_to_ask_a_model_is_no_progress() -> None:
     assert log.now.idle_starts == 3
 
 
-def test_what_cannot_be_paid_is_told_before_it_is_asked() -> None:
+def test_what_cannot_be_paid_is_reported_before_it_is_asked() -> None:
     log = Log(budget=Budget(tokens=1000, cost_usd=1.0))
     log.record(EventType.TURN_STARTED, replied(400, 0.4))
     assert unaffordable(log.now, Usage(tokens=599, cost_usd=0.5)) is None

@@ -45,7 +45,7 @@ def test_the_clock_of_a_step_goes_on_in_its_next_life(lives: list[tuple[float, f
 
 
 @pytest.mark.parametrize(
-    ("wall", "step", "grants", "left", "told"),
+    ("wall", "step", "grants", "left", "reported"),
     [
         (1000, 90, 1, 60, ("step_wall_sec", 30, 90)),
         (80, 90, 1, 60, ("wall_sec", 20, 80)),
@@ -53,12 +53,12 @@ def test_the_clock_of_a_step_goes_on_in_its_next_life(lives: list[tuple[float, f
         (80, 90, 1, 81, ("wall_sec", 0, 80)),
     ],
 )
-def test_a_share_that_is_spent_is_told_by_the_tighter_clock(
-    wall: float, step: float, grants: int, left: float, told: tuple[str, float, float]
+def test_a_share_that_is_spent_is_judged_by_the_tighter_clock(
+    wall: float, step: float, grants: int, left: float, reported: tuple[str, float, float]
 ) -> None:
     log = Log(budget=Budget(wall_sec=wall, step_wall_sec=step))
     failure = share_spent(log.now.model_copy(update={"grants": grants}), left, "42 tried", "Go on.")
-    name, used, limit = told
+    name, used, limit = reported
     assert (failure.kind, failure.advice) == (FailureKind.BUDGET_EXCEEDED, "Go on.")
     assert failure.details == {"budget": name, "used": used, "limit": limit}
     assert failure.message.startswith(f"42 tried; {used} s of the budget {name}={limit} are used")

@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from run_kit import OUTCOMES, Log, failed, red
+from run_kit import AGENT_KINDS, OUTCOMES, Log, failed, red
 
 from codepilot.core.artifacts import TestResult, TestSummary
 from codepilot.core.decide import (
@@ -35,12 +35,10 @@ from codepilot.core.events import (
     SnapshotTaken,
     State,
     StepQueued,
-    TestsJudged,
     TurnStarted,
     Usage,
 )
 from codepilot.core.failures import HANDLING, Failure, FailureKind, Origin
-from codepilot.core.pipeline import PIPELINES
 from codepilot.core.run import replay
 from codepilot.core.spending import exhausted
 from codepilot.core.task import Budget, TaskKind
@@ -51,7 +49,7 @@ BASELINE = BaselineRecorded(targets=("t",), signature="s", before=TestSummary(fa
 @settings(max_examples=40)
 @given(
     outcomes=st.lists(st.tuples(OUTCOMES, st.floats(0, 400)), max_size=60),
-    kind=st.sampled_from(list(PIPELINES)),
+    kind=st.sampled_from(AGENT_KINDS),
     iterations=st.integers(1, 6),
 )
 def test_no_sequence_of_outcomes_leaves_a_run_stuck_or_over_budget(
@@ -160,7 +158,7 @@ def queued(log: Log) -> list[bool]:
     return [event.data.narrowed for event in log.events if isinstance(event.data, StepQueued)]
 
 
-def said_too_slow(log: Log) -> list[str]:
+def slow_messages(log: Log) -> list[str]:
     return [event.data.failure.message for event in log.events if isinstance(event.data, DependencyDegraded)]
 
 
@@ -174,7 +172,7 @@ def test_a_suite_that_takes_too_long_before_the_change_narrows_all_that_follows(
     log.ends(Refused(Failure(kind=FailureKind.REVIEW_REFUSED, message="no")))
     log.reach(State.DONE)
     assert queued(log) == [False] + [True] * (len(queued(log)) - 1)
-    assert said_too_slow(log) == ["Too long."], "it is said once"
+    assert slow_messages(log) == ["Too long."], "it is reported once"
 
 
 @pytest.mark.parametrize(
@@ -188,10 +186,10 @@ def test_a_suite_that_takes_too_long_with_the_change_narrows_unless_the_change_i
     log.record(EventType.BASELINE_RECORDED, BASELINE)
     log.reach(State.TEST)
     result = TestResult(passed=passed, cmd=("t",), exit_code=0, suite=suite, signature="" if passed else "s")
-    log.record(EventType.TESTS_JUDGED, TestsJudged(result=result))
+    log.record(EventType.TESTS_JUDGED, result)
     log.ends(Succeeded() if passed else Red(result))
     assert log.now.narrowed is narrows
-    assert len(said_too_slow(log)) == (1 if narrows else 0)
+    assert len(slow_messages(log)) == (1 if narrows else 0)
     log.ends(failed(FailureKind.EXECUTOR_LOST))
     assert (log.now.attempt, log.now.narrowed) == (2, narrows), "a retry does not forget it"
 
@@ -203,7 +201,7 @@ def test_a_suite_that_was_narrowed_stays_so_when_a_budget_is_granted_again() -> 
     log.reach(State.TEST)
     log.started(60)
     result = TestResult(passed=True, cmd=("t",), exit_code=0, suite="partial")
-    log.record(EventType.TESTS_JUDGED, TestsJudged(result=result))
+    log.record(EventType.TESTS_JUDGED, result)
     log.add(decide(log.now, Succeeded(), log.clock))
     assert log.now.state is State.ABORTED
     log.add(decide_resume(log.now))

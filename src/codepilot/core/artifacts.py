@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import AliasChoices, Field
 
 from codepilot.core.contract import Contract, JsonObject
+from codepilot.core.suspect import SuspectTest
 
 
 class ArtifactType(StrEnum):
@@ -41,16 +42,19 @@ class RepoMap(Contract):
     modules: tuple[str, ...] = ()
     key_files: tuple[str, ...] = ()
     test_files: tuple[str, ...] = ()
+    quirks: tuple[str, ...] = ()
+    """What is peculiar about the repository and true for other tasks too, for example `use pnpm here`."""
 
 
-ContextKind = Literal["code", "test", "doc", "config", "memory"]
+ContextKind = Literal["code", "test", "doc", "schema", "config", "memory"]
 
 
 class ContextChoice(Contract):
     """One piece of context that was considered, without its text: its place, its score and its fate."""
 
     id: str
-    source: Literal["repo", "memory"] = "repo"
+    source: Literal["repo", "memory", "cache"] = "repo"
+    """`cache` is a piece of the repository that an earlier step of the run was shown too."""
     kind: ContextKind
     label: str
     """Why the piece was considered: `failing test`, `stack frame`, `neighbour`, …"""
@@ -93,6 +97,8 @@ class PatchCandidate(Contract):
     alternatives: tuple[str, ...] = ()
     searched: bool = False
     """True if the model-free engine found it."""
+    suspect: SuspectTest | None = None
+    """Instead of a change: why a named test may be wrong. The run ends with this evidence."""
 
 
 class TestStatus(StrEnum):
@@ -125,7 +131,7 @@ class TestSummary(Contract):
     flaky: tuple[str, ...] = ()
 
 
-GateName = Literal["fail_to_pass", "pass_to_pass", "compiles", "lint", "command"]
+GateName = Literal["fail_to_pass", "pass_to_pass", "base_tests", "own_tests", "security", "compiles", "lint", "command"]
 
 
 class Gate(Contract):
@@ -160,6 +166,8 @@ class TestResult(Contract):
     """Compiler warnings that the change introduced."""
     gates: tuple[Gate, ...] = ()
     """Every judged gate of the task."""
+    coverage: float | None = None
+    """The percentage of the product's lines that the tests of a build run; None if it was not measured."""
 
 
 class PolicyCheck(Contract):
@@ -168,6 +176,18 @@ class PolicyCheck(Contract):
     name: str
     ok: bool
     evidence: str = ""
+
+
+class Concern(Contract):
+    """One reason to doubt that a change is general: it may answer its tests instead of the task."""
+
+    rule: str
+    path: str
+    line: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.why}"
 
 
 class Review(Contract):
@@ -180,10 +200,22 @@ class Review(Contract):
     notes: str = ""
 
 
+class Answer(Contract):
+    """The answer to a question about a repository, with the places that it rests on."""
+
+    answer: str = Field(min_length=1)
+    sources: tuple[str, ...] = ()
+    """Files with line numbers, for example `src/shop/basket.py:12`."""
+
+
 class Reflection(Contract):
     """Why the last attempt failed, and what to try."""
 
     root_cause: str
     fix_hypothesis: str
     confidence: Literal["high", "medium", "low"] = "low"
+    nodes: tuple[str, ...] = ()
+    """The parts of the plan that must be done again; empty if they are unknown."""
+    quirks: tuple[str, ...] = ()
+    """What is peculiar about the repository and true for other tasks too, for example `tests need TZ=UTC`."""
     similar_failures: tuple[JsonObject, ...] = ()

@@ -75,6 +75,12 @@ def commit_message(
     return "\n\n".join([short, *body, facts]) + "\n"
 
 
+def run_named(message: str) -> str:
+    """The run of a commit message. An agent writes one line of it, and so cannot name another run."""
+    found = re.search(r"^Run: (\S+)\nVerdict: ", message, re.MULTILINE)
+    return found[1] if found is not None else ""
+
+
 def _some(what: str, names: Sequence[str]) -> list[str]:
     more = [f"and {len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
     return [*(f"{what}: {_line(name)}" for name in names[:MOST_NAMES]), *more]

@@ -8,11 +8,13 @@ function is pure: the time and the run are arguments.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from codepilot.core.approval import ApprovalDecided, ApprovalRequested
+from codepilot.core.approval import ApprovalDecided, ApprovalRequested, expired, expiry_of
 from codepilot.core.artifacts import Gate, TestResult
 from codepilot.core.breaker import halts_a_part, tripped
+from codepilot.core.checkpoint import MessageSent, ModeChanged
 from codepilot.core.contract import Contract
 from codepilot.core.events import (
     WAITING,
@@ -20,6 +22,7 @@ from codepilot.core.events import (
     DependencyDegraded,
     EventDraft,
     EventType,
+    ModelSwitched,
     Requested,
     RunBlocked,
     RunFinished,
@@ -33,9 +36,11 @@ from codepilot.core.events import (
     TaskSpecRecorded,
 )
 from codepilot.core.failures import HANDLING, Failure, FailureKind, Origin
-from codepilot.core.pipeline import pipeline_of
-from codepilot.core.run import Run, close_step
-from codepilot.core.spending import exhausted, forbidden_too_often, must_stop, no_iteration_left
+from codepilot.core.interactive import ModeSwitch
+from codepilot.core.pipeline import pipeline_for, pipeline_of
+from codepilot.core.replan import revision
+from codepilot.core.run import Run, close_step, without_refused_call
+from codepilot.core.spending import exhausted, forbidden_too_often, must_stop, no_iteration_left, total
 from codepilot.core.task import TaskSpec
 
 MAX_ATTEMPTS = 2
@@ -51,7 +56,7 @@ RESUMABLE = frozenset(
     kind
     for kind, handling in HANDLING.items()
     if handling.origin is Origin.PLATFORM and kind is not FailureKind.CRASH_LOOP
-) | {FailureKind.MODEL_BAD_REPLY}
+) | {FailureKind.MODEL_BAD_REPLY, FailureKind.CONTEXT_EXCEEDED}
 """Failures of the environment, which may have passed when a user resumes the run."""
 
 ENTERING = "entering"
@@ -120,18 +125,26 @@ class NeedsApproval:
     request: ApprovalRequested
 
 
-Outcome = Succeeded | Skipped | Red | Refused | Failed | Paused | NeedsApproval
+@dataclass(frozen=True)
+class AwaitsChildren:
+    """The step goes on when child runs have ended; `failure` says why none can go on without a person."""
+
+    children: tuple[str, ...]
+    failure: Failure | None = None
+
+
+Outcome = Succeeded | Skipped | Red | Refused | Failed | Paused | NeedsApproval | AwaitsChildren
 
 
 # decide ---------------------------------------------------------------------------------------------
 
 
-def start(task: TaskSpec, run_id: str) -> list[EventDraft]:
+def start(task: TaskSpec, run_id: str, by: str = "user") -> list[EventDraft]:
     """Return the first events of a run; raise if its kind of task has no pipeline."""
     pipeline_of(task.kind)
     fresh = Run(run_id=run_id, task=task)
     return [
-        EventDraft(type=EventType.TASK_SPEC_RECORDED, data=TaskSpecRecorded(task=task)),
+        EventDraft(type=EventType.TASK_SPEC_RECORDED, data=TaskSpecRecorded(task=task, by=by)),
         _queue(fresh, State.INIT, "submitted"),
     ]
 
@@ -143,6 +156,8 @@ def decide(run: Run, outcome: Outcome, now: int) -> list[EventDraft]:
     """
     if run.terminal:
         return []
+    if isinstance(outcome, Failed):
+        run = without_refused_call(run, outcome.failure)
     run = run.model_copy(update=close_step(run, now))
     if run.cancel_requested and run.bundle is None:
         return _finish(run, State.ABORTED, cancelled())
@@ -173,11 +188,16 @@ def _following(run: Run, outcome: Outcome, now: int) -> list[EventDraft]:
         case Red(result):
             return _after_red(run, result)
         case Refused(failure):
-            return [_failed(run, failure), *_again(run, State.IMPLEMENT, failure)]
+            back = State.PLAN if run.state is State.PLAN else State.IMPLEMENT
+            return [_failed(run, failure), *_again(run, back, failure)]
         case Failed(failure):
             return [_failed(run, failure), *_after_failure(run, failure, now)]
         case NeedsApproval(request):
             return _ask_person(run, request)
+        case AwaitsChildren(children, waiting):
+            if run.pause_requested:
+                return [_draft(run, EventType.RUN_PAUSED, RunPaused(reason=ASKED_TO_PAUSE.reason))]
+            return [_draft(run, EventType.RUN_BLOCKED, RunBlocked(failure=waiting, children=children))]
 
 
 def decide_start(run: Run) -> Failed | Paused | None:
@@ -193,17 +213,17 @@ def decide_start(run: Run) -> Failed | Paused | None:
     return Failed(spent) if (spent := must_stop(run)) is not None else None
 
 
-def ask_cancel(run: Run) -> list[EventDraft]:
+def ask_cancel(run: Run, by: str = "user") -> list[EventDraft]:
     """Request that the worker which holds the run ends it."""
-    return [] if run.terminal or run.cancel_requested else [_draft(run, EventType.CANCEL_REQUESTED, Requested())]
+    return [] if run.terminal or run.cancel_requested else [_draft(run, EventType.CANCEL_REQUESTED, Requested(by=by))]
 
 
-def ask_pause(run: Run) -> list[EventDraft]:
+def ask_pause(run: Run, by: str = "user") -> list[EventDraft]:
     """Request a pause. A run that waits for no certain time, or is to be cancelled, gets no request."""
-    waits = run.state in WAITING and run.parked_until is None
+    waits = run.state in WAITING and run.parked_until is None and not run.awaits_children
     if run.terminal or waits or run.pause_requested or run.cancel_requested:
         return []
-    return [_draft(run, EventType.PAUSE_REQUESTED, Requested())]
+    return [_draft(run, EventType.PAUSE_REQUESTED, Requested(by=by))]
 
 
 def decide_cancel(run: Run) -> list[EventDraft]:
@@ -214,7 +234,7 @@ def decide_cancel(run: Run) -> list[EventDraft]:
     ended = RunFinished(
         state=State.ABORTED if aborted else State.DONE, failure=cancelled() if aborted else None, unattended=True
     )
-    return [_draft(run, EventType.RUN_FINISHED, ended)]
+    return [*_undelivered(run), _draft(run, EventType.RUN_FINISHED, ended)]
 
 
 def decide_pause(run: Run) -> list[EventDraft]:
@@ -225,14 +245,35 @@ def decide_pause(run: Run) -> list[EventDraft]:
     return [_draft(run, EventType.RUN_PAUSED, paused)] if run.pause_requested else []
 
 
-def decide_resume(run: Run) -> list[EventDraft]:
-    """Continue a run that waits, has spent its budget, or failed because of its environment."""
+def decide_resume(
+    run: Run, by: str = "user", limits: Mapping[str, float] | None = None, mode: ModeSwitch | None = None
+) -> list[EventDraft]:
+    """Continue a run that waits, has spent its budget, or failed because of its environment.
+
+    `limits` are new values of budgets, which then replace the grant of a whole further budget. `mode` is another
+    execution mode or strategy from here on.
+    """
+    resumed = _resumed(run, by, limits)
+    changed = _mode_changed(run, by, mode) if resumed and mode is not None else []
+    return [*changed, *resumed]
+
+
+def _mode_changed(run: Run, by: str, mode: ModeSwitch) -> list[EventDraft]:
+    wanted = mode.execution_mode or run.task.execution_mode
+    if wanted == run.task.execution_mode and mode.strategy in (None, run.task.strategy):
+        return []
+    changed = ModeChanged(execution_mode=wanted, strategy=mode.strategy, reason=f"{by} resumed it so", by=by)
+    return [_draft(run, EventType.MODE_CHANGED, changed)]
+
+
+def _resumed(run: Run, by: str, limits: Mapping[str, float] | None) -> list[EventDraft]:
+    given = dict(limits or {})
     if run.state in WAITING or run.pause_requested:
-        return [_draft(run, EventType.RUN_RESUMED, RunResumed())]
+        return [_draft(run, EventType.RUN_RESUMED, RunResumed(by=by, limits=given))]
     if run.failure is None or run.resume_state is None:
         return []
     if run.failure.kind is FailureKind.BUDGET_EXCEEDED:
-        resumed = _draft(run, EventType.RUN_RESUMED, RunResumed(granted=True))
+        resumed = _draft(run, EventType.RUN_RESUMED, RunResumed(granted=not given, limits=given, by=by))
         reason = "another budget was granted"
         details = run.failure.details
         if ENTERING in details:
@@ -240,48 +281,54 @@ def decide_resume(run: Run) -> list[EventDraft]:
             return [resumed, _queue(_narrowed(run) if details.get(NARROWED) else run, entering, reason)]
         return [resumed, _queue(run, run.resume_state, reason, again=True)]
     if run.failure.kind in RESUMABLE:
-        resumed = _draft(run, EventType.RUN_RESUMED, RunResumed())
+        resumed = _draft(run, EventType.RUN_RESUMED, RunResumed(by=by, limits=given))
         return [resumed, _queue(run, run.resume_state, "tried again", again=True)]
     return []
 
 
-def decide_approval(run: Run, decided: ApprovalDecided) -> list[EventDraft]:
+def decide_approval(run: Run, decided: ApprovalDecided, now: int | None = None) -> list[EventDraft]:
     """Record a person's answer and continue the run; the step that asked finds it in `run.approvals`.
 
-    An answer to a request that does not exist or is answered already changes nothing.
+    An answer to a request that does not exist or is answered already changes nothing. One that comes after the request
+    has expired at `now` is a denial.
     """
-    open_requests = {one.request.approval_id for one in run.approvals if one.decided is None}
-    if run.terminal or decided.approval_id not in open_requests:
+    open_requests = {one.request.approval_id: one.request for one in run.approvals if one.decided is None}
+    request = open_requests.get(decided.approval_id)
+    if run.terminal or request is None:
         return []
+    if now is not None and expired(request, now):
+        decided = expiry_of(request)
     waits = run.waiting_for is not None and run.waiting_for.approval_id == decided.approval_id
     resumed = decide_resume(run) if waits else []
+    if resumed and request.operation == "spend" and decided.decision != "denied":
+        resumed = [_draft(run, EventType.RUN_RESUMED, RunResumed(granted=True))]
     return [_draft(run, EventType.APPROVAL_DECIDED, decided), *resumed]
 
 
 def decide_due(run: Run, now: int) -> list[EventDraft]:
-    """Continue a parked run whose time has come, unless a pause was requested meanwhile."""
+    """Continue a parked run whose time has come, unless a pause was requested meanwhile. A request that nobody has
+    answered by then is denied.
+    """
     if run.state is not State.BLOCKED or run.parked_until is None or run.parked_until > now:
         return []
+    if not run.pause_requested and (request := run.open_request) is not None:
+        return decide_approval(run, expiry_of(request))
     return decide_pause(run) or decide_resume(run)
 
 
 def _parked_until(run: Run, failure: Failure, now: int) -> int | None:
-    """Return when the run continues by itself: at a quota's reset, or after a growing wait for the artifact store."""
+    """Return when the run continues by itself: at a quota's reset, or after a growing wait for a lock or the store."""
     before = len(list(itertools.takewhile(lambda past: past.kind is failure.kind, reversed(run.failures))))
     backoff = now + min(1 << before, LONGEST_BACKOFF_SEC) * 1_000_000
     reset_at = failure.details.get("reset_at")
     if failure.kind is FailureKind.MODEL_QUOTA and isinstance(reset_at, int):
         return max(reset_at, backoff)
+    if failure.kind is FailureKind.LOCK_HELD:
+        return backoff
     passing = failure.details.get("passing") is True
     if failure.kind is FailureKind.ARTIFACT_STORE_UNAVAILABLE and passing and before < OUTAGE_PARKINGS:
         return backoff
     return None
-
-
-def _no_context_left(failure: Failure) -> Failure:
-    """Report a full model context as a spent budget: if it is granted again, the step starts a new conversation."""
-    details = {"budget": "context_tokens", **failure.details}
-    return Failure(kind=FailureKind.BUDGET_EXCEEDED, message=failure.message, details=details)
 
 
 def _ask_person(run: Run, request: ApprovalRequested) -> list[EventDraft]:
@@ -289,12 +336,13 @@ def _ask_person(run: Run, request: ApprovalRequested) -> list[EventDraft]:
     asked = any(one.request.approval_id == request.approval_id for one in run.approvals)
     message = f"A person has to approve: {request.operation} {request.details}".rstrip()
     failure = Failure(kind=FailureKind.DENIED, message=message, details={"approval_id": request.approval_id})
-    blocked = _draft(run, EventType.RUN_BLOCKED, RunBlocked(failure=failure))
+    request = next((one.request for one in run.approvals if one.request.approval_id == request.approval_id), request)
+    blocked = _draft(run, EventType.RUN_BLOCKED, RunBlocked(failure=failure, until=request.expires_at))
     return [blocked] if asked else [_draft(run, EventType.APPROVAL_REQUESTED, request), blocked]
 
 
 def _advance(run: Run) -> list[EventDraft]:
-    following = pipeline_of(run.task.kind).after(run.state)
+    following = pipeline_for(run.task).after(run.state)
     if following is State.DONE:
         return _finish(run, State.DONE, None)
     return _enter(run, following, f"after {run.state}")
@@ -337,8 +385,11 @@ def _red_kind(result: TestResult) -> FailureKind:
 
 
 def _red_gates(result: TestResult) -> list[Gate]:
-    """The lint and command gates that are red."""
-    return [gate for gate in result.gates if gate.ok is False and gate.name in ("lint", "command")]
+    """The red gates other than those of the tests and the compiler."""
+    return [gate for gate in result.gates if gate.ok is False and gate.name in _NAMED_GATES]
+
+
+_NAMED_GATES = ("lint", "command", "base_tests", "own_tests", "security")
 
 
 def _uncompiled(result: TestResult) -> bool:
@@ -350,7 +401,8 @@ def _red_message(result: TestResult) -> str:
     if _uncompiled(result):
         return f"The change does not compile: {result.errors[0].message[:1000]}"
     if result.regressions:
-        return f"{len(result.regressions)} test(s) that passed before now fail: {', '.join(result.regressions[:3])}"
+        named = ", ".join(result.regressions[:3])
+        return f"{len(result.regressions)} test(s) that passed before {_now(result)}: {named}"
     if result.failed_tests_after and not _red_gates(result):
         return f"{len(result.failed_tests_after)} test(s) still fail: {', '.join(result.failed_tests_after[:3])}"
     if red := _red_gates(result):
@@ -358,12 +410,18 @@ def _red_message(result: TestResult) -> str:
     return "The gates did not hold."
 
 
+def _now(result: TestResult) -> str:
+    """What became of the tests that passed before."""
+    ends = {error.error_type for error in result.errors if error.test in result.regressions}
+    return {"Lost": "are not collected any more", "Skipped": "are skipped now"}.get("".join(ends), "now fail")
+
+
 def _after_failure(run: Run, failure: Failure, now: int) -> list[EventDraft]:
     kind, handling = failure.kind, failure.handling
     if kind is FailureKind.BUDGET_EXCEEDED or kind is FailureKind.CANCELLED:
         return _finish(run, State.ABORTED, failure)
     if kind is FailureKind.CONTEXT_EXCEEDED:
-        return _finish(run, State.ABORTED, _no_context_left(failure))
+        return _finish(run, State.FAILED, failure)
     if (spent := exhausted(run)) is not None:
         return _finish(run, State.ABORTED, spent)
     if kind is FailureKind.REPEATED_FAILURE:
@@ -375,6 +433,8 @@ def _after_failure(run: Run, failure: Failure, now: int) -> list[EventDraft]:
         return _again(run, State.REFLECT, failure)
     if kind is FailureKind.TOOL_MISSING and run.state not in (State.INIT, State.MAP_REPO):
         return _again(run, State.MAP_REPO, failure)
+    if kind is FailureKind.DENIED and run.state is State.PLAN:
+        return _again(run, State.PLAN, failure)
     until = _parked_until(run, failure, now)
     if handling.origin is Origin.PERSON or until is not None:
         return [_draft(run, EventType.RUN_BLOCKED, RunBlocked(failure=failure, until=until))]
@@ -407,13 +467,25 @@ def _return_or_stop(run: Run, state: State, failure: Failure, times: int) -> lis
     if times < SAME_FAILURE_LIMIT:
         return _return_to(run, state, failure)
     message = f"The same failure came back {times} times: {failure.message}"
-    stopped = Failure(kind=FailureKind.REPEATED_FAILURE, message=message, details=failure.details)
+    builds = pipeline_for(run.task).keeps_files
+    if builds and run.task.model and run.task.fallback_model and not run.fell_back:
+        reason = f"the same failure came back {times} times"
+        switched = ModelSwitched(model=run.task.model, to=run.task.fallback_model, reason=reason, whole_run=True)
+        return [_draft(run, EventType.MODEL_SWITCHED, switched), *_return_to(run, state, failure)]
+    advice = SPLIT_IT if builds else ""
+    stopped = Failure(kind=FailureKind.REPEATED_FAILURE, message=message, next_action=advice, details=failure.details)
     return _finish(run, State.FAILED, stopped)
+
+
+SPLIT_IT = (
+    "Split the task: build one part of it first, then the next in the same directory. Or correct the files there"
+    " yourself and build again with --out."
+)
 
 
 def _return_to(run: Run, state: State, failure: Failure) -> list[EventDraft]:
     """Go back to the first state from `state` on that this kind of task has; without one, the run ends."""
-    back = pipeline_of(run.task.kind).back_to(state)
+    back = pipeline_for(run.task).back_to(state)
     return _finish(run, State.FAILED, failure) if back is None else _enter(run, back, failure.message)
 
 
@@ -429,15 +501,22 @@ def _enter(run: Run, state: State, reason: str) -> list[EventDraft]:
         return _finish(run, State.ABORTED, spent.model_copy(update={"details": kept}))
     queued = _queue(run, state, reason)
     upcoming = run.spent.iterations + 1
-    if state is State.IMPLEMENT and upcoming == pipeline_of(run.task.kind).warn_at_iteration:
-        limit = run.task.budget.iterations * run.grants
+    limit = total(run, "iterations")
+    warn_at = pipeline_for(run.task).warn_at_iteration
+    if state is State.IMPLEMENT and warn_at is not None and upcoming == limit - run.task.budget.iterations + warn_at:
         warned = BudgetWarned(budget="iterations", used=upcoming, limit=limit)
-        return [_draft(run, EventType.BUDGET_WARNED, warned), queued]
-    return [queued]
+        return [_draft(run, EventType.BUDGET_WARNED, warned), *_revised(run, state, reason), queued]
+    return [*_revised(run, state, reason), queued]
+
+
+def _revised(run: Run, state: State, reason: str) -> list[EventDraft]:
+    """The plan of another iteration, where parts of it stay."""
+    revised = revision(run, reason) if state is State.IMPLEMENT and run.state is not State.PLAN else None
+    return [] if revised is None else [_draft(run, EventType.PLAN_REVISED, revised)]
 
 
 def _wants_new_plan(run: Run) -> bool:
-    pipeline = pipeline_of(run.task.kind)
+    pipeline = pipeline_for(run.task)
     if State.PLAN not in pipeline.states or run.red_cycles < RED_CYCLES_BEFORE_REPLAN:
         return False
     return pipeline.replan == "red_cycles" or len(run.signatures) != len(set(run.signatures))
@@ -450,7 +529,20 @@ def _queue(run: Run, state: State, reason: str, attempt: int = 1, again: bool = 
 
 
 def _finish(run: Run, state: State, failure: Failure | None) -> list[EventDraft]:
-    return [_draft(run, EventType.RUN_FINISHED, RunFinished(state=state, failure=failure))]
+    return [*_undelivered(run), _draft(run, EventType.RUN_FINISHED, RunFinished(state=state, failure=failure))]
+
+
+def _undelivered(run: Run) -> list[EventDraft]:
+    """Record the messages that no agent will get, because none works on the run any more."""
+    waiting = [one for one in run.asked_of_session if one.kind == "message"]
+    return [
+        _draft(
+            run,
+            EventType.MESSAGE_SENT,
+            MessageSent(type="user", content=one.text, by=one.by, delivered=False, request_id=one.request_id),
+        )
+        for one in waiting
+    ]
 
 
 def _failed(run: Run, failure: Failure) -> EventDraft:

@@ -5,9 +5,10 @@ from typing import Literal, Self
 
 from pydantic import Field, SerializeAsAny, model_validator
 
-from codepilot.core.approval import ApprovalDecided, ApprovalRequested
+from codepilot.core.approval import ApprovalDecided, ApprovalRequested, PolicyDecided
 from codepilot.core.artifacts import (
     ArtifactRef,
+    Concern,
     ContextChoice,
     PatchCandidate,
     PolicyCheck,
@@ -18,13 +19,28 @@ from codepilot.core.artifacts import (
     TestResult,
     TestSummary,
 )
+from codepilot.core.attempt import AttemptEnded, KeysSent
+from codepilot.core.checkpoint import (
+    CheckpointFailed,
+    CheckpointRecorded,
+    MessageSent,
+    ModeChanged,
+    Promoted,
+    RolledBack,
+    SessionRequested,
+    UserEditsFound,
+    ViolationAcknowledged,
+)
 from codepilot.core.commit import CommitRecorded
 from codepilot.core.contract import Contract, JsonObject
 from codepilot.core.failures import Failure
-from codepilot.core.memory import MemoryRecalled, MemoryRecorded
+from codepilot.core.landing import Landed, LandingQueued, LandingRefused
+from codepilot.core.locks import LockReleased, LockTaken
+from codepilot.core.memory import MemoryForgotten, MemoryRecalled, MemoryRecorded, MemorySolved
 from codepilot.core.notify import NotificationFailed, NotificationSent
 from codepilot.core.plan import Plan
-from codepilot.core.task import FollowUp, TaskSpec
+from codepilot.core.review import HunksReviewed
+from codepilot.core.task import Budget, FollowUp, TaskSpec
 
 
 class State(StrEnum):
@@ -67,10 +83,19 @@ class EventType(StrEnum):
     NODE_STARTED = "node_started"
     NODE_SUCCEEDED = "node_succeeded"
     NODE_FAILED = "node_failed"
+    PLAN_REVISED = "plan_revised"
+    CHILD_STARTED = "child_started"
+    CHILD_JOINED = "child_joined"
+    SESSION_STARTED = "session_started"
+    SESSION_ENDED = "session_ended"
+    AGENT_SWITCHED = "agent_switched"
+    KEYS_SENT = "keys_sent"
+    ATTEMPT_ENDED = "attempt_ended"
     CONTEXT_GATHERED = "context_gathered"
     CONTEXT_CONDENSED = "context_condensed"
     MEMORY_RECALLED = "memory_recalled"
     MODEL_ASKED = "model_asked"
+    MODEL_ANSWERED = "model_answered"
     MODEL_SWITCHED = "model_switched"
     REPAIRS_SOUGHT = "repairs_sought"
     TURN_STARTED = "turn_started"
@@ -80,6 +105,7 @@ class EventType(StrEnum):
     FILES_FLAGGED = "files_flagged"
     NETWORK_ALLOWED = "network_allowed"
     NETWORK_REFUSED = "network_refused"
+    ENVIRONMENT_PREPARED = "environment_prepared"
     PATCH_PROPOSED = "patch_proposed"
     TESTS_JUDGED = "tests_judged"
     REFLECTION_RECORDED = "reflection_recorded"
@@ -94,6 +120,7 @@ class EventType(StrEnum):
     BUDGET_WARNED = "budget_warned"
     APPROVAL_REQUESTED = "approval_requested"
     APPROVAL_DECIDED = "approval_decided"
+    POLICY_DECIDED = "policy_decided"
     PAUSE_REQUESTED = "pause_requested"
     CANCEL_REQUESTED = "cancel_requested"
     RUN_PAUSED = "run_paused"
@@ -102,14 +129,36 @@ class EventType(StrEnum):
     RUN_FINISHED = "run_finished"
     FOLLOW_UP_PROPOSED = "follow_up_proposed"
     MEMORY_RECORDED = "memory_recorded"
+    MEMORY_SOLVED = "memory_solved"
+    MEMORY_FORGOTTEN = "memory_forgotten"
     PATCH_APPLIED = "patch_applied"
+    ARTIFACT_STORED = "artifact_stored"
+    HUNKS_REVIEWED = "hunks_reviewed"
+    OUTPUT_WRITTEN = "output_written"
+    EDITS_FOUND = "edits_found"
     COMMIT_RECORDED = "commit_recorded"
+    LOCK_TAKEN = "lock_taken"
+    LOCK_RELEASED = "lock_released"
+    LANDING_QUEUED = "landing_queued"
+    LANDED = "landed"
+    LANDING_REFUSED = "landing_refused"
+    CHECKPOINT_RECORDED = "checkpoint_recorded"
+    CHECKPOINT_FAILED = "checkpoint_failed"
+    VIOLATION_ACKNOWLEDGED = "violation_acknowledged"
+    PROMOTED = "promoted"
+    ROLLED_BACK = "rolled_back"
+    SESSION_REQUESTED = "session_requested"
+    MESSAGE_SENT = "message_sent"
+    MODE_CHANGED = "mode_changed"
+    USER_EDITS_FOUND = "user_edits_found"
     NOTIFICATION_SENT = "notification_sent"
     NOTIFICATION_FAILED = "notification_failed"
 
 
 class TaskSpecRecorded(Contract):
     task: TaskSpec
+    by: str = "user"
+    """Who submitted it."""
 
 
 class BasePinned(Contract):
@@ -124,11 +173,28 @@ class BasePinned(Contract):
     """The repository whose memories the run shares: its first commit, or the checkout if that is unknown."""
     carried: tuple[ArtifactRef, ...] = ()
     """The trees as bytes, for workers on other machines."""
+    proposed: str | None = None
+    """The tree with the change that a task of kind prove judges. The tests of the change are in `tree`, too."""
+    before: str | None = None
+    """The tree without any of the proposed change, if `tree` has the tests of it."""
+    measured: ArtifactRef | None = None
+    """The project and its suite on this very tree, if an earlier run of the same series recorded them."""
+
+    @property
+    def untouched(self) -> str:
+        """The tree that the change, with its tests, applies to."""
+        return self.before or self.tree
 
     @property
     def dirty(self) -> bool:
         """True if there were uncommitted changes when the run began."""
         return self.tree != self.commit_tree
+
+    @property
+    def described(self) -> str:
+        """The commit, and what differs from it, in words."""
+        difference = "the tests of the change" if self.before is not None else "uncommitted changes"
+        return f"{self.commit[:12]}{f' with {difference}' if self.dirty else ''}"
 
 
 class WorkspaceCreated(Contract):
@@ -150,6 +216,7 @@ class BaselineRecorded(Contract):
     signature: str
     before: TestSummary
     suite: Literal["full", "partial", "none"]
+    language: str = ""
     cut_short: str = ""
     """The limit that stopped the suite before its end; empty if it finished."""
     report: ArtifactRef | None = None
@@ -200,14 +267,6 @@ class StepSkipped(Contract):
     reason: str
 
 
-class RepoMapped(Contract):
-    repo_map: RepoMap
-
-
-class PlanCreated(Contract):
-    plan: Plan
-
-
 class NodeChanged(Contract):
     """A plan node changed its status. `result` is the value that a succeeded node returned."""
 
@@ -220,10 +279,86 @@ class NodeChanged(Contract):
     """Nodes that cannot run because this one failed."""
 
 
+class PlanRevised(Contract):
+    """The plan from here on, and what changed: succeeded nodes outside the affected part stay as they are."""
+
+    plan: Plan
+    reason: str
+    reopened: tuple[str, ...] = ()
+    """Nodes that are done again."""
+    added: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    """Succeeded nodes that stay."""
+
+
+class ChildStarted(Contract):
+    """A child run works on one node of the plan, at the same time as others."""
+
+    child_run_id: str
+    node: str
+    tree: str
+    """The tree on which it begins."""
+    budget: Budget
+    """Its share of the run's budget."""
+
+
+class ChildJoined(Contract):
+    """What became of a child run. Only `merged` changes the workspace."""
+
+    child_run_id: str
+    node: str
+    outcome: Literal["merged", "conflict", "failed"]
+    tree: str
+    """The workspace's tree after it."""
+    touched_files: tuple[str, ...] = ()
+    symbols: tuple[str, ...] = ()
+    """Names of functions and classes in and around its change."""
+    conflicts: tuple[str, ...] = ()
+    """The paths that others changed in another way. The node is done again on the merged tree."""
+    change: ArtifactRef | None = None
+    """Its change as a patch to the tree on which it began."""
+    usage: Usage = Usage()
+    """What it spent of the run's budget."""
+    wall_us: int = 0
+    """The time that is charged to the run: that of the longest of the children which ended together."""
+    failure: Failure | None = None
+
+
+class SessionStarted(Contract):
+    """An agent's program runs in the sandbox; `session_id` is the name by which it can be resumed."""
+
+    agent: str
+    session_id: str | None = None
+    model: str = ""
+    resumed: bool = False
+
+
+class SessionEnded(Contract):
+    """An agent's program ended. Its process is gone."""
+
+    agent: str
+    session_id: str | None = None
+    how: Literal["finished", "failed", "stopped"]
+    failure: Failure | None = None
+    usage: Usage = Usage()
+    """What the program itself reported."""
+
+
+class AgentSwitched(Contract):
+    """Another agent goes on from the same tree."""
+
+    agent: str
+    to: str
+    reason: str
+
+
 class ContextCondensed(Contract):
     """The observations of these turns were shortened, because the conversation neared the context limit."""
 
     turns: tuple[int, ...]
+    left_out: tuple[int, ...] = ()
+    """The turns that are not shown any more: short observations were not enough."""
     before: int
     after: int
     """Estimated tokens of the request."""
@@ -235,6 +370,16 @@ class ModelAsked(Contract):
     model: str
     estimate: Usage
     context_tokens: int | None = None
+    call: str = ""
+    """The name of a call through the model gateway, of which several may be open at a time."""
+
+
+class ModelAnswered(Contract):
+    """A call through the model gateway is over. What it used replaces its estimate; a refused call used nothing."""
+
+    call: str
+    model: str
+    usage: Usage
 
 
 class ModelSwitched(Contract):
@@ -243,6 +388,8 @@ class ModelSwitched(Contract):
     model: str
     to: str
     reason: str
+    whole_run: bool = False
+    """True if the other model has the rest of the run, not only of the conversation."""
 
 
 class RepairsSought(Contract):
@@ -328,12 +475,25 @@ class FilesFlagged(Contract):
 
 
 class NetworkAllowed(Contract):
-    """Code in the sandbox may reach these hosts, in the whole run or in one command."""
+    """Code in the sandbox may reach these hosts, in the whole run, in the open step or in one command."""
 
-    scope: Literal["run", "command"]
+    scope: Literal["run", "step", "command"]
     hosts: tuple[str, ...]
     by: Literal["policy", "person"]
     command: tuple[str, ...] = ()
+
+
+class EnvironmentPrepared(Contract):
+    """Packages were installed, after a person allowed it, into an environment that later runs reuse."""
+
+    key: str
+    """The hash of what was installed."""
+    path: str
+    packages: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    """The project's own lists of requirements."""
+    hosts: tuple[str, ...] = ()
+    """The registries that the installation could reach."""
 
 
 class NetworkRefused(Contract):
@@ -353,20 +513,6 @@ class PatchProposed(Contract):
     refused_by: str = ""
 
 
-class TestsJudged(Contract):
-    __test__ = False
-
-    result: TestResult
-
-
-class ReflectionRecorded(Contract):
-    reflection: Reflection
-
-
-class ReviewRecorded(Contract):
-    review: Review
-
-
 class ProofRecorded(Contract):
     """The result of the proof on a clean copy of the base, with its verdict."""
 
@@ -377,6 +523,10 @@ class ProofRecorded(Contract):
     after: TestSummary = TestSummary()
     suite: Literal["full", "partial", "none"] = "none"
     reason: str = ""
+    concerns: tuple[Concern, ...] = ()
+    """The reasons to doubt that the change is general."""
+    confidence_parts: dict[str, float] = {}
+    """The ingredients of the confidence, each from 0 to 1."""
     regression_test: RegressionTest | None = None
     """The test that was attached, or the reason why none was; None if none was wanted."""
 
@@ -419,6 +569,7 @@ class RunForked(Contract):
 
     run_id: str
     seq: int
+    by: str = "user"
 
 
 class BudgetWarned(Contract):
@@ -439,16 +590,21 @@ class RunPaused(Contract):
 
 
 class RunBlocked(Contract):
-    """The run waits for a person, or until a known time."""
+    """The run waits for a person, until a known time, or for its child runs."""
 
-    failure: Failure
+    failure: Failure | None = None
+    """What a person must do, or why it waits until then; None while child runs are at work."""
     until: int | None = None
+    children: tuple[str, ...] = ()
+    """The child runs that it waits for."""
 
 
 class RunResumed(Contract):
-    """The run continues. `granted` adds the whole budget once more."""
+    """The run continues. `granted` adds the whole budget once more; `limits` are new values of named budgets."""
 
     granted: bool = False
+    by: str = "user"
+    limits: dict[str, float] = {}
 
 
 class RunFinished(Contract):
@@ -457,24 +613,71 @@ class RunFinished(Contract):
     unattended: bool = False
 
 
-class FollowUpProposed(Contract):
-    follow_up: FollowUp
+class ArtifactStored(Contract):
+    """A document of the run for people: an answer, or the plan, commands and diff of a dry run."""
+
+    name: Literal["answer", "plan", "commands", "diff"]
+    artifact: ArtifactRef
 
 
 class PatchApplied(Contract):
     checkout: str
     files: tuple[str, ...]
+    by: str = "user"
+
+
+class OutputWritten(Contract):
+    """The files of a build were written to its directory, which then held `tree`."""
+
+    directory: str
+    tree: str
+    files: tuple[str, ...]
+
+
+class EditsFound(Contract):
+    """A person changed files in the directory of a build since CodePilot wrote there; `tree` is what it holds now."""
+
+    directory: str
+    tree: str
+    files: tuple[str, ...]
+    diff: str = ""
 
 
 DATA: dict[EventType, type[Contract]] = {
     **{kind: data for kind in EventType if (data := globals().get(kind.value.title().replace("_", "")))},
     **dict.fromkeys((EventType.NODE_STARTED, EventType.NODE_SUCCEEDED, EventType.NODE_FAILED), NodeChanged),
     **dict.fromkeys((EventType.PAUSE_REQUESTED, EventType.CANCEL_REQUESTED), Requested),
+    EventType.REPO_MAPPED: RepoMap,
+    EventType.PLAN_CREATED: Plan,
+    EventType.TESTS_JUDGED: TestResult,
+    EventType.REFLECTION_RECORDED: Reflection,
+    EventType.REVIEW_RECORDED: Review,
+    EventType.FOLLOW_UP_PROPOSED: FollowUp,
     EventType.APPROVAL_REQUESTED: ApprovalRequested,
     EventType.APPROVAL_DECIDED: ApprovalDecided,
+    EventType.POLICY_DECIDED: PolicyDecided,
+    EventType.KEYS_SENT: KeysSent,
+    EventType.ATTEMPT_ENDED: AttemptEnded,
     EventType.COMMIT_RECORDED: CommitRecorded,
+    EventType.LOCK_TAKEN: LockTaken,
+    EventType.LOCK_RELEASED: LockReleased,
+    EventType.LANDING_QUEUED: LandingQueued,
+    EventType.LANDED: Landed,
+    EventType.LANDING_REFUSED: LandingRefused,
+    EventType.CHECKPOINT_RECORDED: CheckpointRecorded,
+    EventType.CHECKPOINT_FAILED: CheckpointFailed,
+    EventType.VIOLATION_ACKNOWLEDGED: ViolationAcknowledged,
+    EventType.PROMOTED: Promoted,
+    EventType.ROLLED_BACK: RolledBack,
+    EventType.SESSION_REQUESTED: SessionRequested,
+    EventType.MESSAGE_SENT: MessageSent,
+    EventType.MODE_CHANGED: ModeChanged,
+    EventType.USER_EDITS_FOUND: UserEditsFound,
     EventType.MEMORY_RECALLED: MemoryRecalled,
     EventType.MEMORY_RECORDED: MemoryRecorded,
+    EventType.MEMORY_SOLVED: MemorySolved,
+    EventType.MEMORY_FORGOTTEN: MemoryForgotten,
+    EventType.HUNKS_REVIEWED: HunksReviewed,
     EventType.NOTIFICATION_SENT: NotificationSent,
     EventType.NOTIFICATION_FAILED: NotificationFailed,
 }

@@ -42,8 +42,13 @@ class FailureKind(StrEnum):
     REPEATED_FAILURE = "repeated_failure"
     REVIEW_REFUSED = "review_refused"
     PROOF_FAILED = "proof_failed"
+    TEST_SUSPECT = "test_suspect"
+    AGENT_MISSING = "agent_missing"
+    AGENT_CRASHED = "agent_crashed"
+    ATTEMPT_FAILED = "attempt_failed"
     MODEL_AUTH = "model_auth"
     MODEL_QUOTA = "model_quota"
+    MODEL_UNREACHABLE = "model_unreachable"
     MODEL_OVERLOADED = "model_overloaded"
     MODEL_REFUSED = "model_refused"
     MODEL_BAD_REPLY = "model_bad_reply"
@@ -52,6 +57,9 @@ class FailureKind(StrEnum):
     ARTIFACT_STORE_UNAVAILABLE = "artifact_store_unavailable"
     DISK_FULL = "disk_full"
     NOTIFY_FAILED = "notify_failed"
+    LOCK_HELD = "lock_held"
+    CHECKPOINT_FAILED = "checkpoint_failed"
+    INTERACTIVE_MODE_FAILURE = "interactive_mode_failure"
     DENIED = "denied"
     CANCELLED = "cancelled"
     INTERNAL = "internal"
@@ -88,7 +96,7 @@ HANDLING: dict[FailureKind, Handling] = {
     _K.TEST_ALREADY_PASSES: Handling(_INPUT, "Name a test that fails, or leave --test out to look for failures."),
     _K.SUITE_CANNOT_START: Handling(_INPUT, "Make the suite start by itself, then try again."),
     _K.FLAKY_TEST: Handling(_INPUT, "Make the test deterministic first, or name another one."),
-    _K.ENVIRONMENT_MISSING: Handling(_INPUT, "Install the project's dependencies, or pass --python."),
+    _K.ENVIRONMENT_MISSING: Handling(_INPUT, "Run `codepilot prepare`, or pass --python."),
     _K.SANDBOX_UNAVAILABLE: Handling(_PLATFORM, "Run `codepilot doctor`; it says what to install."),
     _K.PATCH_CONFLICT: Handling(_WORK, "Read the file again and rebuild the patch.", agent_fixable=True),
     _K.COMPILE_ERROR: Handling(_WORK, "Read the compiler's message and correct the patch.", agent_fixable=True),
@@ -108,13 +116,26 @@ HANDLING: dict[FailureKind, Handling] = {
     _K.WORKER_LOST: Handling(_PLATFORM, "Run `codepilot resume`; the run continues where it was.", retryable=True),
     _K.CRASH_LOOP: Handling(_PLATFORM, "Read the run's log; the worker dies at the same place each time."),
     _K.BUDGET_EXCEEDED: Handling(_WORK, "Run `codepilot resume` to grant another budget."),
-    _K.CONTEXT_EXCEEDED: Handling(_WORK, "Narrow the task, or choose a model with a larger context."),
+    _K.CONTEXT_EXCEEDED: Handling(
+        _WORK,
+        "Start the model's server with a larger context and run `codepilot resume`, or begin again with another --model"
+        " or with --agent propose, which asks short questions.",
+    ),
     _K.STUCK: Handling(_WORK, "Give a hint with --prompt, name another test, or choose another agent."),
     _K.REPEATED_FAILURE: Handling(_WORK, "Read the diagnosis; give a hint with --prompt or choose another agent."),
     _K.REVIEW_REFUSED: Handling(_WORK, "Read the review's reasons and correct the patch.", agent_fixable=True),
     _K.PROOF_FAILED: Handling(_WORK, "The change did not hold on a clean copy; see the report.", agent_fixable=True),
+    _K.TEST_SUSPECT: Handling(_WORK, "Correct the test, or say with --prompt why it is right."),
+    _K.AGENT_MISSING: Handling(_PERSON, "Install the agent's program; `codepilot doctor` shows which ones are found."),
+    _K.AGENT_CRASHED: Handling(
+        _PLATFORM, "Run `codepilot resume`; the agent goes on with its session.", retryable=True
+    ),
+    _K.ATTEMPT_FAILED: Handling(_WORK, "Read the attempt's log next to the tasks file, then run the batch again."),
     _K.MODEL_AUTH: Handling(_PERSON, "Set a valid key in the environment, then `codepilot resume`."),
     _K.MODEL_QUOTA: Handling(_PERSON, "Wait for the quota's reset or raise it, then `codepilot resume`."),
+    _K.MODEL_UNREACHABLE: Handling(
+        _PLATFORM, "Check the network and the address of the model, then `codepilot resume`.", retryable=True
+    ),
     _K.MODEL_OVERLOADED: Handling(_PLATFORM, "Try again later with `codepilot resume`.", retryable=True),
     _K.MODEL_REFUSED: Handling(_WORK, "Rephrase the task or choose another model."),
     _K.MODEL_BAD_REPLY: Handling(_WORK, "Choose another model, or resume to try again.", retryable=True),
@@ -125,6 +146,15 @@ HANDLING: dict[FailureKind, Handling] = {
     ),
     _K.DISK_FULL: Handling(_PLATFORM, "Free disk space (`codepilot gc` helps), then `codepilot resume`."),
     _K.NOTIFY_FAILED: Handling(_PLATFORM, "Check [notify] url in your own configuration, and its receiver."),
+    _K.LOCK_HELD: Handling(_PERSON, "Wait: the run goes on when the other one gives it back, or `codepilot cancel`."),
+    _K.CHECKPOINT_FAILED: Handling(
+        _PLATFORM, "Run `codepilot resume`; the run goes on from its last checkpoint.", retryable=True
+    ),
+    _K.INTERACTIVE_MODE_FAILURE: Handling(
+        _PERSON,
+        "Look at the state with `codepilot checkpoints`, then `codepilot resume`, `codepilot resume --execution-mode"
+        " deterministic`, `codepilot rollback` or `codepilot cancel`.",
+    ),
     _K.DENIED: Handling(_PERSON, "Approve the request, or let the agent find another way.", agent_fixable=True),
     _K.CANCELLED: Handling(_PERSON, "Start it again when you want it."),
     _K.INTERNAL: Handling(_PLATFORM, "This is a defect of CodePilot; report it with the run's log.", retryable=True),
@@ -148,10 +178,15 @@ class Failure(Contract):
         return self.next_action or self.handling.next_action
 
 
+MAX_MESSAGE = 4_000
+"""Characters of a failure's message: it may quote what a person or a program gave."""
+
+
 class CodePilotError(Exception):
     """A failure as an exception. It is raised anywhere, recorded once by the engine and shown once by a door."""
 
     def __init__(self, kind: FailureKind, message: str, next_action: str = "", **details: object) -> None:
+        message = message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}…"
         super().__init__(message)
         self.failure = Failure(
             kind=kind, message=message, next_action=next_action, details={k: _plain(v) for k, v in details.items()}

@@ -14,7 +14,7 @@ _HALFWAY = frozenset({EventType.STEP_SUCCEEDED, EventType.STEP_SKIPPED, EventTyp
 """Events that are recorded together with their consequences."""
 _REQUESTS = frozenset({EventType.PAUSE_REQUESTED, EventType.CANCEL_REQUESTED}) | NOTIFIED
 """Requests to the old run and notifications about it, which do not apply to the new one."""
-_HANDED_OVER = frozenset({EventType.COMMIT_RECORDED, EventType.BUNDLE_WRITTEN})
+_HANDED_OVER = frozenset({EventType.COMMIT_RECORDED, EventType.BUNDLE_WRITTEN, EventType.LANDING_QUEUED})
 
 
 def taken_over(events: Sequence[Event], at: int) -> list[Event]:
@@ -38,7 +38,7 @@ def taken_over(events: Sequence[Event], at: int) -> list[Event]:
     return [event for event in taken[:over] if event.type not in _REQUESTS]
 
 
-def fork(taken: Sequence[Event], run_id: str) -> list[EventDraft]:
+def fork(taken: Sequence[Event], run_id: str, by: str = "user") -> list[EventDraft]:
     """The first events of run `run_id`: the copied ones, then `run_forked` with their origin."""
     past = replay(taken)
     old, new = (f"s-{one.removeprefix('r-')}-" for one in (past.run_id, run_id))
@@ -52,7 +52,7 @@ def fork(taken: Sequence[Event], run_id: str) -> list[EventDraft]:
         )
         for event in taken
     ]
-    forked = RunForked(run_id=past.run_id, seq=taken[-1].seq)
+    forked = RunForked(run_id=past.run_id, seq=taken[-1].seq, by=by)
     follows = [EventDraft(type=EventType.RUN_FORKED, data=forked), *_woken(past)]
     step_id = (past.step_id or "").replace(old, new, 1)
     return [*drafts, *(one.model_copy(update={"step_id": step_id, "attempt": past.attempt}) for one in follows)]

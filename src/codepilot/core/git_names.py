@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-_HFS_IGNORED = dict.fromkeys((*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF))
-"""Characters that HFS+ ignores when it compares names."""
+from codepilot.core.globs import HFS_IGNORED
+
+NO_COMMIT = "0" * 40
+"""The commit of a base that is no repository."""
 
 
 def is_git_name(name: str) -> bool:
@@ -13,11 +15,11 @@ def is_git_name(name: str) -> bool:
 
 def is_git_alias(name: str) -> bool:
     """True if git on NTFS or HFS+ reads the name, or a part of it there, as `.git`."""
-    if len(name) < 4 or ("git" not in name.translate(_HFS_IGNORED).lower()):
+    if len(name) < 4 or ("git" not in name.translate(HFS_IGNORED).lower()):
         return False
     for part in name.split("\\"):
         shortened = part.partition(":")[0].rstrip(" .").lower()
-        if shortened in (".git", "git~1") or part.translate(_HFS_IGNORED).lower() == ".git":
+        if shortened in (".git", "git~1") or part.translate(HFS_IGNORED).lower() == ".git":
             return True
     return False
 
@@ -25,6 +27,12 @@ def is_git_alias(name: str) -> bool:
 def is_in_git_directory(path: str) -> bool:
     """True if any component of the path names a git directory."""
     return any(is_git_alias(part) for part in path.split("/"))
+
+
+def check_folder(path: str) -> str:
+    """Return a directory's path inside the repository, "" for its top; raise ValueError for any other."""
+    path = path.removeprefix("./").rstrip("/")
+    return check_copied_path(path) if path not in ("", ".") else ""
 
 
 def check_copied_path(path: str) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from codepilot.core.artifacts import GateName
 from codepilot.core.events import State
-from codepilot.core.failures import CodePilotError, FailureKind
 from codepilot.core.task import Budget, TaskKind, TaskSpec
 
 WORK = (State.MAP_REPO, State.PLAN, State.REFLECT, State.IMPLEMENT)
@@ -32,6 +31,8 @@ class Pipeline:
     replan: Literal["red_cycles", "repeated_signature"] = "red_cycles"
     """What leads from REFLECT to PLAN: two red cycles in a row, always or only if a failure signature repeats."""
     warn_at_iteration: int | None = None
+    keeps_files: bool = False
+    """True if an iteration goes on with the files of the one before; else it starts from the base."""
 
     def after(self, state: State) -> State:
         """The state that follows when `state` is done."""
@@ -57,27 +58,66 @@ PIPELINES: Mapping[TaskKind, Pipeline] = {
     TaskKind.BUILD: Pipeline(
         kind=TaskKind.BUILD,
         states=tuple(one for one in (*_CHANGE, State.FINALIZE) if one is not State.MAP_REPO),
-        gates=TEST_GATES,
-        budget=Budget(iterations=15),
+        gates=("security", "own_tests"),
+        budget=Budget(iterations=15, wall_sec=7200.0, step_wall_sec=1800.0, turns_per_step=60, patch_lines=50_000),
+        roles=frozenset({State.PLAN, State.IMPLEMENT, State.REFLECT}),
         replan="repeated_signature",
         warn_at_iteration=12,
+        keeps_files=True,
+    ),
+    TaskKind.SCAFFOLD: Pipeline(
+        kind=TaskKind.SCAFFOLD,
+        states=(State.INIT, State.IMPLEMENT, State.TEST, State.FINALIZE),
+        gates=("pass_to_pass", "compiles", "own_tests"),
+        budget=Budget(patch_lines=2_000),
+        roles=frozenset({State.IMPLEMENT}),
+    ),
+    TaskKind.QUESTION: Pipeline(
+        kind=TaskKind.QUESTION,
+        states=(State.INIT, State.IMPLEMENT, State.FINALIZE),
+        gates=(),
+        budget=Budget(iterations=2),
+        roles=frozenset({State.IMPLEMENT}),
+    ),
+    TaskKind.PROMPT: Pipeline(
+        kind=TaskKind.PROMPT,
+        states=(State.INIT, State.IMPLEMENT, State.FINALIZE),
+        gates=(),
+        budget=Budget(iterations=1, patch_lines=1_000_000),
+        roles=frozenset({State.IMPLEMENT}),
+    ),
+    TaskKind.PROVE: Pipeline(
+        kind=TaskKind.PROVE,
+        states=(State.INIT, State.TEST, State.REVIEW, State.FINALIZE),
+        gates=(*TEST_GATES, "base_tests"),
+        budget=Budget(patch_lines=1_000_000),
+        roles=frozenset(),
     ),
 }
 
 
 def pipeline_of(kind: TaskKind) -> Pipeline:
-    """The pipeline of a kind; a kind without one cannot be submitted."""
-    if (pipeline := PIPELINES.get(kind)) is None:
-        raise CodePilotError(
-            FailureKind.INVALID_SPEC,
-            f"Tasks of kind {kind} cannot be run yet.",
-            next_action=f"Use one of: {', '.join(PIPELINES)}.",
-        )
-    return pipeline
+    """The pipeline of a kind."""
+    return PIPELINES[kind]
+
+
+def pipeline_for(task: TaskSpec) -> Pipeline:
+    """The pipeline of a task: that of its kind, or of a child run, whose change is judged with its parent's."""
+    pipeline = pipeline_of(task.kind)
+    if task.parent_run_id is None:
+        return pipeline
+    return replace(
+        pipeline,
+        states=(State.INIT, State.IMPLEMENT),
+        gates=(),
+        roles=frozenset({State.IMPLEMENT}),
+        warn_at_iteration=None,
+        keeps_files=False,
+    )
 
 
 _CHOSEN: Mapping[str, tuple[GateName, ...]] = {
-    "tests_pass": TEST_GATES,
+    "tests_pass": (),  # every kind has its gates of tests
     "compiles": ("compiles",),
     "lint_clean": ("lint",),
 }

@@ -39,6 +39,16 @@ class PlanMetadata(Contract):
     created_at: str = ""
 
 
+class Critique(Contract):
+    """The critic's word on a plan or a change."""
+
+    verdict: Literal["APPROVE", "REQUEST_CHANGES"]
+    reasons: tuple[str, ...] = ()
+    """What would do harm, and what should be done instead."""
+    risks: tuple[str, ...] = ()
+    """Why a critic was asked."""
+
+
 class Plan(Contract):
     """How the change will be made, which paths it may touch, and how it will be judged."""
 
@@ -54,6 +64,8 @@ class Plan(Contract):
     allowed_areas: tuple[str, ...] = ()
     forbidden_areas: tuple[str, ...] = ()
     contracts: tuple[str, ...] = ()
+    critique: Critique | None = None
+    """The critic's word on the plan, where something about it is risky."""
 
     @model_validator(mode="after")
     def _is_a_dag(self) -> Self:
@@ -110,6 +122,18 @@ def waiting_for(plan: Plan, node_id: str) -> tuple[str, ...]:
         if found & set(by_id[each].depends_on):
             found.add(each)
     return tuple(node.id for node in plan.nodes if node.id in found and node.id != node_id)
+
+
+def ancestors(plan: Plan, node_id: str) -> frozenset[str]:
+    """The nodes that this one depends on, directly or through others."""
+    by_id = {node.id: node for node in plan.nodes}
+    found: set[str] = set()
+    ahead = [*by_id[node_id].depends_on] if node_id in by_id else []
+    while ahead:
+        if (one := ahead.pop()) not in found:
+            found.add(one)
+            ahead.extend(by_id[one].depends_on)
+    return frozenset(found)
 
 
 def ready_nodes(plan: Plan) -> tuple[PlanNode, ...]:

@@ -7,16 +7,22 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator
 
 from codepilot.core.contract import Contract
-from codepilot.core.git_names import check_copied_path
+from codepilot.core.git_names import check_copied_path, check_folder
 
 
 class ProjectSettings(Contract):
-    """The settings of `[project]`. The `--python` flag overrides `python`."""
+    """How the project is run and tested."""
 
+    root: Annotated[str, AfterValidator(check_folder)] = ""
+    """The directory of the project to repair, relative to the top of the repository."""
     python: str | None = None
+    """The interpreter that has the project's dependencies. A repository may only name a system interpreter."""
     runner: Literal["auto", "pytest", "unittest", "maven", "gradle", "npm"] = "auto"
+    """The test runner; `auto` detects it."""
     carry: tuple[Annotated[str, AfterValidator(check_copied_path)], ...] = ()
+    """Ignored files of the checkout that the tests need; they are copied into the workspace."""
     env: Mapping[str, str] = {}
+    """Variables for the project's commands."""
 
 
 TOML_BYTES = 1 << 18

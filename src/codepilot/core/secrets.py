@@ -15,6 +15,7 @@ SHAPES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("an AWS access key", ("akia", "asia"), r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
     ("a Google API key", ("aiza",), r"\bAIza[A-Za-z0-9_-]{30,}"),
     ("a Hugging Face token", ("hf_",), r"\bhf_[A-Za-z0-9]{20,}"),
+    ("a CodePilot token", ("cpt_", "cps_", "cpl_"), r"\bcp[tsl]_[0-9a-f]{12}_[A-Za-z0-9_-]{40,}"),
     ("an npm token", ("npm_",), r"\bnpm_[A-Za-z0-9]{30,}"),
     ("a PyPI token", ("pypi-",), r"\bpypi-[A-Za-z0-9_-]{20,}"),
     (

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from pydantic import ValidationError
+
 from codepilot.core.events import Usage
-from codepilot.core.failures import Failure, FailureKind
+from codepilot.core.failures import CodePilotError, Failure, FailureKind
+from codepilot.core.limits import TOTALS
 from codepilot.core.run import Run
+from codepilot.core.task import Budget
+
+_COUNTS = ("iterations", "tokens", "turns")
 
 
 class Meter(NamedTuple):
@@ -19,6 +26,21 @@ class Meter(NamedTuple):
     @property
     def left(self) -> float:
         return max(0.0, self.limit - self.used)
+
+
+def total(run: Run, name: str) -> float:
+    """A budget of the whole run: the limit that a resume set, else what was granted so far."""
+    limit = run.limits.get(name)
+    return float(getattr(run.task.budget, name) or 0) * run.grants if limit is None else limit
+
+
+def budget_of(run: Run) -> Budget:
+    """The task's budget with the limits that hold now: those that a resume set or granted."""
+    known = {
+        name: total(run, name) for name in TOTALS if name in run.limits or getattr(run.task.budget, name) is not None
+    }
+    counts = {name: int(value) if name in _COUNTS else value for name, value in known.items()}
+    return run.task.budget.model_copy(update=counts)
 
 
 def tighter_clock(run: Run, now: int | None = None) -> Meter:
@@ -45,13 +67,19 @@ def exhausted(run: Run, now: int | None = None) -> Failure | None:
 def no_turn_left(run: Run) -> Failure | None:
     """The spent budget that forbids the step another turn, if any. The current turn may finish."""
     used, limit = run.spent.step_turns, run.task.budget.turns_per_step
-    return over_budget("turns_per_step", used, limit) if used >= limit else _no_turn_left(run)
+    return over_budget("turns_per_step", used, limit) if used >= limit else no_turn_of_run_left(run)
+
+
+def no_turn_of_run_left(run: Run) -> Failure | None:
+    """The spent budget of the run that forbids another turn, if any."""
+    limit = None if run.task.budget.turns is None and "turns" not in run.limits else total(run, "turns")
+    return over_budget("turns", run.spent.turns, limit) if limit is not None and run.spent.turns >= limit else None
 
 
 def no_iteration_left(run: Run) -> Failure | None:
     """The spent budget that forbids another IMPLEMENT, if any: it takes an iteration and a turn."""
-    used, limit = run.spent.iterations, run.task.budget.iterations * run.grants
-    return over_budget("iterations", used, limit) if used >= limit else _no_turn_left(run)
+    used, limit = run.spent.iterations, total(run, "iterations")
+    return over_budget("iterations", used, limit) if used >= limit else no_turn_of_run_left(run)
 
 
 def forbidden_too_often(run: Run, last: str = "") -> Failure | None:
@@ -98,21 +126,16 @@ def over_budget(name: str, used: float, limit: float) -> Failure:
 
 def _metered(run: Run) -> tuple[Meter, Meter]:
     """The budgets that model calls spend."""
-    budget, spent = run.task.budget, run.spent
+    spent = run.spent
     return (
-        Meter("tokens", spent.tokens, budget.tokens * run.grants),
-        Meter("cost_usd", spent.cost_usd, budget.cost_usd * run.grants),
+        Meter("tokens", spent.tokens, total(run, "tokens")),
+        Meter("cost_usd", spent.cost_usd, total(run, "cost_usd")),
     )
-
-
-def _no_turn_left(run: Run) -> Failure | None:
-    limit = None if run.task.budget.turns is None else run.task.budget.turns * run.grants
-    return over_budget("turns", run.spent.turns, limit) if limit is not None and run.spent.turns >= limit else None
 
 
 def _run_clock(run: Run, now: int | None) -> Meter:
     used = (run.spent.wall_us + _open_us(run, now)) / 1e6
-    return Meter("wall_sec", used, run.task.budget.wall_sec * run.grants)
+    return Meter("wall_sec", used, total(run, "wall_sec"))
 
 
 def _step_clock(run: Run, now: int | None) -> Meter:
@@ -122,3 +145,39 @@ def _step_clock(run: Run, now: int | None) -> Meter:
 
 def _open_us(run: Run, now: int | None) -> int:
     return 0 if now is None or run.step_open_since is None else max(0, now - run.step_open_since)
+
+
+def check_limits(run: Run, given: Mapping[str, float]) -> None:
+    """Raise if a name is no budget, a value cannot be one, or so much is spent already."""
+    budget, spent = run.task.budget, run.spent
+    known = sorted(Budget.model_fields)
+    for name in given:
+        if name not in known:
+            raise CodePilotError(
+                FailureKind.INVALID_SPEC,
+                f"There is no budget called {name!r}.",
+                next_action=f"Use one of: {', '.join(known)}.",
+            )
+    try:
+        Budget.model_validate({**budget.model_dump(), **given})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise CodePilotError(
+            FailureKind.INVALID_SPEC,
+            f"The budget cannot be used: {'.'.join(map(str, first['loc']))}: {first['msg']}.",
+            next_action="Give a positive number, for example --budget iterations=20.",
+        ) from error
+    used = {
+        "iterations": spent.iterations,
+        "wall_sec": spent.wall_us / 1e6,
+        "tokens": spent.tokens,
+        "cost_usd": spent.cost_usd,
+        "turns": spent.turns,
+    }
+    for name, value in given.items():
+        if name in used and value <= used[name]:
+            raise CodePilotError(
+                FailureKind.INVALID_SPEC,
+                f"{name}={value:g} is spent already: the run has used {used[name]:g}.",
+                next_action=f"Give more, for example --budget {name}={used[name] * 2 or 1:g}.",
+            )

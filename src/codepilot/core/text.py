@@ -1,4 +1,4 @@
-"""Decode text, and shorten it to show. Standard library only: this source also travels into the sandbox."""
+"""Decode text, shorten it to show, and count. Standard library only: this source also travels into the sandbox."""
 
 from __future__ import annotations
 
@@ -18,3 +18,8 @@ def head_and_tail(text: str, limit: int, head: float = 0.5) -> str:
     first = int(limit * head)
     last = limit - first
     return f"{text[:first]}\n[… {len(text) - limit} characters left out …]\n{text[len(text) - last :]}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 test`, `2 tests`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
